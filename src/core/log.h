@@ -1,0 +1,30 @@
+// Log lines for people: to stderr, and to a file of the run's directory. No global logger: a Log is passed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace shiftron {
+
+class Log {
+ public:
+  // Lines carry the rank; console lines of ranks other than 0 are shown from warnings up.
+  explicit Log(int rank = 0);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  // Also writes every line, with time and rank, to `path` (appends).
+  void add_file(const std::string& path);
+  void info(const std::string& message);
+  void warning(const std::string& message);
+  void error(const std::string& message);
+  int rank() const { return rank_; }
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+  int rank_;
+};
+
+}  // namespace shiftron
