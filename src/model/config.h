@@ -1,0 +1,53 @@
+// The model's shape and its KV shift, as the user sets them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/enum_names.h"
+
+namespace shiftron {
+
+enum class ShiftForm { free, gate, clamp, project };
+enum class ShiftInit { paper, identity };
+enum class ShiftRemainder { oldest, current };
+enum class ShiftReset { automatic, always, never };
+
+constexpr std::array<const char*, 4> names_of(ShiftForm) { return {"free", "gate", "clamp", "project"}; }
+constexpr std::array<const char*, 2> names_of(ShiftInit) { return {"paper", "identity"}; }
+constexpr std::array<const char*, 2> names_of(ShiftRemainder) { return {"oldest", "current"}; }
+constexpr std::array<const char*, 3> names_of(ShiftReset) { return {"auto", "always", "never"}; }
+
+// Previous tokens mixed into each stream (0 to 3) and how.
+struct ShiftConfig {
+  int query = 0, key = 1, value = 1;
+  ShiftForm form = ShiftForm::free;
+  ShiftInit init = ShiftInit::paper;
+  ShiftRemainder remainder = ShiftRemainder::oldest;
+  ShiftReset reset = ShiftReset::automatic;
+
+  bool operator==(const ShiftConfig&) const = default;
+};
+
+// Sizes of the whole model; 0 = not set.
+struct ModelConfig {
+  int64_t layers = 0, hidden = 0, heads = 0;
+  int64_t kv_heads = 0;  // 0 = heads
+  int64_t head_dim = 0;  // 0 = hidden / heads
+  int64_t ffn = 0, vocab = 0;
+  double rope_base = 100000, norm_epsilon = 1e-5;
+  bool tie_embeddings = false;
+  double init_std = 0.02;
+  ShiftConfig shift;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// `config` with kv_heads and head_dim filled in where they are 0 and follow from the rest.
+ModelConfig with_defaults(ModelConfig config);
+
+// Floating-point operations of forward and backward per token: 6 per matmul parameter (head included, embedding table
+// not) and 6 * layers * heads * head_dim * sequence_length for the causal half of attention.
+int64_t model_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+
+}  // namespace shiftron

@@ -1,0 +1,58 @@
+// Rank arithmetic: rank <-> coordinates on the axes tp, cp, dp, pp, group members, even splits. No communication.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace shiftron {
+
+// Where a rank stands on each axis, counted from 0.
+struct Coordinates {
+  int tp = 0, cp = 0, dp = 0, pp = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+enum class Axis { tp, cp, dp, pp };
+
+// Half-open interval of indices.
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// Sizes of the axes; ranks are numbered with tp fastest, then cp, dp, and pp slowest.
+struct ParallelLayout {
+  int tp = 1, cp = 1, dp = 1, pp = 1;
+
+  int ranks() const { return tp * cp * dp * pp; }
+  int size(Axis axis) const;
+  // Throws Error(crash) unless 0 <= rank < ranks().
+  Coordinates coordinates(int rank) const;
+  // Throws Error(crash) unless every coordinate lies on its axis.
+  int rank(const Coordinates& at) const;
+
+  // Ranks that differ from `rank` on `axis` only, ascending, `rank` included.
+  std::vector<int> group(int rank, Axis axis) const;
+  // Ranks of `rank`'s tp group that hold the same KV heads: tp / kv_heads ranks where tp > kv_heads, else `rank` alone.
+  std::vector<int> kv_replica_group(int rank, int64_t kv_heads) const;
+  // {first stage, last stage} at `rank`'s other coordinates; `rank` alone on stages between them and where pp = 1.
+  std::vector<int> tied_embedding_group(int rank) const;
+  bool is_first_stage(int rank) const { return coordinates(rank).pp == 0; }
+  bool is_last_stage(int rank) const { return coordinates(rank).pp == pp - 1; }
+
+  bool operator==(const ParallelLayout&) const = default;
+};
+
+// Part `index` of [0, extent): begins at floor(extent * index / parts). Where extent < parts and extent divides parts,
+// parts / extent neighbours hold the same one unit. Throws Error(crash) unless 0 <= index < parts and extent >= 0.
+Range split_range(int64_t extent, int parts, int index);
+
+// How many parts hold each unit under split_range: 1, or parts / extent in the case of replication.
+int split_replicas(int64_t extent, int parts);
+
+// Layers of each stage, in order: `counts` where given, else as even as possible with the longer stages first (the last
+// stage also has the head). Throws Error(crash) unless every stage has a layer and the counts sum to `layers`.
+std::vector<Range> stage_layers(int64_t layers, int pp, const std::vector<int64_t>& counts = {});
+
+}  // namespace shiftron

@@ -1,0 +1,39 @@
+// The table of all configuration keys: each is stated once, and parsing, help, text, JSON and comparison read it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/run_config.h"
+
+namespace shiftron {
+
+struct Option {
+  std::string key;     // "model.hidden"
+  std::string help;    // one line, with the unit
+  std::string values;  // "N", "true|false", "free|gate|clamp|project"
+  bool required = false;    // where it has a use; has no default
+  bool is_list = false;     // may be given several times
+  bool is_text = false;     // JSON form is a string
+  bool may_differ = false;  // on resume
+  // Reads `text` into the value (lists: appends); returns "" or what is wrong, as in "is not a whole number".
+  std::function<std::string(RunConfig&, const std::string& text)> read;
+  // The value as texts that `read` understands: one, or one per element of a list; a required one without value: none.
+  std::function<std::vector<std::string>(const RunConfig&)> write;
+  // "" or what is wrong with the value, as in "must be >= 1".
+  std::function<std::string(const RunConfig&)> check;
+  // Sets the value to that of RunConfig{}.
+  std::function<void(RunConfig&)> reset;
+
+  std::string section() const { return key.substr(0, key.find('.')); }
+  std::string name() const { return key.substr(key.find('.') + 1); }
+};
+
+// Every key, section by section in the order in which files list them.
+std::vector<Option> option_table();
+
+// Help of every key: "--model.hidden N   hidden size (required)", section by section.
+std::string options_help();
+
+}  // namespace shiftron

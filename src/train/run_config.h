@@ -1,0 +1,88 @@
+// The configuration of a run: one struct per section, and what can be done with it. Options are stated in options.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "parallel/layout.h"
+#include "train/sections.h"
+
+namespace shiftron {
+
+// Where a key's value was given.
+struct Origin {
+  std::string file;         // "a.conf", "command line", "checkpoint"
+  int line = 0;             // from 1; 0 = has none
+  bool unreadable = false;  // the text could not be read; the value is the default
+};
+
+// One key with its text.
+struct Setting {
+  std::string key;  // "model.hidden"
+  std::string text;
+  Origin origin;
+};
+
+// Every key of a run. Values are compared by changed_keys(), which knows all of them.
+struct RunConfig {
+  ModelConfig model;
+  TrainSection train;
+  OptimizerSection optimizer;
+  ParallelSection parallel;
+  DataSection data;
+  EvaluationSection evaluation;
+  CheckpointSection checkpoint;
+  FaultSection fault;
+  OutputSection output;
+  DeviceSection device;
+
+  std::map<std::string, Origin> origins;     // keys that were given
+  std::vector<std::string> reading_faults;  // found while reading; validate() lists them with its own
+};
+
+// Applies one level (a file, the command line) over `config`; a list replaces that of weaker levels and repeats add up
+// within the level. Unknown keys and unreadable values go to config.reading_faults. `repeats_win`: a scalar key given
+// twice takes the last value (command line), else it is a fault (file). Call with the weakest level first.
+void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool repeats_win = false);
+
+// Fills in the values that follow from others (model.kv_heads, model.head_dim). Call after the last level.
+void resolve(RunConfig& config);
+
+// What a command needs of the configuration: which keys are required, which cross checks apply.
+enum class Use {
+  train,     // everything
+  dry_run,   // as train, but no data, no output directory
+  dump,      // batches: data and batch sizes
+  evaluate,  // evaluate, generate: the model and a layout
+};
+
+// Every fault, one line each ("heads 20 not divisible by tp 8 (model.heads: a.conf:3)"), reading_faults first.
+std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use = Use::train);
+// Throws one Error(bad_input) that lists all of find_faults().
+void validate(const RunConfig& config, int ranks, Use use = Use::train);
+
+// Layout of `ranks` ranks; dp takes what tp, cp and pp leave. The configuration must be valid.
+ParallelLayout make_layout(const ParallelSection& parallel, int ranks);
+// tp * cp * pp: the fewest ranks that the configuration runs on.
+int smallest_ranks(const ParallelSection& parallel);
+
+// A configuration file that reads back to the same values; required keys without a value are left out.
+std::string to_config_text(const RunConfig& config);
+// {"model": {"layers": 12, ...}, ...} with the same keys, and back; from_json throws Error(bad_input).
+std::string to_json(const RunConfig& config);
+RunConfig config_from_json(const std::string& json, const std::string& source = "json");
+// What a run's hash is taken of: "key=text" lines of the keys that may not differ on resume.
+std::string hash_input(const RunConfig& config);
+
+struct ChangedKey {
+  std::string key, before, after;
+  bool may_differ = false;  // on resume
+};
+// Keys whose values differ, in the order of the table.
+std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after);
+// Throws Error(bad_input) that lists the changed keys that may not differ on resume.
+void require_resumable(const RunConfig& saved, const RunConfig& now);
+
+}  // namespace shiftron

@@ -1,0 +1,109 @@
+// The sections of a run's configuration with their defaults; [model] and [shift] are in model/config.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/enum_names.h"
+#include "parallel/pipeline_kind.h"
+
+namespace shiftron {
+
+enum class Precision { fp32, bf16, fp64 };
+enum class LearningRateSchedule { constant, cosine, linear, wsd };
+enum class RecomputeKind { none, selective, full };
+enum class DeviceChoice { cpu, cuda };
+
+constexpr std::array<const char*, 3> names_of(Precision) { return {"fp32", "bf16", "fp64"}; }
+constexpr std::array<const char*, 4> names_of(LearningRateSchedule) { return {"constant", "cosine", "linear", "wsd"}; }
+constexpr std::array<const char*, 3> names_of(RecomputeKind) { return {"none", "selective", "full"}; }
+constexpr std::array<const char*, 2> names_of(DeviceChoice) { return {"cpu", "cuda"}; }
+
+struct TrainSection {
+  int64_t steps = 0;
+  int64_t global_batch = 0;  // sequences
+  int64_t micro_batch = 1;   // sequences
+  int64_t sequence_length = 0;
+  int64_t stop_at = 0;  // save and leave with 75 after that step; 0 = never
+  Precision precision = Precision::fp32;
+  int64_t seed = 0;
+  bool deterministic = false;
+};
+
+struct Betas {
+  double first = 0.9, second = 0.95;
+};
+
+struct OptimizerSection {
+  double learning_rate = 0;  // peak
+  Betas betas;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double shift_weight_decay = 0;
+  double shift_learning_rate_scale = 1;
+  double clip = 1;  // 0 = off
+  LearningRateSchedule schedule = LearningRateSchedule::constant;
+  int64_t warmup = 0;       // steps
+  int64_t decay_steps = 0;  // 0 = to the last step; wsd: a fifth of the run
+  double final_fraction = 0;
+};
+
+struct ParallelSection {
+  int tp = 1, cp = 1, pp = 1;
+  int chunks = 1;
+  int zero = 0;
+  PipelineKind pipeline = PipelineKind::one_forward_one_backward;
+  RecomputeKind recompute = RecomputeKind::none;
+  std::vector<int64_t> stage_layers;  // layers of each stage; empty = even
+};
+
+// A dataset directory and its share of the blend.
+struct DataSource {
+  std::string path;
+  double weight = 1;
+};
+
+struct DataSection {
+  std::vector<DataSource> train, validation;
+  bool document_reset = true;
+};
+
+struct EvaluationSection {
+  int64_t every = 0;      // steps; 0 = never
+  int64_t sequences = 0;  // in each evaluation
+};
+
+struct ResumeChoice {
+  enum class Kind { automatic, never, step } kind = Kind::automatic;
+  int64_t step = 0;  // for Kind::step
+};
+
+struct CheckpointSection {
+  int64_t every = 0;  // steps; 0 = none but on stops
+  int64_t keep = 2;   // newest steps kept
+  int64_t keep_every = 0;
+  bool asynchronous = false;
+  ResumeChoice resume;
+};
+
+// Deadlines in seconds.
+struct FaultSection {
+  double setup_deadline = 600;
+  double step_deadline = 0;  // 0 = automatic
+  double checkpoint_deadline = 600;
+  int64_t non_finite_in_row = 3;
+};
+
+struct OutputSection {
+  std::string directory;
+  int64_t log_every = 1;  // steps
+};
+
+struct DeviceSection {
+  DeviceChoice kind = DeviceChoice::cpu;
+  int threads = 0;  // per rank; 0 = cores in the affinity mask / ranks that share it
+};
+
+}  // namespace shiftron
