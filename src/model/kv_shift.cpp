@@ -4,7 +4,6 @@
 #include <cmath>
 
 namespace shiftron {
-namespace {
 
 TapForm tap_form(ShiftForm form) {
   switch (form) {
@@ -15,6 +14,8 @@ TapForm tap_form(ShiftForm form) {
   }
   CHECK(false, "unknown form");
 }
+
+namespace {
 
 // paper: all taps but the remainder ~ U(0, 1), the remainder = 1 − their sum; identity: the current token alone;
 // gate: logit of U(0, 1), so that the share itself is uniform.

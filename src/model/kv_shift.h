@@ -8,6 +8,8 @@
 
 namespace shiftron {
 
+TapForm tap_form(ShiftForm form);
+
 // Mixes each row of a stream with the previous ones of its document, then rotates it (query and key).
 class KvShift {
  public:
