@@ -19,17 +19,11 @@ int previous_of(const ShiftConfig& shift, int stream) {
   return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
 }
 
-// Bytes of the small arena for the taps of one layer's stream.
-MemoryPlan with_tap_scratch(MemoryPlan plan, const ModelConfig& model) {
-  plan["taps"] = model.heads * kMostTaps * size_of(DType::float64) + kAlignment;
-  return plan;
-}
-
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan)
     : config_(config), stream_(stream), engine_(config, std::move(groups), stream, plan, true),
-      tap_scratch_(stream.device, "taps", with_tap_scratch(plan, config.model), *stream.ledger, "scratch"),
+      tap_scratch_(stream.device, "taps", plan, *stream.ledger, "scratch"),
       microbatches_(static_cast<int>(config.train.global_batch /
                                      (config.train.micro_batch * engine_.groups().layout.dp))) {
   const int64_t count = 2 * sum_count() + 2 + kUpdateCounters + kUpdateScalars + 2 * kUpdateResults;
@@ -160,6 +154,12 @@ double Trainer::evaluate(int microbatches, const BatchReader& read) {
   return totals_.data<double>()[0] / totals_.data<double>()[1];
 }
 
+MemoryPlan Trainer::arena_peaks() const {
+  MemoryPlan plan = engine_.arena_peaks();
+  plan[tap_scratch_.name()] = tap_scratch_.peak();
+  return plan;
+}
+
 int64_t Trainer::skipped() const { return static_cast<int64_t>(counters_.data<double>()[kSkipped]); }
 int64_t Trainer::skipped_in_row() const { return static_cast<int64_t>(counters_.data<double>()[kSkippedInRow]); }
 
@@ -192,7 +192,7 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
   ledger.clear_work();
   trainer.step(1, nothing, false);
-  return trainer.engine().arena_peaks();
+  return trainer.arena_peaks();
 }
 
 }  // namespace shiftron

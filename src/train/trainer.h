@@ -40,6 +40,7 @@ class Trainer {
   int64_t skipped_in_row() const;
   std::vector<std::string> group_names() const;  // "embedding", "layers.0", …, "final_norm", "head"
   Engine& engine() { return engine_; }
+  MemoryPlan arena_peaks() const;
   // Counters of the optimizer as JSON, for checkpoints.
   std::string state_json() const;
   void restore_state(const std::string& json);
