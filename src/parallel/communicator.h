@@ -34,7 +34,7 @@ class [[nodiscard]] Work {
 // Every rank of the group makes the same calls in the same order. A group of one copies, without traffic.
 // Sums run in the accumulation type of the dtype (bfloat16 in float32, rounded once; integers exactly), in rank order,
 // so every CPU implementation returns the same bits; a NaN wins every max. Tensors are contiguous.
-// Errors of a peer, or an abort, throw. One thread at a time uses a communicator: a helper thread gets its own by split.
+// Errors of a peer, or an abort, throw. A communicator serves one thread at a time: a helper thread gets its own by split.
 // Traffic is written to stream.ledger under name(), seconds under times.communication (recv: times.wait).
 class Communicator {
  public:
@@ -82,15 +82,15 @@ class Communicator {
   int place_in(const std::vector<int>& members) const;
 
  private:
-  void check(const Stream& stream, const ConstTensor& tensor) const;
-  bool trivial() const { return size_ == 1 || !moves_bytes(); }
-  void reduce_small(std::byte* data, DType dtype, int64_t count, Reduction reduction);
-  void reduce_large(std::byte* data, DType dtype, int64_t count_per_rank, Reduction reduction);
-  std::byte* staging(int64_t bytes);
+  void check(const Stream& stream, const ConstTensor& tensor, int peer, const char* operation) const;
+  // Counts the call; true where bytes must move.
+  bool begin(Stream& stream, const char* operation, int64_t bytes_handed_over, int64_t bytes) const;
+  std::byte* staging(Stream& stream, int64_t bytes);
   std::string name_;
   int rank_;
   int size_;
   std::vector<std::byte> staging_;  // grows in the first step up to a fixed bound, constant afterwards
+  int64_t staging_bytes_ = 0;       // what staging_ holds, or would hold on meta
 };
 
 // MPI_COMM_WORLD; initialises MPI (MPI_THREAD_MULTIPLE, else Error 76) with what it needs set before MPI_Init
