@@ -79,6 +79,17 @@ po::options_description describe(const Names& names) {
   return description;
 }
 
+// Boost refuses "--key=": make it "--key" and an empty word, which empties a list or a text.
+std::vector<std::string> with_empty_values(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  for (const std::string& argument : arguments) {
+    const bool is_empty = argument.rfind("--", 0) == 0 && argument.find('=') == argument.size() - 1;
+    words.push_back(is_empty ? argument.substr(0, argument.size() - 1) : argument);
+    if (is_empty) words.emplace_back();
+  }
+  return words;
+}
+
 // Boost stops at the first malformed option: note it, drop its word, and try the rest.
 std::vector<po::option> parse_words(std::vector<std::string> words, const Names& names, std::vector<std::string>& faults) {
   using namespace po::command_line_style;
@@ -131,7 +142,7 @@ ParsedConfig read_config(const std::vector<std::string>& arguments, const std::v
   std::vector<std::string> files;
   bool follows_unknown = false;  // the word behind an unknown option is taken as its value
   std::vector<std::string> line_faults;
-  for (const po::option& option : parse_words(arguments, names, line_faults)) {
+  for (const po::option& option : parse_words(with_empty_values(arguments), names, line_faults)) {
     const std::string& key = option.string_key;
     const std::string value = option.value.empty() ? "" : option.value.front();
     if (key.empty()) {

@@ -38,7 +38,7 @@ struct ModelConfig {
   double rope_base = 100000, norm_epsilon = 1e-5;
   bool tie_embeddings = false;
   double init_std = 0.02;
-  ShiftConfig shift;
+  ShiftConfig shift{};
 
   bool operator==(const ModelConfig&) const = default;
 };

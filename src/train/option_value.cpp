@@ -33,9 +33,12 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   return parts;
 }
 
+// The shortest text that reads back to the same bits; whole numbers without an exponent.
 std::string text_of(double value) {
   char buffer[32];
-  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value);
+  const bool is_whole = std::abs(value) < 1e15 && value == std::trunc(value);
+  const auto result = is_whole ? std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed)
+                               : std::to_chars(buffer, buffer + sizeof buffer, value);
   return {buffer, result.ptr};
 }
 

@@ -26,10 +26,7 @@ struct Limits {
     }
     return "";
   }
-  static std::string number(double value) {
-    return value == static_cast<double>(static_cast<int64_t>(value)) ? std::to_string(static_cast<int64_t>(value))
-                                                                     : write_value(value).front();
-  }
+  static std::string number(double value) { return write_value(value).front(); }
 };
 
 constexpr Limits between(double low, double high) { return {.low = low, .high = high}; }

@@ -39,7 +39,7 @@ struct Betas {
 
 struct OptimizerSection {
   double learning_rate = 0;  // peak
-  Betas betas;
+  Betas betas{};
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double shift_weight_decay = 0;
@@ -57,11 +57,11 @@ struct ParallelSection {
   int zero = 0;
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
-  std::vector<int64_t> stage_layers;  // layers of each stage; empty = even
+  std::vector<int64_t> stage_layers{};  // layers of each stage; empty = even
 };
 
 struct DataSection {
-  std::vector<DataSource> train, validation;
+  std::vector<DataSource> train{}, validation{};
   bool document_reset = true;
 };
 
@@ -80,7 +80,7 @@ struct CheckpointSection {
   int64_t keep = 2;   // newest steps kept
   int64_t keep_every = 0;
   bool asynchronous = false;
-  ResumeChoice resume;
+  ResumeChoice resume{};
 };
 
 // Deadlines in seconds.
@@ -92,7 +92,7 @@ struct FaultSection {
 };
 
 struct OutputSection {
-  std::string directory;
+  std::string directory{};
   int64_t log_every = 1;  // steps
 };
 
