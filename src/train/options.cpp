@@ -68,6 +68,7 @@ std::string value_fault(const Value& value, const Limits& limits) {
   } else if constexpr (std::is_same_v<Value, std::vector<DataSource>>) {
     for (const DataSource& source : value) {
       if (const std::string fault = text_fault(source.directory); !fault.empty()) return "path " + fault;
+      if (source.weight == 0) continue;  // not given
       if (const std::string fault = limits.fault(source.weight); !fault.empty()) return "weight " + fault;
     }
     return "";
