@@ -126,7 +126,7 @@ int64_t ParsedConfig::integer(const std::string& name, int64_t otherwise, int64_
   const std::string given = text(name);
   int64_t value = 0;
   const auto result = std::from_chars(given.data(), given.data() + given.size(), value);
-  if (given.empty() || result.ec != std::errc{} || result.ptr != given.data() + given.size() || value < minimum) {
+  if (result.ec != std::errc{} || result.ptr != given.data() + given.size() || value < minimum) {
     throw_bad_input("--", name, " '", given, "' is not a whole number of at least ", minimum);
   }
   return value;

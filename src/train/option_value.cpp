@@ -12,7 +12,7 @@ bool read_number(const std::string& text, Number& value) {
   Number read{};
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, read);
-  if (text.empty() || result.ec != std::errc{} || result.ptr != end) return false;
+  if (result.ec != std::errc{} || result.ptr != end) return false;
   value = read;
   return true;
 }

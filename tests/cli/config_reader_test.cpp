@@ -120,11 +120,21 @@ TEST_F(ConfigReader, ExtraOptionsAndHelp) {
   EXPECT_EQ(parsed.text("steps", "none"), "none");
   EXPECT_TRUE(read_config({"--help"}).help);
   EXPECT_THROW(read_config({"--ranks", "x"}, extra).integer("ranks", 1), Error);
+  EXPECT_THROW(read_config({"--ranks", ""}, extra).integer("ranks", 1), Error);
+  EXPECT_THROW(read_config({"--ranks", "2x"}, extra).integer("ranks", 1), Error);
   EXPECT_THROW(read_config({"--ranks", "0"}, extra).integer("ranks", 1, 1), Error);
   const std::string help = config_help("Usage: shiftron train", extra);
   EXPECT_THAT(help, HasSubstr("--ranks N"));
   EXPECT_THAT(help, HasSubstr("--model.hidden N"));
   EXPECT_THAT(help, HasSubstr("--config FILE"));
+}
+
+TEST_F(ConfigReader, RepeatsOnTheCommandLineWin) {
+  const RunConfig config = read_config({"--train.seed", "1", "--parallel.stage_layers", "2,2", "--train.seed=2",
+                                        "--parallel.stage_layers="}).config;
+  EXPECT_THAT(config.reading_faults, IsEmpty());
+  EXPECT_EQ(config.train.seed, 2);
+  EXPECT_THAT(config.parallel.stage_layers, IsEmpty());
 }
 
 TEST_F(ConfigReader, NegativeNumbersAreValues) {
