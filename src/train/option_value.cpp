@@ -90,10 +90,10 @@ std::string read_value(const std::string& text, std::vector<int64_t>& value) {
   return "";
 }
 std::string read_value(const std::string& text, std::vector<DataSource>& value) {
-  DataSource source{.path = text, .weight = 1};
+  DataSource source{.directory = text, .weight = 0};
   // A last part behind ':' that is a number is the weight; any other colon belongs to the path.
   if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
-    if (read_finite(text.substr(colon + 1), source.weight)) source.path = text.substr(0, colon);
+    if (read_finite(text.substr(colon + 1), source.weight)) source.directory = text.substr(0, colon);
   }
   value.push_back(source);
   return "";
@@ -119,7 +119,9 @@ std::vector<std::string> write_value(const std::vector<int64_t>& value) {
 }
 std::vector<std::string> write_value(const std::vector<DataSource>& value) {
   std::vector<std::string> texts;
-  for (const DataSource& source : value) texts.push_back(source.path + ":" + text_of(source.weight));
+  for (const DataSource& source : value) {
+    texts.push_back(source.directory + (source.weight > 0 ? ":" + text_of(source.weight) : ""));
+  }
   return texts;
 }
 

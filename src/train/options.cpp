@@ -67,7 +67,7 @@ std::string value_fault(const Value& value, const Limits& limits) {
     return "";
   } else if constexpr (std::is_same_v<Value, std::vector<DataSource>>) {
     for (const DataSource& source : value) {
-      if (const std::string fault = text_fault(source.path); !fault.empty()) return "path " + fault;
+      if (const std::string fault = text_fault(source.directory); !fault.empty()) return "path " + fault;
       if (const std::string fault = limits.fault(source.weight); !fault.empty()) return "weight " + fault;
     }
     return "";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "data/loader.h"
 #include "parallel/pipeline_kind.h"
 
 namespace shiftron {
@@ -57,12 +58,6 @@ struct ParallelSection {
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
   std::vector<int64_t> stage_layers{};  // layers of each stage; empty = even
-};
-
-// A dataset directory and its share of the blend.
-struct DataSource {
-  std::string path{};
-  double weight = 1;
 };
 
 struct DataSection {

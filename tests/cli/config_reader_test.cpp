@@ -56,7 +56,7 @@ TEST_F(ConfigReader, ListsReplaceAcrossLevels) {
   EXPECT_EQ(read_config({"--config", a, "--config", b}).config.data.train.size(), 1u);
   const RunConfig config = read_config({"--config", a, "--data.train", "x", "--data.train", "y:0.5"}).config;
   ASSERT_EQ(config.data.train.size(), 2u);
-  EXPECT_EQ(config.data.train[1].path, "y");
+  EXPECT_EQ(config.data.train[1].directory, "y");
   EXPECT_EQ(config.data.train[1].weight, 0.5);
   EXPECT_EQ(config.data.validation.size(), 1u);
   for (const std::vector<std::string>& none : {std::vector<std::string>{"--data.validation="}, {"--data.validation", ""}}) {

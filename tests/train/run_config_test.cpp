@@ -140,13 +140,13 @@ TEST(RunConfig, StrongerLevelsWinAndListsReplace) {
   RunConfig config;
   apply_level(config, settings_of({{"train.seed", "1"}, {"train.steps", "10"}, {"data.train", "a"}, {"data.train", "b:3"}}));
   ASSERT_EQ(config.data.train.size(), 2u);
-  EXPECT_EQ(config.data.train[1].path, "b");
+  EXPECT_EQ(config.data.train[1].directory, "b");
   EXPECT_EQ(config.data.train[1].weight, 3);
   apply_level(config, settings_of({{"train.seed", "2"}, {"data.train", "c"}}, "b.conf"));
   EXPECT_EQ(config.train.seed, 2);
   EXPECT_EQ(config.train.steps, 10);
   ASSERT_EQ(config.data.train.size(), 1u);
-  EXPECT_EQ(config.data.train[0].path, "c");
+  EXPECT_EQ(config.data.train[0].directory, "c");
   apply_level(config, settings_of({{"train.seed", "3"}, {"train.seed", "4"}}), true);
   EXPECT_EQ(config.train.seed, 4);
   EXPECT_THAT(config.reading_faults, IsEmpty());

@@ -1,0 +1,37 @@
+// Sums of the ledger.
+#include "core/ledger.h"
+
+#include <utility>
+
+namespace shiftron {
+
+void Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations) {
+  KernelCost& cost = kernels_[name];
+  cost.calls += 1;
+  cost.bytes_read += bytes_read;
+  cost.bytes_written += bytes_written;
+  cost.operations += operations;
+}
+
+void Ledger::add_traffic(const std::string& axis, const char* operation, int64_t bytes) {
+  TrafficCost& cost = traffic_[axis + " " + operation];
+  cost.calls += 1;
+  cost.bytes += bytes;
+}
+
+void Ledger::add_memory(const std::string& category, int64_t bytes) { memory_[category] += bytes; }
+
+int64_t Ledger::memory_total() const {
+  int64_t total = 0;
+  for (const auto& [category, bytes] : memory_) total += bytes;
+  return total;
+}
+
+void Ledger::clear_work() {
+  kernels_.clear();
+  traffic_.clear();
+}
+
+TimeSplit Ledger::take_times() { return std::exchange(times, TimeSplit{}); }
+
+}  // namespace shiftron

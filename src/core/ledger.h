@@ -1,0 +1,52 @@
+// Ledger: what a rank's run costs: memory by category, work of every kernel, traffic of every communicator, time by kind.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace shiftron {
+
+struct KernelCost {
+  int64_t calls = 0;
+  int64_t bytes_read = 0;
+  int64_t bytes_written = 0;
+  int64_t operations = 0;  // floating-point
+  bool operator==(const KernelCost&) const = default;
+};
+
+struct TrafficCost {
+  int64_t calls = 0;
+  int64_t bytes = 0;  // that this rank hands over: payload of the call, before any algorithm
+  bool operator==(const TrafficCost&) const = default;
+};
+
+// Seconds by kind since the last take_times().
+struct TimeSplit {
+  double communication = 0;  // inside collectives
+  double wait = 0;           // receiving from another stage
+  double data = 0;           // reading tokens
+};
+
+class Ledger {
+ public:
+  void add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations);
+  void add_traffic(const std::string& axis, const char* operation, int64_t bytes);
+  void add_memory(const std::string& category, int64_t bytes);  // negative when freed
+
+  const std::map<std::string, KernelCost>& kernels() const { return kernels_; }
+  const std::map<std::string, TrafficCost>& traffic() const { return traffic_; }  // key "axis operation"
+  const std::map<std::string, int64_t>& memory() const { return memory_; }
+  int64_t memory_total() const;
+  void clear_work();  // kernels and traffic; memory stays
+
+  TimeSplit times;
+  TimeSplit take_times();
+
+ private:
+  std::map<std::string, KernelCost> kernels_;
+  std::map<std::string, TrafficCost> traffic_;
+  std::map<std::string, int64_t> memory_;
+};
+
+}  // namespace shiftron

@@ -1,0 +1,135 @@
+// Tensor and ConstTensor: views passed by value, which own nothing. Dimensions are int64; the last one is contiguous.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "core/check.h"
+
+namespace shiftron {
+
+enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint8 };
+enum class DeviceKind : uint8_t { cpu, cuda, meta };  // meta: shapes without bytes
+
+int64_t size_of(DType dtype);  // bytes of one element
+const char* name_of(DType dtype);
+const char* name_of(DeviceKind device);
+
+// Upper half of a float32, rounded to nearest even.
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline constexpr int kMaxDims = 4;
+
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> extents);
+  int dims() const { return dims_; }
+  int64_t operator[](int dim) const { return extents_[dim]; }
+  int64_t& operator[](int dim) { return extents_[dim]; }
+  int64_t count() const;  // elements; 1 for a scalar
+  void append(int64_t extent);
+  bool operator==(const Shape& other) const;
+  std::string text() const;  // "[3, 4]"
+
+ private:
+  std::array<int64_t, kMaxDims> extents_{};
+  int dims_ = 0;
+};
+
+// Counts the releases of an arena; a view made before a release is stale.
+struct Generation {
+  uint64_t count = 0;
+};
+
+class ConstTensor {
+ public:
+  ConstTensor() = default;
+  // Contiguous view of `data`, row-major; data is null on meta.
+  ConstTensor(const void* data, DType dtype, Shape shape, DeviceKind device);
+
+  bool defined() const { return defined_; }
+  DType dtype() const { return dtype_; }
+  DeviceKind device() const { return device_; }
+  const Shape& shape() const { return shape_; }
+  int dims() const { return shape_.dims(); }
+  int64_t extent(int dim) const { return shape_[dim]; }
+  int64_t stride(int dim) const { return strides_[dim]; }  // in elements
+  int64_t count() const { return shape_.count(); }
+  int64_t bytes() const { return count() * size_of(dtype_); }
+  bool contiguous() const;
+  void check_alive() const;  // throws when the arena behind the view was released
+
+  const void* raw() const { return data_; }
+  template <typename T>
+  const T* data() const;  // throws on another dtype or on meta
+
+  ConstTensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
+  ConstTensor slice(int dim, int64_t begin, int64_t count) const;
+  ConstTensor view(Shape shape) const;                // contiguous only
+  ConstTensor split_last(int64_t outer, int64_t inner) const;  // [.., outer·inner] → [.., outer, inner], any row stride
+  ConstTensor merge_last() const;                     // the inverse; needs the last two dims adjacent
+  void bind(const Generation* generation);
+
+ protected:
+  void* data_ = nullptr;
+  const Generation* generation_ = nullptr;
+  uint64_t made_at_ = 0;
+  Shape shape_;
+  std::array<int64_t, kMaxDims> strides_{};
+  DType dtype_ = DType::float32;
+  DeviceKind device_ = DeviceKind::cpu;
+  bool defined_ = false;
+};
+
+class Tensor : public ConstTensor {
+ public:
+  Tensor() = default;
+  Tensor(void* data, DType dtype, Shape shape, DeviceKind device) : ConstTensor(data, dtype, shape, device) {}
+
+  void* raw() const { return data_; }
+  template <typename T>
+  T* data() const {
+    return const_cast<T*>(ConstTensor::data<T>());
+  }
+  Tensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
+  Tensor slice(int dim, int64_t begin, int64_t count) const { return Tensor(ConstTensor::slice(dim, begin, count)); }
+  Tensor view(Shape shape) const { return Tensor(ConstTensor::view(shape)); }
+  Tensor split_last(int64_t outer, int64_t inner) const { return Tensor(ConstTensor::split_last(outer, inner)); }
+  Tensor merge_last() const { return Tensor(ConstTensor::merge_last()); }
+
+ private:
+  explicit Tensor(const ConstTensor& other) : ConstTensor(other) {}
+};
+
+// What a kernel reads and adds to, or changes in place.
+struct InOut {
+  explicit InOut(Tensor value) : tensor(value) {}
+  Tensor tensor;
+};
+
+template <typename T>
+struct DTypeOf;
+template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
+template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
+template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
+template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::int64; };
+template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::int32; };
+template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::uint8; };
+
+template <typename T>
+const T* ConstTensor::data() const {
+  CHECK(DTypeOf<T>::value == dtype_, "tensor holds ", name_of(dtype_));
+  CHECK(device_ != DeviceKind::meta || data_ == nullptr, "a meta tensor has no bytes");
+  return static_cast<const T*>(data_);
+}
+
+// The type in which sums over a tensor of `dtype` run: float64 for float64, else float32.
+inline DType accumulation_type(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
+
+}  // namespace shiftron

@@ -1,0 +1,137 @@
+// Table of contents of all operations on tensors, each with its formula. Every one checks its shapes, writes its cost to
+// the stream's ledger, and runs the body of the stream's device (meta: none).
+// A = accumulation type (float64 for float64, else float32). T = the activations' type. Rows may be strided, the last
+// dim is contiguous. What is added to is InOut. Nothing here allocates: scratch is an argument where it is needed.
+#pragma once
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace shiftron {
+
+// ---- products (matmul.cpp) ------------------------------------------------------------------------------------------
+// y = x wᵀ.              x [rows, in] T, w [out, in] T, y [rows, out] T (or A)
+void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y);
+// d_x = d_y w.           d_y [rows, out] T, w [out, in] T, d_x [rows, in] T
+void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x);
+// d_w += d_yᵀ x.         d_y [rows, out] T, x [rows, in] T, d_w [out, in] A
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w);
+// Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
+bool bfloat16_matmul_pays(Stream& stream);
+// Sustained float32 (or bfloat16) rate of matmul_forward on this stream in operations per second; takes about 50 ms.
+double measure_matmul_peak(Stream& stream, DType dtype);
+
+// ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
+void fill_zero(Stream& stream, Tensor x);                         // contiguous
+void copy(Stream& stream, ConstTensor x, Tensor y);               // y = x, any two floating types, rows strided
+void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y); // y = a + b
+// sum[0] += Σ x²  in float64, in a fixed order.   x contiguous A, sum [1] float64
+void sum_of_squares(Stream& stream, ConstTensor x, InOut sum);
+// sums[j] += Σ_i x[i, j] in float64.              x [rows, columns] A, sums [columns] float64
+void sum_columns(Stream& stream, ConstTensor x, InOut sums);
+
+// ---- embedding (embedding.cpp) --------------------------------------------------------------------------------------
+// y_t = table[ids_t − vocab_begin], 0 where the table has no such row.   ids [rows] int32, table [local vocab, hidden] T
+void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y);
+// d_table[ids_t − vocab_begin] += d_y_t, in row order.                   d_table A
+void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, InOut d_table);
+
+// ---- RMS norm (rms_norm.cpp) ----------------------------------------------------------------------------------------
+// r = 1/√(mean(x²) + epsilon), y = x r w.       x, y [rows, hidden] T, w [hidden] A, inverse_rms [rows] A
+void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms);
+// d_x += r (w d_y − x r² mean(w d_y x)), d_w += Σ_rows d_y x r.   d_x T, d_w A, scratch rms_norm_scratch(...) A
+void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
+                       InOut d_x, InOut d_w, Tensor scratch);
+Shape rms_norm_scratch(int64_t rows, int64_t hidden);
+
+// ---- KV shift and RoPE (shift_rope.cpp); paper equations 8 and 9 ----------------------------------------------------
+enum class TapForm { free, gate, clamp };
+// free: taps = raw; clamp: min(max(raw, 0), 1); gate (raw [heads, 1]): s = sigmoid(raw), taps (1 − s, s).
+// raw, taps A; taps [heads, count] oldest first, the last is the current token's.
+void shift_taps_forward(Stream& stream, ConstTensor raw, TapForm form, Tensor taps);
+// d_raw += ∂taps/∂raw · d_taps; clamp passes where 0 ≤ raw ≤ 1.
+void shift_taps_backward(Stream& stream, ConstTensor raw, TapForm form, ConstTensor d_taps, InOut d_raw);
+
+// cosine, sine of position · base^(−2i/head_dim), computed in float64, rounded to A.   table [2, positions, head_dim/2] A
+void rope_table(Stream& stream, double base, Tensor table);
+
+struct ShiftRope {
+  ConstTensor taps;         // [heads, count] A; undefined: no shift
+  ConstTensor rope;         // [2, positions, head_dim/2] A; undefined: no rotation
+  ConstTensor positions;    // [rows] int32, of each row in the table
+  ConstTensor shift_start;  // [rows] int32, the first row that this row may mix in; below 0: carried rows too
+  ConstTensor carried;      // [count − 1, heads, head_dim] T raw rows before row 0, oldest first; undefined in training
+};
+// z_t = Σ_j taps[h, j] x_{t − (count − 1 − j)} over rows ≥ shift_start_t; y = rotation of the halves of z by its position.
+// x, y [rows, heads, head_dim] T; summed in A, rounded once.
+void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y);
+// g = inverse rotation of d_y; d_x_s = Σ_j taps[h, j] g_{s + (count − 1 − j)}; d_taps[h, j] += Σ_{t,d} g_t x_{t−(count−1−j)}.
+// d_taps [heads, count] A, undefined without shift; scratch shift_rope_scratch(...) A
+void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
+                         Tensor scratch);
+Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t head_dim, int64_t taps);
+
+// ---- causal attention (attention.cpp) -------------------------------------------------------------------------------
+struct AttentionShape {
+  int64_t sequence_length;  // rows of a sample; rows % sequence_length == 0; no row sees another sample
+  int64_t key_offset = 0;   // decoding: row i of the query is row key_offset + i of the keys (one sample)
+};
+// out_t = Σ_{s = start_t}^{t} softmax_s(q_t·k_s / √head_dim) v_s;  query head i uses KV head i / (heads / kv_heads).
+// q, out [rows, heads, head_dim] T; k, v [keys, kv_heads, head_dim] T; start [rows] int32: first key row seen, not
+// decreasing within a sample; log_sum_exp [heads, rows] A.  No [rows, rows] matrix exists.
+void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                       AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch);
+void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
+                        ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
+                        Tensor d_v, Tensor scratch);
+// float32 elements (float64 for float64) that the two need, for any number of threads up to stream.threads.
+Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
+
+// ---- SwiGLU (swiglu.cpp) --------------------------------------------------------------------------------------------
+// y = gate · sigmoid(gate) · up.     all [rows, ffn] T
+void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y);
+// d_gate, d_up of the same; they may be the memory of gate and up.
+void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up);
+
+// ---- vocabulary-parallel cross-entropy (cross_entropy.cpp) ----------------------------------------------------------
+// Of this shard: statistics[row] = (max of logits, Σ exp(logit − max), logit of the target or 0 if it is elsewhere).
+// logits [rows, local vocab] T, targets [rows] int32 (−1 = not counted), statistics [rows, 3] A
+void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
+                              Tensor statistics);
+// Over all shards: log_sum_exp_t, loss_t = log_sum_exp_t − target logit (0 where not counted); totals += (Σ loss, counted).
+// statistics [shards, rows, 3] A, log_sum_exp, losses [rows] A, totals [2] float64
+void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
+                           Tensor losses, InOut totals);
+// logits ← (exp(logit − log_sum_exp) − [target]) · scale, 0 where not counted.
+void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
+                            int64_t vocab_begin, double scale);
+
+// ---- AdamW (adamw.cpp); Loshchilov and Hutter 2019, as in PyTorch ---------------------------------------------------
+// Device scalars of an update, float64 [kUpdateScalars].
+enum UpdateScalar { kLearningRate, kGradientFactor, kBiasCorrection1, kBiasCorrection2, kSkip, kUpdateScalars };
+struct AdamW {
+  double beta1, beta2, epsilon, weight_decay;
+  double learning_rate_scale = 1;  // of update and decay alike
+};
+// g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
+// All contiguous A of one count; weight: the bfloat16 copy of p, may be undefined; gradient is set to 0; kSkip ≠ 0 only
+// clears the gradient.
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut master,
+           InOut first_moment, InOut second_moment, Tensor weight);
+
+// From the sums of a step over all ranks to the scalars of its update, without asking the host.
+struct UpdateRule {
+  double nominal;  // targets of a full global batch: what gradients were divided by
+  double clip;     // largest gradient norm; 0 = off
+  double beta1, beta2;
+};
+enum UpdateSum { kLossSum, kCounted, kStopRequests, kFirstSquare };    // sums: these, then `squares` sums of squares
+enum UpdateCounter { kApplied, kSkipped, kSkippedInRow, kUpdateCounters };
+enum UpdateResult { kLoss, kGradientNorm, kWasSkipped, kStop, kUpdateResults };
+// norm = √Σ squares · nominal / counted; factor = nominal / counted · min(1, clip / (norm + 10⁻⁶)); an update without
+// counted targets, or with a loss or norm that is not finite, is skipped. Bias corrections 1 − βⁿ count applied updates.
+// sums [≥ kFirstSquare + squares], counters [kUpdateCounters], scalars [kUpdateScalars], result [kUpdateResults] float64
+void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, double learning_rate,
+                    InOut counters, Tensor scalars, Tensor result);
+
+}  // namespace shiftron
