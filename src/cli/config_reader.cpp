@@ -37,7 +37,8 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
       }
       if (is_section) section = line;
     } catch (const po::error&) {
-      faults.push_back("'" + line.substr(first) + "' is no 'key = value' and no '[section]' (" + to_string(origin) + ")");
+      faults.push_back("'" + line.substr(first) + "' is no 'key = value' and no '[section]' (" + to_string(origin) +
+                       ")");
     }
   }
   return settings;
@@ -66,7 +67,8 @@ Names known_names(const std::vector<ExtraOption>& extra) {
   for (const ExtraOption& option : extra) (option.value_name.empty() ? names.flags : names.extra).insert(option.name);
   names.flags.insert("help");
   names.extra.insert("config");
-  for (const auto* set : {&names.keys, &names.extra, &names.flags}) names.all.insert(names.all.end(), set->begin(), set->end());
+  for (const auto* set : {&names.keys, &names.extra, &names.flags})
+    names.all.insert(names.all.end(), set->begin(), set->end());
   return names;
 }
 
@@ -91,7 +93,8 @@ std::vector<std::string> with_empty_values(const std::vector<std::string>& argum
 }
 
 // Boost stops at the first malformed option: note it, drop its word, and try the rest.
-std::vector<po::option> parse_words(std::vector<std::string> words, const Names& names, std::vector<std::string>& faults) {
+std::vector<po::option> parse_words(std::vector<std::string> words, const Names& names,
+                                    std::vector<std::string>& faults) {
   using namespace po::command_line_style;
   const po::options_description description = describe(names);
   while (true) {
@@ -126,7 +129,7 @@ int64_t ParsedConfig::integer(const std::string& name, int64_t otherwise, int64_
   const std::string given = text(name);
   int64_t value = 0;
   const auto result = std::from_chars(given.data(), given.data() + given.size(), value);
-  if (given.empty() || result.ec != std::errc{} || result.ptr != given.data() + given.size() || value < minimum) {
+  if (result.ec != std::errc{} || result.ptr != given.data() + given.size() || value < minimum) {
     throw_bad_input("--", name, " '", given, "' is not a whole number of at least ", minimum);
   }
   return value;
@@ -180,7 +183,8 @@ RunConfig read_config_text(const std::string& text, const std::string& source) {
 
 std::string config_help(const std::string& usage, const std::vector<ExtraOption>& extra) {
   std::string text = usage + "\n\nOptions:\n";
-  std::vector<ExtraOption> all = {{"config", "FILE", "configuration file, repeatable: later ones win, the command line over all"}};
+  std::vector<ExtraOption> all = {
+      {"config", "FILE", "configuration file, repeatable: later ones win, the command line over all"}};
   all.insert(all.end(), extra.begin(), extra.end());
   all.push_back({"help", "", "this text"});
   for (const ExtraOption& option : all) {

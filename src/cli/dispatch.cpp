@@ -11,10 +11,13 @@
 namespace shiftron::cli {
 namespace {
 
-bool asks_for_help(const std::string& word) { return word == "--help" || word == "-h"; }
+bool asks_for_help(const std::string& word) {
+  return word == "--help" || word == "-h";
+}
 
 const Command* find(const std::vector<Command>& commands, const std::string& noun, const std::string& verb) {
-  const auto found = std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.noun == noun && command.verb == verb; });
+  const auto found = std::find_if(commands.begin(), commands.end(),
+                                  [&](const Command& command) { return command.noun == noun && command.verb == verb; });
   return found == commands.end() ? nullptr : &*found;
 }
 
@@ -26,10 +29,13 @@ int run(const Command& command, std::vector<std::string> rest) {
 }  // namespace
 
 std::string commands_help(const std::vector<Command>& commands, const std::string& noun) {
-  std::string text = noun.empty() ? "Shiftron trains language models with KV shifting attention.\n\nUsage: shiftron COMMAND [options]\n\nCommands:\n"
+  std::string text = noun.empty() ? "Shiftron trains language models with KV shifting attention.\n\nUsage: shiftron "
+                                    "COMMAND [options]\n\nCommands:\n"
                                   : "Usage: shiftron " + noun + " COMMAND [options]\n\nCommands:\n";
   std::size_t widest = 0;
-  const auto words = [](const Command& command) { return command.noun + (command.verb.empty() ? "" : " " + command.verb); };
+  const auto words = [](const Command& command) {
+    return command.noun + (command.verb.empty() ? "" : " " + command.verb);
+  };
   for (const Command& command : commands) widest = std::max(widest, words(command).size());
   for (const Command& command : commands) {
     if (!noun.empty() && command.noun != noun) continue;

@@ -7,10 +7,14 @@ namespace shiftron {
 
 int ParallelLayout::size(Axis axis) const {
   switch (axis) {
-    case Axis::tp: return tp;
-    case Axis::cp: return cp;
-    case Axis::dp: return dp;
-    case Axis::pp: return pp;
+    case Axis::tp:
+      return tp;
+    case Axis::cp:
+      return cp;
+    case Axis::dp:
+      return dp;
+    case Axis::pp:
+      return pp;
   }
   throw_crash("unknown axis ", static_cast<int>(axis));
 }

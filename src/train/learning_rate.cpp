@@ -11,10 +11,14 @@ namespace {
 // Share of the way from final_fraction (0) to the peak (1) that is left after share x of the fall.
 double fall(LearningRateSchedule schedule, double x) {
   switch (schedule) {
-    case LearningRateSchedule::cosine: return 0.5 * (1 + std::cos(std::numbers::pi * x));
-    case LearningRateSchedule::linear: return 1 - x;
-    case LearningRateSchedule::wsd: return 1 - std::sqrt(x);
-    case LearningRateSchedule::constant: break;
+    case LearningRateSchedule::cosine:
+      return 0.5 * (1 + std::cos(std::numbers::pi * x));
+    case LearningRateSchedule::linear:
+      return 1 - x;
+    case LearningRateSchedule::wsd:
+      return 1 - std::sqrt(x);
+    case LearningRateSchedule::constant:
+      break;
   }
   return 1;
 }

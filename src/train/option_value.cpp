@@ -12,7 +12,7 @@ bool read_number(const std::string& text, Number& value) {
   Number read{};
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, read);
-  if (text.empty() || result.ec != std::errc{} || result.ptr != end) return false;
+  if (result.ec != std::errc{} || result.ptr != end) return false;
   value = read;
   return true;
 }
@@ -27,8 +27,10 @@ bool read_finite(const std::string& text, double& value) {
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts(1);
   for (const char letter : text) {
-    if (letter == ',') parts.emplace_back();
-    else if (letter != ' ') parts.back() += letter;
+    if (letter == ',')
+      parts.emplace_back();
+    else if (letter != ' ')
+      parts.back() += letter;
   }
   return parts;
 }
@@ -91,22 +93,36 @@ std::string read_value(const std::string& text, std::vector<int64_t>& value) {
 }
 std::string read_value(const std::string& text, std::vector<DataSource>& value) {
   DataSource source{.directory = text, .weight = 0};
-  // A last part behind ':' that is a number is the weight; any other colon belongs to the path.
-  if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
-    if (read_finite(text.substr(colon + 1), source.weight)) source.directory = text.substr(0, colon);
+  // What follows a colon in the last part of the path is the weight.
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
+    source.directory = text.substr(0, colon);
+    if (!read_finite(text.substr(colon + 1), source.weight) || source.weight <= 0) {
+      return "has a weight that is no positive number (form: path:weight)";
+    }
   }
   value.push_back(source);
   return "";
 }
 
-std::vector<std::string> write_value(int64_t value) { return {std::to_string(value)}; }
-std::vector<std::string> write_value(int value) { return {std::to_string(value)}; }
-std::vector<std::string> write_value(double value) { return {text_of(value)}; }
-std::vector<std::string> write_value(bool value) { return {value ? "true" : "false"}; }
+std::vector<std::string> write_value(int64_t value) {
+  return {std::to_string(value)};
+}
+std::vector<std::string> write_value(int value) {
+  return {std::to_string(value)};
+}
+std::vector<std::string> write_value(double value) {
+  return {text_of(value)};
+}
+std::vector<std::string> write_value(bool value) {
+  return {value ? "true" : "false"};
+}
 std::vector<std::string> write_value(const std::string& value) {
   return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
 }
-std::vector<std::string> write_value(const Betas& value) { return {text_of(value.first) + "," + text_of(value.second)}; }
+std::vector<std::string> write_value(const Betas& value) {
+  return {text_of(value.first) + "," + text_of(value.second)};
+}
 std::vector<std::string> write_value(const ResumeChoice& value) {
   if (value.kind == ResumeChoice::Kind::step) return {std::to_string(value.step)};
   return {value.kind == ResumeChoice::Kind::never ? "never" : "auto"};

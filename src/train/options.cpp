@@ -20,7 +20,8 @@ struct Limits {
   bool low_open = false, high_open = false;
 
   std::string fault(double value) const {
-    if (!(low_open ? value > low : value >= low)) return "must be " + std::string(low_open ? "> " : ">= ") + number(low);
+    if (!(low_open ? value > low : value >= low))
+      return "must be " + std::string(low_open ? "> " : ">= ") + number(low);
     if (!(high_open ? value < high : value <= high)) {
       return "must be " + std::string(high_open ? "< " : "<= ") + number(high);
     }
@@ -29,9 +30,15 @@ struct Limits {
   static std::string number(double value) { return write_value(value).front(); }
 };
 
-constexpr Limits between(double low, double high) { return {.low = low, .high = high}; }
-constexpr Limits above(double low) { return {.low = low, .low_open = true}; }
-constexpr Limits at_least(double low) { return {.low = low}; }
+constexpr Limits between(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr Limits above(double low) {
+  return {.low = low, .low_open = true};
+}
+constexpr Limits at_least(double low) {
+  return {.low = low};
+}
 constexpr Limits kSize = between(1, kLargest);
 constexpr Limits kCount = between(0, kLargest);
 constexpr Limits kFraction = between(0, 1);
@@ -68,8 +75,6 @@ std::string value_fault(const Value& value, const Limits& limits) {
   } else if constexpr (std::is_same_v<Value, std::vector<DataSource>>) {
     for (const DataSource& source : value) {
       if (const std::string fault = text_fault(source.directory); !fault.empty()) return "path " + fault;
-      if (source.weight == 0) continue;  // not given
-      if (const std::string fault = limits.fault(source.weight); !fault.empty()) return "weight " + fault;
     }
     return "";
   } else {
@@ -122,7 +127,10 @@ Option required(Option option) {
 }  // namespace
 
 // The place of a value: PLACE(train.steps).
-#define PLACE(path) [](auto&& config) -> auto& { return config.path; }
+#define PLACE(path)            \
+  [](auto&& config) -> auto& { \
+    return config.path;        \
+  }
 
 std::vector<Option> option_table() {
   return {
@@ -130,7 +138,8 @@ std::vector<Option> option_table() {
       required(option("model.hidden", "width of the residual stream", PLACE(model.hidden), kSize)),
       required(option("model.heads", "query heads", PLACE(model.heads), kSize)),
       unset_at_zero(option("model.kv_heads", "key and value heads (default: heads)", PLACE(model.kv_heads), kSize)),
-      unset_at_zero(option("model.head_dim", "width of a head (default: hidden / heads)", PLACE(model.head_dim), kSize)),
+      unset_at_zero(
+          option("model.head_dim", "width of a head (default: hidden / heads)", PLACE(model.head_dim), kSize)),
       required(option("model.ffn", "width of the feed-forward layer", PLACE(model.ffn), kSize)),
       required(option("model.vocab", "tokens in the vocabulary", PLACE(model.vocab), kSize)),
       option("model.rope_base", "base of the rotary position angles", PLACE(model.rope_base), above(0)),
@@ -151,7 +160,8 @@ std::vector<Option> option_table() {
       required(option("train.global_batch", "sequences per step", PLACE(train.global_batch), kSize)),
       option("train.micro_batch", "sequences per forward pass of a rank", PLACE(train.micro_batch), kSize),
       required(option("train.sequence_length", "tokens per sequence", PLACE(train.sequence_length), kSize)),
-      option("train.stop_at", "save and leave with exit code 75 after that step, 0 = never", PLACE(train.stop_at), kCount),
+      option("train.stop_at", "save and leave with exit code 75 after that step, 0 = never", PLACE(train.stop_at),
+             kCount),
       option("train.precision", "numbers of activations and matrix products", PLACE(train.precision)),
       option("train.seed", "seed of initial weights and data order", PLACE(train.seed), at_least(0)),
       option("train.deterministic", "the same bits in each run of one layout", PLACE(train.deterministic)),
@@ -159,8 +169,10 @@ std::vector<Option> option_table() {
       required(option("optimizer.learning_rate", "peak learning rate", PLACE(optimizer.learning_rate), above(0))),
       option("optimizer.betas", "decay of first and second moment", PLACE(optimizer.betas), kBelowOne),
       option("optimizer.epsilon", "added to the root of the second moment", PLACE(optimizer.epsilon), above(0)),
-      option("optimizer.weight_decay", "decay of matrices, embedding and head", PLACE(optimizer.weight_decay), at_least(0)),
-      option("optimizer.shift_weight_decay", "decay of shift parameters", PLACE(optimizer.shift_weight_decay), at_least(0)),
+      option("optimizer.weight_decay", "decay of matrices, embedding and head", PLACE(optimizer.weight_decay),
+             at_least(0)),
+      option("optimizer.shift_weight_decay", "decay of shift parameters", PLACE(optimizer.shift_weight_decay),
+             at_least(0)),
       option("optimizer.shift_learning_rate_scale", "factor of the learning rate of shift parameters",
              PLACE(optimizer.shift_learning_rate_scale), at_least(0)),
       option("optimizer.clip", "largest gradient norm, 0 = off", PLACE(optimizer.clip), at_least(0)),
@@ -175,13 +187,14 @@ std::vector<Option> option_table() {
       option("parallel.cp", "context-parallel ranks", PLACE(parallel.cp), between(1, 65536)),
       option("parallel.pp", "pipeline stages", PLACE(parallel.pp), between(1, 65536)),
       option("parallel.chunks", "model chunks per interleaved stage", PLACE(parallel.chunks), between(1, 65536)),
-      option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero), between(0, 1)),
+      option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
+             between(0, 1)),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
       option("parallel.recompute", "activations computed again in backward", PLACE(parallel.recompute)),
       option("parallel.stage_layers", "layers of each stage (default: even)", PLACE(parallel.stage_layers), kSize),
 
-      option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train), above(0)),
-      option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation), above(0)),
+      option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
+      option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
@@ -189,7 +202,8 @@ std::vector<Option> option_table() {
 
       option("checkpoint.every", "steps between saves, 0 = none but on stops", PLACE(checkpoint.every), kCount),
       option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),
-      option("checkpoint.keep_every", "steps whose multiples are kept for ever, 0 = none", PLACE(checkpoint.keep_every), kCount),
+      option("checkpoint.keep_every", "steps whose multiples are kept for ever, 0 = none", PLACE(checkpoint.keep_every),
+             kCount),
       option("checkpoint.asynchronous", "write while training goes on", PLACE(checkpoint.asynchronous)),
       option("checkpoint.resume", "where to go on from", PLACE(checkpoint.resume), kCount),
 
@@ -197,14 +211,15 @@ std::vector<Option> option_table() {
       option("fault.step_deadline", "seconds a rank may wait in a step, 0 = automatic", PLACE(fault.step_deadline),
              at_least(0)),
       option("fault.checkpoint_deadline", "seconds a save may take", PLACE(fault.checkpoint_deadline), above(0)),
-      option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72", PLACE(fault.non_finite_in_row),
-             kSize),
+      option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
+             PLACE(fault.non_finite_in_row), kSize),
 
       option("output.directory", "the run's directory", PLACE(output.directory)),
       option("output.log_every", "steps between progress lines", PLACE(output.log_every), kSize),
 
       option("device.kind", "where tensors live", PLACE(device.kind)),
-      option("device.threads", "threads per rank, 0 = cores / ranks that share them", PLACE(device.threads), between(0, 4096)),
+      option("device.threads", "threads per rank, 0 = cores / ranks that share them", PLACE(device.threads),
+             between(0, 4096)),
   };
 }
 

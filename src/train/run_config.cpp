@@ -114,8 +114,8 @@ std::string to_json(const RunConfig& config) {
       place[option.name()] = values;
     } else if (!values.empty()) {
       const bool is_plain = !option.is_text && nlohmann::ordered_json::accept(values.front());
-      place[option.name()] = is_plain ? nlohmann::ordered_json::parse(values.front())
-                                      : nlohmann::ordered_json(values.front());
+      place[option.name()] =
+          is_plain ? nlohmann::ordered_json::parse(values.front()) : nlohmann::ordered_json(values.front());
     }
   }
   return json.dump(2);
@@ -165,7 +165,8 @@ void require_resumable(const RunConfig& saved, const RunConfig& now) {
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;
     faults += "\n  " + changed.key + " was '" + changed.before + "', is now '" + changed.after + "'";
-    if (const auto origin = now.origins.find(changed.key); origin != now.origins.end()) faults += bracketed(origin->second);
+    if (const auto origin = now.origins.find(changed.key); origin != now.origins.end())
+      faults += bracketed(origin->second);
   }
   if (!faults.empty()) throw_bad_input("these keys may not differ when a run resumes:", faults);
 }

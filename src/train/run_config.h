@@ -41,7 +41,7 @@ struct RunConfig {
   OutputSection output;
   DeviceSection device;
 
-  std::map<std::string, Origin> origins;     // keys that were given
+  std::map<std::string, Origin> origins;    // keys that were given
   std::vector<std::string> reading_faults;  // found while reading; validate() lists them with its own
 };
 

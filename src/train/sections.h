@@ -17,10 +17,18 @@ enum class LearningRateSchedule { constant, cosine, linear, wsd };
 enum class RecomputeKind { none, selective, full };
 enum class DeviceChoice { cpu, cuda };
 
-constexpr std::array<const char*, 3> names_of(Precision) { return {"fp32", "bf16", "fp64"}; }
-constexpr std::array<const char*, 4> names_of(LearningRateSchedule) { return {"constant", "cosine", "linear", "wsd"}; }
-constexpr std::array<const char*, 3> names_of(RecomputeKind) { return {"none", "selective", "full"}; }
-constexpr std::array<const char*, 2> names_of(DeviceChoice) { return {"cpu", "cuda"}; }
+constexpr std::array<const char*, 3> names_of(Precision) {
+  return {"fp32", "bf16", "fp64"};
+}
+constexpr std::array<const char*, 4> names_of(LearningRateSchedule) {
+  return {"constant", "cosine", "linear", "wsd"};
+}
+constexpr std::array<const char*, 3> names_of(RecomputeKind) {
+  return {"none", "selective", "full"};
+}
+constexpr std::array<const char*, 2> names_of(DeviceChoice) {
+  return {"cpu", "cuda"};
+}
 
 struct TrainSection {
   int64_t steps = 0;

@@ -185,13 +185,15 @@ int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int ind
 }
 
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger) {
-  Stream stream{.device = DeviceKind::meta, .ledger = &ledger, .threads = threads};
+  Ledger planned;  // what is allocated counts down again when the trainer goes
+  Stream stream{.device = DeviceKind::meta, .ledger = &planned, .threads = threads};
   const auto world = make_meta_world(rank, layout.ranks());
   Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {});
   const BatchReader nothing = [](int, HostBatch&) {};
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
-  ledger.clear_work();
+  planned.clear_work();
   trainer.step(1, nothing, false);
+  ledger = planned;
   return trainer.arena_peaks();
 }
 

@@ -72,7 +72,8 @@ class Checker {
   }
   static std::string name(const std::string& key) { return key.substr(key.find('.') + 1); }
   void divisible(const char* key, int64_t value, const char* by_key, int64_t by) {
-    if (sound({key, by_key})) fault_if(value % by != 0, {key, by_key}, name(key), " ", value, " not divisible by ", name(by_key), " ", by);
+    if (sound({key, by_key}))
+      fault_if(value % by != 0, {key, by_key}, name(key), " ", value, " not divisible by ", name(by_key), " ", by);
   }
 
   bool is_needed(const std::string& key) const {
@@ -91,6 +92,13 @@ class Checker {
   void check_layout();
   void check_batch();
   void check_run();
+  void check_weights(const char* key, const std::vector<DataSource>& sources) {
+    int64_t weighted = 0;
+    for (const DataSource& source : sources) weighted += source.weight > 0;
+    const auto all = static_cast<int64_t>(sources.size());
+    fault_if(sound({key}) && weighted != 0 && weighted != all, {key}, key, ": ", weighted, " of ", all,
+             " sources have a weight; give it to all or none");
+  }
 
   RunConfig config_;
   int ranks_;
@@ -100,7 +108,8 @@ class Checker {
 };
 
 void Checker::check_each_key() {
-  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.sequences", "output.directory"};
+  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.sequences",
+                                             "output.directory"};
   for (const Option& option : option_table()) {
     const char* key = option.key.c_str();
     const auto origin = config_.origins.find(option.key);
@@ -144,15 +153,17 @@ void Checker::check_model() {
   const ModelConfig& m = config_.model;
   divisible("model.heads", m.heads, "model.kv_heads", m.kv_heads);
   if (!config_.origins.count("model.head_dim") && m.head_dim == 0 && sound({"model.hidden", "model.heads"})) {
-    fault({"model.hidden", "model.heads"}, detail::concatenate("hidden ", m.hidden, " not divisible by heads ", m.heads,
-                                                               ": give model.head_dim"));
+    fault({"model.hidden", "model.heads"},
+          detail::concatenate("hidden ", m.hidden, " not divisible by heads ", m.heads, ": give model.head_dim"));
   }
   if (sound({"model.head_dim"})) {
-    fault_if(m.head_dim % 2 != 0, {"model.head_dim"}, "head_dim ", m.head_dim, " not divisible by 2, as rotary positions need");
+    fault_if(m.head_dim % 2 != 0, {"model.head_dim"}, "head_dim ", m.head_dim,
+             " not divisible by 2, as rotary positions need");
   }
   const ShiftConfig& shift = m.shift;
   if (!sound({"shift.query", "shift.key", "shift.value", "shift.form", "shift.init"})) return;
-  const std::pair<const char*, int> streams[] = {{"shift.query", shift.query}, {"shift.key", shift.key}, {"shift.value", shift.value}};
+  const std::pair<const char*, int> streams[] = {
+      {"shift.query", shift.query}, {"shift.key", shift.key}, {"shift.value", shift.value}};
   for (const auto& [key, previous] : streams) {
     fault_if(shift.form != ShiftForm::free && previous > 1, {"shift.form", key}, "form ", to_string(shift.form),
              " is defined for one previous token, ", key, " is ", previous);
@@ -167,8 +178,8 @@ void Checker::check_layout() {
   divisible("model.heads", m.heads, "parallel.tp", p.tp);
   divisible("model.ffn", m.ffn, "parallel.tp", p.tp);
   if (sound({"model.kv_heads", "parallel.tp"})) {
-    fault_if(m.kv_heads % p.tp != 0 && p.tp % m.kv_heads != 0, {"model.kv_heads", "parallel.tp"}, "kv_heads ", m.kv_heads,
-             " and tp ", p.tp, ": one must divide the other");
+    fault_if(m.kv_heads % p.tp != 0 && p.tp % m.kv_heads != 0, {"model.kv_heads", "parallel.tp"}, "kv_heads ",
+             m.kv_heads, " and tp ", p.tp, ": one must divide the other");
   }
   if (sound({"model.vocab", "parallel.tp"})) {
     fault_if(m.vocab < p.tp, {"model.vocab", "parallel.tp"}, "vocab ", m.vocab, " below tp ", p.tp);
@@ -181,7 +192,8 @@ void Checker::check_layout() {
     for (const int64_t count : p.stage_layers) sum += count;
     fault_if(static_cast<int64_t>(p.stage_layers.size()) != p.pp, {"parallel.stage_layers", "parallel.pp"},
              "stage_layers has ", p.stage_layers.size(), " entries, pp is ", p.pp);
-    fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ", m.layers);
+    fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
+             m.layers);
   }
   if (sound({"parallel.tp", "parallel.cp", "parallel.pp"})) {
     const int64_t smallest = int64_t{p.tp} * p.cp * p.pp;
@@ -195,8 +207,8 @@ void Checker::check_batch() {
   const ParallelSection& p = config_.parallel;
   if (sound({"train.micro_batch", "train.sequence_length", "parallel.tp"})) {
     const int64_t rows = t.micro_batch * t.sequence_length;
-    fault_if(rows % p.tp != 0, {"train.micro_batch", "train.sequence_length", "parallel.tp"}, "rows micro_batch ", t.micro_batch,
-             " * sequence_length ", t.sequence_length, " = ", rows, " not divisible by tp ", p.tp);
+    fault_if(rows % p.tp != 0, {"train.micro_batch", "train.sequence_length", "parallel.tp"}, "rows micro_batch ",
+             t.micro_batch, " * sequence_length ", t.sequence_length, " = ", rows, " not divisible by tp ", p.tp);
   }
   const Keys keys = {"train.global_batch", "train.micro_batch", "parallel.tp", "parallel.cp", "parallel.pp"};
   if (!sound(keys)) return;
@@ -211,17 +223,20 @@ void Checker::check_run() {
   const TrainSection& t = config_.train;
   const OptimizerSection& o = config_.optimizer;
   const CheckpointSection& c = config_.checkpoint;
+  check_weights("data.train", config_.data.train);
+  check_weights("data.validation", config_.data.validation);
   if (sound({"train.steps", "optimizer.warmup", "optimizer.decay_steps"})) {
     const bool is_wsd = o.schedule == LearningRateSchedule::wsd;
     const int64_t decay = is_wsd ? effective_decay_steps(o, t.steps) : o.decay_steps;
-    fault_if(o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"}, "warmup ", o.warmup,
-             " + decay_steps ", decay, " exceed steps ", t.steps);
+    fault_if(o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"}, "warmup ",
+             o.warmup, " + decay_steps ", decay, " exceed steps ", t.steps);
   }
   if (sound({"train.steps", "train.stop_at"})) {
     fault_if(t.stop_at > t.steps, {"train.stop_at", "train.steps"}, "stop_at ", t.stop_at, " exceeds steps ", t.steps);
   }
   if (sound({"train.steps", "checkpoint.resume"})) {
-    fault_if(c.resume.step > t.steps, {"checkpoint.resume", "train.steps"}, "resume ", c.resume.step, " exceeds steps ", t.steps);
+    fault_if(c.resume.step > t.steps, {"checkpoint.resume", "train.steps"}, "resume ", c.resume.step, " exceeds steps ",
+             t.steps);
   }
   if (c.every > 0) divisible("checkpoint.keep_every", c.keep_every, "checkpoint.every", c.every);
 }
@@ -235,7 +250,8 @@ std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use
 void validate(const RunConfig& config, int ranks, Use use) {
   const std::vector<std::string> faults = find_faults(config, ranks, use);
   if (faults.empty()) return;
-  std::string text = std::to_string(faults.size()) + (faults.size() == 1 ? " fault" : " faults") + " in the configuration:";
+  std::string text =
+      std::to_string(faults.size()) + (faults.size() == 1 ? " fault" : " faults") + " in the configuration:";
   for (const std::string& fault : faults) text += "\n  " + fault;
   throw Error(text, ExitCode::bad_input);
 }

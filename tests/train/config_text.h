@@ -32,7 +32,7 @@ inline RunConfig small_config() {
   config.train.global_batch = 16;
   config.train.sequence_length = 32;
   config.optimizer.learning_rate = 1e-3;
-  config.data.train = {{.path = "corpus"}};
+  config.data.train = {{.directory = "corpus"}};
   config.output.directory = "run";
   return config;
 }

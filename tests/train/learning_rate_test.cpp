@@ -6,7 +6,8 @@
 namespace shiftron {
 namespace {
 
-OptimizerSection with(LearningRateSchedule schedule, int64_t warmup, int64_t decay_steps = 0, double final_fraction = 0) {
+OptimizerSection with(LearningRateSchedule schedule, int64_t warmup, int64_t decay_steps = 0,
+                      double final_fraction = 0) {
   OptimizerSection optimizer;
   optimizer.learning_rate = 0.4;
   optimizer.schedule = schedule;
@@ -17,8 +18,8 @@ OptimizerSection with(LearningRateSchedule schedule, int64_t warmup, int64_t dec
 }
 
 TEST(LearningRate, WarmsUpFromTheFirstStep) {
-  for (const auto schedule : {LearningRateSchedule::constant, LearningRateSchedule::cosine, LearningRateSchedule::linear,
-                              LearningRateSchedule::wsd}) {
+  for (const auto schedule : {LearningRateSchedule::constant, LearningRateSchedule::cosine,
+                              LearningRateSchedule::linear, LearningRateSchedule::wsd}) {
     const OptimizerSection optimizer = with(schedule, 4);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer, 100, 1), 0.1);
     EXPECT_DOUBLE_EQ(learning_rate(optimizer, 100, 3), 0.3);

@@ -19,26 +19,70 @@ using testing::IsEmpty;
 
 // A value for every key that is not its default.
 Pairs unusual() {
-  return {{"model.layers", "5"}, {"model.hidden", "96"}, {"model.heads", "6"}, {"model.kv_heads", "3"},
-          {"model.head_dim", "32"}, {"model.ffn", "300"}, {"model.vocab", "777"}, {"model.rope_base", "10000.5"},
-          {"model.norm_epsilon", "1e-06"}, {"model.tie_embeddings", "true"}, {"model.init_std", "0.1"},
-          {"shift.query", "1"}, {"shift.key", "2"}, {"shift.value", "3"}, {"shift.form", "clamp"},
-          {"shift.init", "identity"}, {"shift.remainder", "current"}, {"shift.reset", "never"},
-          {"train.steps", "123"}, {"train.global_batch", "24"}, {"train.micro_batch", "2"},
-          {"train.sequence_length", "48"}, {"train.stop_at", "60"}, {"train.precision", "bf16"}, {"train.seed", "42"},
-          {"train.deterministic", "true"}, {"optimizer.learning_rate", "0.00030000000000000003"},
-          {"optimizer.betas", "0.8,0.99"}, {"optimizer.epsilon", "1e-07"}, {"optimizer.weight_decay", "0.01"},
-          {"optimizer.shift_weight_decay", "0.02"}, {"optimizer.shift_learning_rate_scale", "3"},
-          {"optimizer.clip", "0.5"}, {"optimizer.schedule", "wsd"}, {"optimizer.warmup", "7"},
-          {"optimizer.decay_steps", "9"}, {"optimizer.final_fraction", "0.1"}, {"parallel.tp", "3"}, {"parallel.cp", "2"},
-          {"parallel.pp", "5"}, {"parallel.chunks", "2"}, {"parallel.zero", "1"}, {"parallel.pipeline", "zb-v"},
-          {"parallel.recompute", "full"}, {"parallel.stage_layers", "1,1,1,1,1"}, {"data.train", "a:2:0.25"},
-          {"data.train", "b c:1"}, {"data.validation", "v:1"}, {"data.document_reset", "false"}, {"evaluation.every", "10"},
-          {"evaluation.sequences", "8"}, {"checkpoint.every", "20"}, {"checkpoint.keep", "4"},
-          {"checkpoint.keep_every", "40"}, {"checkpoint.asynchronous", "true"}, {"checkpoint.resume", "40"},
-          {"fault.setup_deadline", "60.5"}, {"fault.step_deadline", "30"}, {"fault.checkpoint_deadline", "90"},
-          {"fault.non_finite_in_row", "5"}, {"output.directory", "my run"}, {"output.log_every", "10"},
-          {"device.kind", "cuda"}, {"device.threads", "4"}};
+  return {{"model.layers", "5"},
+          {"model.hidden", "96"},
+          {"model.heads", "6"},
+          {"model.kv_heads", "3"},
+          {"model.head_dim", "32"},
+          {"model.ffn", "300"},
+          {"model.vocab", "777"},
+          {"model.rope_base", "10000.5"},
+          {"model.norm_epsilon", "1e-06"},
+          {"model.tie_embeddings", "true"},
+          {"model.init_std", "0.1"},
+          {"shift.query", "1"},
+          {"shift.key", "2"},
+          {"shift.value", "3"},
+          {"shift.form", "clamp"},
+          {"shift.init", "identity"},
+          {"shift.remainder", "current"},
+          {"shift.reset", "never"},
+          {"train.steps", "123"},
+          {"train.global_batch", "24"},
+          {"train.micro_batch", "2"},
+          {"train.sequence_length", "48"},
+          {"train.stop_at", "60"},
+          {"train.precision", "bf16"},
+          {"train.seed", "42"},
+          {"train.deterministic", "true"},
+          {"optimizer.learning_rate", "0.00030000000000000003"},
+          {"optimizer.betas", "0.8,0.99"},
+          {"optimizer.epsilon", "1e-07"},
+          {"optimizer.weight_decay", "0.01"},
+          {"optimizer.shift_weight_decay", "0.02"},
+          {"optimizer.shift_learning_rate_scale", "3"},
+          {"optimizer.clip", "0.5"},
+          {"optimizer.schedule", "wsd"},
+          {"optimizer.warmup", "7"},
+          {"optimizer.decay_steps", "9"},
+          {"optimizer.final_fraction", "0.1"},
+          {"parallel.tp", "3"},
+          {"parallel.cp", "2"},
+          {"parallel.pp", "5"},
+          {"parallel.chunks", "2"},
+          {"parallel.zero", "1"},
+          {"parallel.pipeline", "zb-v"},
+          {"parallel.recompute", "full"},
+          {"parallel.stage_layers", "1,1,1,1,1"},
+          {"data.train", "a:2/x:y:0.25"},
+          {"data.train", "b c:1"},
+          {"data.validation", "v:1"},
+          {"data.document_reset", "false"},
+          {"evaluation.every", "10"},
+          {"evaluation.sequences", "8"},
+          {"checkpoint.every", "20"},
+          {"checkpoint.keep", "4"},
+          {"checkpoint.keep_every", "40"},
+          {"checkpoint.asynchronous", "true"},
+          {"checkpoint.resume", "40"},
+          {"fault.setup_deadline", "60.5"},
+          {"fault.step_deadline", "30"},
+          {"fault.checkpoint_deadline", "90"},
+          {"fault.non_finite_in_row", "5"},
+          {"output.directory", "my run"},
+          {"output.log_every", "10"},
+          {"device.kind", "cuda"},
+          {"device.threads", "4"}};
 }
 
 RunConfig unusual_config() {
@@ -54,8 +98,10 @@ RunConfig read_text(const std::string& text) {
   std::string section, line;
   for (std::istringstream stream(text); std::getline(stream, line);) {
     if (line.empty() || line[0] == '#') continue;
-    if (line[0] == '[') section = line.substr(1, line.size() - 2);
-    else pairs.emplace_back(section + "." + line.substr(0, line.find(" = ")), line.substr(line.find(" = ") + 3));
+    if (line[0] == '[')
+      section = line.substr(1, line.size() - 2);
+    else
+      pairs.emplace_back(section + "." + line.substr(0, line.find(" = ")), line.substr(line.find(" = ") + 3));
   }
   RunConfig config;
   apply_level(config, settings_of(pairs));
@@ -120,25 +166,44 @@ TEST(RunConfig, TableIsConsistent) {
     option.reset(config);
     EXPECT_EQ(option.write(config), option.write(RunConfig{})) << option.key;
   }
-  EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation", "checkpoint",
-                                    "fault", "output", "device"));
+  EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation",
+                                    "checkpoint", "fault", "output", "device"));
   EXPECT_EQ(keys.size(), 63u);
 }
 
 TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {
   const std::string text = to_config_text({});
-  for (const char* line : {"rope_base = 100000", "norm_epsilon = 1e-05", "init_std = 0.02", "key = 1", "form = free",
-                           "reset = auto", "micro_batch = 1", "precision = fp32", "betas = 0.9,0.95", "epsilon = 1e-08",
-                           "weight_decay = 0.1", "shift_weight_decay = 0", "clip = 1", "schedule = constant",
-                           "pipeline = 1f1b", "recompute = none", "document_reset = true", "keep = 2", "resume = auto",
-                           "setup_deadline = 600", "non_finite_in_row = 3", "log_every = 1", "kind = cpu"}) {
+  for (const char* line : {"rope_base = 100000",
+                           "norm_epsilon = 1e-05",
+                           "init_std = 0.02",
+                           "key = 1",
+                           "form = free",
+                           "reset = auto",
+                           "micro_batch = 1",
+                           "precision = fp32",
+                           "betas = 0.9,0.95",
+                           "epsilon = 1e-08",
+                           "weight_decay = 0.1",
+                           "shift_weight_decay = 0",
+                           "clip = 1",
+                           "schedule = constant",
+                           "pipeline = 1f1b",
+                           "recompute = none",
+                           "document_reset = true",
+                           "keep = 2",
+                           "resume = auto",
+                           "setup_deadline = 600",
+                           "non_finite_in_row = 3",
+                           "log_every = 1",
+                           "kind = cpu"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
 }
 
 TEST(RunConfig, StrongerLevelsWinAndListsReplace) {
   RunConfig config;
-  apply_level(config, settings_of({{"train.seed", "1"}, {"train.steps", "10"}, {"data.train", "a"}, {"data.train", "b:3"}}));
+  apply_level(config,
+              settings_of({{"train.seed", "1"}, {"train.steps", "10"}, {"data.train", "a"}, {"data.train", "b:3"}}));
   ASSERT_EQ(config.data.train.size(), 2u);
   EXPECT_EQ(config.data.train[1].directory, "b");
   EXPECT_EQ(config.data.train[1].weight, 3);
@@ -195,14 +260,16 @@ TEST(RunConfig, RefusesAResumeWithOtherNumbers) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_STREQ(error.what(), "these keys may not differ when a run resumes:\n  model.vocab was '256', is now '512' (a.conf:1)\n"
-                               "  train.seed was '0', is now '9' (a.conf:3)");
+    EXPECT_STREQ(error.what(),
+                 "these keys may not differ when a run resumes:\n  model.vocab was '256', is now '512' (a.conf:1)\n"
+                 "  train.seed was '0', is now '9' (a.conf:3)");
   }
 }
 
 TEST(RunConfig, HashInputIgnoresWhatMayDiffer) {
   const std::string input = hash_input(small_config_with({}));
-  EXPECT_EQ(hash_input(small_config_with({{"parallel.tp", "2"}, {"train.stop_at", "3"}, {"output.directory", "x"}})), input);
+  EXPECT_EQ(hash_input(small_config_with({{"parallel.tp", "2"}, {"train.stop_at", "3"}, {"output.directory", "x"}})),
+            input);
   EXPECT_NE(hash_input(small_config_with({{"train.seed", "2"}})), input);
   EXPECT_THAT(input, HasSubstr("model.head_dim=8\n"));
 }

@@ -34,7 +34,8 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.hidden", "abc"}}, {"model.hidden 'abc' is not a whole number (a.conf:1)"}},
       {{{"model.hidden", "64.5"}}, {"model.hidden '64.5' is not a whole number (a.conf:1)"}},
       {{{"model.hidden", ""}}, {"model.hidden '' is not a whole number (a.conf:1)"}},
-      {{{"train.steps", "99999999999999999999"}}, {"train.steps '99999999999999999999' is not a whole number (a.conf:1)"}},
+      {{{"train.steps", "99999999999999999999"}},
+       {"train.steps '99999999999999999999' is not a whole number (a.conf:1)"}},
       {{{"parallel.tp", "two"}}, {"parallel.tp 'two' is not a whole number (a.conf:1)"}},
       {{{"optimizer.learning_rate", "1e-3x"}}, {"optimizer.learning_rate '1e-3x' is not a finite number (a.conf:1)"}},
       {{{"optimizer.clip", "nan"}}, {"optimizer.clip 'nan' is not a finite number (a.conf:1)"}},
@@ -43,8 +44,10 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"train.precision", "fp16"}}, {"train.precision 'fp16' is not one of fp32, bf16, fp64 (a.conf:1)"}},
       {{{"shift.form", "Free"}}, {"shift.form 'Free' is not one of free, gate, clamp, project (a.conf:1)"}},
       {{{"optimizer.betas", "0.9"}}, {"optimizer.betas '0.9' is not two numbers as in 0.9,0.95 (a.conf:1)"}},
-      {{{"checkpoint.resume", "last"}}, {"checkpoint.resume 'last' is not one of auto, never, a step's number (a.conf:1)"}},
-      {{{"parallel.stage_layers", "2,x"}}, {"parallel.stage_layers '2,x' is not a list of whole numbers as in 7,7,7,7 (a.conf:1)"}},
+      {{{"checkpoint.resume", "last"}},
+       {"checkpoint.resume 'last' is not one of auto, never, a step's number (a.conf:1)"}},
+      {{{"parallel.stage_layers", "2,x"}},
+       {"parallel.stage_layers '2,x' is not a list of whole numbers as in 7,7,7,7 (a.conf:1)"}},
       {{{"train.seed", "1"}, {"train.seed", "2"}}, {"train.seed is given again, first at a.conf:1 (a.conf:2)"}},
       // Ranges.
       {{{"model.hidden", "0"}}, {"model.hidden 0 must be >= 1 (a.conf:1)"}},
@@ -65,8 +68,13 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"parallel.tp", "0"}}, {"parallel.tp 0 must be >= 1 (a.conf:1)"}},
       {{{"parallel.zero", "2"}}, {"parallel.zero 2 must be <= 1 (a.conf:1)"}},
       {{{"parallel.stage_layers", "4,0"}}, {"parallel.stage_layers 4,0 entries must be >= 1 (a.conf:1)"}},
-      {{{"data.train", "corpus:0"}}, {"data.train corpus:0 weight must be > 0 (a.conf:1)"}},
-      {{{"data.train", "cor#pus"}}, {"data.train cor#pus:1 path must not hold '#' or a line break (a.conf:1)"}},
+      {{{"data.train", "corpus:0"}},
+       {"data.train 'corpus:0' has a weight that is no positive number (form: path:weight) (a.conf:1)"}},
+      {{{"data.train", "corpus:0.5x"}},
+       {"data.train 'corpus:0.5x' has a weight that is no positive number (form: path:weight) (a.conf:1)"}},
+      {{{"data.train", "a:1"}, {"data.train", "b"}, {"data.train", "c:2"}},
+       {"data.train: 2 of 3 sources have a weight; give it to all or none (a.conf:3)"}},
+      {{{"data.train", "cor#pus"}}, {"data.train cor#pus path must not hold '#' or a line break (a.conf:1)"}},
       {{{"data.train", ":2"}}, {"data.train :2 path must be a text without blanks at its ends (a.conf:1)"}},
       {{{"checkpoint.keep", "0"}}, {"checkpoint.keep 0 must be >= 1 (a.conf:1)"}},
       {{{"checkpoint.resume", "-5"}}, {"checkpoint.resume -5 must be >= 0 (a.conf:1)"}},
@@ -83,26 +91,40 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
       // Keys against each other.
       {{{"model.heads", "20"}, {"model.head_dim", "8"}, {"parallel.tp", "8"}},
-       {"heads 20 not divisible by tp 8 (model.heads: a.conf:1, parallel.tp: a.conf:3)"}, 8},
-      {{{"model.heads", "6"}, {"model.head_dim", "8"}}, {"heads 6 not divisible by kv_heads 4 (model.heads: a.conf:1)"}},
+       {"heads 20 not divisible by tp 8 (model.heads: a.conf:1, parallel.tp: a.conf:3)"},
+       8},
+      {{{"model.heads", "6"}, {"model.head_dim", "8"}},
+       {"heads 6 not divisible by kv_heads 4 (model.heads: a.conf:1)"}},
       {{{"model.kv_heads", "6"}, {"model.heads", "12"}, {"model.head_dim", "8"}, {"parallel.tp", "4"}},
-       {"kv_heads 6 and tp 4: one must divide the other (model.kv_heads: a.conf:1, parallel.tp: a.conf:4)"}, 4},
-      {{{"model.hidden", "100"}}, {"hidden 100 not divisible by heads 8: give model.head_dim (model.hidden: a.conf:1)"}},
+       {"kv_heads 6 and tp 4: one must divide the other (model.kv_heads: a.conf:1, parallel.tp: a.conf:4)"},
+       4},
+      {{{"model.hidden", "100"}},
+       {"hidden 100 not divisible by heads 8: give model.head_dim (model.hidden: a.conf:1)"}},
       {{{"model.head_dim", "7"}}, {"head_dim 7 not divisible by 2, as rotary positions need (a.conf:1)"}},
       {{{"model.hidden", "72"}}, {"head_dim 9 not divisible by 2, as rotary positions need"}},
-      {{{"model.ffn", "130"}, {"parallel.tp", "4"}}, {"ffn 130 not divisible by tp 4 (model.ffn: a.conf:1, parallel.tp: a.conf:2)"}, 4},
-      {{{"model.vocab", "3"}, {"parallel.tp", "4"}}, {"vocab 3 below tp 4 (model.vocab: a.conf:1, parallel.tp: a.conf:2)"}, 4},
+      {{{"model.ffn", "130"}, {"parallel.tp", "4"}},
+       {"ffn 130 not divisible by tp 4 (model.ffn: a.conf:1, parallel.tp: a.conf:2)"},
+       4},
+      {{{"model.vocab", "3"}, {"parallel.tp", "4"}},
+       {"vocab 3 below tp 4 (model.vocab: a.conf:1, parallel.tp: a.conf:2)"},
+       4},
       {{{"parallel.pp", "8"}}, {"layers 4 below pp 8 (parallel.pp: a.conf:1)"}, 8},
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,1,1"}},
-       {"stage_layers has 3 entries, pp is 2 (parallel.stage_layers: a.conf:2, parallel.pp: a.conf:1)"}, 2},
+       {"stage_layers has 3 entries, pp is 2 (parallel.stage_layers: a.conf:2, parallel.pp: a.conf:1)"},
+       2},
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,3"}},
-       {"stage_layers sum to 5, layers is 4 (parallel.stage_layers: a.conf:2)"}, 2},
+       {"stage_layers sum to 5, layers is 4 (parallel.stage_layers: a.conf:2)"},
+       2},
       {{{"parallel.tp", "2"}}, {"ranks 3 not divisible by tp 2 * cp 1 * pp 1 = 2 (parallel.tp: a.conf:1)"}, 3},
       {{{"train.sequence_length", "33"}, {"parallel.tp", "2"}},
-       {"rows micro_batch 1 * sequence_length 33 = 33 not divisible by tp 2 (train.sequence_length: a.conf:1, parallel.tp: a.conf:2)"}, 2},
-      {{{"train.micro_batch", "3"}}, {"global_batch 16 not divisible by micro_batch 3 * dp 1 = 3 (train.micro_batch: a.conf:1)"}},
+       {"rows micro_batch 1 * sequence_length 33 = 33 not divisible by tp 2 (train.sequence_length: a.conf:1, "
+        "parallel.tp: a.conf:2)"},
+       2},
+      {{{"train.micro_batch", "3"}},
+       {"global_batch 16 not divisible by micro_batch 3 * dp 1 = 3 (train.micro_batch: a.conf:1)"}},
       {{{"train.micro_batch", "4"}, {"parallel.tp", "2"}},
-       {"global_batch 16 not divisible by micro_batch 4 * dp 3 = 12 (train.micro_batch: a.conf:1)"}, 6},
+       {"global_batch 16 not divisible by micro_batch 4 * dp 3 = 12 (train.micro_batch: a.conf:1)"},
+       6},
       {{{"optimizer.warmup", "60"}, {"optimizer.decay_steps", "41"}, {"optimizer.schedule", "linear"}},
        {"warmup 60 + decay_steps 41 exceed steps 100 (optimizer.warmup: a.conf:1, optimizer.decay_steps: a.conf:2)"}},
       {{{"optimizer.warmup", "81"}, {"optimizer.schedule", "wsd"}},
@@ -116,22 +138,28 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"form gate is defined for one previous token, shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
       {{{"shift.form", "clamp"}, {"shift.query", "3"}, {"shift.value", "2"}},
        {"form clamp is defined for one previous token, shift.query is 3 (shift.form: a.conf:1, shift.query: a.conf:2)",
-        "form clamp is defined for one previous token, shift.value is 2 (shift.form: a.conf:1, shift.value: a.conf:3)"}},
+        "form clamp is defined for one previous token, shift.value is 2 (shift.form: a.conf:1, shift.value: "
+        "a.conf:3)"}},
       {{{"shift.form", "gate"}, {"shift.init", "identity"}},
        {"form gate has no identity: its logit would be infinite (shift.form: a.conf:1, shift.init: a.conf:2)"}},
       // Not built yet.
       {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
       {{{"parallel.chunks", "2"}}, {"parallel.chunks 2 not in this version, which has 1 (a.conf:1)"}},
       {{{"parallel.zero", "1"}}, {"parallel.zero 1 not in this version, which has 0 (a.conf:1)"}},
-      {{{"parallel.pipeline", "interleaved"}}, {"parallel.pipeline interleaved not in this version, which has 1f1b, gpipe (a.conf:1)"}},
-      {{{"parallel.pipeline", "zb-h1"}}, {"parallel.pipeline zb-h1 not in this version, which has 1f1b, gpipe (a.conf:1)"}},
-      {{{"parallel.pipeline", "zb-v"}}, {"parallel.pipeline zb-v not in this version, which has 1f1b, gpipe (a.conf:1)"}},
+      {{{"parallel.pipeline", "interleaved"}},
+       {"parallel.pipeline interleaved not in this version, which has 1f1b, gpipe (a.conf:1)"}},
+      {{{"parallel.pipeline", "zb-h1"}},
+       {"parallel.pipeline zb-h1 not in this version, which has 1f1b, gpipe (a.conf:1)"}},
+      {{{"parallel.pipeline", "zb-v"}},
+       {"parallel.pipeline zb-v not in this version, which has 1f1b, gpipe (a.conf:1)"}},
       {{{"parallel.recompute", "full"}}, {"parallel.recompute full not in this version, which has none (a.conf:1)"}},
-      {{{"parallel.recompute", "selective"}}, {"parallel.recompute selective not in this version, which has none (a.conf:1)"}},
+      {{{"parallel.recompute", "selective"}},
+       {"parallel.recompute selective not in this version, which has none (a.conf:1)"}},
       {{{"shift.form", "project"}}, {"shift.form project not in this version, which has free, gate, clamp (a.conf:1)"}},
       {{{"shift.remainder", "current"}}, {"shift.remainder current not in this version, which has oldest (a.conf:1)"}},
       {{{"device.kind", "cuda"}}, {"device.kind cuda not in this version, which has cpu (a.conf:1)"}},
-      {{{"checkpoint.asynchronous", "true"}}, {"checkpoint.asynchronous true not in this version, which has false (a.conf:1)"}},
+      {{{"checkpoint.asynchronous", "true"}},
+       {"checkpoint.asynchronous true not in this version, which has false (a.conf:1)"}},
   };
   for (const Wrong& wrong : all) {
     std::string name;
@@ -154,8 +182,12 @@ TEST(Validate, AcceptsTheBordersOfItsRanges) {
       {{"optimizer.betas", "0,0"}, {"optimizer.clip", "0"}},
       {{"parallel.pipeline", "gpipe"}, {"train.precision", "fp64"}, {"model.tie_embeddings", "yes"}},
   };
-  for (const Pairs& pairs : all) EXPECT_THAT(find_faults(small_config_with(pairs), 1), IsEmpty()) << pairs.front().first;
-  EXPECT_THAT(find_faults(small_config_with({{"parallel.tp", "8"}, {"parallel.pp", "2"}, {"parallel.stage_layers", "1,3"}}), 16), IsEmpty());
+  for (const Pairs& pairs : all)
+    EXPECT_THAT(find_faults(small_config_with(pairs), 1), IsEmpty()) << pairs.front().first;
+  EXPECT_THAT(
+      find_faults(small_config_with({{"parallel.tp", "8"}, {"parallel.pp", "2"}, {"parallel.stage_layers", "1,3"}}),
+                  16),
+      IsEmpty());
 }
 
 TEST(Validate, ListsRequiredKeysByUse) {
@@ -182,9 +214,13 @@ TEST(Validate, EvaluationNeedsNoBatch) {
 }
 
 TEST(Validate, ThrowsOneErrorWithAllFaults) {
-  const RunConfig config = small_config_with(
-      {{"modle.hidden", "64"}, {"train.steps", "x"}, {"model.heads", "20"}, {"model.ffn", "-1"}, {"parallel.tp", "8"},
-       {"parallel.zero", "1"}, {"model.head_dim", "8"}});
+  const RunConfig config = small_config_with({{"modle.hidden", "64"},
+                                              {"train.steps", "x"},
+                                              {"model.heads", "20"},
+                                              {"model.ffn", "-1"},
+                                              {"parallel.tp", "8"},
+                                              {"parallel.zero", "1"},
+                                              {"model.head_dim", "8"}});
   try {
     validate(config, 12);
     FAIL() << "no error";
@@ -203,9 +239,9 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
 
 TEST(Validate, SurvivesExtremeValues) {
   Pairs extreme;
-  for (const char* key : {"model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim", "model.ffn",
-                          "model.vocab", "train.steps", "train.global_batch", "train.micro_batch", "train.sequence_length",
-                          "optimizer.warmup", "optimizer.decay_steps", "checkpoint.every"}) {
+  for (const char* key : {"model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim",
+                          "model.ffn", "model.vocab", "train.steps", "train.global_batch", "train.micro_batch",
+                          "train.sequence_length", "optimizer.warmup", "optimizer.decay_steps", "checkpoint.every"}) {
     extreme.emplace_back(key, "2147483647");
   }
   for (const char* key : {"parallel.tp", "parallel.cp", "parallel.pp"}) extreme.emplace_back(key, "65536");
