@@ -34,7 +34,7 @@ class [[nodiscard]] Work {
 // Every rank of the group makes the same calls in the same order. A group of one copies, without traffic.
 // Sums run in the accumulation type of the dtype (bfloat16 in float32, rounded once; integers exactly), in rank order,
 // so every CPU implementation returns the same bits; a NaN wins every max. Tensors are contiguous.
-// Errors of a peer, or an abort, throw. A communicator serves one thread at a time: a helper thread gets its own by split.
+// Errors of a peer, or an abort, throw. One thread at a time uses a communicator; a helper thread has its own (split).
 // Traffic is written to stream.ledger under name(), seconds under times.communication (recv: times.wait).
 class Communicator {
  public:

@@ -1,4 +1,4 @@
-// Ranks as threads of one process: exchanges by rendezvous, messages as queued copies, no spinning; a failure wakes all.
+// Ranks as threads of one process: exchanges by rendezvous, messages as queued copies; a failure wakes all.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -15,15 +15,12 @@
 namespace shiftron {
 namespace {
 
-// What a rank brings to a rendezvous. Everything but the pointer must agree within the group.
+// What a rank calls at a rendezvous; must be the same in the whole group.
 struct Call {
   std::string_view operation;
   int64_t bytes = 0;
   int root = 0;
-  const std::byte* data = nullptr;
-  bool matches(const Call& other) const {
-    return operation == other.operation && bytes == other.bytes && root == other.root;
-  }
+  bool operator==(const Call&) const = default;
 };
 
 // Messages from one rank to another. A receive draws its number when it is posted, so the order of calls counts.
@@ -38,7 +35,7 @@ struct World;
 struct Group {
   Group(std::string name_, std::vector<int> world_ranks_)
       : name(std::move(name_)), world_ranks(std::move(world_ranks_)), calls(world_ranks.size()),
-        arrived(world_ranks.size(), 0), message_came(world_ranks.size()),
+        sources(world_ranks.size()), arrived(world_ranks.size(), 0), message_came(world_ranks.size()),
         channels(world_ranks.size() * world_ranks.size()) {}
   int size() const { return static_cast<int>(world_ranks.size()); }
   Channel& channel(int from, int to) { return channels[static_cast<size_t>(from * size() + to)]; }
@@ -46,6 +43,7 @@ struct Group {
   std::string name;
   std::vector<int> world_ranks;
   std::vector<Call> calls;
+  std::vector<const std::byte*> sources;  // read by all between the two rendezvous of a collective
   std::vector<char> arrived;  // at the present rendezvous
   int arrivals = 0;
   uint64_t round = 0;
@@ -125,14 +123,14 @@ class ThreadCommunicator : public Communicator {
 
  protected:
   void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) override {
-    collect({"all_to_all", bytes, 0, static_cast<const std::byte*>(send)}, send_stride, receive);
+    collect({"all_to_all", bytes}, send, send_stride, receive);
   }
   void exchange_all_gather(const void* piece, void* whole, int64_t bytes) override {
-    collect({"all_gather", bytes, 0, static_cast<const std::byte*>(piece)}, 0, whole);
+    collect({"all_gather", bytes}, piece, 0, whole);
   }
   void exchange_broadcast(void* data, int64_t bytes, int root) override {
-    meet({"broadcast", bytes, root, static_cast<const std::byte*>(data)});
-    if (rank() != root) std::memcpy(data, group_->calls[static_cast<size_t>(root)].data, static_cast<size_t>(bytes));
+    meet({"broadcast", bytes, root}, data);
+    if (rank() != root) std::memcpy(data, group_->sources[static_cast<size_t>(root)], static_cast<size_t>(bytes));
     meet({"end of broadcast"});
   }
   void exchange_barrier() override { meet({"barrier"}); }
@@ -170,18 +168,19 @@ class ThreadCommunicator : public Communicator {
   }
 
   // Returns when every rank of the group has come with a matching call.
-  void meet(const Call& call) {
+  void meet(const Call& call, const void* source = nullptr) {
     std::unique_lock lock(world_->mutex);
     Group& group = *group_;
     if (!world_->failure.empty()) throw_lost(call.operation);
     for (int member = 0; member < size(); ++member) {
       const size_t other = static_cast<size_t>(member);
-      if (group.arrived[other] && !group.calls[other].matches(call)) {
+      if (group.arrived[other] && group.calls[other] != call) {
         mismatch("rank " + std::to_string(rank()) + " calls " + describe(call) + " where rank " +
                  std::to_string(member) + " calls " + describe(group.calls[other]));
       }
     }
     group.calls[static_cast<size_t>(rank())] = call;
+    if (source != nullptr) group.sources[static_cast<size_t>(rank())] = static_cast<const std::byte*>(source);
     group.arrived[static_cast<size_t>(rank())] = 1;
     if (++group.arrivals == size()) {
       group.arrivals = 0;
@@ -209,12 +208,12 @@ class ThreadCommunicator : public Communicator {
   }
 
   // Part rank() of what each rank brought, where part r begins r * stride bytes into it.
-  void collect(const Call& call, int64_t stride, void* receive) {
-    meet(call);
+  void collect(const Call& call, const void* send, int64_t stride, void* receive) {
+    meet(call, send);
     const size_t bytes = static_cast<size_t>(call.bytes);
     for (int step = 0; step < size(); ++step) {  // each begins with its own, so that not all read the same one
       const int from = (rank() + step) % size();
-      const std::byte* source = group_->calls[static_cast<size_t>(from)].data + rank() * stride;
+      const std::byte* source = group_->sources[static_cast<size_t>(from)] + rank() * stride;
       std::byte* target = static_cast<std::byte*>(receive) + from * call.bytes;
       if (source != target) std::memcpy(target, source, bytes);
     }

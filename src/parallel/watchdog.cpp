@@ -1,4 +1,4 @@
-// Two threads made at the start, so that nothing is needed from a process that hangs: one watches and ends, one reports.
+// Two threads made at the start, so that a process that hangs need give nothing: one watches and ends, one reports.
 #include "parallel/watchdog.h"
 
 #include <signal.h>
@@ -65,8 +65,9 @@ Watchdog::Section& Watchdog::Section::operator=(Section&& other) noexcept {
 void Watchdog::Section::leave() {
   Watchdog* watchdog = std::exchange(watchdog_, nullptr);
   if (watchdog == nullptr) return;
+  std::list<Entry> left;  // freed without the lock, which must stay free whatever the allocator does
   const std::lock_guard lock(watchdog->mutex_);
-  watchdog->entries_.erase(entry_);  // the watcher finds out at its next look
+  left.splice(left.end(), watchdog->entries_, entry_);  // the watcher finds out at its next look
 }
 
 void Watchdog::watch() {
