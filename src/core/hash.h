@@ -17,8 +17,12 @@ struct Hash128 {
 
 uint64_t xxh3_64(const void* data, size_t bytes, uint64_t seed = 0);
 Hash128 xxh3_128(const void* data, size_t bytes);
-inline uint64_t xxh3_64(std::string_view text, uint64_t seed = 0) { return xxh3_64(text.data(), text.size(), seed); }
-inline Hash128 xxh3_128(std::string_view text) { return xxh3_128(text.data(), text.size()); }
+inline uint64_t xxh3_64(std::string_view text, uint64_t seed = 0) {
+  return xxh3_64(text.data(), text.size(), seed);
+}
+inline Hash128 xxh3_128(std::string_view text) {
+  return xxh3_128(text.data(), text.size());
+}
 
 // Lower-case digits, most significant first, as `xxhsum` prints them: 16 and 32 characters.
 std::string to_hex(uint64_t hash);
@@ -33,22 +37,8 @@ class HashStream {
   HashStream& operator=(HashStream&&) noexcept;
   void update(const void* data, size_t bytes);
   // Of everything since the start; more may follow.
-  Hash128 digest_128() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// As HashStream, 64 bits.
-class HashStream64 {
- public:
-  HashStream64();
-  ~HashStream64();
-  HashStream64(HashStream64&&) noexcept;
-  HashStream64& operator=(HashStream64&&) noexcept;
-  void update(const void* data, size_t bytes);
   uint64_t digest_64() const;
+  Hash128 digest_128() const;
 
  private:
   struct State;

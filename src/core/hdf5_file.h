@@ -33,7 +33,8 @@ struct Hdf5DatasetInfo {
 // the dataset and the library's reason. Safe to use from several threads: every call takes the process-wide lock.
 class Hdf5File {
  public:
-  // A new file; it must not exist. Equal calls give equal bytes: no time stamps; data at multiples of 4 KiB.
+  // A new file; it must not exist. Equal calls give equal bytes: no time stamps. Data from 512 bytes up begin at
+  // multiples of 4 KiB.
   static Hdf5File create(const std::string& path);
   // Read only, without file locks and without filter plugins.
   static Hdf5File open(const std::string& path);

@@ -13,7 +13,7 @@ class Progress {
   // Where lines go and what the time is; the defaults are stderr and a steady clock.
   struct Output {
     std::ostream* stream = nullptr;
-    bool terminal = false;           // one line rewritten, else plain lines every five seconds
+    bool terminal = false;  // one line rewritten, else plain lines every five seconds
     std::function<double()> seconds;
   };
 

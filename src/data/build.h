@@ -9,19 +9,19 @@ namespace shiftron {
 
 struct BuildOptions {
   std::vector<std::string> inputs;
-  std::string tokenizer;               // path of the model
-  std::string output;                  // directory: new, or empty
-  std::string document_separator;      // of text files; empty = a file is a document
-  std::string text_key = "text";       // of JSONL lines
-  double validation_fraction = 0;      // > 0: datasets in output/train and output/validation
+  std::string tokenizer;           // path of the model
+  std::string output;              // directory: new, or empty
+  std::string document_separator;  // of text files; empty = a file is a document
+  std::string text_key = "text";   // of JSONL lines
+  double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
   int64_t shard_tokens = int64_t{1} << 28;
-  uint64_t seed = 0;                   // of the documents' order
+  uint64_t seed = 0;  // of the documents' order
 };
 
 struct BuiltDataset {
   std::string directory;
   int64_t documents = 0;
-  int64_t tokens = 0;      // with one end-of-document token each
+  int64_t tokens = 0;  // with one end-of-document token each
   int64_t text_bytes = 0;
   int64_t shards = 0;
   std::string fingerprint;

@@ -30,12 +30,12 @@ class Loader {
 
   int64_t vocab_size() const;
   int32_t end_of_document() const;
-  std::string fingerprint() const;      // of everything that decides which tokens sample i holds, but seed and length
+  std::string fingerprint() const;  // of everything that decides which tokens sample i holds, but seed and length
   std::string tokenizer_hash() const;
   std::string tokenizer_bytes() const;
-  int64_t windows() const;              // of one epoch, over all sources
-  int64_t dropped_tokens() const;       // behind the last whole window of each source
-  int64_t tokens() const;               // over all sources
+  int64_t windows() const;         // of one epoch, over all sources
+  int64_t dropped_tokens() const;  // behind the last whole window of each source
+  int64_t tokens() const;          // over all sources
 
   // Samples [first_sample, first_sample + count), each sequence_length entries, row after row:
   // ids; targets = the next token, -1 = not counted (with document_reset, behind an end of document);

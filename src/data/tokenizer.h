@@ -15,13 +15,13 @@ class SentencePieceProcessor;
 namespace shiftron {
 
 struct TokenizerTraining {
-  std::vector<std::string> files;     // text, or JSONL by its ending
-  int64_t vocab = 0;                  // tokens, with the 256 bytes, newline, end of document and unknown
-  std::string kind = "bpe";           // or "unigram"
-  std::string text_key = "text";      // of JSONL lines
-  double character_coverage = 0.9995; // share of the characters that get a token; others are written as bytes
+  std::vector<std::string> files;             // text, or JSONL by its ending
+  int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown
+  std::string kind = "bpe";                   // or "unigram"
+  std::string text_key = "text";              // of JSONL lines
+  double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
   uint64_t sample_bytes = uint64_t{1} << 29;  // of larger inputs an evenly spread part of about this size is used
-  bool quiet = true;                  // without the trainer's own log
+  bool quiet = true;                          // without the trainer's own log
 };
 
 // Read-only after construction; may be used from several threads.
@@ -65,7 +65,7 @@ class Tokenizer {
   std::string model_bytes_;
   std::string hash_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
-  std::vector<std::string> texts_;          // per token
+  std::vector<std::string> texts_;  // per token
   std::array<int32_t, 256> byte_tokens_{};
   int32_t newline_ = -1;
   int32_t end_of_document_ = -1;
