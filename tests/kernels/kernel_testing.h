@@ -160,6 +160,16 @@ inline Owned integers(const std::vector<int64_t>& values) {
   return Owned(DType::int32, {static_cast<int64_t>(values.size())}, std::vector<double>(values.begin(), values.end()));
 }
 
+// The call must throw an Error that says `text`.
+inline void expect_fault(const std::string& text, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error, expected: " << text;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what() << "\nexpected: " << text;
+  }
+}
+
 // ---- gradients ------------------------------------------------------------------------------------------------------
 inline double weighted_sum(const Owned& y, const Owned& weights) {
   double sum = 0;
