@@ -123,10 +123,24 @@ int run_train(const std::vector<std::string>& arguments) {
   }
 }
 
+int run_dump(const std::vector<std::string>& arguments) {
+  static const std::vector<ExtraOption> options = {{"step", "S", "the step, from 1"}};
+  const ParsedConfig parsed = read_config(arguments, options);
+  if (parsed.help) {
+    std::cout << config_help("shiftron data dump --config RUN.conf --step S", options);
+    return 0;
+  }
+  validate(parsed.config, 1, Use::dump);
+  if (!parsed.has("step")) throw_bad_input("--step is missing; see --help");
+  std::cout << dump_step(parsed.config, parsed.integer("step", 1, 1)) << "\n";
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Command> train_commands() {
-  return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it", run_train}};
+  return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it", run_train},
+          {"data", "dump", "prints ids, targets and document starts of a training step as JSON", run_dump}};
 }
 
 }  // namespace shiftron::cli
