@@ -31,7 +31,8 @@ void write_example(const std::string& path) {
   file.write("parameters/layers.0.query@0,0,2,0", counted(120).data());
   for (int64_t first = 0; first < 1000; first += 300) {
     std::vector<uint16_t> piece;
-    for (int64_t i = first; i < std::min<int64_t>(first + 300, 1000); ++i) piece.push_back(static_cast<uint16_t>(i * 61));
+    for (int64_t i = first; i < std::min<int64_t>(first + 300, 1000); ++i)
+      piece.push_back(static_cast<uint16_t>(i * 61));
     file.write_range("tokens", first, static_cast<int64_t>(piece.size()), piece.data());
   }
   const int64_t scalar = -7;
@@ -103,7 +104,8 @@ TEST(Hdf5File, FaultsNameFileAndDataset) {
   EXPECT_ERROR(file.text_attribute("/", "count"), ExitCode::bad_input, "not a text");
   EXPECT_ERROR(file.integer_attribute("tokens", "rate"), ExitCode::bad_input, "not a whole number");
   const std::string whole = Scratch::read(scratch / "file.h5");
-  EXPECT_ERROR(Hdf5File::open(scratch.write("cut.h5", whole.substr(0, whole.size() - 1))), ExitCode::bad_input, "cut.h5");
+  EXPECT_ERROR(Hdf5File::open(scratch.write("cut.h5", whole.substr(0, whole.size() - 1))), ExitCode::bad_input,
+               "cut.h5");
 }
 
 TEST(Hdf5File, FilesAreNeverOpenedForWriting) {
@@ -155,7 +157,8 @@ void add_dataset(hid_t file, const char* name, hid_t type, hid_t properties) {
   const hid_t space = H5Screate_simple(1, &size, nullptr);
   const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
   const std::vector<uint8_t> zeros(64 * 8);
-  if (H5Tget_class(type) == H5T_INTEGER) H5Dwrite(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+  if (H5Tget_class(type) == H5T_INTEGER)
+    H5Dwrite(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
   H5Dclose(dataset);
   H5Sclose(space);
 }
@@ -209,8 +212,8 @@ TEST(Hdf5FileRefuses, VirtualDatasets) {
 
 TEST(Hdf5FileRefuses, SoftAndExternalLinks) {
   const Scratch scratch;
-  const std::string other = foreign_file(
-      scratch, "other.h5", [](hid_t file) { add_dataset(file, "d", H5T_STD_U8LE, H5P_DEFAULT); });
+  const std::string other =
+      foreign_file(scratch, "other.h5", [](hid_t file) { add_dataset(file, "d", H5T_STD_U8LE, H5P_DEFAULT); });
   const std::string path = foreign_file(scratch, "links.h5", [&](hid_t file) {
     add_dataset(file, "d", H5T_STD_U8LE, H5P_DEFAULT);
     H5Lcreate_soft("/d", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
@@ -236,9 +239,8 @@ TEST(Hdf5FileRefuses, ForeignTypes) {
 
 TEST(Hdf5FileRefuses, GroupsInCircles) {
   const Scratch scratch;
-  const std::string path = foreign_file(scratch, "circle.h5", [](hid_t file) {
-    H5Lcreate_hard(file, "/", file, "again", H5P_DEFAULT, H5P_DEFAULT);
-  });
+  const std::string path = foreign_file(
+      scratch, "circle.h5", [](hid_t file) { H5Lcreate_hard(file, "/", file, "again", H5P_DEFAULT, H5P_DEFAULT); });
   EXPECT_ERROR(Hdf5File::open(path).datasets(), ExitCode::bad_input, "nested deeper");
 }
 

@@ -19,14 +19,16 @@ using Texts = std::vector<std::string>;
 
 TEST(Documents, AFileIsADocument) {
   const Scratch scratch;
-  EXPECT_EQ(read({scratch.write("a.txt", "one\ntwo\n"), scratch.write("b.txt", "three")}), (Texts{"one\ntwo\n", "three"}));
+  EXPECT_EQ(read({scratch.write("a.txt", "one\ntwo\n"), scratch.write("b.txt", "three")}),
+            (Texts{"one\ntwo\n", "three"}));
   EXPECT_EQ(read({scratch.write("c.txt", "")}), Texts{""});
 }
 
 TEST(Documents, SeparatorsCutAcrossBuffers) {
   const Scratch scratch;
   const DocumentFormat format{"<|end|>", "text"};
-  EXPECT_EQ(read({scratch.write("a.txt", "one<|end|>two<|end|><|end|>three")}, format), (Texts{"one", "two", "", "three"}));
+  EXPECT_EQ(read({scratch.write("a.txt", "one<|end|>two<|end|><|end|>three")}, format),
+            (Texts{"one", "two", "", "three"}));
   EXPECT_EQ(read({scratch.write("b.txt", "one<|end|>")}, format), Texts{"one"});
   for (int shift = 0; shift < 9; ++shift) {  // a separator on the border of two reads
     const std::string first((1 << 20) - shift, 'x');
@@ -36,13 +38,16 @@ TEST(Documents, SeparatorsCutAcrossBuffers) {
 
 TEST(Documents, JsonLines) {
   const Scratch scratch;
-  const std::string path = scratch.write("a.jsonl", "{\"text\": \"one\\ntwo\", \"n\": 1}\n\n  \r\n{\"text\": \"\"}\n{\"text\": \"é\"}");
+  const std::string path =
+      scratch.write("a.jsonl", "{\"text\": \"one\\ntwo\", \"n\": 1}\n\n  \r\n{\"text\": \"\"}\n{\"text\": \"é\"}");
   EXPECT_EQ(read({path}), (Texts{"one\ntwo", "", "é"}));
 }
 
 TEST(Documents, BadLinesAreNamed) {
   const Scratch scratch;
-  const auto fault = [&](const std::string& line) { return scratch.write("a.jsonl", "{\"text\": \"good\"}\n" + line + "\n"); };
+  const auto fault = [&](const std::string& line) {
+    return scratch.write("a.jsonl", "{\"text\": \"good\"}\n" + line + "\n");
+  };
   EXPECT_ERROR(read({fault("{\"text\": \"cut")}), ExitCode::bad_input, "a.jsonl:2: not JSON: parse error");
   EXPECT_ERROR(read({fault("{\"text\": \"\xFF\"}")}), ExitCode::bad_input, "a.jsonl:2: not JSON");
   EXPECT_ERROR(read({fault("[1]")}), ExitCode::bad_input, "a.jsonl:2: a JSON array");

@@ -13,9 +13,10 @@ namespace shiftron {
 
 // Sentences of a few hundred words, the same at every call.
 inline std::string example_text(int sentences) {
-  const std::vector<std::string> words = {"the", "a", "tensor", "token", "shift", "key", "value", "runs", "over",
-                                          "under", "window", "gradient", "learns", "slowly", "and", "then", "stops",
-                                          "model", "head", "layer", "reads", "writes", "long", "short", "document"};
+  const std::vector<std::string> words = {"the",    "a",    "tensor", "token",   "shift",    "key",    "value",
+                                          "runs",   "over", "under",  "window",  "gradient", "learns", "slowly",
+                                          "and",    "then", "stops",  "model",   "head",     "layer",  "reads",
+                                          "writes", "long", "short",  "document"};
   std::string text;
   uint32_t state = 12345;
   for (int i = 0; i < sentences; ++i) {

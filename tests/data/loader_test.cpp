@@ -148,7 +148,8 @@ TEST_F(LoaderTest, ASampleIsAFunctionOfItsNumber) {
 
 TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
   const std::string first = build(60, "first");
-  const BuildOptions other = example_build(scratch_, {std::string(3000, '\x07')}, "second");  // one token, again and again
+  const BuildOptions other =
+      example_build(scratch_, {std::string(3000, '\x07')}, "second");  // one token, again and again
   build_dataset(other);
   const std::string second = other.output;
   Loader blend({{first, 3}, {second, 1}}, 16, 5, true, true);
@@ -225,7 +226,8 @@ TEST_F(LoaderTest, BlocksAreCheckedWhenAskedFor) {
   const std::string directory = build(4000, "large", 1 << 28);
   const ShardRecord shard = Dataset(directory).description().shards[0];
   ASSERT_GE(block_count(shard.tokens, Hdf5Type::u16), 2);
-  const int64_t sampled = static_cast<int64_t>(xxh3_64(shard.file) % static_cast<uint64_t>(block_count(shard.tokens, Hdf5Type::u16)));
+  const int64_t sampled =
+      static_cast<int64_t>(xxh3_64(shard.file) % static_cast<uint64_t>(block_count(shard.tokens, Hdf5Type::u16)));
   const int64_t damaged = sampled == 0 ? 1 : 0;  // not the one of the first touch
   const uint64_t place = shard.tokens_offset + static_cast<uint64_t>(damaged) * kBlockBytes;
   char byte = bytes_at(directory + "/" + shard.file, place, 1)[0];

@@ -40,10 +40,38 @@ TEST(Tokenizer, CommonTextIsCompressed) {
 
 TEST(Tokenizer, KeepsWhatModelsUsuallyLose) {
   const std::string nul("a\0b", 3);
-  for (const std::string& text : std::vector<std::string>{
-           "", " ", "  ", "\n", "\n\n", " a", "a ", "  a  b  ", "\t\ta\r\n", nul, "\xE2\x96\x81", "a\xE2\x96\x81 b",
-           "</s>", "<s>", "<unk>", "<pad>", "<0x41>", "a</s>b", "</s></s>", "\xFF\xFE", "\xC3", "\xE2\x96", "é", "e\xCC\x81",
-           "ﬁ", "Ａ", "日本語", "\xF0\x9F\x98\x80", "\xE2\x96\x85", "\xEF\xBB\xBFtext", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
+  for (const std::string& text : std::vector<std::string>{"",
+                                                          " ",
+                                                          "  ",
+                                                          "\n",
+                                                          "\n\n",
+                                                          " a",
+                                                          "a ",
+                                                          "  a  b  ",
+                                                          "\t\ta\r\n",
+                                                          nul,
+                                                          "\xE2\x96\x81",
+                                                          "a\xE2\x96\x81 b",
+                                                          "</s>",
+                                                          "<s>",
+                                                          "<unk>",
+                                                          "<pad>",
+                                                          "<0x41>",
+                                                          "a</s>b",
+                                                          "</s></s>",
+                                                          "\xFF\xFE",
+                                                          "\xC3",
+                                                          "\xE2\x96",
+                                                          "é",
+                                                          "e\xCC\x81",
+                                                          "ﬁ",
+                                                          "Ａ",
+                                                          "日本語",
+                                                          "\xF0\x9F\x98\x80",
+                                                          "\xE2\x96\x85",
+                                                          "\xEF\xBB\xBFtext",
+                                                          "\xED\xA0\x80",
+                                                          "\xF4\x90\x80\x80"}) {
     expect_kept(tokenizer(), text);
   }
 }
@@ -134,9 +162,11 @@ TEST(TokenizerTraining, FaultsSayWhatToDo) {
   training.files = {scratch.write("empty.txt", "")};
   EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "no text to train the tokenizer on");
   training.files = {scratch.write("text.txt", "the tensor learns slowly\n")};
-  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 4096 is larger than this text supports: at most");
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input,
+               "vocab 4096 is larger than this text supports: at most");
   training.vocab = 262;
-  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 262 is too small for the characters of this text");
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input,
+               "vocab 262 is too small for the characters of this text");
   training.vocab = 100;
   EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 100: must lie between 260");
   training.vocab = 300;
@@ -150,20 +180,19 @@ TEST(Tokenizer, ForeignModelsThatChangeTextAreRefused) {
   const auto train = [&](const std::string& more) {
     const std::string prefix = scratch / "foreign";
     const auto status = sentencepiece::SentencePieceTrainer::Train(
-        "--minloglevel=2 --model_type=bpe --input=" + (scratch / "text.txt") + " --model_prefix=" +
-        prefix + more);
+        "--minloglevel=2 --model_type=bpe --input=" + (scratch / "text.txt") + " --model_prefix=" + prefix + more);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return prefix + ".model";
   };
   EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true")), ExitCode::bad_input, "changes text");
-  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false")), ExitCode::bad_input,
-               "changes text");
+  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false")),
+               ExitCode::bad_input, "changes text");
   EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false --eos_id=-1")),
                ExitCode::bad_input, "no </s> token");
   EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=200")), ExitCode::bad_input, "no token for byte 0");
-  const Tokenizer good = Tokenizer::load(train(
-      " --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false --remove_extra_whitespaces=false "
-      "--normalization_rule_name=identity"));
+  const Tokenizer good = Tokenizer::load(
+      train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false --remove_extra_whitespaces=false "
+            "--normalization_rule_name=identity"));
   expect_kept(good, "  the  token\n\n\xFF");  // newline by its byte token
 }
 
@@ -171,7 +200,8 @@ TEST(Tokenizer, WhatIsNoModelIsRefused) {
   const Scratch scratch;
   EXPECT_ERROR(Tokenizer::load(scratch / "none.model"), ExitCode::bad_input, "none.model");
   EXPECT_ERROR(Tokenizer::load(scratch.write("empty.model", "")), ExitCode::bad_input, "no SentencePiece model");
-  EXPECT_ERROR(Tokenizer::load(scratch.write("text.model", "some text")), ExitCode::bad_input, "no SentencePiece model");
+  EXPECT_ERROR(Tokenizer::load(scratch.write("text.model", "some text")), ExitCode::bad_input,
+               "no SentencePiece model");
   EXPECT_ERROR(Tokenizer::load(scratch.write("cut.model", example_model().substr(0, 2000))), ExitCode::bad_input,
                "cut.model");
 }
@@ -181,8 +211,8 @@ TEST(Utf8, OnlyWellFormedSequencesCount) {
   EXPECT_EQ(utf8_length("é"), 2u);
   EXPECT_EQ(utf8_length("日"), 3u);
   EXPECT_EQ(utf8_length("\xF0\x9F\x98\x80"), 4u);
-  for (const char* text : {"", "\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
-                           "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x96", "\xF0\x9F\x98"}) {
+  for (const char* text : {"", "\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80",
+                           "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x96", "\xF0\x9F\x98"}) {
     EXPECT_EQ(utf8_length(text), 0u) << text;
   }
 }
