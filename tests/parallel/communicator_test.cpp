@@ -1,12 +1,13 @@
 // The conformance suite over threads and alone, and what happens when a thread rank fails.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
+#include <iostream>
 #include <thread>
 
 #include "parallel/communicator_traffic.h"
+#include "parallel/watchdog.h"
 
 namespace shiftron {
 namespace {
@@ -117,6 +118,8 @@ const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kW
 template <typename Last>
 std::vector<std::string> told_by(const std::function<void(Communicator&)>& call, const Last& last,
                                  std::string& thrown, ExitCode& code) {
+  Watchdog watchdog([](const std::string& waiting, double) { std::cerr << "nobody was woken: " << waiting << std::endl; });
+  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", 20);
   std::vector<std::string> told(3);
   try {
     run_thread_ranks(4, [&](Communicator& world) {
