@@ -271,7 +271,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator& world)>&
     const std::lock_guard lock(world->mutex);
     exceptions[static_cast<size_t>(rank)] = exception;
     world->ended[static_cast<size_t>(rank)] = 1;
-    if (exception != nullptr) world->fail(rank, describe(exception));
+    if (exception != nullptr) return world->fail(rank, describe(exception));
     world->wake_all();
   };
   std::vector<std::thread> threads;

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <iostream>
 #include <thread>
 
 #include "parallel/communicator_traffic.h"
+#include "parallel/watchdog.h"
 
 namespace shiftron {
 namespace {
@@ -113,22 +115,29 @@ const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kW
     {"group", [](Communicator& world) { world.split({3, 2, 1, 0}, "all")->barrier(); }},
 };
 
-// Runs four ranks, of which three wait in `call`; returns what the three were told.
+// Runs four ranks, of which three wait in `call` and one does `last`, after which it stays until they are woken, or
+// returns at once; returns what the three were told.
 template <typename Last>
-std::vector<std::string> told_by(const std::function<void(Communicator&)>& call, const Last& last,
+std::vector<std::string> told_by(const std::function<void(Communicator&)>& call, const Last& last, bool stays,
                                  std::string& thrown, ExitCode& code) {
+  Watchdog watchdog([](const std::string& what, double) { std::cerr << "nobody was woken: " << what << std::endl; });
+  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", 20);
   std::vector<std::string> told(3);
+  std::atomic<int> woken = 0;
   try {
     run_thread_ranks(4, [&](Communicator& world) {
       if (world.rank() == 3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait by now
-        return last(world);
+        last(world);
+        if (stays) while (woken < 3) std::this_thread::yield();
+        return;
       }
       try {
         call(world);
       } catch (const Error& error) {
         told[static_cast<size_t>(world.rank())] = error.what();
         EXPECT_EQ(error.code(), ExitCode::hang);
+        ++woken;
         throw;
       }
     });
@@ -145,7 +154,7 @@ TEST(Failure, ExceptionWakesAllWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](Communicator&) { throw Error("the disk is full", ExitCode::bad_input); }, thrown, code);
+        call, [](Communicator&) { throw Error("the disk is full", ExitCode::bad_input); }, false, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: the disk is full"), std::string::npos) << text;
     }
@@ -159,7 +168,7 @@ TEST(Failure, AbortWakesAllWaiters) {
     SCOPED_TRACE(name);
     std::string thrown;
     ExitCode code = ExitCode::done;
-    const auto told = told_by(call, [](Communicator& world) { world.abort("stopped by hand"); }, thrown, code);
+    const auto told = told_by(call, [](Communicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: stopped by hand"), std::string::npos) << text;
     }
@@ -172,7 +181,7 @@ TEST(Failure, RankThatReturnsFailsItsWaiters) {
     SCOPED_TRACE(name);
     std::string thrown;
     ExitCode code = ExitCode::done;
-    const auto told = told_by(call, [](Communicator&) {}, thrown, code);
+    const auto told = told_by(call, [](Communicator&) {}, false, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: it ended while rank"), std::string::npos) << text;
     }
