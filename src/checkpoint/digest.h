@@ -17,18 +17,21 @@ std::vector<TensorDigest> digest_step(const std::string& step_directory);
 
 struct TensorDifference {
   std::string path;               // "parameters/final_norm.weight"
-  std::string mismatch;           // "only in A", "shape [3] against [4]", …; empty where elements can be compared
+  std::string mismatch;           // "only in the first", "[3] of float32 against [4] of float32", …; empty where elements can be compared
   int64_t unequal = 0;            // elements with other bits
   int64_t count = 0;              // elements
   double max_absolute = 0;        // NaN against a number: infinity
   double relative_l2 = 0;         // |a − b| / |a|; infinity where a = 0 ≠ b
   bool equal() const { return mismatch.empty() && unequal == 0; }
 };
-// One entry for every tensor of either step, sorted. Throws Error(no_checkpoint).
-std::vector<TensorDifference> diff_steps(const std::string& a, const std::string& b);
 
-// Everything wrong with a step directory, one line each, naming file and tensor; empty = valid. Reads every byte, and
-// compares what HDF5 sees in every file with the manifest.
-std::vector<std::string> verify_step(const std::string& step_directory);
+struct StepDifference {
+  int64_t step_a = 0, step_b = 0;
+  bool state_equal = false;               // of the trainer
+  std::vector<TensorDifference> tensors;  // one for every tensor of either step, sorted by path
+  bool equal() const;
+};
+// Bit by bit, under whatever layouts they were saved. Throws Error(no_checkpoint).
+StepDifference diff_steps(const std::string& a, const std::string& b);
 
 }  // namespace shiftron

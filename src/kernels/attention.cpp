@@ -95,11 +95,4 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
                                           scratch);
 }
 
-// Gradient of every query row and its dot product with the output; for each thread two score tiles of 64 by 64 and
-// eight operand tiles of 64 rows.
-Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t, int64_t head_dim) {
-  constexpr int64_t kTile = 64;
-  return {heads * rows * (head_dim + 1) + stream.threads * (2 * kTile * kTile + 8 * kTile * head_dim)};
-}
-
 }  // namespace shiftron

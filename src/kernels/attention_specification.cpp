@@ -81,8 +81,7 @@ void attention_backward(Stream&, ConstTensor d_out, ConstTensor q, ConstTensor k
     const int64_t group = heads / k.extent(1);
     const A scale = score_scale<A>(head_dim);
     const int32_t* first = start.data<int32_t>();
-    A* d_dot_out = scratch.data<A>();    // D, [heads, rows]
-    A* sums = d_dot_out + heads * rows;  // [2, head_dim]
+    A* sums = scratch.data<A>();  // [2, head_dim]
     A* value_sums = sums + head_dim;
 
     struct Pair {
@@ -92,12 +91,12 @@ void attention_backward(Stream&, ConstTensor d_out, ConstTensor q, ConstTensor k
       const A score = scale * dot(head_row<T>(q, t, head), head_row<T>(k, s, head / group), head_dim);
       const A p = std::exp(score - log_sum_exp.data<A>()[head * log_sum_exp.stride(0) + t]);
       const A d_p = dot(head_row<T>(d_out, t, head), head_row<T>(v, s, head / group), head_dim);
-      return Pair{p, p * (d_p - d_dot_out[head * rows + t]) * scale};
+      const A d_dot_out = dot(head_row<T>(d_out, t, head), head_row<T>(out, t, head), head_dim);
+      return Pair{p, p * (d_p - d_dot_out) * scale};
     };
 
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t t = 0; t < rows; ++t) {
-        d_dot_out[head * rows + t] = dot(head_row<T>(d_out, t, head), head_row<T>(out, t, head), head_dim);
         for (int64_t d = 0; d < head_dim; ++d) sums[d] = 0;
         for (int64_t s = first[t]; s <= t; ++s) {
           const A e = pair(head, t, s).e;

@@ -47,9 +47,4 @@ void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTens
       : specification::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch);
 }
 
-// A partial d_w for each block of 64 rows, whatever the number of threads.
-Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
-  return {(rows + 63) / 64, hidden};
-}
-
 }  // namespace shiftron

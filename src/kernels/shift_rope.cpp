@@ -189,9 +189,4 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
                           : specification::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch);
 }
 
-// For each block of 64 rows and each head: partial d_taps, and as many rows of head_dim for gradients in flight.
-Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t head_dim, int64_t taps) {
-  return {(rows + 63) / 64, heads, taps * (head_dim + 1)};
-}
-
 }  // namespace shiftron

@@ -133,6 +133,16 @@ TEST_F(ConfigReader, ExtraOptionsAndHelp) {
   EXPECT_THAT(help, HasSubstr("--config FILE"));
 }
 
+TEST_F(ConfigReader, AColonBeforeTheLastSlashBelongsToThePath) {
+  const RunConfig config = read_config({"--data.train", "host:1/corpus", "--data.train", "c:2/d:0.5"}).config;
+  EXPECT_THAT(config.reading_faults, IsEmpty());
+  ASSERT_EQ(config.data.train.size(), 2u);
+  EXPECT_EQ(config.data.train[0].directory, "host:1/corpus");
+  EXPECT_EQ(config.data.train[0].weight, 0);
+  EXPECT_EQ(config.data.train[1].directory, "c:2/d");
+  EXPECT_EQ(config.data.train[1].weight, 0.5);
+}
+
 TEST_F(ConfigReader, RepeatsOnTheCommandLineWin) {
   const RunConfig config =
       read_config({"--train.seed", "1", "--parallel.stage_layers", "2,2", "--train.seed=2", "--parallel.stage_layers="})
