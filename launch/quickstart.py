@@ -15,7 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHIFTRON = os.environ.get("SHIFTRON", "build/release/shiftron")
-CONFIGS = {"vanilla": ["configs/quickstart.conf", "configs/vanilla.conf"], "kv-shift": ["configs/quickstart.conf"]}
+CONFIGS = {name: ["configs/quickstart.conf", f"configs/{name}.conf"] for name in ("vanilla", "kv-shift")}
 RANKS = 4
 OTHER_RANKS, OTHER_LAYOUT = 2, ["--parallel.tp", "1", "--parallel.pp", "2"]
 MORE_STEPS = 20
@@ -245,7 +245,7 @@ class QuickStart:
         out = self.out
         texts = {name: [(ROOT / path).read_text() for path in paths] for name, paths in CONFIGS.items()}
         self.phase("corpus", "text out of Debian packages", [], self.corpus, out / "corpus" / "train")
-        self.phase("tokenizer", "tokenizer", texts["kv-shift"], self.tokenizer)
+        self.phase("tokenizer", "tokenizer", texts, self.tokenizer)
         self.phase("data", "token shards", [], self.data, out / "data")
         for name in CONFIGS:
             self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), out / name)

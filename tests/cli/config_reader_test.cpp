@@ -219,7 +219,8 @@ struct Shipped {
 TEST_F(ConfigReader, ShippedSizesAreValidWithEachShift) {
   const std::string configs = std::string(SHIFTRON_SOURCE_DIR) + "/configs/";
   const std::vector<Shipped> sizes = {{"1.5b", 1, 1, 64}, {"2.9b", 2, 1, 512}, {"6.7b", 4, 2, 64}, {"13b", 8, 2, 128},
-                                      {"19b", 8, 6, 240}, {"toy", 2, 1, 2},    {"30m", 2, 7, 14},  {"124m", 4, 3, 24}};
+                                      {"19b", 8, 6, 240}, {"toy", 2, 1, 2},    {"30m", 2, 7, 14},  {"124m", 4, 3, 24},
+                                      {"quickstart", 2, 2, 4}};
   std::size_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(configs)) found += entry.path().extension() == ".conf";
   EXPECT_EQ(found, sizes.size() + 2);
