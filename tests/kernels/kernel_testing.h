@@ -100,7 +100,7 @@ inline std::vector<double> random_values(const std::string& name, int64_t count,
 class Owned {
  public:
   Owned() = default;
-  Owned(DType dtype, Shape shape, int64_t padding = 0, DeviceKind device = DeviceKind::cpu) {
+  explicit Owned(DType dtype, Shape shape, DeviceKind device = DeviceKind::cpu, int64_t padding = 0) {
     const int64_t rows = shape.dims() == 0 ? 1 : shape[0];
     int64_t width = 1;
     for (int dim = 1; dim < shape.dims(); ++dim) width *= shape[dim];
@@ -272,7 +272,7 @@ inline Outcome evaluate(const KernelCase& call, const How& how) {
   std::vector<Tensor> tensors;
   for (const Argument& argument : call.arguments) {
     const DType dtype = type_of(argument.kind, how.dtype);
-    owned.emplace_back(dtype, argument.shape, argument.strided ? how.padding : 0, how.device);
+    owned.emplace_back(dtype, argument.shape, how.device, argument.strided ? how.padding : 0);
     if (how.device == DeviceKind::cpu && (argument.role == Role::in || argument.role == Role::in_out)) {
       std::vector<double> values = argument.values;
       if (argument.kind == Kind::activation || argument.kind == Kind::accumulation) {

@@ -1,0 +1,177 @@
+// Vocabulary-parallel cross-entropy over shards, and AdamW.
+#include <array>
+
+#include "kernels/kernel_testing.h"
+
+namespace shiftron::kernel_testing {
+namespace {
+
+// Loss of [rows, vocab] logits over shards of the vocabulary that begin at `begins`.
+struct ShardedLoss {
+  ShardedLoss(const Owned& logits_, const std::vector<int64_t>& targets_, std::vector<int64_t> begins_)
+      : logits(logits_),
+        targets(integers(targets_)),
+        begins(std::move(begins_)),
+        rows(logits.tensor().extent(0)),
+        statistics(DType::float64, {static_cast<int64_t>(begins.size()) - 1, rows, 3}),
+        log_sum_exp(DType::float64, {rows}),
+        losses(DType::float64, {rows}),
+        totals(zeros({2})) {}
+  Tensor shard(int64_t index) const {
+    const auto at = static_cast<size_t>(index);
+    return logits.tensor().slice(1, begins[at], begins[at + 1] - begins[at]);
+  }
+  double loss() {
+    totals = zeros({2});
+    const int64_t shards = statistics.tensor().extent(0);
+    for (int64_t i = 0; i < shards; ++i) {
+      cross_entropy_statistics(device.stream, shard(i), targets, begins[static_cast<size_t>(i)],
+                               statistics.tensor().rows(i, 1).view({rows, 3}));
+    }
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    return totals[0];
+  }
+  const Owned& logits;
+  Owned targets;
+  std::vector<int64_t> begins;
+  int64_t rows;
+  Owned statistics, log_sum_exp, losses, totals;
+  Device device;
+};
+
+TEST(CrossEntropy, ShardsGiveTheLossOfTheWhole) {
+  const Owned logits = random_tensor("logits", {5, 7}, 3);
+  const std::vector<int64_t> targets = {0, 6, -1, 3, 2};
+  double expected = 0;
+  for (int64_t t = 0; t < 5; ++t) {
+    if (targets[static_cast<size_t>(t)] < 0) continue;
+    double sum = 0;
+    for (int64_t j = 0; j < 7; ++j) sum += std::exp(logits[t * 7 + j]);
+    expected += std::log(sum) - logits[t * 7 + targets[static_cast<size_t>(t)]];
+  }
+  for (const auto& begins : std::vector<std::vector<int64_t>>{{0, 7}, {0, 3, 7}, {0, 1, 2, 7}, {0, 0, 7}}) {
+    ShardedLoss all(logits, targets, begins);
+    EXPECT_NEAR(all.loss(), expected, 1e-13);
+    EXPECT_EQ(all.totals[1], 4);
+    EXPECT_EQ(all.losses[2], 0);
+  }
+}
+
+TEST(CrossEntropy, GradientMatchesDifferences) {
+  for (const auto& begins : std::vector<std::vector<int64_t>>{{0, 7}, {0, 3, 7}}) {
+    const Owned logits = random_tensor("logits", {5, 7}, 2);
+    ShardedLoss all(logits, {0, 6, -1, 3, 2}, begins);
+    all.loss();
+    const Owned gradient(DType::float64, {5, 7}, logits.values());
+    ShardedLoss backward(gradient, {0, 6, -1, 3, 2}, begins);
+    for (int64_t i = 0; i + 1 < static_cast<int64_t>(begins.size()); ++i) {
+      cross_entropy_backward(all.device.stream, InOut(backward.shard(i)), all.log_sum_exp, all.targets,
+                             begins[static_cast<size_t>(i)], 0.5);
+    }
+    expect_gradient("logits", logits, gradient.values(), [&] { return 0.5 * all.loss(); });
+    for (int64_t j = 0; j < 7; ++j) EXPECT_EQ(gradient[2 * 7 + j], 0);  // not counted
+  }
+}
+
+TEST(CrossEntropy, NothingCountedIsZero) {
+  const Owned logits(DType::float64, {2, 3}, {1, 2, 3, 4, NAN, 6});
+  ShardedLoss all(logits, {-1, -1}, {0, 3});
+  EXPECT_EQ(all.loss(), 0);
+  EXPECT_EQ(all.totals[1], 0);
+  cross_entropy_backward(all.device.stream, InOut(logits), all.log_sum_exp, all.targets, 0, 1);
+  EXPECT_EQ(logits.values(), std::vector<double>(6));
+}
+
+// Large logits neither overflow nor hide; NaN in a counted row reaches the loss.
+TEST(CrossEntropy, LargeLogitsAndNaN) {
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    Device device(DeviceKind::cpu, bodies);
+    const Owned logits(DType::float32, {2, 3}, {1e4, 1e4 - 1, -1e4, 1, NAN, 2});
+    const Owned targets = integers({1, 0});
+    Owned statistics(DType::float32, {1, 2, 3});
+    Owned log_sum_exp(DType::float32, {2});
+    Owned losses(DType::float32, {2});
+    Owned totals = zeros({2});
+    cross_entropy_statistics(device.stream, logits, targets, 0, statistics.tensor().view({2, 3}));
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    EXPECT_NEAR(losses[0], 1 + std::log1p(std::exp(-1.0)), 2e-3);
+    EXPECT_TRUE(std::isnan(losses[1]));
+    EXPECT_TRUE(std::isnan(totals[0]));
+  }
+}
+
+TEST(CrossEntropy, FaultsNameTheValues) {
+  Device device;
+  const Owned logits = random_tensor("logits", {2, 3});
+  Owned statistics(DType::float64, {2, 3});
+  expect_fault("cross_entropy_statistics: targets is [3], not [2]", [&] {
+    cross_entropy_statistics(device.stream, logits, integers({1, 2, 3}), 0, statistics);
+  });
+  expect_fault("log_sum_exp is [3], not [2]", [&] {
+    cross_entropy_backward(device.stream, InOut(logits), random_tensor("l", {3}), integers({1, 2}), 0, 1);
+  });
+}
+
+struct Moments {
+  double p, m, v;
+};
+
+// Decoupled decay, epsilon outside of the root, bias corrections from the device, in the order of PyTorch.
+TEST(AdamW, FollowsTheFormulaOverThreeSteps) {
+  Device device;
+  const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1, .learning_rate_scale = 3};
+  Owned p = random_tensor("p", {5});
+  Owned m = zeros({5});
+  Owned v = zeros({5});
+  Owned weight(DType::bfloat16, {5});
+  std::array<Moments, 5> expected{};
+  for (int64_t i = 0; i < 5; ++i) expected[static_cast<size_t>(i)] = {p[i], 0, 0};
+  for (int step = 1; step <= 3; ++step) {
+    Owned gradient = random_tensor(std::to_string(step), {5});
+    const double c1 = 1 - std::pow(0.9, step);
+    const double c2 = 1 - std::pow(0.95, step);
+    for (int64_t i = 0; i < 5; ++i) {
+      Moments& e = expected[static_cast<size_t>(i)];
+      const double g = gradient[i] * 0.25;
+      e.m = 0.9 * e.m + 0.1 * g;
+      e.v = 0.95 * e.v + 0.05 * g * g;
+      e.p = e.p * (1 - 0.03 * 0.1) - 0.03 * (e.m / c1) / (std::sqrt(e.v / c2) + 1e-3);
+    }
+    const Owned scalars(DType::float64, {kUpdateScalars}, {0.01, 0.25, c1, c2, 0});
+    adamw(device.stream, parameters, scalars, InOut(gradient), InOut(p), InOut(m), InOut(v), weight);
+    EXPECT_EQ(gradient.values(), std::vector<double>(5));
+    for (int64_t i = 0; i < 5; ++i) {
+      const Moments& e = expected[static_cast<size_t>(i)];
+      EXPECT_NEAR(p[i], e.p, 1e-14);
+      EXPECT_NEAR(m[i], e.m, 1e-15);
+      EXPECT_NEAR(v[i], e.v, 1e-15);
+      EXPECT_EQ(weight[i], rounded(p[i], DType::bfloat16));
+    }
+  }
+}
+
+// A skipped step clears the gradient, even one that is not finite, and nothing else.
+TEST(AdamW, SkipOnlyClearsTheGradient) {
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    Device device(DeviceKind::cpu, bodies);
+    const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    const Owned scalars(DType::float64, {kUpdateScalars}, {0.01, NAN, 0.1, 0.05, 1});
+    Owned gradient(DType::float32, {3}, {NAN, INFINITY, 1});
+    Owned p(DType::float32, {3}, {1, 2, 3});
+    Owned m(DType::float32, {3}, {4, 5, 6});
+    Owned v(DType::float32, {3}, {7, 8, 9});
+    Owned weight(DType::bfloat16, {3}, {1, 2, 3});
+    adamw(device.stream, parameters, scalars, InOut(gradient), InOut(p), InOut(m), InOut(v), weight);
+    EXPECT_EQ(gradient.values(), std::vector<double>(3));
+    EXPECT_EQ(p.values(), (std::vector<double>{1, 2, 3}));
+    EXPECT_EQ(m.values(), (std::vector<double>{4, 5, 6}));
+    EXPECT_EQ(v.values(), (std::vector<double>{7, 8, 9}));
+    EXPECT_EQ(weight.values(), (std::vector<double>{1, 2, 3}));
+    expect_fault("adamw: gradient is [2], not [3]", [&] {
+      adamw(device.stream, parameters, scalars, InOut(Owned(DType::float32, {2})), InOut(p), InOut(m), InOut(v), {});
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::kernel_testing
