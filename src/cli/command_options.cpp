@@ -11,10 +11,11 @@ namespace shiftron::cli {
 namespace po = boost::program_options;
 
 bool parse_options(const std::vector<std::string>& arguments, const std::string& usage,
-                   po::options_description& options, po::variables_map& values, const std::string& positional) {
+                   po::options_description& options, po::variables_map& values, const std::string& positional,
+                   int bare_words) {
   options.add_options()("json", po::bool_switch(), "print the answer as JSON")("help,h", "print this text");
   po::positional_options_description bare;
-  if (!positional.empty()) bare.add(positional.c_str(), 1);
+  if (!positional.empty()) bare.add(positional.c_str(), bare_words);
   try {
     constexpr int kStyle = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     po::store(po::command_line_parser(arguments).options(options).positional(bare).style(kStyle).run(), values);

@@ -165,7 +165,9 @@ TEST_F(Restore, DifferenceOfOneElement) {
   const StepDifference found = diff_steps(directory_.path() + "/step-00000020", directory_.path() + "/b/step-00000020");
   for (const TensorDifference& tensor : found.tensors) {
     EXPECT_EQ(tensor.unequal, tensor.path == "first_moment/final_norm.weight" ? 1 : 0) << tensor.path;
-    if (tensor.unequal > 0) EXPECT_NEAR(tensor.max_absolute, 0.25, 1e-6);
+    if (tensor.unequal > 0) {
+      EXPECT_NEAR(tensor.max_absolute, 0.25, 1e-6);
+    }
   }
 }
 
