@@ -58,6 +58,17 @@ void parallel_for(int threads, int64_t tasks, const Body& body) {
   for (int64_t task = 0; task < tasks; ++task) body(task);
 }
 
+// The same for tasks of unequal length: body(task, thread), thread < threads.
+template <typename Body>
+void parallel_dynamic(int threads, int64_t tasks, const Body& body) {
+  if (threads <= 1 || tasks <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t task = 0; task < tasks; ++task) body(task, omp_get_thread_num());
+}
+
 // Calls body(begin, end) for blocks of `block` rows; their borders do not depend on the number of threads.
 template <typename Body>
 void parallel_blocks(int threads, int64_t rows, int64_t block, const Body& body) {
