@@ -2,6 +2,7 @@
 // 2018; Dao et al. 2022), probabilities made again in backward. Rows of a tile: positions × query heads of a KV head.
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "kernels/attention_loops.h"
 #include "kernels/attention_tiles.h"
@@ -29,12 +30,6 @@ HeadRows<T> head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t g
           group, tensor.extent(2)};
 }
 
-Operand in_float32(const HeadRows<const float>& rows, int64_t, float*) { return {rows.data, rows.position_stride}; }
-Operand in_float32(const HeadRows<const bfloat16>& rows, int64_t count, float* buffer) {
-  pack(rows, count, 1.0f, buffer);
-  return {buffer, rows.head_dim};
-}
-
 // What one thread works in.
 struct Workspace {
   Workspace(const AttentionTiles& tiles, float* memory) {
@@ -55,6 +50,7 @@ struct Workspace {
     second = take(rows);
   }
   float *scores, *d_scores, *q, *d_out, *result, *keys, *values, *first, *second;
+  int64_t packed_head = -1, packed_key = -1;  // which block `keys` and `values` hold
 };
 
 // The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end).
@@ -77,12 +73,12 @@ class Attention {
 
   void forward(Tensor out, Tensor log_sum_exp) {
     const LibraryThreads one(1);
-    parallel_dynamic(threads_, samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, int thread) {
+    for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
       const int64_t head = task / tiles_per_sample_ % kv_heads_;
       // The longest tiles of a sample first.
       const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_,
                                 tiles_per_sample_ - 1 - task % tiles_per_sample_);
-      forward_tile(tile, head, workspace(thread), out, log_sum_exp);
+      forward_tile(tile, head, work, out, log_sum_exp);
     });
     check();
   }
@@ -92,13 +88,13 @@ class Attention {
     const Gradients gradients{d_out, out, log_sum_exp, d_q, d_k, d_v};
     const LibraryThreads one(1);
     if (threads_ <= samples_ * kv_heads_) {
-      parallel_dynamic(threads_, samples_ * kv_heads_, [&](int64_t task, int thread) {
+      for_tasks(samples_ * kv_heads_, [&](int64_t task, Workspace& work) {
         const int64_t sample = task / kv_heads_, head = task % kv_heads_;
         const int64_t begin = sample * shape_.sequence_length, end = begin + shape_.sequence_length;
         start_key_gradients(gradients, head, begin, end);
         for (int64_t i = 0; i < tiles_per_sample_; ++i) {
           const Tile tile = tile_of(sample, i);
-          backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, workspace(thread));
+          backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, work);
         }
         finish_key_gradients(gradients, head, begin, end);
       });
@@ -114,7 +110,12 @@ class Attention {
     Tensor d_q, d_k, d_v;
   };
 
-  Workspace workspace(int thread) const { return {tiles_, scratch_ + thread * tiles_.thread_floats()}; }
+  // Calls body(task, workspace); a thread keeps its workspace from task to task.
+  template <typename Body>
+  void for_tasks(int64_t tasks, const Body& body) const {
+    parallel_dynamic(threads_, tasks,
+                     [&](int thread) { return Workspace(tiles_, scratch_ + thread * tiles_.thread_floats()); }, body);
+  }
 
   Tile tile_of(int64_t sample, int64_t index) const {
     const int64_t begin = sample * shape_.sequence_length;
@@ -138,6 +139,19 @@ class Attention {
     return {start_ + tile.row, shape_.key_offset + tile.row, begin, end - begin, tiles_.group};
   }
 
+  // The keys and values of the block that `begin` is in, from `begin` on; packed when the thread meets the block.
+  std::pair<Operand, Operand> key_block(int64_t begin, int64_t head, Workspace& work) const {
+    const int64_t first = begin / AttentionTiles::kKeys * AttentionTiles::kKeys, dim = tiles_.head_dim;
+    if (work.packed_head != head || work.packed_key != first) {
+      const int64_t keys = std::min(k_.extent(0), first + AttentionTiles::kKeys) - first;
+      pack(head_rows<T>(k_, first, head, 1), keys, 1.0f, work.keys);
+      pack(head_rows<T>(v_, first, head, 1), keys, 1.0f, work.values);
+      work.packed_head = head;
+      work.packed_key = first;
+    }
+    return {{work.keys + (begin - first) * dim, dim}, {work.values + (begin - first) * dim, dim}};
+  }
+
   void multiply(int64_t m, int64_t n, int64_t k, Operand a, bool a_transposed, Operand b, bool b_transposed, bool keep,
                 float* c, int64_t c_stride) {
     if (!product_float32(m, n, k, a.data, a.stride, a_transposed, b.data, b.stride, b_transposed, keep, c, c_stride)) {
@@ -146,18 +160,18 @@ class Attention {
   }
   void check() const { CHECK(!failed_, "sgemm refused a tile of attention"); }
 
-  void forward_tile(const Tile& tile, int64_t head, const Workspace& work, Tensor out, Tensor log_sum_exp) {
+  void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) {
     const int64_t rows = tile.positions * tiles_.group, dim = tiles_.head_dim;
     pack(head_rows<T>(q_, tile.row, head * tiles_.group, tiles_.group), tile.positions, scale_, work.q);
     for_key_blocks(tile.key_begin, tile.key_end, [&](int64_t begin, int64_t end) {
       const bool first = begin == tile.key_begin;
       const int64_t keys = end - begin;
-      const Operand k = in_float32(head_rows<T>(k_, begin, head, 1), keys, work.keys);
-      const Operand v = in_float32(head_rows<T>(v_, begin, head, 1), keys, work.values);
-      multiply(rows, keys, dim, {work.q, dim}, false, k, true, false, work.scores, keys);
-      softmax_tile(mask(tile, begin, end), tile.positions, keys, first, dim, work.scores, work.first, work.second,
+      const int64_t stride = (keys + 15) / 16 * 16;
+      const auto [k, v] = key_block(begin, head, work);
+      multiply(rows, keys, dim, {work.q, dim}, false, k, true, false, work.scores, stride);
+      softmax_tile(mask(tile, begin, end), tile.positions, stride, first, dim, work.scores, work.first, work.second,
                    work.result);
-      multiply(rows, dim, keys, {work.scores, keys}, false, v, false, !first, work.result, dim);
+      multiply(rows, dim, keys, {work.scores, stride}, false, v, false, !first, work.result, dim);
     });
     finish_softmax(rows, dim, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<T>(out, tile.row, head * tiles_.group, tiles_.group));
@@ -169,7 +183,7 @@ class Attention {
 
   // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
   void backward_tile(const Gradients& gradients, const Tile& tile, int64_t head, int64_t key_begin, int64_t key_end,
-                     bool for_queries, bool for_keys, const Workspace& work) {
+                     bool for_queries, bool for_keys, Workspace& work) {
     const int64_t rows = tile.positions * tiles_.group, dim = tiles_.head_dim, first_head = head * tiles_.group;
     float *log_sum_exp = work.first, *delta = work.second;
     pack(head_rows<T>(gradients.out, tile.row, first_head, tiles_.group), tile.positions, 1.0f, work.q);
@@ -183,20 +197,20 @@ class Attention {
     }
     for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
       const int64_t keys = end - begin;
-      const Operand k = in_float32(head_rows<T>(k_, begin, head, 1), keys, work.keys);
-      const Operand v = in_float32(head_rows<T>(v_, begin, head, 1), keys, work.values);
-      multiply(rows, keys, dim, {work.q, dim}, false, k, true, false, work.scores, keys);
-      multiply(rows, keys, dim, {work.d_out, dim}, false, v, true, false, work.d_scores, keys);
-      softmax_gradient_tile(mask(tile, begin, end), tile.positions, keys, log_sum_exp, delta, work.scores,
+      const int64_t stride = (keys + 15) / 16 * 16;
+      const auto [k, v] = key_block(begin, head, work);
+      multiply(rows, keys, dim, {work.q, dim}, false, k, true, false, work.scores, stride);
+      multiply(rows, keys, dim, {work.d_out, dim}, false, v, true, false, work.d_scores, stride);
+      softmax_gradient_tile(mask(tile, begin, end), tile.positions, stride, log_sum_exp, delta, work.scores,
                             work.d_scores);
       if (for_keys) {
         const HeadRows<float> d_k = key_gradient(gradients.d_k, 0, head, begin);
         const HeadRows<float> d_v = key_gradient(gradients.d_v, 1, head, begin);
-        multiply(keys, dim, rows, {work.d_scores, keys}, true, {work.q, dim}, false, true, d_k.data, d_k.position_stride);
-        multiply(keys, dim, rows, {work.scores, keys}, true, {work.d_out, dim}, false, true, d_v.data, d_v.position_stride);
+        multiply(keys, dim, rows, {work.d_scores, stride}, true, {work.q, dim}, false, true, d_k.data, d_k.position_stride);
+        multiply(keys, dim, rows, {work.scores, stride}, true, {work.d_out, dim}, false, true, d_v.data, d_v.position_stride);
       }
       if (for_queries) {
-        multiply(rows, dim, keys, {work.d_scores, keys}, false, k, false, begin != key_begin, work.result, dim);
+        multiply(rows, dim, keys, {work.d_scores, stride}, false, k, false, begin != key_begin, work.result, dim);
       }
     });
     if (for_queries) {
@@ -206,15 +220,15 @@ class Attention {
 
   // d_q by tiles, then d_k and d_v by blocks of keys: 7 products instead of 5, the same sums in the same order.
   void backward_for_many_threads(const Gradients& gradients) {
-    parallel_dynamic(threads_, samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, int thread) {
+    for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
       const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_,
                                 tiles_per_sample_ - 1 - task % tiles_per_sample_);
       backward_tile(gradients, tile, task / tiles_per_sample_ % kv_heads_, tile.key_begin, tile.key_end, true, false,
-                    workspace(thread));
+                    work);
     });
     // Blocks lie at multiples of kKeys of all rows, as in for_key_blocks, so one may hold the ends of two samples.
     const int64_t blocks = (q_.extent(0) + AttentionTiles::kKeys - 1) / AttentionTiles::kKeys;
-    parallel_dynamic(threads_, blocks * kv_heads_, [&](int64_t task, int thread) {
+    for_tasks(blocks * kv_heads_, [&](int64_t task, Workspace& work) {
       const int64_t head = task % kv_heads_;
       const int64_t begin = task / kv_heads_ * AttentionTiles::kKeys;
       const int64_t end = std::min(q_.extent(0), begin + AttentionTiles::kKeys);
@@ -224,7 +238,7 @@ class Attention {
           const Tile tile = tile_of(sample, i);
           const int64_t key_begin = std::max(begin, tile.key_begin), key_end = std::min(end, tile.key_end);
           if (key_begin >= key_end) continue;
-          backward_tile(gradients, tile, head, key_begin, key_end, false, true, workspace(thread));
+          backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
         }
       }
       finish_key_gradients(gradients, head, begin, end);

@@ -23,7 +23,7 @@ void unpack(const float* from, int64_t positions, float factor, const HeadRows<f
 void unpack(const float* from, int64_t positions, float factor, const HeadRows<bfloat16>& to);
 
 // Which columns of a tile of scores count: position i of a tile sees keys start[i] ... last + i, and the tile's columns
-// are keys begin ... begin + columns − 1.
+// are keys begin ... begin + columns − 1. Its rows have room for columns rounded up to 16.
 struct TileMask {
   const int32_t* start;
   int64_t last, begin, columns, group;

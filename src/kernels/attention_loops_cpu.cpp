@@ -32,17 +32,19 @@ SHIFTRON_INLINE void unpack_rows(const float* from, int64_t positions, float fac
   }
 }
 
-// The columns of the tile that a position sees: [first, second).
+// The columns of the tile that a position sees, [first, second), and the columns [begin, end) around them that vectors
+// of 16 cover: rows have room for whole vectors, so no loop below has a remainder.
 struct Band {
-  int64_t first, second;
+  int32_t first, second, begin, end;
 };
 SHIFTRON_INLINE Band band(const TileMask& mask, int64_t position) {
-  const int64_t low = std::max<int64_t>(0, mask.start[position] - mask.begin);
-  const int64_t high = std::min<int64_t>(mask.columns, mask.last + position + 1 - mask.begin);
-  return {std::min(low, mask.columns), std::max(std::min(low, mask.columns), high)};
+  const int64_t low = std::clamp<int64_t>(mask.start[position] - mask.begin, 0, mask.columns);
+  const int64_t high = std::clamp<int64_t>(mask.last + position + 1 - mask.begin, low, mask.columns);
+  return {static_cast<int32_t>(low), static_cast<int32_t>(high), static_cast<int32_t>(low / 16 * 16),
+          static_cast<int32_t>(low == high ? low / 16 * 16 : (high + 15) / 16 * 16)};
 }
 
-SHIFTRON_INLINE void clear(float* row, int64_t begin, int64_t end) {
+SHIFTRON_INLINE void clear(float* row, int32_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) row[i] = 0.0f;
 }
 
@@ -66,16 +68,20 @@ SHIFTRON_CLONES void softmax_tile(const TileMask& mask, int64_t positions, int64
   for (int64_t row = 0; row < positions * mask.group; ++row) {
     const Band seen = band(mask, row / mask.group);
     float* score = scores + row * stride;
-    clear(score, 0, seen.first);
-    clear(score, seen.second, mask.columns);
+    clear(score, 0, seen.begin);
+    clear(score, seen.end, mask.columns);
     float maximum = first ? -INFINITY : maxima[row];
 #pragma omp simd reduction(max : maximum)
-    for (int64_t i = seen.first; i < seen.second; ++i) maximum = score[i] > maximum ? score[i] : maximum;
+    for (int32_t i = seen.begin; i < seen.end; ++i) {
+      const float candidate = i >= seen.first && i < seen.second ? score[i] : -INFINITY;
+      maximum = candidate > maximum ? candidate : maximum;
+    }
     const float reference = maximum == -INFINITY ? 0.0f : maximum;  // nothing seen, or nothing finite
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = seen.first; i < seen.second; ++i) {
-      score[i] = exponential(score[i] - reference);
+    for (int32_t i = seen.begin; i < seen.end; ++i) {
+      const float p = exponential(score[i] - reference);
+      score[i] = i >= seen.first && i < seen.second ? p : 0.0f;
       sum += score[i];
     }
     if (!first && maximum != maxima[row]) {
@@ -116,16 +122,19 @@ SHIFTRON_CLONES void softmax_gradient_tile(const TileMask& mask, int64_t positio
     const Band seen = band(mask, row / mask.group);
     float* p = scores + row * stride;
     float* d_score = d_p + row * stride;
-    clear(p, 0, seen.first);
-    clear(p, seen.second, mask.columns);
-    clear(d_score, 0, seen.first);
-    clear(d_score, seen.second, mask.columns);
+    clear(p, 0, seen.begin);
+    clear(p, seen.end, mask.columns);
+    clear(d_score, 0, seen.begin);
+    clear(d_score, seen.end, mask.columns);
     const float reference = log_sum_exp[row];
     const float offset = delta[row];
 #pragma omp simd
-    for (int64_t i = seen.first; i < seen.second; ++i) {
-      p[i] = exponential(p[i] - reference);
-      d_score[i] = p[i] * (d_score[i] - offset);
+    for (int32_t i = seen.begin; i < seen.end; ++i) {
+      const bool counts = i >= seen.first && i < seen.second;
+      const float probability = exponential(p[i] - reference);
+      const float gradient = probability * (d_score[i] - offset);
+      p[i] = counts ? probability : 0.0f;
+      d_score[i] = counts ? gradient : 0.0f;
     }
   }
 }

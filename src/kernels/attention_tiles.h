@@ -9,10 +9,11 @@ namespace shiftron::fast {
 struct AttentionTiles {
   // Small tiles waste less on the diagonal, large ones let the products run faster.
   static constexpr int64_t kRows = 128;
-  static constexpr int64_t kKeys = 256;
+  static constexpr int64_t kPositions = 64;
+  static constexpr int64_t kKeys = 512;
 
   AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
-      : group(heads_of_group), head_dim(width), queries(std::max<int64_t>(1, std::min(rows, kRows / heads_of_group))) {}
+      : group(heads_of_group), head_dim(width), queries(std::max<int64_t>(1, std::min({rows, kPositions, kRows / heads_of_group}))) {}
   int64_t tile_rows() const { return queries * group; }
   // Backward needs most: q, d_out, d_q, two tiles of scores, keys and values in float32, two numbers a row.
   int64_t thread_floats() const {

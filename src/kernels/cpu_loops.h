@@ -58,15 +58,20 @@ void parallel_for(int threads, int64_t tasks, const Body& body) {
   for (int64_t task = 0; task < tasks; ++task) body(task);
 }
 
-// The same for tasks of unequal length: body(task, thread), thread < threads.
-template <typename Body>
-void parallel_dynamic(int threads, int64_t tasks, const Body& body) {
+// The same for tasks of unequal length: body(task, work), where every thread made its own work = make(thread) before.
+template <typename Make, typename Body>
+void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& body) {
   if (threads <= 1 || tasks <= 1) {
-    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    auto work = make(0);
+    for (int64_t task = 0; task < tasks; ++task) body(task, work);
     return;
   }
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (int64_t task = 0; task < tasks; ++task) body(task, omp_get_thread_num());
+#pragma omp parallel num_threads(threads)
+  {
+    auto work = make(omp_get_thread_num());
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < tasks; ++task) body(task, work);
+  }
 }
 
 // Calls body(begin, end) for blocks of `block` rows; their borders do not depend on the number of threads.
