@@ -30,8 +30,9 @@ struct ParsedConfig {
   int64_t integer(const std::string& name, int64_t otherwise, int64_t minimum = 0) const;
 };
 
-// Later --config files win over earlier ones, the command line over all, both over `base` (a checkpoint's configuration).
-// Throws nothing for faults of the user: unknown keys, unreadable values and missing files are all collected.
+// Later --config files win over earlier ones, the command line over all, both over `base` (a checkpoint's
+// configuration). Throws nothing for faults of the user: unknown keys, unreadable values and missing files are all
+// collected.
 ParsedConfig read_config(const std::vector<std::string>& arguments, const std::vector<ExtraOption>& extra = {},
                          const RunConfig& base = {});
 

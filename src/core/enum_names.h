@@ -10,7 +10,9 @@ namespace shiftron {
 
 // names_of(value) returns an array of texts, indexed by the enumerator's number; found by its argument's namespace.
 template <typename Enum>
-concept NamedEnum = requires(Enum value) { names_of(value).size(); };
+concept NamedEnum = requires(Enum value) {
+  names_of(value).size();
+};
 
 // The text of `value` as users write it.
 template <NamedEnum Enum>

@@ -13,4 +13,7 @@ int edit_distance(const std::string& a, const std::string& b);
 // A name without a dot is also held against the last part of dotted candidates ("hiden" finds "model.hidden").
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates);
 
+// ", nearest is NAME", or "": what a message about an unknown name ends with.
+std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
+
 }  // namespace shiftron

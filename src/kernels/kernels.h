@@ -119,4 +119,19 @@ struct AdamW {
 void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut master,
            InOut first_moment, InOut second_moment, Tensor weight);
 
+// From the sums of a step over all ranks to the scalars of its update, without asking the host.
+struct UpdateRule {
+  double nominal;  // targets of a full global batch: what gradients were divided by
+  double clip;     // largest gradient norm; 0 = off
+  double beta1, beta2;
+};
+enum UpdateSum { kLossSum, kCounted, kStopRequests, kFirstSquare };    // sums: these, then `squares` sums of squares
+enum UpdateCounter { kApplied, kSkipped, kSkippedInRow, kUpdateCounters };
+enum UpdateResult { kLoss, kGradientNorm, kWasSkipped, kStop, kUpdateResults };
+// norm = √Σ squares · nominal / counted; factor = nominal / counted · min(1, clip / (norm + 10⁻⁶)); an update without
+// counted targets, or with a loss or norm that is not finite, is skipped. Bias corrections 1 − βⁿ count applied updates.
+// sums [≥ kFirstSquare + squares], counters [kUpdateCounters], scalars [kUpdateScalars], result [kUpdateResults] float64
+void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, double learning_rate,
+                    InOut counters, Tensor scalars, Tensor result);
+
 }  // namespace shiftron

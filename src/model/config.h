@@ -13,10 +13,18 @@ enum class ShiftInit { paper, identity };
 enum class ShiftRemainder { oldest, current };
 enum class ShiftReset { automatic, always, never };
 
-constexpr std::array<const char*, 4> names_of(ShiftForm) { return {"free", "gate", "clamp", "project"}; }
-constexpr std::array<const char*, 2> names_of(ShiftInit) { return {"paper", "identity"}; }
-constexpr std::array<const char*, 2> names_of(ShiftRemainder) { return {"oldest", "current"}; }
-constexpr std::array<const char*, 3> names_of(ShiftReset) { return {"auto", "always", "never"}; }
+constexpr std::array<const char*, 4> names_of(ShiftForm) {
+  return {"free", "gate", "clamp", "project"};
+}
+constexpr std::array<const char*, 2> names_of(ShiftInit) {
+  return {"paper", "identity"};
+}
+constexpr std::array<const char*, 2> names_of(ShiftRemainder) {
+  return {"oldest", "current"};
+}
+constexpr std::array<const char*, 3> names_of(ShiftReset) {
+  return {"auto", "always", "never"};
+}
 
 // Previous tokens mixed into each stream (0 to 3) and how.
 struct ShiftConfig {
@@ -38,7 +46,7 @@ struct ModelConfig {
   double rope_base = 100000, norm_epsilon = 1e-5;
   bool tie_embeddings = false;
   double init_std = 0.02;
-  ShiftConfig shift;
+  ShiftConfig shift{};
 
   bool operator==(const ModelConfig&) const = default;
 };

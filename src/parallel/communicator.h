@@ -1,6 +1,8 @@
 // Communicator: the collectives and messages of one group of ranks; MPI, threads of one process, or meta behind it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,7 +17,7 @@ namespace shiftron {
 enum class Reduction { sum, max };
 
 // A started operation. wait() returns when its tensors may be read, or written again; it throws what went wrong.
-// Destroying a Work that was not waited for waits, and logs instead of throwing.
+// Destroying a Work that was not waited for waits, and logs instead of throwing; while an exception unwinds it cancels.
 class [[nodiscard]] Work {
  public:
   Work() = default;  // finished
@@ -31,12 +33,15 @@ class [[nodiscard]] Work {
 
 // Every rank of the group makes the same calls in the same order. A group of one copies, without traffic.
 // Sums run in the accumulation type of the dtype (bfloat16 in float32, rounded once; integers exactly), in rank order,
-// so every CPU implementation returns the same bits. Tensors are contiguous. Errors of a peer, or an abort, throw.
+// so every CPU implementation returns the same bits; a NaN wins every max. Tensors are contiguous.
+// Errors of a peer, or an abort, throw. One thread at a time uses a communicator; a helper thread has its own (split).
 // Traffic is written to stream.ledger under name(), seconds under times.communication (recv: times.wait).
 class Communicator {
  public:
   Communicator(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
   virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
   const std::string& name() const { return name_; }  // the axis: "tp", "dp", "pp", "world", "kv_replica", "tied"
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -46,43 +51,55 @@ class Communicator {
   Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece);  // sum; piece = part rank() of whole
   Work all_to_all(Stream& stream, ConstTensor send, Tensor receive);     // size() equal parts each
   Work broadcast(Stream& stream, InOut tensor, int root);
-  Work send(Stream& stream, ConstTensor tensor, int to);  // may return before it is received: staged by the communicator
-  Work recv(Stream& stream, Tensor tensor, int from);     // messages between two ranks keep their order
+  Work send(Stream& stream, ConstTensor tensor, int to);  // staged: never waits for the receiver
+  Work recv(Stream& stream, Tensor tensor, int from);     // messages between two ranks keep the order of their calls
   void barrier();
 
-  // Control plane: strings of any length, not counted as traffic.
+  // Control plane: strings of any length, not counted as traffic. On meta every rank says what this one says.
   std::string broadcast_text(const std::string& text, int root);
   std::vector<std::string> gather_text(const std::string& text, int root);  // empty vector on ranks other than root
 
-  // Ranks with equal color form a group, ordered by key (then rank). Every rank of this group calls it.
-  virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
+  // The group of `members`, ranks of this communicator in the new group's order, this rank among them. Every member
+  // calls it with the same arguments; other ranks meanwhile form groups of their own, or none. On meta nobody is asked.
+  virtual std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& name) = 0;
   // Wakes and fails every rank that waits for this one, now and later; used when this rank ends in an error.
   virtual void abort(const std::string& reason) = 0;
 
  protected:
-  // Bytes move, nothing is summed; the base class makes reductions of them. Only called with size() > 1.
-  virtual void exchange_all_to_all(const void* send, void* receive, int64_t bytes_per_rank) = 0;
-  virtual void exchange_all_gather(const void* piece, void* whole, int64_t bytes_per_rank) = 0;
+  // Bytes move, nothing is summed; the base class makes reductions of them. Only called with size() > 1, bytes > 0.
+  // Part r of a buffer begins r * stride bytes into it. What is received overlaps nothing that is sent, except that
+  // `piece` may be part rank() of `whole`. On return, what was sent may be written again.
+  virtual void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) = 0;
+  virtual void exchange_all_gather(const void* piece, void* whole, int64_t bytes) = 0;
   virtual void exchange_broadcast(void* data, int64_t bytes, int root) = 0;
-  virtual Work start_send(const void* data, int64_t bytes, int to) = 0;
-  virtual void blocking_recv(void* data, int64_t bytes, int from) = 0;
   virtual void exchange_barrier() = 0;
-  virtual bool moves_bytes() const { return true; }  // false on meta: calls are matched and counted only
+  virtual void start_send(const void* data, int64_t bytes, int to) = 0;  // copies
+  // Call what is returned to finish, drop it to cancel.
+  virtual std::function<void()> start_recv(void* data, int64_t bytes, int from) = 0;
+  virtual bool moves_bytes() const { return true; }  // false on meta: calls are checked and counted only
+
+  // Throws unless `members` are distinct ranks of this group with this one among them; returns this one's place.
+  int place_in(const std::vector<int>& members) const;
 
  private:
-  void count(Stream& stream, const char* operation, int64_t bytes) const;
-  void* staging(int slot, int64_t bytes);
+  void check(const Stream& stream, const ConstTensor& tensor, int peer, const char* operation) const;
+  // Counts the call; true where bytes must move.
+  bool begin(Stream& stream, const char* operation, int64_t bytes_handed_over, int64_t bytes) const;
+  std::byte* staging(Stream& stream, int64_t bytes);
   std::string name_;
   int rank_;
   int size_;
-  std::vector<std::byte> staging_[2];  // grows in the first step, constant afterwards
+  std::vector<std::byte> staging_;  // grows in the first step up to a fixed bound, constant afterwards
+  int64_t staging_bytes_ = 0;       // what staging_ holds, or would hold on meta
 };
 
 // MPI_COMM_WORLD; initialises MPI (MPI_THREAD_MULTIPLE, else Error 76) with what it needs set before MPI_Init
-// (yield when idle), and finalises it when destroyed.
+// (yield when idle), and finalises it when destroyed, unless an exception unwinds: then the launcher ends the job.
+// Works without a launcher as a world of one. Communicators must not outlive the session.
 class MpiSession {
  public:
-  MpiSession();
+  static constexpr int64_t kPieceBytes = int64_t{1} << 30;  // of one MPI call: its counts are 32-bit
+  explicit MpiSession(int64_t piece_bytes = kPieceBytes);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -94,6 +111,8 @@ class MpiSession {
   [[noreturn]] void abort(int exit_code);           // ends the whole job at once
 
  private:
+  int64_t piece_bytes_;
+  int exceptions_at_start_;
   int rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
 };
 

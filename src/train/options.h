@@ -10,9 +10,9 @@
 namespace shiftron {
 
 struct Option {
-  std::string key;     // "model.hidden"
-  std::string help;    // one line, with the unit
-  std::string values;  // "N", "true|false", "free|gate|clamp|project"
+  std::string key;          // "model.hidden"
+  std::string help;         // one line, with the unit
+  std::string values;       // "N", "true|false", "free|gate|clamp|project"
   bool required = false;    // where it has a use; has no default
   bool is_list = false;     // may be given several times
   bool is_text = false;     // JSON form is a string

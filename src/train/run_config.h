@@ -18,6 +18,9 @@ struct Origin {
   bool unreadable = false;  // the text could not be read; the value is the default
 };
 
+// "a.conf:3", "command line".
+std::string to_string(const Origin& origin);
+
 // One key with its text.
 struct Setting {
   std::string key;  // "model.hidden"
@@ -38,7 +41,7 @@ struct RunConfig {
   OutputSection output;
   DeviceSection device;
 
-  std::map<std::string, Origin> origins;     // keys that were given
+  std::map<std::string, Origin> origins;    // keys that were given
   std::vector<std::string> reading_faults;  // found while reading; validate() lists them with its own
 };
 

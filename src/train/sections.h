@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "data/loader.h"
 #include "parallel/pipeline_kind.h"
 
 namespace shiftron {
@@ -16,10 +17,18 @@ enum class LearningRateSchedule { constant, cosine, linear, wsd };
 enum class RecomputeKind { none, selective, full };
 enum class DeviceChoice { cpu, cuda };
 
-constexpr std::array<const char*, 3> names_of(Precision) { return {"fp32", "bf16", "fp64"}; }
-constexpr std::array<const char*, 4> names_of(LearningRateSchedule) { return {"constant", "cosine", "linear", "wsd"}; }
-constexpr std::array<const char*, 3> names_of(RecomputeKind) { return {"none", "selective", "full"}; }
-constexpr std::array<const char*, 2> names_of(DeviceChoice) { return {"cpu", "cuda"}; }
+constexpr std::array<const char*, 3> names_of(Precision) {
+  return {"fp32", "bf16", "fp64"};
+}
+constexpr std::array<const char*, 4> names_of(LearningRateSchedule) {
+  return {"constant", "cosine", "linear", "wsd"};
+}
+constexpr std::array<const char*, 3> names_of(RecomputeKind) {
+  return {"none", "selective", "full"};
+}
+constexpr std::array<const char*, 2> names_of(DeviceChoice) {
+  return {"cpu", "cuda"};
+}
 
 struct TrainSection {
   int64_t steps = 0;
@@ -38,7 +47,7 @@ struct Betas {
 
 struct OptimizerSection {
   double learning_rate = 0;  // peak
-  Betas betas;
+  Betas betas{};
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double shift_weight_decay = 0;
@@ -56,17 +65,11 @@ struct ParallelSection {
   int zero = 0;
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
-  std::vector<int64_t> stage_layers;  // layers of each stage; empty = even
-};
-
-// A dataset directory and its share of the blend.
-struct DataSource {
-  std::string path;
-  double weight = 1;
+  std::vector<int64_t> stage_layers{};  // layers of each stage; empty = even
 };
 
 struct DataSection {
-  std::vector<DataSource> train, validation;
+  std::vector<DataSource> train{}, validation{};
   bool document_reset = true;
 };
 
@@ -85,7 +88,7 @@ struct CheckpointSection {
   int64_t keep = 2;   // newest steps kept
   int64_t keep_every = 0;
   bool asynchronous = false;
-  ResumeChoice resume;
+  ResumeChoice resume{};
 };
 
 // Deadlines in seconds.
@@ -97,7 +100,7 @@ struct FaultSection {
 };
 
 struct OutputSection {
-  std::string directory;
+  std::string directory{};
   int64_t log_every = 1;  // steps
 };
 

@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""The phases of launch/quickstart behind the build; call that one."""
+import argparse
+import configparser
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHIFTRON = os.environ.get("SHIFTRON", "build/release/shiftron")
+CONFIGS = {"vanilla": ["configs/quickstart.conf", "configs/vanilla.conf"], "kv-shift": ["configs/quickstart.conf"]}
+RANKS = 4
+OTHER_RANKS, OTHER_LAYOUT = 2, ["--parallel.tp", "1", "--parallel.pp", "2"]
+MORE_STEPS = 20
+# Nats a token. Another layout adds the same fp32 numbers in another order, which rounds differently (1e-7 of a sum);
+# each update carries the difference on, so the curves part slowly. A wrong gradient shows at once and is far larger.
+TOLERANCE = 1e-3
+PROMPTS = ["It was a", "And the king said unto"]
+PHASES, FIRST_PHASE = 11, 3
+
+
+class Fault(Exception):
+    def __init__(self, what, command, code=1):
+        super().__init__(what)
+        self.command, self.code = command, code
+
+
+def read_metrics(run):
+    """{step: values} of the run's steps; a torn last line is left out, a step written again counts as last written."""
+    steps = {}
+    path = run / "metrics.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        if "loss" in values:
+            steps[values["step"]] = values
+    return steps
+
+
+def step_directory(run, step):
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def parameters_of(conf):
+    """(all, outside embedding and head) of the model in a resolved configuration; shapes as docs/ and ARCHITECTURE state them."""
+    model = {key: int(conf["model"][key]) for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")}
+    query, key_value = model["heads"] * model["head_dim"], model["kv_heads"] * model["head_dim"]
+    shift = sum(count * (taps + 1) for count, taps in ((model["heads"], int(conf["shift"]["query"])),
+                                                       (model["kv_heads"], int(conf["shift"]["key"])),
+                                                       (model["kv_heads"], int(conf["shift"]["value"]))) if taps)
+    layer = model["hidden"] * (2 * query + 2 * key_value + 3 * model["ffn"] + 2) + shift
+    inside = model["layers"] * layer + model["hidden"]
+    tables = 1 if conf["model"].get("tie_embeddings", "false") == "true" else 2
+    return inside + tables * model["vocab"] * model["hidden"], inside
+
+
+def read_config(path):
+    parser = configparser.ConfigParser(strict=False, inline_comment_prefixes=("#",), interpolation=None)
+    parser.read(path)
+    return parser
+
+
+class QuickStart:
+    def __init__(self, out):
+        self.out, self.number, self.child = out, FIRST_PHASE - 1, None
+        self.again = "launch/quickstart" + ("" if str(out) == "quickstart" else f" --out {out}")
+        self.state_path = out / "phases.json"
+        self.state = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
+        self.rerun = False  # a phase was run: those behind it run too
+        self.stopped = False
+        plan = read_config(ROOT / "configs" / "quickstart.conf")
+        self.steps, self.middle = int(plan["train"]["steps"]), int(plan["checkpoint"]["every"])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, number, _frame):
+        self.stopped = True
+        if self.child is None:
+            raise Fault("stopped", self.again, 75)
+        self.child.send_signal(number)  # training saves, the rest ends
+
+    # ---- phases
+
+    def phase(self, name, title, inputs, work, fresh_directory=None):
+        """Runs `work` unless it has finished with the same inputs. `fresh_directory` is emptied first, unless work on the
+        same inputs was interrupted: then it goes on."""
+        self.number += 1
+        label = f"[{self.number:2d}/{PHASES}] {title}"
+        key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+        known = self.state.get(name, {})
+        if not self.rerun and known.get("key") == key and known.get("done"):
+            print(f"{label}: done before, {known['seconds']:.0f} s", flush=True)
+            return
+        goes_on = not self.rerun and known.get("key") == key
+        if fresh_directory and not goes_on:
+            shutil.rmtree(fresh_directory, ignore_errors=True)
+        for later in list(self.state)[list(self.state).index(name):] if name in self.state else []:
+            del self.state[later]
+        spent = known.get("seconds", 0) if goes_on else 0
+        self.rerun = self.rerun or not goes_on
+        self.state[name] = {"key": key, "done": False, "seconds": spent}
+        self.save_state()
+        print(f"{label} …", flush=True)
+        start = time.monotonic()
+        try:
+            work()
+        finally:
+            self.state[name]["seconds"] = spent + time.monotonic() - start
+            self.save_state()
+        self.state[name]["done"] = True
+        self.save_state()
+        print(f"{label}: {self.state[name]['seconds']:.0f} s", flush=True)
+
+    def save_state(self):
+        new = self.state_path.with_suffix(".new")
+        new.write_text(json.dumps(self.state, indent=1))
+        new.replace(self.state_path)
+
+    def call(self, name, *command, run=None, steps=0, accept=(0,)):
+        """Runs a command, output to logs/NAME.log; returns its standard output. With `run`, shows its progress to `steps`."""
+        command = [str(part) for part in command]
+        log, answer = self.out / "logs" / f"{name}.log", self.out / "logs" / f"{name}.out"
+        with open(log, "w") as errors, open(answer, "w") as output:
+            errors.write(f"$ {' '.join(command)}\n")
+            errors.flush()
+            self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, process_group=0)
+            shown = time.monotonic()
+            while self.child.poll() is None:
+                time.sleep(0.2)
+                if run and time.monotonic() > shown + 15:
+                    shown = time.monotonic()
+                    self.show_progress(run, steps)
+            code, self.child = self.child.returncode, None
+        if self.stopped:
+            raise Fault("stopped" + ("; the run is saved" if code == 75 else ""), self.again, 75)
+        if code not in accept:
+            tail = "\n".join((log.read_text(errors="replace") + answer.read_text(errors="replace")).splitlines()[-20:])
+            raise Fault(f"`{' '.join(command)}` ended with {code}:\n{tail}\n  all of it: {log}", self.again, code if code > 0 else 1)
+        return answer.read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def show_progress(run, steps):
+        done = read_metrics(run)
+        if done:
+            last = done[max(done)]
+            print(f"        step {last['step']} of {steps}, loss {last['loss']:.3f}, {last.get('tokens_per_second', 0):,.0f} tokens/s", flush=True)
+
+    # ---- what the phases do
+
+    def corpus(self):
+        self.call("corpus", "launch/corpus", self.out / "corpus")
+
+    def tokenizer(self):
+        self.call("tokenizer", SHIFTRON, "tokenizer", "train", "--input", *sorted((self.out / "corpus" / "train").glob("*.jsonl")),
+                  "--vocab", read_config(ROOT / "configs" / "quickstart.conf")["model"]["vocab"], "--output", self.out / "tokenizer.model")
+
+    def data(self):
+        for split in ("train", "held-out"):
+            self.call(f"data-{split}", SHIFTRON, "data", "build", "--input", *sorted((self.out / "corpus" / split).glob("*.jsonl")),
+                      "--tokenizer", self.out / "tokenizer.model", "--output", self.out / "data" / split)
+
+    def train_arguments(self, name, run):
+        configs = [part for path in CONFIGS[name] for part in ("--config", path)]
+        return ["train", *configs, "--data.train", self.out / "data" / "train", "--output.directory", run]
+
+    def train(self, name):
+        run = self.out / name
+        self.call(f"train-{name}", "launch/local", RANKS, *self.train_arguments(name, run), run=run, steps=self.steps)
+
+    def evaluate(self):
+        for name in CONFIGS:
+            text = self.call(f"evaluate-{name}", SHIFTRON, "evaluate", "--checkpoint", step_directory(self.out / name, self.steps),
+                             "--data", self.out / "data" / "held-out", "--json")
+            (self.out / f"evaluation-{name}.json").write_text(text)
+
+    def generate(self):
+        lines = []
+        for name in CONFIGS:
+            for prompt in PROMPTS:
+                text = self.call(f"generate-{name}", SHIFTRON, "generate", "--checkpoint", step_directory(self.out / name, self.steps),
+                                 "--prompt", prompt, "--tokens", 64, "--temperature", 0.8, "--seed", 1)
+                lines += [f"{name}: {text.strip()}", ""]
+        (self.out / "samples.txt").write_text("\n".join(lines), encoding="utf-8")
+
+    def other_layout(self):
+        """The KV-shift run's middle checkpoint, continued on other ranks in a directory of its own."""
+        run = self.out / "other-layout"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(step_directory(self.out / "kv-shift", self.middle), step_directory(run, self.middle))
+        self.call("other-layout", "launch/local", OTHER_RANKS, *self.train_arguments("kv-shift", run), *OTHER_LAYOUT,
+                  "--train.stop_at", self.middle + MORE_STEPS, run=run, steps=self.middle + MORE_STEPS, accept=(75,))
+
+    # ---- the report
+
+    def layouts_text(self):
+        first, second = read_metrics(self.out / "kv-shift"), read_metrics(self.out / "other-layout")
+        steps = range(self.middle + 1, self.middle + MORE_STEPS + 1)
+        missing = [step for step in steps if step not in first or step not in second]
+        if missing:
+            raise Fault(f"no loss of steps {missing} in {self.out}/kv-shift and {self.out}/other-layout", self.again + " --fresh")
+        apart = max(abs(first[step]["loss"] - second[step]["loss"]) for step in steps)
+        moves = statistics.mean(abs(first[step]["loss"] - first[step - 1]["loss"]) for step in steps)
+        same = "the same curve" if apart <= TOLERANCE else "NOT THE SAME CURVE"
+        return (f"Steps {steps[0]} to {steps[-1]} again from the saved step {self.middle}, on {OTHER_RANKS} ranks ({' '.join(OTHER_LAYOUT)}) "
+                f"in place of {RANKS}: {same}. The losses are at most {apart:.1e} apart (allowed: {TOLERANCE:.0e}; from step to step they "
+                f"move by {moves:.1e} on average). They are not equal bit for bit, since fp32 sums in another order round differently.")
+
+    def report(self):
+        figures = json.loads((self.out / "corpus" / "figures.json").read_text())
+        rows = [("model", "parameters", "outside embedding and head", "training loss", "held-out loss", "bits per byte", "tokens/s", "training time")]
+        scores = {}
+        for name in CONFIGS:
+            steps = read_metrics(self.out / name)
+            every, inside = parameters_of(read_config(self.out / name / "config.conf"))
+            scores[name] = json.loads((self.out / f"evaluation-{name}.json").read_text())
+            rows.append((name, f"{every:,}", f"{inside:,}", f"{statistics.mean(steps[step]['loss'] for step in sorted(steps)[-20:]):.4f}",
+                         f"{scores[name]['loss']:.4f}", f"{scores[name]['bits_per_byte']:.4f}",
+                         f"{statistics.median(values['tokens_per_second'] for values in steps.values()):,.0f}",
+                         f"{self.state['train-' + name]['seconds']:.0f} s"))
+        rows.append(("`xz -9e`", "", "", "", "", f"{figures['xz_bits_per_byte']:.4f}", "", ""))
+        rows.append(("`xz -9e` behind the training text", "", "", "", "", f"{figures['xz_bits_per_byte_after_train']:.4f}", "", ""))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        table = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+        table.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+        tokens = max(values.get("tokens", 0) for values in read_metrics(self.out / "kv-shift").values())
+        text = "\n".join([
+            f"Training loss: mean of the last 20 steps; nats a token. {tokens:,} tokens of training, {RANKS} ranks on {os.cpu_count()} cores. "
+            f"Held-out: whole chapters, {figures['total']['held_out_bytes']:,} bytes.", "", *table, "",
+            f"Held-out loss, kv-shift less vanilla: {scores['kv-shift']['loss'] - scores['vanilla']['loss']:+.4f}. "
+            "One seed of one small model proves nothing about KV shift; it shows that all parts work.", "",
+            self.layouts_text(), "", (self.out / "samples.txt").read_text(encoding="utf-8")])
+        (self.out / "report.md").write_text("# Quick start\n\n" + text + "\n![loss](loss.svg)\n", encoding="utf-8")
+        self.call("draw-loss", "launch/draw-loss", self.out / "loss", *(self.out / name for name in CONFIGS))
+
+    def run(self):
+        out = self.out
+        texts = {name: [(ROOT / path).read_text() for path in paths] for name, paths in CONFIGS.items()}
+        self.phase("corpus", "text out of Debian packages", [], self.corpus, out / "corpus" / "train")
+        self.phase("tokenizer", "tokenizer", texts["kv-shift"], self.tokenizer)
+        self.phase("data", "token shards", [], self.data, out / "data")
+        for name in CONFIGS:
+            self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), out / name)
+        self.phase("evaluate", "scores on held-out text", [], self.evaluate)
+        self.phase("generate", "generated text", PROMPTS, self.generate)
+        self.phase("other-layout", f"{MORE_STEPS} steps again on {OTHER_RANKS} ranks", OTHER_LAYOUT, self.other_layout)
+        self.phase("report", "table and picture", [], self.report)
+        print(f"\n{(out / 'report.md').read_text(encoding='utf-8')}")
+        print(f"All of it is in {out}/, the table in {out}/report.md, the picture in {out}/loss.svg and {out}/loss.png.")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--caller", type=pathlib.Path, default=ROOT, help="the folder that --out is relative to")
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    out = arguments.caller / arguments.out if arguments.out else pathlib.Path("quickstart")
+    out = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
+    if arguments.fresh:  # what this script made; the packages' files stay
+        for name in ("phases.json", "logs", "tokenizer.model", "data", "other-layout", "samples.txt", "report.md", *CONFIGS):
+            path = out / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    try:
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+        QuickStart(out).run()
+    except Fault as fault:
+        print(f"quickstart: {fault}\n  next: {fault.command}", file=sys.stderr)
+        return fault.code
+    except OSError as fault:
+        print(f"quickstart: {fault}\n  next: df -h {out}; launch/quickstart --out {out}", file=sys.stderr)
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

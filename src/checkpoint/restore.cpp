@@ -1,0 +1,230 @@
+// Choosing a step with all ranks, reading it, falling back.
+#include "checkpoint/restore.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/steps.h"
+#include "core/check.h"
+
+namespace shiftron {
+namespace {
+
+// A tensor of the model with the views of this rank's box.
+struct Wanted {
+  ManifestTensor tensor;
+  Box box;
+  Tensor to;
+};
+
+std::vector<Wanted> wanted_of(const ParameterSet& set, bool with_moments) {
+  std::vector<Wanted> wanted;
+  for (const auto& parameter : set.parameters()) {
+    const auto add = [&](TensorGroup group, const Tensor& to) {
+      if (!to.defined()) return;
+      wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, to.dtype()}, parameter->box, to});
+    };
+    add(TensorGroup::parameters, parameter->master);
+    if (!with_moments) continue;
+    add(TensorGroup::first_moment, parameter->first_moment);
+    add(TensorGroup::second_moment, parameter->second_moment);
+  }
+  return wanted;
+}
+
+std::vector<ManifestTensor> tensors_of(const std::vector<Wanted>& wanted) {
+  std::vector<ManifestTensor> tensors;
+  for (const Wanted& entry : wanted) tensors.push_back(entry.tensor);
+  return tensors;
+}
+
+// Empty where the step holds the tensors of `expected` with their shapes and types; `whole`: and no others of the
+// groups that are expected.
+std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestTensor>& expected, bool whole) {
+  std::vector<std::string> faults;
+  std::map<std::string, const ManifestTensor*> present;
+  for (const ManifestTensor& tensor : manifest.tensors) present[tensor.path()] = &tensor;
+  std::set<std::string> names;
+  std::set<TensorGroup> groups;
+  for (const ManifestTensor& tensor : expected) {
+    names.insert(tensor.path());
+    groups.insert(tensor.group);
+    const auto found = present.find(tensor.path());
+    if (found == present.end()) {
+      faults.push_back(tensor.path() + " is missing in the checkpoint");
+    } else if (!(found->second->shape == tensor.shape)) {
+      faults.push_back(tensor.path() + " is " + found->second->shape.text() + " in the checkpoint, " +
+                       tensor.shape.text() + " in this model");
+    } else if (found->second->dtype != tensor.dtype) {
+      faults.push_back(tensor.path() + " is " + name_of(found->second->dtype) + " in the checkpoint, " +
+                       name_of(tensor.dtype) + " in this run: train.precision differs");
+    }
+  }
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (whole && groups.count(tensor.group) > 0 && names.count(tensor.path()) == 0) {
+      faults.push_back(tensor.path() + " is in the checkpoint, not in this model");
+    }
+  }
+  constexpr size_t kMostListed = 12;
+  std::string text;
+  for (size_t i = 0; i < std::min(faults.size(), kMostListed); ++i) text += "\n  " + faults[i];
+  if (faults.size() > kMostListed) text += "\n  and " + std::to_string(faults.size() - kMostListed) + " more";
+  return text;
+}
+
+std::string mismatch_message(const std::string& path, const std::string& mismatch) {
+  return path + " belongs to another model:" + mismatch;
+}
+
+void read_into(StepReader& reader, const std::vector<Wanted>& wanted) {
+  for (const Wanted& entry : wanted) {
+    if (entry.box.extent.count() == 0) continue;
+    reader.read(reader.find(entry.tensor.group, entry.tensor.name), entry.box, entry.to.raw());
+  }
+}
+
+std::string read_tokenizer(const std::string& step_directory, const Manifest& manifest) {
+  const ManifestFile* file = manifest.find_file(kTokenizerName);
+  return file == nullptr ? "" : read_manifest_file(step_directory, *file);
+}
+
+CheckpointContent content_of(const Manifest& manifest, std::string tokenizer_model) {
+  return {.step = manifest.step,
+          .configuration = manifest.configuration,
+          .state_json = manifest.state_json,
+          .tokenizer_model = std::move(tokenizer_model),
+          .data_fingerprint = manifest.data_fingerprint,
+          .code_version = manifest.code_version};
+}
+
+// What rank 0 tells the others to do; travels as one text: kind, then the fields, each on a line, then the body.
+struct Order {
+  enum class Kind : char { nothing = 'n', read = 'r', done = 'd', no_valid = 'v', mismatch = 'm' };
+  Kind kind = Kind::nothing;
+  std::string path;  // of the step
+  std::string body;  // read: the manifest; done: the tokenizer; errors: the message
+};
+
+Order exchange(Communicator& world, const Order& order) {
+  const std::string text =
+      world.broadcast_text(static_cast<char>(order.kind) + order.path + "\n" + order.body, 0);
+  const size_t end = text.find('\n');
+  return {static_cast<Order::Kind>(text.at(0)), text.substr(1, end - 1), text.substr(end + 1)};
+}
+
+// Rank 0's side: which step comes next, and what was wrong with those before.
+class Chooser {
+ public:
+  Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log)
+      : directory_(directory), which_(which), expected_(std::move(expected)), log_(log), steps_(list_steps(directory)) {}
+
+  Order next();
+  Order reject(const std::string& fault);  // the step of the last order cannot be read
+
+ private:
+  const std::string directory_;
+  const std::optional<int64_t> which_;
+  const std::vector<ManifestTensor> expected_;
+  Log& log_;
+  const std::vector<StepDirectory> steps_;
+  size_t at_ = 0;
+  std::string faults_;
+};
+
+Order Chooser::reject(const std::string& fault) {
+  const StepDirectory& entry = steps_[at_];
+  log_.warning("step " + std::to_string(entry.step) + " cannot be used: " + fault);
+  faults_ += "\n  step " + std::to_string(entry.step) + ": " + fault;
+  ++at_;
+  return next();
+}
+
+Order Chooser::next() {
+  if (steps_.empty() && !which_) return {};
+  while (which_ && at_ < steps_.size() && steps_[at_].step != *which_) ++at_;
+  if (at_ == steps_.size()) {
+    if (which_ && faults_.empty()) {
+      std::string present;
+      for (const StepDirectory& entry : steps_) present += (present.empty() ? "" : ", ") + std::to_string(entry.step);
+      return {Order::Kind::mismatch, "",
+              "step " + std::to_string(*which_) + " is not in " + directory_ + "; there " +
+                  (present.empty() ? "is none" : "are " + present)};
+    }
+    return {Order::Kind::no_valid, "", "no valid checkpoint in " + directory_ + ":" + faults_};
+  }
+  const StepDirectory& entry = steps_[at_];
+  try {
+    const Manifest manifest = check_step(entry.path);
+    const std::string mismatch = model_mismatch(manifest, expected_, true);
+    if (!mismatch.empty()) {
+      return {Order::Kind::mismatch, "", mismatch_message(entry.path, mismatch)};
+    }
+    return {Order::Kind::read, entry.path, to_text(manifest)};
+  } catch (const Error& error) {
+    return reject(error.what());
+  }
+}
+
+// The tensors of all ranks, on rank 0.
+std::vector<ManifestTensor> gather_tensors(Communicator& world, const std::vector<Wanted>& wanted) {
+  Manifest mine;
+  mine.tensors = tensors_of(wanted);
+  const std::vector<std::string> texts = world.gather_text(to_text(mine), 0);
+  std::vector<Manifest> parts;
+  for (const std::string& text : texts) parts.push_back(parse_manifest(text, "tensors of a rank"));
+  return parts.empty() ? std::vector<ManifestTensor>() : merge(parts).tensors;
+}
+
+}  // namespace
+
+std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
+                                                 ParameterSet& set, Communicator& world, Log& log) {
+  const std::vector<Wanted> wanted = wanted_of(set, true);
+  std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
+  const bool leads = world.rank() == 0;
+  std::optional<Chooser> chooser;
+  Order order;
+  if (leads) {
+    chooser.emplace(directory, which, std::move(expected), log);
+    order = chooser->next();
+  }
+  std::optional<StepReader> reader;
+  while (true) {
+    order = exchange(world, order);
+    if (order.kind == Order::Kind::nothing) return std::nullopt;
+    if (order.kind == Order::Kind::no_valid) throw Error(order.body, ExitCode::no_checkpoint);
+    if (order.kind == Order::Kind::mismatch) throw_bad_input(order.body);
+    if (order.kind == Order::Kind::done) return content_of(reader->manifest(), order.body);
+    std::string fault;
+    std::string tokenizer;
+    try {
+      reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
+      read_into(*reader, wanted);
+      if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
+    } catch (const std::exception& error) {
+      fault = "rank " + std::to_string(world.rank()) + ": " + error.what();
+    }
+    const std::vector<std::string> faults = world.gather_text(fault, 0);
+    if (!leads) continue;
+    std::string all;
+    for (const std::string& other : faults) all += (all.empty() || other.empty() ? "" : "; ") + other;
+    order = all.empty() ? Order{Order::Kind::done, "", tokenizer} : chooser->reject(all);
+  }
+}
+
+void load_parameters(const std::string& step_directory, ParameterSet& set, bool with_moments) {
+  const std::vector<Wanted> wanted = wanted_of(set, with_moments);
+  StepReader reader(step_directory, check_step(step_directory));
+  const std::string mismatch = model_mismatch(reader.manifest(), tensors_of(wanted), set.layout().pp == 1);
+  if (!mismatch.empty()) throw_bad_input(mismatch_message(step_directory, mismatch));
+  read_into(reader, wanted);
+}
+
+CheckpointContent read_content(const std::string& step_directory) {
+  const Manifest manifest = read_manifest(step_directory);
+  return content_of(manifest, read_tokenizer(step_directory, manifest));
+}
+
+}  // namespace shiftron

@@ -1,0 +1,29 @@
+// Restoring: a step saved under any layout is read into the boxes of this one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "checkpoint/content.h"
+#include "core/log.h"
+#include "parallel/communicator.h"
+#include "parallel/parameter.h"
+
+namespace shiftron {
+
+// Every rank of `world` calls it. Reads the newest step of `directory` that every rank can read without a fault, or
+// exactly step `which`; faults are logged. Fills masters, and moments where the set has them; call refresh_weights()
+// afterwards. Nothing: the directory holds no step. Errors, alike on every rank: steps are there, none is valid
+// (no_checkpoint, each with its fault); the step belongs to another model, or `which` is not there (bad_input).
+std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
+                                                 ParameterSet& set, Communicator& world, Log& log);
+
+// One rank alone, for evaluation under any layout. Throws Error(no_checkpoint) where something is damaged,
+// Error(bad_input) where the step belongs to another model.
+void load_parameters(const std::string& step_directory, ParameterSet& set, bool with_moments = false);
+
+// Everything but the tensors. Throws Error(no_checkpoint).
+CheckpointContent read_content(const std::string& step_directory);
+
+}  // namespace shiftron

@@ -1,0 +1,38 @@
+// Saving: every rank writes its boxes, rank 0 commits them with a manifest; what was saved is never half there.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "checkpoint/content.h"
+#include "checkpoint/steps.h"
+#include "core/log.h"
+#include "parallel/communicator.h"
+#include "parallel/parameter.h"
+
+namespace shiftron {
+
+// The same on every rank.
+struct SaveResult {
+  bool saved = false;
+  std::string reason;     // why not
+  std::string directory;  // of the step
+  uint64_t bytes = 0;     // of all its files
+  double seconds = 0;
+};
+
+// What tests change.
+struct SaveOptions {
+  uint64_t block_bytes = uint64_t{4} << 20;  // hashed together
+  // Called with the name of every point of the protocol that this rank passes, in order; what it throws fails the save.
+  std::function<void(const std::string& point)> at_point;
+};
+
+// Every rank of `world` calls it with its part of the same model. Makes `directory` (RUN/checkpoints) where it is missing,
+// writes step-S.tmp, verifies what the disk gives back, commits, then applies `keep`. A save that cannot be made
+// (disk full, write error, step S there and valid) is told in the result, alike on every rank, and leaves other steps
+// as they were; lost peers throw. Content is taken from rank 0. On meta nothing is written.
+SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
+                           Communicator& world, const Retention& keep, Log& log, const SaveOptions& options = {});
+
+}  // namespace shiftron

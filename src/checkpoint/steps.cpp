@@ -1,0 +1,180 @@
+// Listing, checking, keeping and removing step directories.
+#include "checkpoint/steps.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "core/check.h"
+#include "core/file.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
+constexpr size_t kDigits = 8;
+
+// The step of "step-00000500".
+std::optional<int64_t> step_of(const std::string& name) {
+  constexpr size_t kPrefix = 5;  // "step-"
+  if (name.rfind("step-", 0) != 0 || name.size() < kPrefix + kDigits || name.size() > kPrefix + 15) return {};
+  if (!std::all_of(name.begin() + kPrefix, name.end(), [](char c) { return c >= '0' && c <= '9'; })) return {};
+  const int64_t step = std::stoll(name.substr(kPrefix));
+  return step_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+bool is_temporary(const std::string& name) {
+  const std::string end = ".tmp";
+  if (name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0) {
+    return step_of(name.substr(0, name.size() - end.size())).has_value();
+  }
+  return name.rfind("trash-step-", 0) == 0;
+}
+
+std::string file_name(const std::string& path) { return fs::path(path).lexically_normal().filename().string(); }
+
+// ": parameters/a and 3 more are lost" for the boxes of `file` that end behind its first `bytes` bytes.
+std::string lost(const Manifest& manifest, int file, uint64_t bytes) {
+  std::string first;
+  int more = 0;
+  for (const ManifestBox& box : manifest.boxes) {
+    if (box.file != file || box.byte_offset + box.bytes <= bytes) continue;
+    if (first.empty()) {
+      first = manifest.dataset(box);
+    } else {
+      ++more;
+    }
+  }
+  if (first.empty()) return "";
+  return ": " + first + (more == 0 ? " is" : " and " + std::to_string(more) + " more are") + " lost";
+}
+
+}  // namespace
+
+std::string step_name(int64_t step) {
+  const std::string digits = std::to_string(step);
+  return "step-" + std::string(digits.size() < kDigits ? kDigits - digits.size() : 0, '0') + digits;
+}
+
+std::vector<StepDirectory> list_steps(const std::string& directory) {
+  std::vector<StepDirectory> steps;
+  if (!fs::is_directory(directory)) return steps;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (const auto step = step_of(name)) steps.push_back({*step, directory + "/" + name});
+  }
+  std::sort(steps.begin(), steps.end(), [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
+  return steps;
+}
+
+Manifest read_manifest(const std::string& step_directory) {
+  const std::string path = step_directory + "/" + kManifestName;
+  std::string text;
+  try {
+    text = read_file(path, kLargestManifest);
+  } catch (const Error& error) {
+    throw Error(error.what(), ExitCode::no_checkpoint);
+  }
+  Manifest manifest = parse_manifest(text, path);
+  check_tiling(manifest, path);
+  const auto named = step_of(file_name(step_directory));
+  if (named && *named != manifest.step) {
+    throw Error(path + ": holds step " + std::to_string(manifest.step) + ", its directory is named for step " +
+                    std::to_string(*named),
+                ExitCode::no_checkpoint);
+  }
+  return manifest;
+}
+
+std::string file_fault(const std::string& step_directory, const Manifest& manifest, int file) {
+  const ManifestFile& stated = manifest.files[static_cast<size_t>(file)];
+  const std::string path = step_directory + "/" + stated.name;
+  try {
+    const uint64_t bytes = FileDescriptor::open_for_reading(path, false).size();
+    if (bytes == stated.bytes) return "";
+    return path + ": has " + std::to_string(bytes) + " bytes, the manifest states " + std::to_string(stated.bytes) +
+           lost(manifest, file, bytes);
+  } catch (const Error& error) {
+    return error.what() + lost(manifest, file, 0);
+  }
+}
+
+Manifest check_step(const std::string& step_directory) {
+  Manifest manifest = read_manifest(step_directory);
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const std::string fault = file_fault(step_directory, manifest, static_cast<int>(i));
+    if (!fault.empty()) throw Error(fault, ExitCode::no_checkpoint);
+  }
+  return manifest;
+}
+
+void sweep_temporaries(const std::string& directory, Log& log) {
+  if (!fs::is_directory(directory)) return;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (is_temporary(entry.path().filename().string())) found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) {
+    fs::remove_all(path);
+    log.info("removed what an interrupted save or removal left: " + path.string());
+  }
+}
+
+std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
+                                     const std::function<void(const std::string& point)>& at_point) {
+  const auto valid = [](const StepDirectory& entry) {
+    try {
+      check_step(entry.path);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto passed = [&](const char* point) {
+    if (at_point) at_point(point);
+  };
+  const int64_t newest = std::max<int64_t>(keep.keep, 1);
+  int64_t kept = 0;
+  std::vector<StepDirectory> doomed;
+  for (const StepDirectory& entry : list_steps(directory)) {
+    const bool stays = entry.step == saved || (keep.keep_every > 0 && entry.step % keep.keep_every == 0);
+    if (kept < newest) {
+      if (valid(entry)) ++kept;
+    } else if (!stays && valid(entry)) {
+      doomed.push_back(entry);
+    }
+  }
+  std::vector<int64_t> removed;
+  for (const StepDirectory& entry : doomed) {
+    const std::string trash = set_aside(entry.path, "trash-");
+    passed("old step renamed");
+    fs::remove_all(trash);
+    passed("old step removed");
+    removed.push_back(entry.step);
+    log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(newest));
+  }
+  return removed;
+}
+
+std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t step, Log& log) {
+  std::vector<int64_t> renamed;
+  for (const StepDirectory& entry : list_steps(directory)) {
+    if (entry.step <= step) break;
+    const std::string path = set_aside(entry.path, "superseded-");
+    log.warning("training goes on from step " + std::to_string(step) + ": " + entry.path + " is now " + path);
+    renamed.push_back(entry.step);
+  }
+  return renamed;
+}
+
+std::string set_aside(const std::string& step_directory, const std::string& prefix) {
+  const std::string base = parent_directory(step_directory) + "/" + prefix + file_name(step_directory);
+  std::string path = base;
+  for (int i = 2; fs::exists(fs::symlink_status(path)); ++i) path = base + "." + std::to_string(i);
+  rename_durably(step_directory, path);
+  return path;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,57 @@
+// Step directories of a run: names, which are valid, which are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "core/log.h"
+
+namespace shiftron {
+
+// Which steps stay: the `keep` newest valid ones and every step that `keep_every` divides.
+struct Retention {
+  int64_t keep = 2;        // at least 1
+  int64_t keep_every = 0;  // 0 = none
+};
+
+struct StepDirectory {
+  int64_t step = 0;
+  std::string path;
+};
+
+inline const char* const kManifestName = "manifest.json";
+inline const char* const kTokenizerName = "tokenizer.model";
+
+std::string step_name(int64_t step);  // "step-00000500"
+
+// Committed steps, valid or not, newest first; a missing directory has none.
+std::vector<StepDirectory> list_steps(const std::string& directory);
+
+// The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint).
+Manifest read_manifest(const std::string& step_directory);
+
+// Empty where the file is there with its size; else the fault with the file and the tensors that are lost.
+std::string file_fault(const std::string& step_directory, const Manifest& manifest, int file);
+
+// The fast check: manifest whole and sound, every file there with its size. Throws Error(no_checkpoint) naming the file.
+Manifest check_step(const std::string& step_directory);
+
+// Removes what interrupted saves and removals left. Only while no save is running.
+void sweep_temporaries(const std::string& directory, Log& log);
+
+// Removes the valid steps that `keep` does not name; each is renamed to trash-… first. `saved`, which has just been
+// verified, stays; steps that are not valid are neither counted nor touched. Returns the steps removed. Tests follow it
+// by `at_point`.
+std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
+                                     const std::function<void(const std::string& point)>& at_point = {});
+
+// Renames the steps behind `step` to superseded-…; used when training goes on from an older step. Rank 0 only.
+std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t step, Log& log);
+
+// Renames step_directory to `prefix`step-S, with a number behind it where that is taken. Returns the new path.
+std::string set_aside(const std::string& step_directory, const std::string& prefix);
+
+}  // namespace shiftron

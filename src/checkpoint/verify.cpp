@@ -1,0 +1,132 @@
+// Reading files once for all of their hashes; comparing HDF5's view with the manifest.
+#include "checkpoint/verify.h"
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/boxes.h"
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "core/hdf5_file.h"
+
+namespace shiftron {
+namespace {
+
+std::vector<const ManifestBox*> boxes_in(const Manifest& manifest, int file) {
+  std::vector<const ManifestBox*> boxes;
+  for (const ManifestBox& box : manifest.boxes) {
+    if (box.file == file) boxes.push_back(&box);
+  }
+  std::sort(boxes.begin(), boxes.end(),
+            [](const ManifestBox* a, const ManifestBox* b) { return a->byte_offset < b->byte_offset; });
+  return boxes;
+}
+
+// What the bytes of a file show against the manifest's hashes.
+std::vector<std::string> hash_faults(const std::string& path, const Manifest& manifest, const ManifestFile& file,
+                                     const std::vector<const ManifestBox*>& boxes) {
+  std::vector<Segment> segments;
+  for (const ManifestBox* box : boxes) segments.push_back({box->byte_offset, box->bytes});
+  const FileHashes actual = hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes);
+  std::vector<std::string> faults;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    for (size_t block = 0; block < boxes[i]->block_hashes.size(); ++block) {
+      if (actual.blocks[i][block] == boxes[i]->block_hashes[block]) continue;
+      faults.push_back(path + ": " + manifest.dataset(*boxes[i]) + ": block " + std::to_string(block) + " at byte " +
+                       std::to_string(boxes[i]->byte_offset + block * manifest.block_bytes) + " is damaged");
+    }
+  }
+  if (faults.empty() && actual.whole != file.hash) {
+    faults.push_back(path + ": is damaged" + (boxes.empty() ? "" : " outside of its tensors"));
+  }
+  return faults;
+}
+
+std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& manifest,
+                                     const std::vector<const ManifestBox*>& boxes) {
+  std::vector<std::string> faults;
+  const Hdf5File file = Hdf5File::open(path);
+  const std::vector<std::string> present = file.datasets();
+  std::map<std::string, const ManifestBox*> stated;
+  for (const ManifestBox* box : boxes) stated[manifest.dataset(*box)] = box;
+  for (const std::string& name : present) {
+    if (stated.count(name) == 0) faults.push_back(path + ": dataset " + name + " is not in the manifest");
+  }
+  for (const auto& [name, box] : stated) {
+    if (!std::binary_search(present.begin(), present.end(), name)) {
+      faults.push_back(path + ": dataset " + name + " is missing");
+      continue;
+    }
+    const Hdf5DatasetInfo info = file.info(name);
+    const bool precise = manifest.tensors[static_cast<size_t>(box->tensor)].dtype == DType::float64;
+    Shape shape;
+    for (size_t dim = 0; dim < std::min<size_t>(info.shape.size(), kMaxDims); ++dim) shape.append(info.shape[dim]);
+    if (info.type != (precise ? Hdf5Type::f64 : Hdf5Type::f32) || info.shape.size() > kMaxDims ||
+        !(shape == box->box.extent) || info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
+      faults.push_back(path + ": dataset " + name + " is " + to_string(info.type) + " " + shape.text() + " at byte " +
+                       std::to_string(info.byte_offset) + ", the manifest states " + (precise ? "f64 " : "f32 ") +
+                       box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
+    }
+  }
+  return faults;
+}
+
+}  // namespace
+
+FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes) {
+  FileHashes hashes;
+  HashStream whole;
+  std::vector<std::byte> buffer(block_bytes);
+  uint64_t at = 0;
+  const auto take = [&](uint64_t bytes) {  // the next bytes of the file, at most a block
+    file.read_at(at, buffer.data(), bytes);
+    whole.update(buffer.data(), bytes);
+    at += bytes;
+  };
+  const auto skip_to = [&](uint64_t end) {
+    while (at < end) take(std::min(block_bytes, end - at));
+  };
+  for (const Segment& segment : segments) {
+    CHECK(segment.bytes > 0 && segment.offset >= at, file.path(), ": data at byte ", segment.offset, " is out of order");
+    skip_to(segment.offset);
+    std::vector<uint64_t>& blocks = hashes.blocks.emplace_back();
+    while (at < segment.offset + segment.bytes) {
+      const uint64_t bytes = std::min(block_bytes, segment.offset + segment.bytes - at);
+      take(bytes);
+      blocks.push_back(xxh3_64(buffer.data(), bytes));
+    }
+  }
+  skip_to(file.size());
+  hashes.whole = whole.digest_128();
+  return hashes;
+}
+
+std::vector<std::string> verify_step(const std::string& step_directory) {
+  std::vector<std::string> faults;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(step_directory);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const ManifestFile& file = manifest.files[i];
+    const std::string path = step_directory + "/" + file.name;
+    const std::string fault = file_fault(step_directory, manifest, static_cast<int>(i));
+    if (!fault.empty()) {
+      faults.push_back(fault);
+      continue;
+    }
+    try {
+      const std::vector<const ManifestBox*> boxes = boxes_in(manifest, static_cast<int>(i));
+      std::vector<std::string> found = hash_faults(path, manifest, file, boxes);
+      if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
+      faults.insert(faults.end(), found.begin(), found.end());
+    } catch (const Error& error) {
+      faults.push_back(error.what());
+    }
+  }
+  return faults;
+}
+
+}  // namespace shiftron

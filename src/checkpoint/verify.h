@@ -1,0 +1,27 @@
+// Full check of a step: every byte of every file against the manifest, and HDF5's view of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "core/file.h"
+
+namespace shiftron {
+
+struct Segment {
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct FileHashes {
+  Hash128 whole;
+  std::vector<std::vector<uint64_t>> blocks;  // XXH3-64 of the blocks of each segment
+};
+
+// One pass over the file. Segments are ascending, not empty, and share no bytes.
+FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes);
+
+// Everything wrong with a step directory, one line each, naming file and tensor; empty = valid.
+std::vector<std::string> verify_step(const std::string& step_directory);
+
+}  // namespace shiftron

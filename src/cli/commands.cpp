@@ -1,0 +1,16 @@
+// The union of all subcommands.
+#include "cli/command.h"
+#include "cli/dispatch.h"
+
+namespace shiftron::cli {
+
+int dispatch(const std::vector<std::string>& arguments) {
+  std::vector<Command> commands;
+  for (const auto table : {train_commands, evaluate_commands, data_commands, tokenizer_commands, checkpoint_commands}) {
+    const std::vector<Command> some = table();
+    commands.insert(commands.end(), some.begin(), some.end());
+  }
+  return dispatch(commands, arguments);
+}
+
+}  // namespace shiftron::cli

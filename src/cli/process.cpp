@@ -1,0 +1,33 @@
+// Threads per rank, and one voice for all ranks.
+#include "cli/process.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace shiftron::cli {
+
+int thread_count(int wanted, int local_ranks) {
+  if (wanted > 0) return wanted;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+  return std::max(1, cores / std::max(1, local_ranks));
+}
+
+void agree(Communicator& world, const std::function<void()>& check) {
+  std::string code = "0";
+  std::string message;
+  if (world.rank() == 0) {
+    try {
+      check();
+    } catch (const Error& error) {
+      code = std::to_string(static_cast<int>(error.code()));
+      message = error.what();
+    }
+  }
+  code = world.broadcast_text(code, 0);
+  if (code != "0") throw Error(message, static_cast<ExitCode>(std::stoi(code)));
+}
+
+}  // namespace shiftron::cli

@@ -1,0 +1,19 @@
+// What a command that computes needs of its process: MPI, threads, agreement on the configuration, the last word.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "parallel/communicator.h"
+#include "train/run_config.h"
+
+namespace shiftron::cli {
+
+// Cores of the affinity mask / ranks that share it, at least 1; `wanted` > 0 wins.
+int thread_count(int wanted, int local_ranks);
+
+// Rank 0 runs `check`; its Error is thrown by every rank, with the message on rank 0 alone.
+void agree(Communicator& world, const std::function<void()>& check);
+
+}  // namespace shiftron::cli

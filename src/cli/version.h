@@ -1,0 +1,11 @@
+// What `shiftron --version` prints.
+#pragma once
+
+#include <string>
+
+namespace shiftron::cli {
+
+// Version, commit ("unknown" without git) and compiled backends, one line each.
+std::string version_text();
+
+}  // namespace shiftron::cli

@@ -1,0 +1,198 @@
+// Files by POSIX calls.
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+
+namespace shiftron {
+namespace {
+
+constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less than 2 GiB in one call
+
+[[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
+  const char* advice = error == ENOSPC || error == EDQUOT ? "; free space there, or choose another place" : "";
+  throw_crash("cannot ", action, " ", path, ": ", std::strerror(error), advice);
+}
+
+int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+}  // namespace
+
+FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
+  const int descriptor = open_retrying(path, O_RDONLY | (follow_links ? 0 : O_NOFOLLOW));
+  if (descriptor < 0) {
+    const int error = errno;
+    if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
+      throw_bad_input("cannot open ", path, ": ", std::strerror(error), error == ENOENT ? "; check the path" : "");
+    }
+    throw_system_error("open", path, error);
+  }
+  FileDescriptor file(descriptor, path);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw_system_error("inspect", path, errno);
+  if (S_ISDIR(status.st_mode)) throw_bad_input("cannot read ", path, ": it is a directory; name a file");
+  return file;
+}
+
+FileDescriptor FileDescriptor::create(const std::string& path) {
+  const int descriptor = open_retrying(path, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (descriptor < 0) throw_system_error("create", path, errno);
+  return FileDescriptor(descriptor, path);
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (is_open()) ::close(descriptor_);
+}
+
+FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (is_open()) ::close(descriptor_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+uint64_t FileDescriptor::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error("inspect", path_, errno);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void FileDescriptor::read_at(uint64_t offset, void* data, size_t bytes) const {
+  char* out = static_cast<char*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got =
+        ::pread(descriptor_, out + done, std::min(bytes - done, kLargestTransfer), static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error("read", path_, errno);
+    if (got == 0) {
+      throw_crash("cannot read ", path_, ": it ends at byte ", offset + done, ", ", bytes, " bytes from byte ", offset,
+                  " were asked for");
+    }
+    done += static_cast<size_t>(got);
+  }
+}
+
+void FileDescriptor::write_at(uint64_t offset, const void* data, size_t bytes) {
+  const char* in = static_cast<const char*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t put =
+        ::pwrite(descriptor_, in + done, std::min(bytes - done, kLargestTransfer), static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) throw_system_error("write", path_, put == 0 ? ENOSPC : errno);
+    done += static_cast<size_t>(put);
+  }
+}
+
+size_t FileDescriptor::read_some(void* data, size_t bytes) {
+  char* out = static_cast<char*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = ::read(descriptor_, out + done, std::min(bytes - done, kLargestTransfer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error("read", path_, errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+void FileDescriptor::append(const void* data, size_t bytes) {
+  const char* in = static_cast<const char*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t put = ::write(descriptor_, in + done, std::min(bytes - done, kLargestTransfer));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) throw_system_error("write", path_, put == 0 ? ENOSPC : errno);
+    done += static_cast<size_t>(put);
+  }
+}
+
+void FileDescriptor::sync() {
+  if (::fsync(descriptor_) != 0) throw_system_error("write", path_, errno);
+}
+
+void FileDescriptor::close() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) throw_system_error("write", path_, errno);
+}
+
+std::string read_file(const std::string& path, uint64_t limit) {
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
+  std::string content;
+  constexpr size_t kPiece = size_t{1} << 20;
+  for (;;) {  // by what is there, not by the size: pipes have none
+    const size_t old_size = content.size();
+    content.resize(old_size + std::clamp<size_t>(old_size, 4096, kPiece << 6));
+    const size_t got = file.read_some(content.data() + old_size, content.size() - old_size);
+    content.resize(old_size + got);
+    if (content.size() > limit) throw_bad_input(path, " is longer than ", limit, " bytes: not a file of this kind");
+    if (got == 0) return content;
+  }
+}
+
+void write_file_durably(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".temporary-" + std::to_string(::getpid());
+  try {
+    ::unlink(temporary.c_str());
+    FileDescriptor file = FileDescriptor::create(temporary);
+    file.append(bytes.data(), bytes.size());
+    file.sync();
+    file.close();
+    rename_durably(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void fsync_directory(const std::string& directory) {
+  const int descriptor = open_retrying(directory, O_RDONLY | O_DIRECTORY);
+  if (descriptor < 0) throw_system_error("open the directory", directory, errno);
+  const int result = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some network file systems know no fsync of directories; their renames are synchronous.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) throw_system_error("write the directory", directory, error);
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error("rename to", to, errno);
+  fsync_directory(parent_directory(to));
+}
+
+uint64_t free_disk_space(const std::string& path) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) throw_system_error("inspect the disk of", path, errno);
+  return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+std::string parent_directory(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,63 @@
+// Files: exact reads and writes by descriptor, durable replacement, free space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace shiftron {
+
+// Owns one open file. Failing system calls throw Error(crash) with the path and the system's reason;
+// opening a file that is missing, unreadable or a directory throws Error(bad_input).
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  // Follows no symbolic link in the last part of the path where `follow_links` is false.
+  static FileDescriptor open_for_reading(const std::string& path, bool follow_links = true);
+  // A new file; it must not exist yet.
+  static FileDescriptor create(const std::string& path);
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  uint64_t size() const;  // bytes
+  // Exactly `bytes` bytes at `offset`, else Error(crash); a file that ends before is named as too short.
+  void read_at(uint64_t offset, void* data, size_t bytes) const;
+  void write_at(uint64_t offset, const void* data, size_t bytes);
+  // At the current position, which begins at 0. Returns what is there, up to `bytes`; 0 at the end.
+  size_t read_some(void* data, size_t bytes);
+  void append(const void* data, size_t bytes);
+  void sync();
+  // Reports what a delayed write may report only here; the destructor closes without a word.
+  void close();
+
+ private:
+  FileDescriptor(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+// The whole file. Errors as FileDescriptor; more than `limit` bytes: Error(bad_input).
+std::string read_file(const std::string& path, uint64_t limit = UINT64_MAX);
+
+// Writes `path` so that after a crash the old or the new content is there, whole: temporary file, fsync, rename,
+// fsync of the directory. The temporary is removed on failure. Throws Error(crash).
+void write_file_durably(const std::string& path, std::string_view bytes);
+
+// Makes renames and new names in `directory` survive a power loss. Throws Error(crash).
+void fsync_directory(const std::string& directory);
+
+// Renames within a file system and makes it durable. Throws Error(crash).
+void rename_durably(const std::string& from, const std::string& to);
+
+// Bytes that an ordinary user may still write on the file system that holds `path`. Throws Error(crash).
+uint64_t free_disk_space(const std::string& path);
+
+// The folder that holds `path`; "." where the path names none.
+std::string parent_directory(const std::string& path);
+
+}  // namespace shiftron

@@ -1,0 +1,56 @@
+// Puts documents into a random order on disk: into buckets by a random key, then each bucket is sorted in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+
+namespace shiftron {
+
+// Memory: one bucket and a buffer for each. The order depends on the keys alone, not on the number of buckets.
+// Throws Error(crash) where it cannot write or read back.
+class DocumentBuckets {
+ public:
+  struct Document {
+    uint64_t key = 0;
+    uint64_t first = 0;  // of its tokens within the bucket
+    int64_t tokens = 0;
+    int64_t text_bytes = 0;
+  };
+
+  // Files in `directory`, which exists.
+  DocumentBuckets(const std::string& directory, size_t buckets);
+  void add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes);
+  // Before reading.
+  void finish();
+
+  size_t buckets() const { return buckets_.size(); }
+  int64_t documents() const { return documents_; }
+  int64_t tokens() const { return tokens_; }
+  int64_t text_bytes() const { return text_bytes_; }
+  // Documents of a bucket by rising key; equal keys in the order of adding. Bucket after bucket gives them all.
+  std::vector<Document> sorted(size_t bucket) const;
+  // All tokens of a bucket, in the order of adding.
+  std::vector<int32_t> tokens_of(size_t bucket) const;
+
+ private:
+  struct Spill {  // a file behind a buffer
+    FileDescriptor file;
+    std::vector<char> buffer;
+    uint64_t bytes = 0;
+    void add(const void* data, size_t size);
+    void flush();
+  };
+  struct Bucket {
+    Spill index;
+    Spill tokens;
+  };
+  std::vector<Bucket> buckets_;
+  int64_t documents_ = 0;
+  int64_t tokens_ = 0;
+  int64_t text_bytes_ = 0;
+};
+
+}  // namespace shiftron

@@ -1,0 +1,305 @@
+// Two passes: text → tokens in buckets, buckets → shards. dataset.json is written last; without it there is no dataset.
+#include "data/build.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/progress.h"
+#include "data/buckets.h"
+#include "data/dataset.h"
+#include "data/documents.h"
+#include "data/tokenizer.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kBucketText = uint64_t{64} << 20;  // text that fills a bucket, about
+constexpr size_t kMostBuckets = 100;                  // two open files each, twice with validation
+constexpr uint64_t kValidationSeed = 0x76616C6964;    // of the hash that splits; not the order's
+constexpr char kWorkName[] = ".building";
+
+[[noreturn]] void throw_cannot_write(const std::string& path, const std::string& reason) {
+  throw_crash("cannot write ", path, ": ", reason);
+}
+
+void make_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw_cannot_write(path, error.message());
+}
+
+bool is_shard_name(const std::string& name) {
+  return name.compare(0, 6, "shard-") == 0 && name.size() > 3 && name.compare(name.size() - 3, 3, ".h5") == 0;
+}
+
+// The output directory while it is being filled: everything lies in OUTPUT/.building, under a lock, until it is moved
+// in place. A failed build removes what it made; a killed one leaves .building, which the next one clears.
+class Workspace {
+ public:
+  Workspace(const std::string& output, const std::vector<std::string>& parts) : output_(output), parts_(parts) {
+    refuse_existing();
+    std::error_code error;
+    existed_ = fs::exists(output_, error);
+    make_directory(work());
+    lock();
+    clear_remains();
+    for (const std::string& part : parts_) make_directory(work(part));
+  }
+
+  ~Workspace() {
+    if (committed_) return;
+    std::error_code error;
+    clear_remains();
+    fs::remove_all(work(), error);
+    if (!existed_) fs::remove(output_, error);
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  std::string work(const std::string& part = "") const { return join(output_ + "/" + kWorkName, part); }
+  std::string target(const std::string& part) const { return join(output_, part); }
+
+  // Moves a finished file out of the part's work folder, under the same name.
+  void publish(const std::string& part, const std::string& name) {
+    make_directory(target(part));
+    rename_durably(work(part) + "/" + name, target(part) + "/" + name);
+  }
+
+  void commit() {
+    std::error_code error;
+    committed_ = true;
+    fs::remove_all(work(), error);
+    ::close(descriptor_);
+  }
+
+ private:
+  static std::string join(const std::string& folder, const std::string& part) {
+    return part.empty() ? folder : folder + "/" + part;
+  }
+
+  void refuse_existing() const {
+    std::error_code error;
+    if (fs::exists(output_, error) && !fs::is_directory(output_, error)) {
+      throw_bad_input(output_, " exists and is no directory; choose another --output");
+    }
+    for (const char* part : {"", "train", "validation"}) {
+      const std::string path = target(part) + "/dataset.json";
+      if (fs::exists(path, error)) {
+        throw_bad_input(target(part), " holds a dataset already, which is not overwritten; choose another --output");
+      }
+    }
+    const bool remains = fs::exists(work(), error);
+    for (const auto& entry : fs::directory_iterator(output_, error)) {
+      const std::string name = entry.path().filename();
+      const bool ours =
+          name == kWorkName ||
+          (remains && (is_shard_name(name) || name == "tokenizer.model" || name == "train" || name == "validation"));
+      if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
+    }
+  }
+
+  void lock() {
+    const std::string path = work() + "/lock";
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) throw_cannot_write(path, std::strerror(errno));
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::close(descriptor_);
+      throw_bad_input(output_, ": another build writes there now; wait for it or choose another --output");
+    }
+  }
+
+  void clear_remains() {
+    std::error_code error;
+    std::vector<fs::path> old;
+    for (const std::string part : {"", "train", "validation"}) {
+      for (const auto& entry : fs::directory_iterator(target(part), error)) {
+        const std::string name = entry.path().filename();
+        if (is_shard_name(name) || name == "tokenizer.model" || (!part.empty() && name == "dataset.json")) {
+          old.push_back(entry.path());
+        }
+      }
+    }
+    for (const auto& entry : fs::directory_iterator(work(), error)) {
+      if (entry.path().filename() != "lock") old.push_back(entry.path());
+    }
+    for (const fs::path& path : old) fs::remove_all(path, error);
+    fs::remove(target("train"), error);
+    fs::remove(target("validation"), error);
+  }
+
+  std::string output_;
+  std::vector<std::string> parts_;
+  bool existed_ = false;
+  bool committed_ = false;
+  int descriptor_ = -1;
+};
+
+struct ShardPlan {
+  int64_t tokens = 0;
+  int64_t documents = 0;
+};
+
+// Whole documents, in order, up to `shard_tokens` each; a longer document has a shard of its own.
+std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens) {
+  std::vector<ShardPlan> plan;
+  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
+    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
+      if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) plan.emplace_back();
+      plan.back().tokens += document.tokens;
+      ++plan.back().documents;
+    }
+  }
+  return plan;
+}
+
+std::string shard_name(size_t number) {
+  std::string digits = std::to_string(number);
+  digits.insert(0, digits.size() < 5 ? 5 - digits.size() : 0, '0');
+  return "shard-" + digits + ".h5";
+}
+
+std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header, int64_t shard_tokens,
+                                      const std::string& directory, Progress& progress) {
+  const std::vector<ShardPlan> plan = plan_shards(buckets, shard_tokens);
+  std::vector<ShardRecord> records;
+  std::unique_ptr<ShardWriter> writer;
+  int64_t documents_left = 0;
+  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
+    const std::vector<int32_t> tokens = buckets.tokens_of(bucket);
+    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
+      if (writer == nullptr) {
+        const ShardPlan& next = plan[records.size()];
+        documents_left = next.documents;
+        writer = std::make_unique<ShardWriter>(directory + "/" + shard_name(records.size()), header, next.tokens,
+                                               next.documents);
+      }
+      writer->append(tokens.data() + document.first, document.tokens, document.text_bytes);
+      progress.advance(static_cast<uint64_t>(document.tokens));
+      if (--documents_left == 0) {
+        records.push_back(writer->finish());
+        writer.reset();
+      }
+    }
+  }
+  return records;
+}
+
+bool is_validation(std::string_view text, double fraction) {
+  return static_cast<double>(xxh3_64(text, kValidationSeed) >> 11) * 0x1p-53 < fraction;
+}
+
+void check_options(const BuildOptions& options) {
+  if (options.output.empty()) throw_bad_input("no output directory; name it with --output");
+  if (options.shard_tokens < 1) throw_bad_input("shard tokens ", options.shard_tokens, ": must be at least 1");
+  if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
+    throw_bad_input("validation fraction ", options.validation_fraction, ": must be at least 0 and below 1");
+  }
+}
+
+std::string names_of_inputs(const std::vector<std::string>& inputs) {
+  constexpr size_t kMostNames = 20;
+  std::string names;
+  for (size_t i = 0; i < std::min(inputs.size(), kMostNames); ++i) {
+    if (i > 0) names += ' ';
+    names += fs::path(inputs[i]).filename().string();
+  }
+  if (inputs.size() > kMostNames) names += " and " + std::to_string(inputs.size() - kMostNames) + " more";
+  return names;
+}
+
+// First pass. Returns the number of empty documents.
+int64_t tokenize(const BuildOptions& options, const Tokenizer& tokenizer, uint64_t input_bytes,
+                 std::vector<DocumentBuckets>& buckets) {
+  Progress progress("tokenizing", input_bytes, "bytes");
+  int64_t empty = 0;
+  uint64_t number = 0;
+  const DocumentFormat format{options.document_separator, options.text_key};
+  read_documents(options.inputs, format, [&](std::string_view text, uint64_t bytes_read) {
+    ++number;
+    progress.update(bytes_read);
+    if (text.empty()) {
+      ++empty;
+      return;
+    }
+    std::vector<int32_t> tokens = tokenizer.encode(text);
+    tokens.push_back(tokenizer.end_of_document());
+    const bool validation = options.validation_fraction > 0 && is_validation(text, options.validation_fraction);
+    buckets[validation ? 1 : 0].add(xxh3_64(&number, sizeof number, options.seed), tokens,
+                                    static_cast<int64_t>(text.size()));
+  });
+  for (DocumentBuckets& part : buckets) part.finish();
+  return empty;
+}
+
+void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions& options) {
+  int64_t documents = 0;
+  for (const DocumentBuckets& part : buckets) documents += part.documents();
+  if (documents == 0) throw_bad_input("no document with text in ", names_of_inputs(options.inputs));
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].documents() == 0) {
+      throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
+                      " part at --validation-fraction ", options.validation_fraction,
+                      "; change it, or say where documents end with --document-separator");
+    }
+  }
+}
+
+}  // namespace
+
+BuildResult build_dataset(const BuildOptions& options) {
+  check_options(options);
+  const uint64_t input_bytes = total_bytes(options.inputs);
+  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  const bool split = options.validation_fraction > 0;
+  const std::vector<std::string> parts =
+      split ? std::vector<std::string>{"train", "validation"} : std::vector<std::string>{""};
+  Workspace workspace(options.output, parts);
+  const size_t count = std::clamp<size_t>(input_bytes / kBucketText + 1, 1, kMostBuckets);
+  BuildResult result;
+  std::vector<std::string> texts;
+  {
+    std::vector<DocumentBuckets> buckets;
+    for (const std::string& part : parts) buckets.emplace_back(workspace.work(part), count);
+    result.empty_documents = tokenize(options, tokenizer, input_bytes, buckets);
+    check_parts(buckets, options);
+
+    uint64_t all_tokens = 0;
+    for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
+    Progress progress("writing shards", all_tokens, "tokens");
+    const ShardHeader header{tokenizer.vocab_size(), tokenizer.end_of_document(), tokenizer.hash(),
+                             names_of_inputs(options.inputs)};
+    for (size_t i = 0; i < parts.size(); ++i) {
+      DatasetDescription description{header, buckets[i].text_bytes(), {}};
+      description.shards = write_shards(buckets[i], header, options.shard_tokens, workspace.work(parts[i]), progress);
+      texts.push_back(description.to_text());
+      result.datasets.push_back({workspace.target(parts[i]), description.documents(), description.tokens(),
+                                 description.text_bytes, static_cast<int64_t>(description.shards.size()),
+                                 to_hex(xxh3_128(texts.back()))});
+    }
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    write_file_durably(workspace.work(parts[i]) + "/tokenizer.model", tokenizer.model_bytes());
+    for (int64_t shard = 0; shard < result.datasets[i].shards; ++shard) {
+      workspace.publish(parts[i], shard_name(static_cast<size_t>(shard)));
+    }
+    workspace.publish(parts[i], "tokenizer.model");
+  }
+  for (size_t i = 0; i < parts.size(); ++i) write_file_durably(workspace.target(parts[i]) + "/dataset.json", texts[i]);
+  workspace.commit();
+  return result;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,39 @@
+// Builds a dataset from text files: documents, tokens, shuffling, shards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+struct BuildOptions {
+  std::vector<std::string> inputs;
+  std::string tokenizer;           // path of the model
+  std::string output;              // directory: new, or empty
+  std::string document_separator;  // of text files; empty = a file is a document
+  std::string text_key = "text";   // of JSONL lines
+  double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
+  int64_t shard_tokens = int64_t{1} << 28;
+  uint64_t seed = 0;  // of the documents' order
+};
+
+struct BuiltDataset {
+  std::string directory;
+  int64_t documents = 0;
+  int64_t tokens = 0;  // with one end-of-document token each
+  int64_t text_bytes = 0;
+  int64_t shards = 0;
+  std::string fingerprint;
+};
+
+struct BuildResult {
+  std::vector<BuiltDataset> datasets;  // one; or train and validation
+  int64_t empty_documents = 0;         // left out
+};
+
+// Equal inputs and options give equal bytes. Memory does not grow with the input, but holds each document whole.
+// Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains.
+BuildResult build_dataset(const BuildOptions& options);
+
+}  // namespace shiftron

@@ -1,0 +1,143 @@
+// Reads tokens by offset, without the HDF5 library.
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/hash.h"
+
+namespace shiftron {
+namespace {
+
+constexpr uint64_t kLargestDescription = uint64_t{64} << 20;
+constexpr uint64_t kLargestModel = uint64_t{1} << 30;
+constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` names every fault)";
+
+// Widens raw tokens; returns the largest.
+template <typename T>
+uint32_t widen(const char* raw, int64_t count, int32_t* tokens) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, raw + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    largest = std::max<uint32_t>(largest, value);
+    tokens[i] = static_cast<int32_t>(value);
+  }
+  return largest;
+}
+
+}  // namespace
+
+Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(directory), open_limit_(open_limit) {
+  const std::string path = directory + "/dataset.json";
+  std::string text;
+  try {
+    text = read_file(path, kLargestDescription);
+  } catch (const Error& error) {
+    throw_bad_input(directory, " is no dataset (", error.what(), "); `shiftron data build` makes one");
+  }
+  fingerprint_ = to_hex(xxh3_128(text));
+  description_ = DatasetDescription::parse(text, path);
+  tokenizer_bytes_ = read_file(directory + "/tokenizer.model", kLargestModel);
+  const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
+  if (hash != description_.header.tokenizer_hash) {
+    throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", dataset.json names ",
+                    description_.header.tokenizer_hash, kAdvice);
+  }
+  first_token_.push_back(0);
+  for (const ShardRecord& shard : description_.shards) first_token_.push_back(first_token_.back() + shard.tokens);
+}
+
+void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
+  CHECK(first >= 0 && count >= 0 && count <= this->tokens() && first <= this->tokens() - count, directory_, ": tokens ",
+        first, " to ", first + count, " of ", this->tokens());
+  auto shard =
+      static_cast<size_t>(std::upper_bound(first_token_.begin(), first_token_.end(), first) - first_token_.begin() - 1);
+  for (; count > 0; ++shard) {
+    const int64_t within = first - first_token_[shard];
+    const int64_t piece = std::min(count, first_token_[shard + 1] - first);
+    try {
+      read_within(shard, within, piece, tokens, check_blocks);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::bad_input) throw;
+      forget(shard);  // a stale handle of a network file system: once more from the start
+      try {
+        read_within(shard, within, piece, tokens, check_blocks);
+      } catch (const Error& again) {
+        throw_bad_input(path_of(shard), ": tokens ", within, " to ", within + piece, " cannot be read: ", again.what(),
+                        kAdvice);
+      }
+    }
+    first += piece;
+    tokens += piece;
+    count -= piece;
+  }
+}
+
+void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
+  const OpenShard& open = open_shard(shard);
+  const Hdf5Type type = description_.header.token_type();
+  const auto width = static_cast<int64_t>(size_of(type));
+  if (check_blocks) {
+    const int64_t per_block = static_cast<int64_t>(kBlockBytes) / width;
+    for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block) check_block(open, block);
+  }
+  raw_.resize(static_cast<size_t>(count * width));
+  open.file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(),
+                    raw_.size());
+  const uint32_t largest =
+      type == Hdf5Type::u16 ? widen<uint16_t>(raw_.data(), count, tokens) : widen<uint32_t>(raw_.data(), count, tokens);
+  if (largest >= static_cast<uint64_t>(description_.header.vocab_size)) {
+    const auto at = std::find_if(tokens, tokens + count, [&](int32_t token) {
+      return static_cast<uint32_t>(token) >= static_cast<uint64_t>(description_.header.vocab_size);
+    });
+    throw_bad_input(path_of(shard), ": token ", static_cast<uint32_t>(*at), " at position ", first + (at - tokens),
+                    " is not within the vocabulary of ", description_.header.vocab_size, kAdvice);
+  }
+}
+
+Dataset::OpenShard& Dataset::open_shard(size_t shard) {
+  if (const auto found = where_.find(shard); found != where_.end()) {
+    open_.splice(open_.begin(), open_, found->second);
+    return open_.front();
+  }
+  while (open_.size() >= open_limit_) {
+    where_.erase(open_.back().shard);
+    open_.pop_back();
+  }
+  const ShardRecord& record = description_.shards[shard];
+  OpenShard open{shard, FileDescriptor::open_for_reading(path_of(shard), false), {}};
+  if (const uint64_t bytes = open.file.size(); bytes != record.bytes) {
+    throw_bad_input(path_of(shard), ": ", bytes, " bytes, dataset.json says ", record.bytes, kAdvice);
+  }
+  const int64_t blocks = block_count(record.tokens, description_.header.token_type());
+  open.block_hashes.resize(static_cast<size_t>(blocks));
+  open.file.read_at(record.block_hash_offset, open.block_hashes.data(), open.block_hashes.size() * sizeof(uint64_t));
+  // One block tells a wrong or stale file; which one is a matter of the file alone, so that failures repeat.
+  check_block(open, static_cast<int64_t>(xxh3_64(record.file) % static_cast<uint64_t>(blocks)));
+  open_.push_front(std::move(open));
+  where_[shard] = open_.begin();
+  return open_.front();
+}
+
+void Dataset::forget(size_t shard) {
+  if (const auto found = where_.find(shard); found != where_.end()) {
+    open_.erase(found->second);
+    where_.erase(found);
+  }
+}
+
+void Dataset::check_block(const OpenShard& open, int64_t block) const {
+  const ShardRecord& record = description_.shards[open.shard];
+  const uint64_t bytes = static_cast<uint64_t>(record.tokens) * size_of(description_.header.token_type());
+  const uint64_t begin = static_cast<uint64_t>(block) * kBlockBytes;
+  std::vector<char> content(static_cast<size_t>(std::min(kBlockBytes, bytes - begin)));
+  open.file.read_at(record.tokens_offset + begin, content.data(), content.size());
+  if (xxh3_64(content.data(), content.size()) != open.block_hashes[static_cast<size_t>(block)]) {
+    throw_bad_input(path_of(open.shard), ": block ", block, " of /tokens (bytes ", record.tokens_offset + begin, " to ",
+                    record.tokens_offset + begin + content.size(), ") does not match its hash", kAdvice);
+  }
+}
+
+}  // namespace shiftron

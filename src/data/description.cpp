@@ -1,0 +1,135 @@
+// dataset.json: written and read.
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "data/dataset.h"
+
+namespace shiftron {
+namespace {
+
+constexpr char kFormat[] = "shiftron dataset";
+constexpr int64_t kMostTokens = int64_t{1} << 50;
+
+const nlohmann::json& member(const nlohmann::json& object, const char* key, const std::string& where) {
+  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), " in place of an object");
+  const auto found = object.find(key);
+  if (found == object.end()) throw_bad_input(where, ": no key \"", key, "\"");
+  return *found;
+}
+
+int64_t number(const nlohmann::json& object, const char* key, int64_t least, int64_t most, const std::string& where) {
+  const nlohmann::json& value = member(object, key, where);
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) ||
+      value.get<int64_t>() < least || value.get<int64_t>() > most) {
+    throw_bad_input(where, ": \"", key, "\" is ", value.dump(), ", not a whole number from ", least, " to ", most);
+  }
+  return value.get<int64_t>();
+}
+
+std::string text(const nlohmann::json& object, const char* key, const std::string& where) {
+  const nlohmann::json& value = member(object, key, where);
+  if (!value.is_string()) throw_bad_input(where, ": \"", key, "\" is a ", value.type_name(), ", not a string");
+  return value.get<std::string>();
+}
+
+// A plain file name: nothing that leads out of the directory.
+std::string file_name(const nlohmann::json& object, const std::string& where) {
+  const std::string name = text(object, "file", where);
+  const bool plain =
+      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
+  if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
+    throw_bad_input(where, ": \"", name, "\" is no plain file name");
+  }
+  return name;
+}
+
+ShardRecord parse_shard(const nlohmann::json& object, Hdf5Type type, const std::string& where) {
+  ShardRecord shard;
+  shard.file = file_name(object, where);
+  const std::string place = where + ", " + shard.file;
+  shard.bytes = static_cast<uint64_t>(number(object, "bytes", 1, INT64_MAX, place));
+  shard.tokens = number(object, "tokens", 1, kMostTokens, place);
+  shard.documents = number(object, "documents", 1, shard.tokens, place);
+  shard.tokens_offset = static_cast<uint64_t>(number(object, "tokens_offset", 1, INT64_MAX, place));
+  shard.block_hash_offset = static_cast<uint64_t>(number(object, "block_hash_offset", 1, INT64_MAX, place));
+  shard.xxh3_128 = text(object, "xxh3_128", place);
+  const auto within = [&](uint64_t offset, uint64_t length, const char* what) {
+    if (offset > shard.bytes || length > shard.bytes - offset) {
+      throw_bad_input(place, ": ", what, " (", length, " bytes from byte ", offset, ") lies outside the file of ",
+                      shard.bytes, " bytes");
+    }
+  };
+  within(shard.tokens_offset, static_cast<uint64_t>(shard.tokens) * size_of(type), "/tokens");
+  within(shard.block_hash_offset, static_cast<uint64_t>(block_count(shard.tokens, type)) * 8, "/block_hash");
+  return shard;
+}
+
+}  // namespace
+
+int64_t DatasetDescription::tokens() const {
+  int64_t sum = 0;
+  for (const ShardRecord& shard : shards) sum += shard.tokens;
+  return sum;
+}
+
+int64_t DatasetDescription::documents() const {
+  int64_t sum = 0;
+  for (const ShardRecord& shard : shards) sum += shard.documents;
+  return sum;
+}
+
+std::string DatasetDescription::to_text() const {
+  nlohmann::ordered_json json;
+  json["format"] = kFormat;
+  json["version"] = 1;
+  json["vocab_size"] = header.vocab_size;
+  json["end_of_document"] = header.end_of_document;
+  json["tokenizer_hash"] = header.tokenizer_hash;
+  json["token_type"] = to_string(header.token_type());
+  json["block_bytes"] = kBlockBytes;
+  json["source"] = header.source;
+  json["tokens"] = tokens();
+  json["documents"] = documents();
+  json["text_bytes"] = text_bytes;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (const ShardRecord& shard : shards) {
+    json["shards"].push_back({{"file", shard.file},
+                              {"bytes", shard.bytes},
+                              {"tokens", shard.tokens},
+                              {"documents", shard.documents},
+                              {"tokens_offset", shard.tokens_offset},
+                              {"block_hash_offset", shard.block_hash_offset},
+                              {"xxh3_128", shard.xxh3_128}});
+  }
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
+  if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
+  if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");
+  number(json, "version", 1, 1, path);
+  number(json, "block_bytes", kBlockBytes, kBlockBytes, path);
+  DatasetDescription result;
+  result.header.vocab_size = number(json, "vocab_size", 1, INT32_MAX, path);
+  result.header.end_of_document =
+      static_cast<int32_t>(number(json, "end_of_document", 0, result.header.vocab_size - 1, path));
+  result.header.tokenizer_hash = text(json, "tokenizer_hash", path);
+  result.header.source = text(json, "source", path);
+  result.text_bytes = number(json, "text_bytes", 0, INT64_MAX, path);
+  const Hdf5Type type = result.header.token_type();
+  if (text(json, "token_type", path) != to_string(type)) {
+    throw_bad_input(path, ": token_type is not ", to_string(type), " for a vocabulary of ", result.header.vocab_size);
+  }
+  const nlohmann::json& shards = member(json, "shards", path);
+  if (!shards.is_array() || shards.empty()) throw_bad_input(path, ": no shards");
+  for (const nlohmann::json& shard : shards) result.shards.push_back(parse_shard(shard, type, path));
+  if (result.shards.size() > (size_t{1} << 20) || result.tokens() > kMostTokens) {
+    throw_bad_input(path, ": too many shards or tokens");
+  }
+  number(json, "tokens", result.tokens(), result.tokens(), path);
+  number(json, "documents", result.documents(), result.documents(), path);
+  return result;
+}
+
+}  // namespace shiftron

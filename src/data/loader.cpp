@@ -1,0 +1,181 @@
+// Windows out of datasets.
+#include "data/loader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "core/check.h"
+#include "core/hash.h"
+#include "data/dataset.h"
+#include "data/order.h"
+
+namespace shiftron {
+namespace {
+
+constexpr uint64_t kCheckedWindows = 1000;  // of so many windows one has its blocks' hashes checked
+
+bool is_checked(int64_t source, int64_t window) {
+  const int64_t place[2] = {source, window};
+  return xxh3_64(place, sizeof place) % kCheckedWindows == 0;
+}
+
+void check_same_tokenizer(const Dataset& first, const Dataset& other) {
+  const ShardHeader& a = first.description().header;
+  const ShardHeader& b = other.description().header;
+  if (a.tokenizer_hash != b.tokenizer_hash || a.vocab_size != b.vocab_size || a.end_of_document != b.end_of_document) {
+    throw_bad_input("data sources with different tokenizers: ", first.directory(), " (", a.vocab_size, " tokens, hash ",
+                    a.tokenizer_hash, ") and ", other.directory(), " (", b.vocab_size, " tokens, hash ",
+                    b.tokenizer_hash, "); build both with the same tokenizer.model");
+  }
+}
+
+}  // namespace
+
+DataSource DataSource::parse(const std::string& text) {
+  DataSource source{text, 0};
+  const size_t colon = text.find_last_of(':');
+  if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
+    char* end = nullptr;
+    const std::string weight = text.substr(colon + 1);
+    source.weight = std::strtod(weight.c_str(), &end);
+    source.directory = text.substr(0, colon);
+    if (weight.empty() || *end != '\0' || !std::isfinite(source.weight) || source.weight <= 0) {
+      throw_bad_input("data source ", text, ": the weight \"", weight, "\" is no positive number (form: path:weight)");
+    }
+  }
+  if (source.directory.empty()) throw_bad_input("data source \"", text, "\" names no directory");
+  return source;
+}
+
+struct Loader::Implementation {
+  std::vector<Dataset> datasets;
+  std::vector<double> given_weights;  // 0 = not given
+  std::vector<int64_t> windows;       // per dataset
+  int64_t all_windows = 0;
+  int64_t sequence_length;
+  bool document_reset;
+  std::optional<SampleOrder> order;  // none: windows one after another
+  std::vector<int32_t> tokens;
+
+  SampleLocation locate(int64_t sample) const {
+    if (order) return order->locate(sample);
+    SampleLocation location;
+    location.epoch = sample / all_windows;
+    location.window = sample % all_windows;
+    while (location.window >= windows[static_cast<size_t>(location.source)]) {
+      location.window -= windows[static_cast<size_t>(location.source++)];
+    }
+    return location;
+  }
+
+  void read_sample(const SampleLocation& location, int32_t* ids, int32_t* targets, uint8_t* document_start);
+};
+
+void Loader::Implementation::read_sample(const SampleLocation& location, int32_t* ids, int32_t* targets,
+                                         uint8_t* document_start) {
+  Dataset& dataset = datasets[static_cast<size_t>(location.source)];
+  const int32_t end_of_document = dataset.description().header.end_of_document;
+  // tokens[0] is the one before the window: the end of a document where the window starts with one.
+  tokens.resize(static_cast<size_t>(sequence_length) + 2);
+  tokens[0] = end_of_document;
+  const int64_t first = location.window * sequence_length;
+  const int64_t before = first > 0 ? 1 : 0;
+  dataset.read(first - before, sequence_length + 1 + before, tokens.data() + 1 - before,
+               is_checked(location.source, location.window));
+  for (int64_t row = 0; row < sequence_length; ++row) {
+    const int32_t previous = tokens[static_cast<size_t>(row)];
+    const int32_t current = tokens[static_cast<size_t>(row) + 1];
+    ids[row] = current;
+    document_start[row] = previous == end_of_document ? 1 : 0;
+    const bool counted = !(document_reset && current == end_of_document);
+    targets[row] = counted ? tokens[static_cast<size_t>(row) + 2] : -1;
+  }
+}
+
+Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed, bool document_reset,
+               bool shuffle)
+    : implementation_(std::make_unique<Implementation>()) {
+  Implementation& self = *implementation_;
+  if (sources.empty()) throw_bad_input("no data source; name at least one dataset directory");
+  if (sequence_length < 1) throw_bad_input("sequence length ", sequence_length, ": must be at least 1");
+  self.sequence_length = sequence_length;
+  self.document_reset = document_reset;
+  std::vector<double> weights;
+  // Many sources share the limit of open files.
+  const size_t open_limit = std::max<size_t>(1, 256 / sources.size());
+  for (const DataSource& source : sources) {
+    const Dataset& dataset = self.datasets.emplace_back(source.directory, open_limit);
+    check_same_tokenizer(self.datasets.front(), dataset);
+    const int64_t count = (dataset.tokens() - 1) / sequence_length;
+    if (count < 1) {
+      throw_bad_input(source.directory, " holds ", dataset.tokens(), " tokens, fewer than one window of ",
+                      sequence_length + 1, "; lower the sequence length or give more text");
+    }
+    if ((source.weight > 0) != (sources.front().weight > 0)) {
+      throw_bad_input("data source ", source.directory, source.weight > 0 ? " has a weight, " : " has no weight, ",
+                      sources.front().directory, " is otherwise; give every source a weight (path:weight) or none");
+    }
+    self.windows.push_back(count);
+    self.all_windows += count;
+    self.given_weights.push_back(source.weight);
+    weights.push_back(source.weight > 0 ? source.weight : static_cast<double>(count));
+  }
+  if (shuffle) self.order.emplace(self.windows, weights, seed);
+}
+
+Loader::~Loader() = default;
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+
+int64_t Loader::vocab_size() const {
+  return implementation_->datasets.front().description().header.vocab_size;
+}
+int32_t Loader::end_of_document() const {
+  return implementation_->datasets.front().description().header.end_of_document;
+}
+std::string Loader::tokenizer_hash() const {
+  return implementation_->datasets.front().description().header.tokenizer_hash;
+}
+std::string Loader::tokenizer_bytes() const {
+  return implementation_->datasets.front().tokenizer_bytes();
+}
+int64_t Loader::windows() const {
+  return implementation_->all_windows;
+}
+
+int64_t Loader::tokens() const {
+  int64_t sum = 0;
+  for (const Dataset& dataset : implementation_->datasets) sum += dataset.tokens();
+  return sum;
+}
+
+int64_t Loader::dropped_tokens() const {
+  const auto count = static_cast<int64_t>(implementation_->datasets.size());
+  return tokens() - implementation_->all_windows * implementation_->sequence_length - count;
+}
+
+std::string Loader::fingerprint() const {
+  const Implementation& self = *implementation_;
+  if (self.datasets.size() == 1) return self.datasets.front().fingerprint();
+  std::string all;
+  for (size_t i = 0; i < self.datasets.size(); ++i) {
+    char weight[40];
+    std::snprintf(weight, sizeof weight, "%.17g", self.given_weights[i]);
+    all += self.datasets[i].fingerprint() + ":" + weight + "\n";
+  }
+  return to_hex(xxh3_128(all));
+}
+
+void Loader::read(int64_t first_sample, int64_t count, int32_t* ids, int32_t* targets, uint8_t* document_start) {
+  CHECK(first_sample >= 0 && count >= 0, "samples ", first_sample, ", ", count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = i * implementation_->sequence_length;
+    implementation_->read_sample(implementation_->locate(first_sample + i), ids + row, targets + row,
+                                 document_start + row);
+  }
+}
+
+}  // namespace shiftron

@@ -1,0 +1,50 @@
+// Training samples: windows of tokens over blended sources, as a function of the sample number alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+struct DataSource {
+  std::string directory;  // a dataset, as `data build` makes it
+  double weight = 0;      // share of the samples, relative to the others; 0 = not given
+  // "path" or "path:weight". Throws Error(bad_input) where the weight is no positive number.
+  static DataSource parse(const std::string& text);
+};
+
+// Reads only; one object per thread. Windows of sequence_length + 1 tokens at stride sequence_length over a source's
+// concatenated documents. Damaged or unreadable data: Error(bad_input) with shard and place.
+class Loader {
+ public:
+  // Without any weight every source counts by its windows; either all or none have one. shuffle = false: windows in
+  // order, source after source, over and over (evaluation). Throws Error(bad_input): no dataset, sources that differ
+  // in tokenizer or vocabulary, a source shorter than one window.
+  Loader(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed, bool document_reset,
+         bool shuffle);
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  int64_t vocab_size() const;
+  int32_t end_of_document() const;
+  std::string fingerprint() const;  // of everything that decides which tokens sample i holds, but seed and length
+  std::string tokenizer_hash() const;
+  std::string tokenizer_bytes() const;
+  int64_t windows() const;         // of one epoch, over all sources
+  int64_t dropped_tokens() const;  // behind the last whole window of each source
+  int64_t tokens() const;          // over all sources
+
+  // Samples [first_sample, first_sample + count), each sequence_length entries, row after row:
+  // ids; targets = the next token, -1 = not counted (with document_reset, behind an end of document);
+  // document_start = 1 where a document starts at that row.
+  void read(int64_t first_sample, int64_t count, int32_t* ids, int32_t* targets, uint8_t* document_start);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace shiftron

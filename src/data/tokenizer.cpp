@@ -1,0 +1,181 @@
+// Tokens by a SentencePiece model, with byte tokens wherever the model would not keep the text.
+#include "data/tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "data/utf8.h"
+
+namespace shiftron {
+namespace {
+
+constexpr uint64_t kLargestModel = uint64_t{1} << 30;
+constexpr size_t kLongestLine = 1 << 16;  // bytes given to the model at once; longer lines are cut at a space
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which the model writes for a space
+
+std::string with_spaces(const std::string& piece) {
+  std::string text;
+  size_t from = 0;
+  for (size_t at; (at = piece.find(kSpaceMark, from)) != std::string::npos; from = at + kSpaceMark.size()) {
+    text.append(piece, from, at - from);
+    text += ' ';
+  }
+  return text.append(piece, from);
+}
+
+// "<0x41>" → 65; -1 for anything else.
+int byte_of(const std::string& piece) {
+  if (piece.size() != 6 || piece.compare(0, 3, "<0x") != 0 || piece[5] != '>') return -1;
+  int value = 0;
+  for (const char digit : {piece[3], piece[4]}) {
+    const auto place = std::string_view("0123456789ABCDEF").find(digit);
+    if (place == std::string_view::npos) return -1;
+    value = value * 16 + static_cast<int>(place);
+  }
+  return value;
+}
+
+}  // namespace
+
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::load(const std::string& path) {
+  return Tokenizer(read_file(path, kLargestModel), path);
+}
+
+Tokenizer::Tokenizer(std::string model_bytes, const std::string& name)
+    : model_bytes_(std::move(model_bytes)),
+      hash_(to_hex(xxh3_128(model_bytes_))),
+      processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  // An empty message parses as a model without pieces, which the library does not survive.
+  if (model_bytes_.empty() || !processor_->LoadFromSerializedProto(model_bytes_).ok() ||
+      processor_->GetPieceSize() <= 0) {
+    throw_bad_input(name, " is no SentencePiece model; make one with `shiftron tokenizer train`");
+  }
+  read_pieces(name);
+  check_keeps_text(name);
+}
+
+void Tokenizer::read_pieces(const std::string& name) {
+  byte_tokens_.fill(-1);
+  const int size = processor_->GetPieceSize();
+  texts_.resize(static_cast<size_t>(size));
+  for (int id = 0; id < size; ++id) {
+    const std::string& piece = processor_->IdToPiece(id);
+    if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
+    if (processor_->IsByte(id)) {
+      const int byte = byte_of(piece);
+      if (byte < 0) throw_bad_input(name, ": byte token ", id, " has the text ", piece);
+      byte_tokens_[static_cast<size_t>(byte)] = id;
+      texts_[static_cast<size_t>(id)] = std::string(1, static_cast<char>(byte));
+    } else {
+      texts_[static_cast<size_t>(id)] = with_spaces(piece);
+      if (piece == "\n") newline_ = id;
+    }
+  }
+  const auto missing = std::find(byte_tokens_.begin(), byte_tokens_.end(), -1);
+  if (missing != byte_tokens_.end()) {
+    throw_bad_input(name, " has no token for byte ", missing - byte_tokens_.begin(),
+                    ", so some texts would be lost; train with byte fallback, as `shiftron tokenizer train` does");
+  }
+  if (newline_ < 0) newline_ = byte_tokens_['\n'];
+  end_of_document_ = processor_->eos_id();
+  if (end_of_document_ < 0 || end_of_document_ >= size || !processor_->IsControl(end_of_document_)) {
+    throw_bad_input(name, " has no </s> token to end documents with; make one with `shiftron tokenizer train`");
+  }
+}
+
+void Tokenizer::check_keeps_text(const std::string& name) const {
+  for (const std::string text : {"a", " a", "a  b ", "  ", "\xEF\xAC\x81", "e\xCC\x81", "\xEF\xBC\xA1"}) {
+    std::vector<int> ids;
+    if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name, " cannot encode \"", text, "\"");
+    std::string kept;
+    for (const int id : ids) kept += text_of(id);
+    kept = with_spaces(kept);  // a model without a piece for the space writes its mark's bytes
+    if (kept != text) {
+      throw_bad_input(
+          name, " changes text (\"", text, "\" becomes \"", kept,
+          "\"): it adds or folds spaces or normalises characters; make one with `shiftron tokenizer train`");
+    }
+  }
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size() / 3 + 8);
+  while (!text.empty()) {  // newlines are tokens of their own, so lines do not touch each other
+    const size_t end = std::min(text.find('\n'), text.size());
+    encode_line(text.substr(0, end), tokens);
+    if (end < text.size()) tokens.push_back(newline_);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return tokens;
+}
+
+// Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it writes for spaces.
+void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens) const {
+  size_t start = 0;
+  size_t at = 0;
+  size_t last_space = 0;
+  const auto flush = [&](size_t end) {
+    if (end > start) encode_plain(text.substr(start, end - start), tokens);
+    start = end;
+  };
+  while (at < text.size()) {
+    const size_t length = utf8_length(text.substr(at));
+    const bool keep = length > 0 && text[at] != '\0' && text.substr(at, length) != kSpaceMark;
+    if (!keep) {
+      flush(at);
+      const size_t bytes = std::max<size_t>(length, 1);
+      for (const char byte : text.substr(at, bytes)) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+      start = at + bytes;
+    } else if (at - start >= kLongestLine) {
+      flush(last_space > start ? last_space : at);
+    }
+    if (text[at] == ' ') last_space = at;
+    at += std::max<size_t>(length, 1);
+  }
+  flush(text.size());
+}
+
+void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens) const {
+  std::vector<int> ids;
+  bool kept = processor_->Encode(absl::string_view(text.data(), text.size()), &ids).ok();
+  size_t at = 0;
+  for (size_t i = 0; kept && i < ids.size(); ++i) {
+    const std::string& part = text_of(ids[i]);
+    kept = !part.empty() && text.compare(at, part.size(), part) == 0;
+    at += part.size();
+  }
+  if (kept && at == text.size()) {
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  } else {
+    for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+  }
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) text += text_of(token);
+  return text;
+}
+
+const std::string& Tokenizer::text_of(int32_t token) const {
+  if (token < 0 || token >= vocab_size()) {
+    throw_bad_input("token ", token, " is not within the vocabulary of ", vocab_size());
+  }
+  return texts_[static_cast<size_t>(token)];
+}
+
+std::string Tokenizer::piece(int32_t token) const {
+  text_of(token);
+  return processor_->IdToPiece(token);
+}
+
+}  // namespace shiftron

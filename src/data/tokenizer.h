@@ -1,0 +1,74 @@
+// Text to token numbers and back, by a SentencePiece model; every sequence of bytes survives the round trip.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace shiftron {
+
+struct TokenizerTraining {
+  std::vector<std::string> files;             // text, or JSONL by its ending
+  int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown
+  std::string kind = "bpe";                   // or "unigram"
+  std::string text_key = "text";              // of JSONL lines
+  double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
+  uint64_t sample_bytes = uint64_t{1} << 29;  // of larger inputs an evenly spread part of about this size is used
+  bool quiet = true;                          // without the trainer's own log
+};
+
+// Read-only after construction; may be used from several threads.
+class Tokenizer {
+ public:
+  // The model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text, vocab too large
+  // or too small for the text.
+  static std::string train(const TokenizerTraining& training);
+
+  // From a model file. Throws Error(bad_input) where it is no model, lacks byte tokens or an end-of-document token,
+  // or changes text (adds a space in front, folds spaces, normalises characters).
+  static Tokenizer load(const std::string& path);
+  // From a model's bytes; `name` stands in messages.
+  Tokenizer(std::string model_bytes, const std::string& name);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Never yields end_of_document() or another control token, whatever the text says.
+  std::vector<int32_t> encode(std::string_view text) const;
+  // Control tokens stand for nothing. A number outside the vocabulary: Error(bad_input).
+  std::string decode(const std::vector<int32_t>& tokens) const;
+
+  int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }
+  int32_t end_of_document() const { return end_of_document_; }
+  const std::string& model_bytes() const { return model_bytes_; }
+  const std::string& hash() const { return hash_; }  // XXH3-128 of model_bytes(), hexadecimal
+  // Bytes of text that the token stands for; 0 for control tokens.
+  int64_t bytes_of(int32_t token) const { return static_cast<int64_t>(text_of(token).size()); }
+  // The bytes themselves.
+  const std::string& text_of(int32_t token) const;
+  // As the model names the piece: "▁the", "<0x0A>", "</s>".
+  std::string piece(int32_t token) const;
+
+ private:
+  void encode_line(std::string_view text, std::vector<int32_t>& tokens) const;
+  void encode_plain(std::string_view text, std::vector<int32_t>& tokens) const;
+  void read_pieces(const std::string& name);
+  void check_keeps_text(const std::string& name) const;
+
+  std::string model_bytes_;
+  std::string hash_;
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  std::vector<std::string> texts_;  // per token
+  std::array<int32_t, 256> byte_tokens_{};
+  int32_t newline_ = -1;
+  int32_t end_of_document_ = -1;
+};
+
+}  // namespace shiftron

@@ -1,0 +1,187 @@
+// Trains a SentencePiece model whose tokens keep every text.
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/progress.h"
+#include "data/documents.h"
+#include "data/tokenizer.h"
+#include "data/utf8.h"
+
+namespace shiftron {
+namespace {
+
+constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips longer ones than 4,192
+constexpr int64_t kFixedTokens = 259;      // unknown, end of document, newline and 256 bytes
+
+// Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself and
+// without the names of its control tokens, so that no token gets such a name.
+class Sentences {
+ public:
+  void add(std::string_view text) {
+    std::string sentence;
+    const auto flush = [&] {
+      if (!sentence.empty()) all_.push_back(std::move(sentence));
+      sentence.clear();
+    };
+    for (size_t at = 0; at < text.size();) {
+      const size_t length = utf8_length(text.substr(at));
+      const std::string_view character = text.substr(at, std::max<size_t>(length, 1));
+      const bool forbidden = length == 0 || character == "\n" || character == std::string_view("\0", 1) ||
+                             character == "\xE2\x96\x81" || character == "\xE2\x96\x85";  // U+2581, U+2585
+      if (forbidden) {
+        flush();
+      } else {
+        if (sentence.size() >= kLongestSentence) flush();
+        sentence += character;
+        if (character == "<" && starts_like_control(text.substr(at + 1))) flush();
+      }
+      at += character.size();
+    }
+    flush();
+  }
+  const std::vector<std::string>& all() const { return all_; }
+
+ private:
+  // Behind "<": the rest of "<s>", "</s>", "<unk>", "<pad>", "<0x0A>".
+  static bool starts_like_control(std::string_view text) {
+    for (const std::string_view rest : {"s>", "/s>", "unk>", "pad>", "0x"}) {
+      if (text.substr(0, rest.size()) == rest) return true;
+    }
+    return false;
+  }
+  std::vector<std::string> all_;
+};
+
+class SentenceIterator : public sentencepiece::SentenceIterator {
+ public:
+  explicit SentenceIterator(const std::vector<std::string>& sentences) : sentences_(sentences) {}
+  bool done() const override { return next_ >= sentences_.size(); }
+  void Next() override { ++next_; }
+  const std::string& value() const override { return sentences_[next_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& sentences_;
+  size_t next_ = 0;
+};
+
+// Says every now and then that work without a known end still goes on.
+class Heartbeat {
+ public:
+  explicit Heartbeat(const std::string& label)
+      : thread_([this, label] {
+          Progress progress(label, 0, "");
+          std::unique_lock lock(mutex_);
+          while (!wake_.wait_for(lock, std::chrono::milliseconds(200), [this] { return stop_; })) progress.update(0);
+        }) {}
+  ~Heartbeat() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+// All lines, or of large inputs those that a hash of their number picks.
+Sentences read_sentences(const TokenizerTraining& training) {
+  const uint64_t bytes = total_bytes(training.files);
+  const double share =
+      std::min(1.0, static_cast<double>(training.sample_bytes) / static_cast<double>(std::max<uint64_t>(bytes, 1)));
+  const auto threshold = static_cast<uint64_t>(share * 0x1p63);
+  Progress progress("reading text", bytes, "bytes");
+  Sentences sentences;
+  uint64_t number = 0;
+  DocumentFormat format;
+  format.separator = "\n";
+  format.text_key = training.text_key;
+  read_documents(training.files, format, [&](std::string_view text, uint64_t bytes_read) {
+    ++number;
+    if (share >= 1 || (xxh3_64(&number, sizeof number) >> 1) < threshold) sentences.add(text);
+    progress.update(bytes_read);
+  });
+  return sentences;
+}
+
+// The number behind `phrase` in the trainer's message; -1 where it is not there.
+int64_t number_behind(const std::string& message, const std::string& phrase) {
+  const size_t at = message.find(phrase);
+  if (at == std::string::npos) return -1;
+  return std::strtoll(message.c_str() + at + phrase.size(), nullptr, 10);
+}
+
+[[noreturn]] void throw_training_failure(const std::string& message, int64_t vocab) {
+  const int64_t most = number_behind(message, "Please set it to a value <= ");
+  if (most >= 0) {
+    throw_bad_input("vocab ", vocab, " is larger than this text supports: at most ", most,
+                    "; lower --vocab or give more text");
+  }
+  if (message.find("required_chars") != std::string::npos) {
+    throw_bad_input("vocab ", vocab, " is too small for the characters of this text, which need ",
+                    number_behind(message, " vs "), "; raise --vocab or lower --character-coverage");
+  }
+  throw_bad_input("the tokenizer cannot be trained: ", message);
+}
+
+}  // namespace
+
+std::string Tokenizer::train(const TokenizerTraining& training) {
+  if (training.kind != "bpe" && training.kind != "unigram") {
+    throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
+  }
+  if (training.vocab <= kFixedTokens || training.vocab > (int64_t{1} << 24)) {
+    throw_bad_input("vocab ", training.vocab, ": must lie between ", kFixedTokens + 1, " (", kFixedTokens,
+                    " are the bytes, newline, end of document and unknown) and ", int64_t{1} << 24);
+  }
+  if (!(training.character_coverage > 0 && training.character_coverage <= 1)) {
+    throw_bad_input("character coverage ", training.character_coverage, ": must lie above 0 and up to 1");
+  }
+  const Sentences sentences = read_sentences(training);
+  if (sentences.all().empty()) {
+    throw_bad_input("no text to train the tokenizer on in ", training.files.front(),
+                    training.files.size() > 1 ? " and the other inputs" : "");
+  }
+  const std::unordered_map<std::string, std::string> settings = {
+      {"model_type", training.kind},
+      {"vocab_size", std::to_string(training.vocab)},
+      {"character_coverage", std::to_string(training.character_coverage)},
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"byte_fallback", "true"},
+      {"user_defined_symbols", "\n"},
+      {"unk_id", "0"},
+      {"eos_id", "1"},
+      {"bos_id", "-1"},
+      {"pad_id", "-1"},
+      {"input_sentence_size", "0"},
+      {"shuffle_input_sentence", "false"},
+      {"train_extremely_large_corpus", sentences.all().size() > 5000000 ? "true" : "false"},
+      {"num_threads", "2"},  // fixed: sums depend on how the work is split
+      {"minloglevel", training.quiet ? "2" : "0"},
+  };
+  SentenceIterator iterator(sentences.all());
+  std::string model;
+  const Heartbeat heartbeat("training the tokenizer");
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+  if (!status.ok()) throw_training_failure(status.error_message(), training.vocab);
+  return model;
+}
+
+}  // namespace shiftron

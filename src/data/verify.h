@@ -1,0 +1,21 @@
+// Checks a whole dataset: every hash, every token, every document border.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+struct VerifyResult {
+  int64_t shards = 0;
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  std::vector<std::string> faults;  // each names file, place and what to do; empty = the dataset is whole
+};
+
+// Reads everything once. Faults of shards are collected, not thrown; faults of dataset.json and tokenizer.model,
+// without which nothing can be checked, throw Error(bad_input).
+VerifyResult verify_dataset(const std::string& directory);
+
+}  // namespace shiftron

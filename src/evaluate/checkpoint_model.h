@@ -1,0 +1,21 @@
+// A checkpoint's model for evaluation and generation: its configuration, its tokenizer, its parameters under any layout.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/content.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+struct CheckpointModel {
+  std::string directory;  // of the step
+  CheckpointContent content;
+  RunConfig config;       // as it was trained, resolved
+};
+
+// Throws Error(no_checkpoint) where the step is damaged, Error(bad_input) where `directory` is no step (a run's
+// directory: its newest step is named in the message).
+CheckpointModel open_checkpoint(const std::string& directory);
+
+}  // namespace shiftron

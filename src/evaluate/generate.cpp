@@ -1,0 +1,182 @@
+// Decoding and sampling.
+#include "evaluate/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "checkpoint/restore.h"
+#include "core/philox.h"
+#include "data/tokenizer.h"
+#include "train/engine.h"
+
+namespace shiftron {
+
+struct Decoder::Implementation {
+  RunConfig config;
+  Groups groups;
+  Stream stream;
+  ParameterSet parameters;
+  TransformerStage stage;
+  Arena states_arena, activations, scratch;
+  WeightGradientQueue unused;
+  std::vector<AttentionState> states;
+  int64_t fed = 0;
+
+  Implementation(const RunConfig& run_config, Groups the_groups, DeviceKind device, int threads, Ledger& ledger,
+                 const MemoryPlan& plan, int64_t capacity)
+      : config(run_config), groups(std::move(the_groups)),
+        stream{.device = device, .ledger = &ledger, .threads = threads},
+        parameters(groups.layout, groups.at, number_types(config.train.precision)),
+        stage(parameters, config.model, {0, config.model.layers}),
+        states_arena(device, "states", plan, ledger, "cache"),
+        activations(device, "activations", plan, ledger, "activations"),
+        scratch(device, "scratch", plan, ledger, "scratch") {
+    parameters.allocate(device, ledger, false);
+    stage.make_tables(stream, ledger, capacity);
+    states = stage.make_states(states_arena, capacity);
+  }
+
+  // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call.
+  Tensor feed(const std::vector<int32_t>& ids) {
+    const auto rows = static_cast<int64_t>(ids.size());
+    activations.release();
+    scratch.release();
+    const auto allocate = [&] { return activations.allocate(DType::int32, {rows}); };
+    const Tensor tokens = allocate();
+    Run run{.stream = stream, .activations = activations, .scratch = scratch, .groups = groups, .training = false,
+            .gather_rows = false, .rows = rows, .sequence_length = rows,
+            .documents = {allocate(), allocate(), allocate()}, .loss_scale = 1, .weight_gradients = unused};
+    if (stream.device == DeviceKind::cpu) {
+      std::ranges::copy(ids, tokens.data<int32_t>());
+      std::fill_n(run.documents.attention_start.data<int32_t>(), rows, 0);
+      std::fill_n(run.documents.shift_start.data<int32_t>(), rows, std::numeric_limits<int32_t>::min() / 2);
+      std::iota(run.documents.positions.data<int32_t>(), run.documents.positions.data<int32_t>() + rows,
+                static_cast<int32_t>(fed));
+    }
+    fed += rows;
+    return stage.decode(run, tokens, states);
+  }
+
+  MemoryPlan peaks() const {
+    return {{"states", states_arena.peak()}, {"activations", activations.peak()}, {"scratch", scratch.peak()}};
+  }
+};
+
+namespace {
+
+double element(const Tensor& logits, int64_t index) {
+  switch (logits.dtype()) {
+    case DType::float64: return logits.data<double>()[index];
+    case DType::float32: return logits.data<float>()[index];
+    default: {
+      const uint32_t bits = static_cast<uint32_t>(logits.data<bfloat16>()[index].bits) << 16;
+      float value;
+      static_assert(sizeof value == sizeof bits);
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+  }
+}
+
+ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 1, .pp = 1}; }
+
+}  // namespace
+
+Decoder::Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk)
+    : ledger_(std::make_unique<Ledger>()) {
+  const ParallelLayout layout = decoding_layout(world.size());
+  MemoryPlan plan;
+  {
+    Ledger planned;
+    const auto meta_world = make_meta_world(world.rank(), world.size());
+    Implementation meta(model.config, make_groups(*meta_world, layout, model.config.model.kv_heads), DeviceKind::meta,
+                        threads, planned, {}, capacity);
+    meta.feed(std::vector<int32_t>(static_cast<size_t>(std::min(chunk, capacity))));
+    // A full cache needs the most scratch where that depends on its length.
+    plan = meta.peaks();
+  }
+  implementation_ = std::make_unique<Implementation>(
+      model.config, make_groups(world, layout, model.config.model.kv_heads), DeviceKind::cpu, threads, *ledger_, plan,
+      capacity);
+  load_parameters(model.directory, implementation_->parameters);
+  implementation_->parameters.refresh_weights(implementation_->stream);
+}
+
+Decoder::~Decoder() = default;
+
+void Decoder::restart() {
+  implementation_->fed = 0;
+  for (AttentionState& state : implementation_->states) state.length = 0;
+}
+
+std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
+  Implementation& decoder = *implementation_;
+  const Tensor logits = decoder.feed(ids);
+  const int64_t rows = logits.extent(0);
+  const int64_t local = logits.extent(1);
+  const int64_t vocab = decoder.config.model.vocab;
+  const int shards = decoder.groups.tp->size();
+  // Shards may be uneven: each rank adds its own columns to zeros.
+  Ledger& ledger = *ledger_;
+  Buffer buffer(DeviceKind::cpu, rows * vocab * size_of(DType::float64), ledger, "logits");
+  const Tensor whole = buffer.tensor(0, DType::float64, {rows, vocab});
+  for (int64_t row = 0; row < rows; ++row) {
+    double* values = whole.data<double>() + row * vocab + decoder.stage.vocabulary().begin;
+    for (int64_t i = 0; i < local; ++i) values[i] = element(logits, row * local + i);
+  }
+  if (shards > 1) decoder.groups.tp->all_reduce(decoder.stream, InOut(whole), Reduction::sum).wait();
+  std::vector<std::vector<double>> result;
+  for (int64_t row = 0; row < rows; ++row) {
+    const double* values = whole.data<double>() + row * vocab;
+    result.emplace_back(values, values + vocab);
+  }
+  return result;
+}
+
+namespace {
+
+int32_t choose(const std::vector<double>& logits, int64_t known, double temperature, double draw) {
+  const auto end = logits.begin() + known;
+  const auto best = std::max_element(logits.begin(), end);
+  if (temperature <= 0) return static_cast<int32_t>(best - logits.begin());
+  double total = 0;
+  for (auto it = logits.begin(); it != end; ++it) total += std::exp((*it - *best) / temperature);
+  double left = draw * total;
+  for (auto it = logits.begin(); it != end; ++it) {
+    left -= std::exp((*it - *best) / temperature);
+    if (left <= 0) return static_cast<int32_t>(it - logits.begin());
+  }
+  return static_cast<int32_t>(known - 1);
+}
+
+}  // namespace
+
+std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
+                              Communicator& world, int threads, const std::function<void(const std::string&)>& show) {
+  const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
+  std::vector<int32_t> ids = tokenizer.encode(prompt);
+  // Where documents are not cut apart, training shows a document's first token behind the end of another one.
+  if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());
+  const auto prompt_length = static_cast<int64_t>(ids.size());
+  Decoder decoder(model, world, threads, prompt_length + options.tokens, std::max<int64_t>(1, options.chunk));
+  const Philox random(options.seed, "generate");
+  std::vector<double> logits;
+  for (int64_t begin = 0; begin < prompt_length; begin += options.chunk) {
+    const int64_t end = std::min(prompt_length, begin + options.chunk);
+    logits = decoder.feed({ids.begin() + begin, ids.begin() + end}).back();
+  }
+  std::vector<int32_t> made;
+  while (static_cast<int64_t>(made.size()) < options.tokens) {
+    const int32_t next = choose(logits, tokenizer.vocab_size(), options.temperature, random.uniform(made.size()));
+    if (next == tokenizer.end_of_document()) break;
+    made.push_back(next);
+    if (show) show(tokenizer.text_of(next));
+    logits = decoder.feed({next}).back();
+  }
+  return made;
+}
+
+}  // namespace shiftron

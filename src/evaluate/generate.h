@@ -1,0 +1,40 @@
+// Text from a prompt: prefill, then one token at a time, with carried raw rows beside the cache; under tp or alone.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "evaluate/checkpoint_model.h"
+#include "model/transformer.h"
+#include "parallel/communicator.h"
+
+namespace shiftron {
+
+// A model that decodes on all ranks of `world` by tensor parallelism (tp = ranks).
+class Decoder {
+ public:
+  // Room for `capacity` tokens; at most `chunk` of them are fed at once.
+  Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk);
+  ~Decoder();
+  // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
+  std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
+  void restart();  // forgets everything that was fed
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+struct GenerateOptions {
+  int64_t tokens = 64;
+  double temperature = 0;  // 0 = greedy
+  uint64_t seed = 0;
+  int64_t chunk = 256;     // tokens of the prompt fed at once
+};
+
+// The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token.
+std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
+                              Communicator& world, int threads, const std::function<void(const std::string&)>& show);
+
+}  // namespace shiftron

@@ -1,0 +1,80 @@
+// A forward pass over every window of a dataset.
+#include "evaluate/held_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "checkpoint/restore.h"
+#include "core/progress.h"
+#include "data/loader.h"
+#include "data/tokenizer.h"
+#include "train/engine.h"
+
+namespace shiftron {
+
+HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, Communicator& world,
+                                int threads) {
+  RunConfig config = model.config;
+  const ParallelLayout layout = make_layout(config.parallel, world.size());
+  config.train.global_batch = config.train.micro_batch * layout.dp;  // one microbatch at a time
+  const TrainSection& train = config.train;
+  Loader loader({{.directory = dataset, .weight = 0}}, train.sequence_length, 0, config.data.document_reset, false);
+  const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
+  if (loader.tokenizer_hash() != tokenizer.hash()) {
+    throw_bad_input(dataset, " was made with tokenizer ", loader.tokenizer_hash(), ", the checkpoint with ",
+                    tokenizer.hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
+  }
+
+  Ledger ledger;
+  MemoryPlan plan;
+  const BatchReader nothing = [](int, HostBatch&) {};
+  {
+    Ledger planned;
+    Stream meta{.device = DeviceKind::meta, .ledger = &planned, .threads = threads};
+    const auto meta_world = make_meta_world(world.rank(), world.size());
+    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads), meta, {}, false);
+    engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+    plan = engine.arena_peaks();
+  }
+  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = threads};
+  Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
+  load_parameters(model.directory, engine.parameters());
+  engine.parameters().refresh_weights(stream);
+
+  const Coordinates at = engine.groups().at;
+  const bool counts = at.tp == 0 && engine.stage().last();
+  const int64_t round = train.global_batch;
+  const int64_t windows = loader.windows();
+  const auto microbatches = static_cast<int>((windows + round - 1) / round);
+  std::optional<Progress> progress;
+  if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
+  Buffer buffer(DeviceKind::cpu, 3 * size_of(DType::float64), ledger, "scalars");
+  const Tensor sums = buffer.tensor(0, DType::float64, {3});  // losses, counted, bytes
+  const BatchReader read = [&](int index, HostBatch& batch) {
+    for (int64_t i = 0; i < train.micro_batch; ++i) {
+      const int64_t window = index * round + at.dp * train.micro_batch + i;
+      const int64_t row = i * train.sequence_length;
+      loader.read(std::min(window, windows - 1), 1, batch.ids.data() + row, batch.targets.data() + row,
+                  batch.document_starts.data() + row);
+      if (window >= windows) std::fill_n(batch.targets.begin() + row, train.sequence_length, -1);
+    }
+    if (counts) {
+      for (const int32_t target : batch.targets) {
+        if (target >= 0) sums.data<double>()[2] += static_cast<double>(tokenizer.bytes_of(target));
+      }
+    }
+    if (progress) progress->update(static_cast<uint64_t>(index) + 1);
+  };
+  engine.evaluate(microbatches, read, sums.rows(0, 2));
+  world.all_reduce(stream, InOut(sums), Reduction::sum).wait();
+  const double* sum = sums.data<double>();
+  HeldOutResult result{.loss = sum[0] / sum[1], .targets = static_cast<int64_t>(sum[1]),
+                       .bytes = static_cast<int64_t>(sum[2]), .windows = windows,
+                       .dropped_tokens = loader.dropped_tokens()};
+  result.perplexity = std::exp(result.loss);
+  result.bits_per_byte = sum[0] / (std::log(2.0) * sum[2]);
+  return result;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,23 @@
+// Loss, perplexity and bits per byte of a checkpoint on a dataset, in any layout.
+#pragma once
+
+#include "evaluate/checkpoint_model.h"
+#include "parallel/communicator.h"
+
+namespace shiftron {
+
+struct HeldOutResult {
+  double loss = 0;           // nats per counted target
+  double perplexity = 0;     // e^loss
+  double bits_per_byte = 0;  // nats of all counted targets / (ln 2 · bytes of their text)
+  int64_t targets = 0;       // counted
+  int64_t bytes = 0;         // of their text
+  int64_t windows = 0;
+  int64_t dropped_tokens = 0;  // behind the last whole window
+};
+
+// Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank.
+HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, Communicator& world,
+                                int threads);
+
+}  // namespace shiftron

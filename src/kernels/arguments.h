@@ -1,0 +1,51 @@
+// Checks of kernel arguments: every failure names the kernel, the argument and the values.
+#pragma once
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace shiftron {
+
+inline void check_floating(const char* kernel, const char* name, const ConstTensor& tensor) {
+  CHECK(tensor.defined(), kernel, ": ", name, " is undefined");
+  CHECK(tensor.dtype() == DType::float64 || tensor.dtype() == DType::float32 || tensor.dtype() == DType::bfloat16,
+        kernel, ": ", name, " holds ", name_of(tensor.dtype()), ", not a floating type");
+}
+
+// On the stream's device, of this type and shape, last dim contiguous, arena not released.
+inline void check_argument(const Stream& stream, const char* kernel, const char* name, const ConstTensor& tensor,
+                           DType dtype, const Shape& shape) {
+  CHECK(tensor.defined(), kernel, ": ", name, " is undefined");
+  CHECK(tensor.device() == stream.device, kernel, ": ", name, " is on ", name_of(tensor.device()), ", the stream on ",
+        name_of(stream.device));
+  CHECK(tensor.dtype() == dtype, kernel, ": ", name, " holds ", name_of(tensor.dtype()), ", not ", name_of(dtype));
+  CHECK(tensor.shape() == shape, kernel, ": ", name, " is ", tensor.shape().text(), ", not ", shape.text());
+  const int last = tensor.dims() - 1;
+  CHECK(last < 0 || tensor.extent(last) <= 1 || tensor.stride(last) == 1, kernel, ": the last dim of ", name, " ",
+        tensor.shape().text(), " has stride ", last < 0 ? 1 : tensor.stride(last));
+  tensor.check_alive();
+}
+
+inline void check_contiguous(const char* kernel, const char* name, const ConstTensor& tensor) {
+  CHECK(tensor.contiguous(), kernel, ": ", name, " ", tensor.shape().text(), " is not contiguous");
+}
+
+inline void check_dims(const char* kernel, const char* name, const ConstTensor& tensor, int dims) {
+  CHECK(tensor.defined(), kernel, ": ", name, " is undefined");
+  CHECK(tensor.dims() == dims, kernel, ": ", name, " is ", tensor.shape().text(), ", not of ", dims, " dims");
+}
+
+// Scratch of at least `needed` elements; undefined is fine where none are needed.
+inline void check_scratch(const Stream& stream, const char* kernel, const ConstTensor& scratch, DType dtype,
+                          const Shape& needed) {
+  if (needed.count() == 0) return;
+  CHECK(scratch.defined(), kernel, ": scratch is undefined, needed ", needed.text());
+  CHECK(scratch.device() == stream.device && scratch.dtype() == dtype, kernel, ": scratch holds ",
+        name_of(scratch.dtype()), " on ", name_of(scratch.device()), ", not ", name_of(dtype), " on ",
+        name_of(stream.device));
+  CHECK(scratch.contiguous() && scratch.count() >= needed.count(), kernel, ": scratch ", scratch.shape().text(),
+        " is smaller than ", needed.text());
+  scratch.check_alive();
+}
+
+}  // namespace shiftron

@@ -1,0 +1,98 @@
+// Front ends of causal attention.
+#include "kernels/arguments.h"
+#include "kernels/bodies.h"
+#include "kernels/launch.h"
+
+namespace shiftron {
+namespace {
+
+// Checks the arguments that forward and backward share.
+void check_attention(const Stream& stream, const char* kernel, const ConstTensor& q, const ConstTensor& k,
+                     const ConstTensor& v, const ConstTensor& start, const AttentionShape& shape,
+                     const ConstTensor& log_sum_exp) {
+  check_dims(kernel, "q", q, 3);
+  check_dims(kernel, "k", k, 3);
+  check_floating(kernel, "q", q);
+  const DType dtype = q.dtype();
+  const int64_t rows = q.extent(0);
+  const int64_t heads = q.extent(1);
+  const int64_t head_dim = q.extent(2);
+  const int64_t keys = k.extent(0);
+  const int64_t kv_heads = k.extent(1);
+  CHECK(kv_heads > 0 && heads % kv_heads == 0, kernel, ": heads ", heads, " not divisible by kv_heads ", kv_heads);
+  CHECK(shape.sequence_length > 0 && rows % shape.sequence_length == 0, kernel, ": rows ", rows,
+        " not divisible by sequence_length ", shape.sequence_length);
+  const bool one_sample = rows == shape.sequence_length;
+  CHECK(shape.key_offset >= 0 && (shape.key_offset == 0 || one_sample), kernel, ": key_offset ", shape.key_offset,
+        " with ", rows, " rows of samples of ", shape.sequence_length);
+  CHECK(one_sample ? keys >= shape.key_offset + rows : keys == rows, kernel, ": ", keys, " keys for ", rows,
+        " rows of samples of ", shape.sequence_length, " and key_offset ", shape.key_offset);
+  check_argument(stream, kernel, "q", q, dtype, {rows, heads, head_dim});
+  check_argument(stream, kernel, "k", k, dtype, {keys, kv_heads, head_dim});
+  check_argument(stream, kernel, "v", v, dtype, {keys, kv_heads, head_dim});
+  check_argument(stream, kernel, "start", start, DType::int32, {rows});
+  check_argument(stream, kernel, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {heads, rows});
+}
+
+// The bodies rely on: start within the row's own sample, not after the row, not decreasing within a sample.
+void check_starts(const char* kernel, const ConstTensor& start, const AttentionShape& shape) {
+  const int32_t* first = start.data<int32_t>();
+  for (int64_t row = 0; row < start.extent(0); ++row) {
+    const int64_t sample_begin = row - row % shape.sequence_length;
+    const int64_t lowest = row == sample_begin ? sample_begin : first[row - 1];
+    CHECK(first[row] >= lowest && first[row] <= row + shape.key_offset, kernel, ": start ", first[row], " of row ", row,
+          " is outside of ", lowest, "..", row + shape.key_offset);
+  }
+}
+
+// Pairs of query and key below the diagonal, documents not considered.
+int64_t causal_pairs(const ConstTensor& q, const AttentionShape& shape) {
+  const int64_t length = shape.sequence_length;
+  return q.extent(0) / length * (length * (length + 1) / 2 + length * shape.key_offset);
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                       AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
+  constexpr const char* kName = "attention_forward";
+  check_attention(stream, kName, q, k, v, start, shape, log_sum_exp);
+  const DType dtype = q.dtype();
+  check_argument(stream, kName, "out", out, dtype, q.shape());
+  check_scratch(stream, kName, scratch, accumulation_type(dtype),
+                attention_scratch(stream, q.extent(0), q.extent(1), k.extent(1), q.extent(2)));
+  // q·k and the weighted sum of v, 2 head_dim each, for each pair and query head.
+  const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
+  const int64_t seen = shape.key_offset + q.extent(0);
+  if (!launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations)) return;
+  check_starts(kName, start, shape);
+  use_fast(stream, dtype) ? fast::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch)
+                          : specification::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch);
+}
+
+void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
+                        ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
+                        Tensor d_v, Tensor scratch) {
+  constexpr const char* kName = "attention_backward";
+  check_attention(stream, kName, q, k, v, start, shape, log_sum_exp);
+  const DType dtype = q.dtype();
+  CHECK(shape.key_offset == 0 && k.extent(0) == q.extent(0), kName, ": ", q.extent(0), " rows, ", k.extent(0),
+        " keys, key_offset ", shape.key_offset, ": decoding has no gradient");
+  check_argument(stream, kName, "d_out", d_out, dtype, q.shape());
+  check_argument(stream, kName, "out", out, dtype, q.shape());
+  check_argument(stream, kName, "d_q", d_q, dtype, q.shape());
+  check_argument(stream, kName, "d_k", d_k, dtype, k.shape());
+  check_argument(stream, kName, "d_v", d_v, dtype, k.shape());
+  check_scratch(stream, kName, scratch, accumulation_type(dtype),
+                attention_scratch(stream, q.extent(0), q.extent(1), k.extent(1), q.extent(2)));
+  // Five products: scores again, d_out·v, d_q, d_k, d_v.
+  const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
+  if (!launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations)) return;
+  check_starts(kName, start, shape);
+  use_fast(stream, dtype)
+      ? fast::attention_backward(stream, d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v, scratch)
+      : specification::attention_backward(stream, d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v,
+                                          scratch);
+}
+
+}  // namespace shiftron

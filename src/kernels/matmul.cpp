@@ -1,0 +1,151 @@
+// Front ends of the three products of a linear layer, and their timing at start.
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <vector>
+
+#include "kernels/arguments.h"
+#include "kernels/bodies.h"
+#include "kernels/launch.h"
+
+namespace shiftron {
+namespace {
+
+// rows · in · out products and as many sums, in each of the three.
+int64_t operations_of(int64_t rows, int64_t in, int64_t out) {
+  return 2 * rows * in * out;
+}
+
+void check_matrices(const char* kernel, const ConstTensor& first, const ConstTensor& second) {
+  check_dims(kernel, "the first operand", first, 2);
+  check_dims(kernel, "the second operand", second, 2);
+  check_floating(kernel, "the first operand", first);
+}
+
+}  // namespace
+
+void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
+  constexpr const char* kName = "matmul_forward";
+  check_matrices(kName, x, w);
+  const int64_t rows = x.extent(0);
+  const int64_t in = x.extent(1);
+  const int64_t out = w.extent(0);
+  const DType dtype = x.dtype();
+  check_floating(kName, "y", y);
+  check_argument(stream, kName, "x", x, dtype, {rows, in});
+  check_argument(stream, kName, "w", w, dtype, {out, in});
+  check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
+  if (!launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out))) return;
+  use_fast(stream, dtype) ? fast::matmul_forward(stream, x, w, y) : specification::matmul_forward(stream, x, w, y);
+}
+
+void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x) {
+  constexpr const char* kName = "matmul_backward_input";
+  check_matrices(kName, d_y, w);
+  const int64_t rows = d_y.extent(0);
+  const int64_t in = w.extent(1);
+  const int64_t out = w.extent(0);
+  const DType dtype = d_y.dtype();
+  check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
+  check_argument(stream, kName, "w", w, dtype, {out, in});
+  check_argument(stream, kName, "d_x", d_x, dtype, {rows, in});
+  if (!launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out))) return;
+  use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x)
+                          : specification::matmul_backward_input(stream, d_y, w, d_x);
+}
+
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w) {
+  constexpr const char* kName = "matmul_backward_weight";
+  check_matrices(kName, d_y, x);
+  const int64_t rows = d_y.extent(0);
+  const int64_t in = x.extent(1);
+  const int64_t out = d_y.extent(1);
+  const DType dtype = d_y.dtype();
+  check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
+  check_argument(stream, kName, "x", x, dtype, {rows, in});
+  check_argument(stream, kName, "d_w", d_w.tensor, accumulation_type(dtype), {out, in});
+  if (!launch(stream, kName, {d_y, x, d_w.tensor}, {d_w.tensor}, operations_of(rows, in, out))) return;
+  use_fast(stream, dtype) ? fast::matmul_backward_weight(stream, d_y, x, d_w.tensor)
+                          : specification::matmul_backward_weight(stream, d_y, x, d_w.tensor);
+}
+
+// ---- timing ---------------------------------------------------------------------------------------------------------
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Three square matrices of ones in own memory, outside of every ledger.
+class TimedProducts {
+ public:
+  TimedProducts(DType dtype, int64_t size)
+      : memory_(static_cast<size_t>(3 * size * size * size_of(DType::float32)) / sizeof(float), 0.0f),
+        a_(memory_.data(), dtype, {size, size}, DeviceKind::cpu),
+        b_(memory_.data() + size * size, dtype, {size, size}, DeviceKind::cpu),
+        c_(memory_.data() + 2 * size * size, dtype, {size, size}, DeviceKind::cpu),
+        sum_(memory_.data() + 2 * size * size, DType::float32, {size, size}, DeviceKind::cpu) {}
+
+  void forward(Stream& stream) {
+    use_fast(stream, a_.dtype()) ? fast::matmul_forward(stream, a_, b_, c_)
+                                 : specification::matmul_forward(stream, a_, b_, c_);
+  }
+  // Shortest of three rounds after one that warms up; a round is one product of each kind.
+  double seconds_of_a_round(Stream& stream) {
+    double shortest = 0;
+    for (int round = 0; round < 4; ++round) {
+      const auto start = Clock::now();
+      fast::matmul_forward(stream, a_, b_, c_);
+      fast::matmul_backward_input(stream, a_, b_, c_);
+      fast::matmul_backward_weight(stream, a_, b_, sum_);
+      const double seconds = seconds_since(start);
+      if (round == 1 || (round > 1 && seconds < shortest)) shortest = seconds;
+    }
+    return shortest;
+  }
+
+ private:
+  std::vector<float> memory_;
+  Tensor a_, b_, c_, sum_;
+};
+
+}  // namespace
+
+bool bfloat16_matmul_pays(Stream& stream) {
+  if (stream.device != DeviceKind::cpu || stream.bodies != Bodies::fast) return false;
+  constexpr int64_t kSize = 256;
+  Stream timed = stream;
+  timed.bfloat16_matmul = true;
+  try {
+    const double seconds_bfloat16 = TimedProducts(DType::bfloat16, kSize).seconds_of_a_round(timed);
+    const double seconds_float32 = TimedProducts(DType::float32, kSize).seconds_of_a_round(timed);
+    return seconds_bfloat16 < seconds_float32;
+  } catch (const std::exception&) {
+    return false;  // the library has no bfloat16 product for this processor
+  }
+}
+
+double measure_matmul_peak(Stream& stream, DType dtype) {
+  if (stream.device != DeviceKind::cpu) return 0;
+  constexpr int64_t kSize = 512;
+  constexpr double kSeconds = 0.05;
+  TimedProducts products(dtype, kSize);
+  try {
+    products.forward(stream);
+    const auto start = Clock::now();
+    int64_t count = 0;
+    double seconds = 0;
+    while (seconds < kSeconds) {
+      products.forward(stream);
+      count += 1;
+      seconds = seconds_since(start);
+    }
+    return static_cast<double>(count * 2 * kSize * kSize * kSize) / seconds;
+  } catch (const std::exception&) {
+    return 0;  // no such product on this processor
+  }
+}
+
+}  // namespace shiftron

@@ -1,0 +1,50 @@
+// Front ends of the RMS norm.
+#include "kernels/arguments.h"
+#include "kernels/bodies.h"
+#include "kernels/launch.h"
+
+namespace shiftron {
+
+void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
+  constexpr const char* kName = "rms_norm_forward";
+  check_dims(kName, "x", x, 2);
+  check_floating(kName, "x", x);
+  const DType dtype = x.dtype();
+  const DType accumulation = accumulation_type(dtype);
+  const int64_t rows = x.extent(0);
+  const int64_t hidden = x.extent(1);
+  check_argument(stream, kName, "x", x, dtype, {rows, hidden});
+  check_argument(stream, kName, "w", w, accumulation, {hidden});
+  check_argument(stream, kName, "y", y, dtype, {rows, hidden});
+  check_argument(stream, kName, "inverse_rms", inverse_rms, accumulation, {rows});
+  if (!launch(stream, kName, {x, w}, {y, inverse_rms}, 4 * x.count())) return;
+  use_fast(stream, dtype) ? fast::rms_norm_forward(stream, x, w, epsilon, y, inverse_rms)
+                          : specification::rms_norm_forward(stream, x, w, epsilon, y, inverse_rms);
+}
+
+void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
+                       InOut d_x, InOut d_w, Tensor scratch) {
+  constexpr const char* kName = "rms_norm_backward";
+  check_dims(kName, "x", x, 2);
+  check_floating(kName, "x", x);
+  const DType dtype = x.dtype();
+  const DType accumulation = accumulation_type(dtype);
+  const int64_t rows = x.extent(0);
+  const int64_t hidden = x.extent(1);
+  check_argument(stream, kName, "d_y", d_y, dtype, {rows, hidden});
+  check_argument(stream, kName, "x", x, dtype, {rows, hidden});
+  check_argument(stream, kName, "w", w, accumulation, {hidden});
+  check_argument(stream, kName, "inverse_rms", inverse_rms, accumulation, {rows});
+  check_argument(stream, kName, "d_x", d_x.tensor, dtype, {rows, hidden});
+  check_argument(stream, kName, "d_w", d_w.tensor, accumulation, {hidden});
+  check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(rows, hidden));
+  if (!launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor},
+              11 * x.count())) {
+    return;
+  }
+  use_fast(stream, dtype)
+      ? fast::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch)
+      : specification::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch);
+}
+
+}  // namespace shiftron

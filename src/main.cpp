@@ -1,0 +1,31 @@
+// Entry point: runs the subcommand, and holds the only catch, which turns an error into its exit code.
+#include <exception>
+#include <iostream>
+
+#include "cli/command.h"
+#include "core/check.h"
+
+namespace {
+
+// The last word of a failed process: the message on stderr, the code for the launcher.
+int fail(const std::string& message, shiftron::ExitCode code) {
+  std::cout.flush();
+  std::cerr << "shiftron: " << message << std::endl;
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
+    if (!std::cout.flush()) return fail("cannot write to stdout", shiftron::ExitCode::crash);
+    return code;
+  } catch (const shiftron::Error& error) {
+    return fail(error.what(), error.code());
+  } catch (const std::exception& error) {
+    return fail(error.what(), shiftron::ExitCode::crash);
+  } catch (...) {
+    return fail("unknown exception", shiftron::ExitCode::crash);
+  }
+}

@@ -1,0 +1,156 @@
+// Attention: forward, backward and decoding.
+#include "model/attention.h"
+
+namespace shiftron {
+namespace {
+
+Parameter* declare_heads(ParameterSet& set, const std::string& name, int64_t heads, const ModelConfig& config,
+                         int layer, bool adjacent) {
+  return set.declare({.name = name, .shape = {heads, config.head_dim, config.hidden}, .split_dim = 0,
+                      .initial = init_normal(config.init_std), .layer = layer},
+                     adjacent);
+}
+
+// The last rows of `carried` followed by `raw` become `carried`.
+void carry(Stream& stream, const Tensor& raw, Tensor carried) {
+  if (!carried.defined()) return;
+  const int64_t kept = carried.extent(0);
+  const int64_t fresh = std::min(raw.extent(0), kept);
+  for (int64_t row = 0; row + fresh < kept; ++row) {
+    copy(stream, carried.rows(row + fresh, 1).merge_last(), carried.rows(row, 1).merge_last());
+  }
+  copy(stream, raw.rows(raw.extent(0) - fresh, fresh).merge_last(), carried.rows(kept - fresh, fresh).merge_last());
+}
+
+}  // namespace
+
+Attention::Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer)
+    : head_dim_(config.head_dim),
+      query_(declare_heads(set, prefix + ".query.weight", config.heads, config, layer, false)),
+      key_(declare_heads(set, prefix + ".key.weight", config.kv_heads, config, layer, true)),
+      value_(declare_heads(set, prefix + ".value.weight", config.kv_heads, config, layer, true)),
+      query_shift_(set, prefix, "query", config.heads, config.shift.query, config.shift, true, layer),
+      key_shift_(set, prefix, "key", config.kv_heads, config.shift.key, config.shift, true, layer),
+      value_shift_(set, prefix, "value", config.kv_heads, config.shift.value, config.shift, false, layer),
+      out_weight_(set.declare({.name = prefix + ".out.weight",
+                               .shape = {config.hidden, config.heads, config.head_dim},
+                               .split_dim = 1,
+                               .initial = init_normal(config.init_std),
+                               .layer = layer})),
+      projections_(set, {query_, key_, value_}, config.hidden),
+      out_(set, {out_weight_}, out_weight_->box.extent[1] * config.head_dim) {}
+
+Attention::Streams Attention::split(const Tensor& raw) const {
+  const int64_t heads = query_->box.extent[0];
+  const int64_t kv_heads = key_->box.extent[0];
+  const auto part = [&](int64_t begin, int64_t count) {
+    return raw.slice(1, begin * head_dim_, count * head_dim_).split_last(count, head_dim_);
+  };
+  return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
+}
+
+Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.activations);                      // [rows, hidden]
+  saved.raw = projections_.forward(run, x, saved.projections, run.activations);
+  const Streams raw = split(saved.raw);
+  const DType dtype = x.dtype();
+  saved.q = run.activations.allocate(dtype, raw.q.shape());
+  saved.k = run.activations.allocate(dtype, raw.k.shape());
+  query_shift_.forward(run, raw.q, rope, {}, saved.q);
+  key_shift_.forward(run, raw.k, rope, {}, saved.k);
+  saved.v = raw.v;
+  if (!value_shift_.changes_nothing()) {
+    saved.v = run.activations.allocate(dtype, raw.v.shape());
+    value_shift_.forward(run, raw.v, rope, {}, saved.v);
+  }
+  saved.attended = run.activations.allocate(dtype, saved.q.shape());
+  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {saved.q.extent(1), run.rows});
+  {
+    ArenaScope scope(run.scratch);
+    Tensor scratch = run.scratch.allocate(
+        accumulation_type(dtype),
+        attention_scratch(run.stream, run.rows, saved.q.extent(1), saved.k.extent(1), head_dim_));
+    attention_forward(run.stream, saved.q, saved.k, saved.v, run.documents.attention_start,
+                      {.sequence_length = run.sequence_length}, saved.attended, saved.log_sum_exp, scratch);
+  }
+  const Tensor y = out_.forward(run, saved.attended.merge_last(), saved.out, run.scratch);
+  return reduce_rows(run, y, run.scratch);
+}
+
+Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& rope, const Saved& saved) const {
+  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
+  const Tensor d_attended = out_.backward(run, d_y, saved.out, run.scratch).split_last(saved.q.extent(1), head_dim_);
+  const DType dtype = d_y.dtype();
+  Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
+  const Streams raw = split(saved.raw);
+  const Streams d = split(d_raw);
+  {
+    ArenaScope scope(run.scratch);
+    Tensor d_q = run.scratch.allocate(dtype, saved.q.shape());
+    Tensor d_k = run.scratch.allocate(dtype, saved.k.shape());
+    Tensor d_v = value_shift_.changes_nothing() ? d.v : run.scratch.allocate(dtype, saved.v.shape());
+    {
+      ArenaScope kernel_scope(run.scratch);
+      Tensor scratch = run.scratch.allocate(
+          accumulation_type(dtype),
+          attention_scratch(run.stream, run.rows, saved.q.extent(1), saved.k.extent(1), head_dim_));
+      attention_backward(run.stream, d_attended, saved.q, saved.k, saved.v, saved.attended, saved.log_sum_exp,
+                         run.documents.attention_start, {.sequence_length = run.sequence_length}, d_q, d_k, d_v,
+                         scratch);
+    }
+    query_shift_.backward(run, d_q, raw.q, rope, d.q);
+    key_shift_.backward(run, d_k, raw.k, rope, d.k);
+    if (!value_shift_.changes_nothing()) value_shift_.backward(run, d_v, raw.v, rope, d.v);
+  }
+  const Tensor d_x = projections_.backward(run, d_raw, saved.projections, run.scratch);
+  return reduce_rows(run, d_x, run.scratch);
+}
+
+AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity) const {
+  const int64_t heads = query_->box.extent[0];
+  const int64_t kv_heads = key_->box.extent[0];
+  const auto carried = [&](const KvShift& shift, int64_t count) {
+    return shift.previous() == 0 ? Tensor() : arena.allocate(dtype, {shift.previous(), count, head_dim_});
+  };
+  return {.keys = arena.allocate(dtype, {capacity, kv_heads, head_dim_}),
+          .values = arena.allocate(dtype, {capacity, kv_heads, head_dim_}),
+          .carried_query = carried(query_shift_, heads),
+          .carried_key = carried(key_shift_, kv_heads),
+          .carried_value = carried(value_shift_, kv_heads)};
+}
+
+Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
+  Linear::Saved unused;
+  const Streams raw = split(projections_.forward(run, x, unused, run.scratch));
+  const int64_t rows = x.extent(0);
+  if (state.length == 0) {
+    for (const Tensor& carried : {state.carried_query, state.carried_key, state.carried_value}) {
+      if (carried.defined()) fill_zero(run.stream, carried);
+    }
+  }
+  Tensor q = run.scratch.allocate(x.dtype(), raw.q.shape());
+  const Tensor k = state.keys.rows(state.length, rows);
+  const Tensor v = state.values.rows(state.length, rows);
+  query_shift_.forward(run, raw.q, rope, state.carried_query, q);
+  key_shift_.forward(run, raw.k, rope, state.carried_key, k);
+  if (value_shift_.changes_nothing()) {
+    copy(run.stream, raw.v.merge_last(), v.merge_last());
+  } else {
+    value_shift_.forward(run, raw.v, rope, state.carried_value, v);
+  }
+  carry(run.stream, raw.q, state.carried_query);
+  carry(run.stream, raw.k, state.carried_key);
+  carry(run.stream, raw.v, state.carried_value);
+  const int64_t before = state.length;
+  state.length += rows;
+  Tensor attended = run.scratch.allocate(x.dtype(), q.shape());
+  Tensor log_sum_exp = run.scratch.allocate(accumulation_type(x.dtype()), {q.extent(1), rows});
+  Tensor scratch = run.scratch.allocate(
+      accumulation_type(x.dtype()), attention_scratch(run.stream, rows, q.extent(1), k.extent(1), head_dim_));
+  attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
+                    run.documents.attention_start, {.sequence_length = rows, .key_offset = before}, attended,
+                    log_sum_exp, scratch);
+  return reduce_rows(run, out_.forward(run, attended.merge_last(), unused, run.scratch), run.scratch);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,46 @@
+// Causal attention with KV shift: query, key, value → shift → RoPE → attention → out.
+#pragma once
+
+#include "model/kv_shift.h"
+#include "parallel/tensor_parallel.h"
+
+namespace shiftron {
+
+// What decoding keeps of one layer: rotated, shifted keys and shifted values, and the last raw rows of each stream.
+struct AttentionState {
+  Tensor keys, values;                                 // [capacity, local KV heads, head_dim]
+  Tensor carried_query, carried_key, carried_value;    // [previous, local heads, head_dim] each; undefined without shift
+  int64_t length = 0;                                  // rows of keys and values that are filled
+};
+
+class Attention {
+ public:
+  struct Saved {
+    Linear::Saved projections, out;
+    Tensor raw;            // [rows, local (heads + 2 KV heads) · head_dim]
+    Tensor q, k, v;        // [rows, local heads, head_dim] after shift and RoPE
+    Tensor attended;       // [rows, local heads, head_dim]
+    Tensor log_sum_exp;    // [local heads, rows] A
+  };
+  Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
+
+  // x [local rows, hidden] → [local rows, hidden] in run.scratch; rope: [2, positions, head_dim/2].
+  Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const;
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& rope, const Saved& saved) const;
+  // The same over the rows that follow those in `state`; run.documents must start at row 0.
+  Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
+  AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;
+
+ private:
+  struct Streams {
+    Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
+  };
+  Streams split(const Tensor& raw) const;
+  int64_t head_dim_;
+  Parameter *query_, *key_, *value_;
+  KvShift query_shift_, key_shift_, value_shift_;
+  Parameter* out_weight_;
+  Linear projections_, out_;
+};
+
+}  // namespace shiftron

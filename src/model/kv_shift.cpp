@@ -1,0 +1,88 @@
+// Initial values of the taps, and the calls of the shift kernels.
+#include "model/kv_shift.h"
+
+#include <cmath>
+
+namespace shiftron {
+
+TapForm tap_form(ShiftForm form) {
+  switch (form) {
+    case ShiftForm::free:
+    case ShiftForm::project: return TapForm::free;
+    case ShiftForm::gate: return TapForm::gate;
+    case ShiftForm::clamp: return TapForm::clamp;
+  }
+  CHECK(false, "unknown form");
+}
+
+namespace {
+
+// paper: all taps but the remainder ~ U(0, 1), the remainder = 1 − their sum; identity: the current token alone;
+// gate: logit of U(0, 1), so that the share itself is uniform.
+Initializer initial_taps(const ShiftConfig& config, int taps) {
+  if (config.form == ShiftForm::gate) {
+    return [](const Philox& random, int64_t index) {
+      const double share = random.uniform(static_cast<uint64_t>(index));
+      return std::log(share / (1 - share));
+    };
+  }
+  if (config.init == ShiftInit::identity) {
+    return [taps](const Philox&, int64_t index) { return index % taps == taps - 1 ? 1.0 : 0.0; };
+  }
+  const int remainder = config.remainder == ShiftRemainder::oldest ? 0 : taps - 1;
+  return [taps, remainder](const Philox& random, int64_t index) {
+    if (index % taps != remainder) return random.uniform(static_cast<uint64_t>(index));
+    double rest = 1;
+    const int64_t row = index - index % taps;
+    for (int64_t i = row; i < row + taps; ++i) {
+      if (i != index) rest -= random.uniform(static_cast<uint64_t>(i));
+    }
+    return rest;
+  };
+}
+
+}  // namespace
+
+KvShift::KvShift(ParameterSet& set, const std::string& prefix, const std::string& stream, int64_t heads, int previous,
+                 const ShiftConfig& config, bool rotate, int layer)
+    : previous_(previous), rotate_(rotate), form_(tap_form(config.form)) {
+  if (previous == 0) return;
+  const int64_t columns = config.form == ShiftForm::gate ? 1 : previous + 1;
+  raw_ = set.declare({.name = prefix + ".shift_" + stream, .shape = {heads, columns}, .split_dim = 0,
+                      .initial = initial_taps(config, previous + 1), .group = DecayGroup::shift, .keep_precise = true,
+                      .layer = layer});
+}
+
+Tensor KvShift::taps(Run& run) const {
+  if (raw_ == nullptr) return {};
+  Tensor taps = run.scratch.allocate(raw_->weight.dtype(), {raw_->weight.extent(0), previous_ + 1});
+  shift_taps_forward(run.stream, raw_->weight, form_, taps);
+  return taps;
+}
+
+ShiftRope KvShift::how(Run& run, const Tensor& rope, const Tensor& carried) const {
+  return {.taps = taps(run), .rope = rotate_ ? rope : Tensor(), .positions = run.documents.positions,
+          .shift_start = run.documents.shift_start, .carried = carried};
+}
+
+void KvShift::forward(Run& run, const Tensor& x, const Tensor& rope, const Tensor& carried, Tensor y) const {
+  ArenaScope scope(run.scratch);
+  shift_rope_forward(run.stream, x, how(run, rope, carried), y);
+}
+
+void KvShift::backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, Tensor d_x) const {
+  ArenaScope scope(run.scratch);
+  const ShiftRope shift = how(run, rope, {});
+  const DType accumulation = accumulation_type(x.dtype());
+  Tensor scratch = run.scratch.allocate(
+      accumulation, shift_rope_scratch(x.extent(0), x.extent(1), x.extent(2), shift.taps.defined() ? previous_ + 1 : 0));
+  Tensor d_taps;
+  if (raw_ != nullptr) {
+    d_taps = run.scratch.allocate(accumulation, shift.taps.shape());
+    fill_zero(run.stream, d_taps);
+  }
+  shift_rope_backward(run.stream, d_y, x, shift, d_x, d_taps, scratch);
+  if (raw_ != nullptr) shift_taps_backward(run.stream, raw_->weight, form_, d_taps, InOut(raw_->gradient));
+}
+
+}  // namespace shiftron

@@ -1,0 +1,36 @@
+// KV shift with RoPE on one stream (query, key or value) of a layer; the paper's section 3 ("KV shifting attention").
+#pragma once
+
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "parallel/parameter.h"
+#include "parallel/run.h"
+
+namespace shiftron {
+
+TapForm tap_form(ShiftForm form);
+
+// Mixes each row of a stream with the previous ones of its document, then rotates it (query and key).
+class KvShift {
+ public:
+  // `previous` tokens are mixed in, 0 = none; declares "shift_<stream>" where there are any.
+  KvShift(ParameterSet& set, const std::string& prefix, const std::string& stream, int64_t heads, int previous,
+          const ShiftConfig& config, bool rotate, int layer);
+  int previous() const { return previous_; }
+  bool changes_nothing() const { return previous_ == 0 && !rotate_; }
+
+  // x, y [rows, local heads, head_dim]; carried: see ShiftRope, undefined in training.
+  void forward(Run& run, const Tensor& x, const Tensor& rope, const Tensor& carried, Tensor y) const;
+  // d_x of the raw stream; adds to the gradient of the taps.
+  void backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, Tensor d_x) const;
+
+ private:
+  Tensor taps(Run& run) const;
+  ShiftRope how(Run& run, const Tensor& rope, const Tensor& carried) const;
+  int previous_;
+  bool rotate_;
+  TapForm form_;
+  Parameter* raw_ = nullptr;
+};
+
+}  // namespace shiftron

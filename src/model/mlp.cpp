@@ -1,0 +1,36 @@
+// Mlp: forward and backward.
+#include "model/mlp.h"
+
+namespace shiftron {
+
+Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer)
+    : gate_(set.declare({.name = prefix + ".gate.weight", .shape = {config.ffn, config.hidden}, .split_dim = 0,
+                         .initial = init_normal(config.init_std), .layer = layer})),
+      up_(set.declare({.name = prefix + ".up.weight", .shape = {config.ffn, config.hidden}, .split_dim = 0,
+                       .initial = init_normal(config.init_std), .layer = layer},
+                      true)),
+      down_weight_(set.declare({.name = prefix + ".down.weight", .shape = {config.hidden, config.ffn}, .split_dim = 1,
+                                .initial = init_normal(config.init_std), .layer = layer})),
+      gate_up_(set, {gate_, up_}, config.hidden),
+      down_(set, {down_weight_}, down_weight_->box.extent[1]) {}
+
+Tensor Mlp::forward(Run& run, const Tensor& x_local, Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.activations);
+  saved.gate_up = gate_up_.forward(run, x, saved.gate_up_input, run.activations);
+  const int64_t ffn = saved.gate_up.extent(1) / 2;
+  Tensor activated = run.activations.allocate(x.dtype(), {run.rows, ffn});
+  swiglu_forward(run.stream, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn), activated);
+  return reduce_rows(run, down_.forward(run, activated, saved.down_input, run.scratch), run.scratch);
+}
+
+Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Saved& saved) const {
+  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
+  const Tensor d_activated = down_.backward(run, d_y, saved.down_input, run.scratch);
+  const int64_t ffn = d_activated.extent(1);
+  Tensor d_gate_up = run.scratch.allocate(d_y.dtype(), saved.gate_up.shape());
+  swiglu_backward(run.stream, d_activated, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn),
+                  d_gate_up.slice(1, 0, ffn), d_gate_up.slice(1, ffn, ffn));
+  return reduce_rows(run, gate_up_.backward(run, d_gate_up, saved.gate_up_input, run.scratch), run.scratch);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,26 @@
+// SwiGLU MLP (Shazeer 2020): down(silu(gate x) · up x).
+#pragma once
+
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "parallel/tensor_parallel.h"
+
+namespace shiftron {
+
+class Mlp {
+ public:
+  struct Saved {
+    Linear::Saved gate_up_input, down_input;
+    Tensor gate_up;  // [rows, 2 · local ffn]
+  };
+  Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
+  // x [local rows, hidden] → [local rows, hidden] in run.scratch.
+  Tensor forward(Run& run, const Tensor& x, Saved& saved) const;
+  Tensor backward(Run& run, const Tensor& d_y, const Saved& saved) const;
+
+ private:
+  Parameter *gate_, *up_, *down_weight_;
+  Linear gate_up_, down_;
+};
+
+}  // namespace shiftron

@@ -1,0 +1,42 @@
+// RMS norm as a module.
+#pragma once
+
+#include "kernels/kernels.h"
+#include "parallel/parameter.h"
+#include "parallel/run.h"
+
+namespace shiftron {
+
+class RmsNorm {
+ public:
+  struct Saved {
+    Tensor x;            // [local rows, hidden]
+    Tensor inverse_rms;  // [local rows] A
+  };
+  RmsNorm(ParameterSet& set, const std::string& name, int64_t hidden, double epsilon, int layer)
+      : weight_(set.declare({.name = name + ".weight", .shape = {hidden}, .initial = init_constant(1),
+                             .group = DecayGroup::norm, .keep_precise = true, .layer = layer})),
+        epsilon_(epsilon) {}
+
+  // y [local rows, hidden] in run.activations.
+  Tensor forward(Run& run, const Tensor& x, Saved& saved) const {
+    Tensor y = run.activations.allocate(x.dtype(), x.shape());
+    saved = {x, run.activations.allocate(accumulation_type(x.dtype()), {x.extent(0)})};
+    rms_norm_forward(run.stream, x, weight_->weight, epsilon_, y, saved.inverse_rms);
+    return y;
+  }
+
+  // Adds to d_x, the gradient of the residual stream.
+  void backward(Run& run, const Tensor& d_y, const Saved& saved, InOut d_x) const {
+    ArenaScope scope(run.scratch);
+    const Tensor& x = saved.x;
+    Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), rms_norm_scratch(x.extent(0), x.extent(1)));
+    rms_norm_backward(run.stream, d_y, x, weight_->weight, saved.inverse_rms, d_x, InOut(weight_->gradient), scratch);
+  }
+
+ private:
+  Parameter* weight_;
+  double epsilon_;
+};
+
+}  // namespace shiftron

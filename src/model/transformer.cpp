@@ -1,0 +1,128 @@
+// The transformer's layers and the stage that holds some of them.
+#include "model/transformer.h"
+
+namespace shiftron {
+namespace {
+
+std::string layer_name(int layer) { return "layers." + std::to_string(layer); }
+
+Parameter* declare_table(ParameterSet& set, const std::string& name, const ModelConfig& config, bool tied) {
+  return set.declare({.name = name, .shape = {config.vocab, config.hidden}, .split_dim = 0,
+                      .initial = init_normal(config.init_std), .tied = tied});
+}
+
+}  // namespace
+
+TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer)
+    : attention_norm_(set, layer_name(layer) + ".attention_norm", config.hidden, config.norm_epsilon, layer),
+      attention_(set, layer_name(layer) + ".attention", config, layer),
+      mlp_norm_(set, layer_name(layer) + ".mlp_norm", config.hidden, config.norm_epsilon, layer),
+      mlp_(set, layer_name(layer) + ".mlp", config, layer) {}
+
+Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
+  const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
+  Tensor middle = run.activations.allocate(x.dtype(), x.shape());
+  {
+    ArenaScope scope(run.scratch);
+    add(run.stream, x, attention_.forward(run, normed, rope, saved.attention), middle);
+  }
+  const Tensor normed_middle = mlp_norm_.forward(run, middle, saved.mlp_norm);
+  Tensor y = run.activations.allocate(x.dtype(), x.shape());
+  ArenaScope scope(run.scratch);
+  add(run.stream, middle, mlp_.forward(run, normed_middle, saved.mlp), y);
+  return y;
+}
+
+void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
+  {
+    ArenaScope scope(run.scratch);
+    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, saved.mlp), saved.mlp_norm, d_x);
+  }
+  ArenaScope scope(run.scratch);
+  attention_norm_.backward(run, attention_.backward(run, d_x.tensor, rope, saved.attention), saved.attention_norm, d_x);
+}
+
+Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
+  RmsNorm::Saved unused;
+  Mlp::Saved unused_mlp;
+  const Tensor normed = attention_norm_.forward(run, x, unused);
+  Tensor middle = run.activations.allocate(x.dtype(), x.shape());
+  {
+    ArenaScope scope(run.scratch);
+    add(run.stream, x, attention_.decode(run, normed, rope, state), middle);
+  }
+  const Tensor normed_middle = mlp_norm_.forward(run, middle, unused);
+  Tensor y = run.activations.allocate(x.dtype(), x.shape());
+  ArenaScope scope(run.scratch);
+  add(run.stream, middle, mlp_.forward(run, normed_middle, unused_mlp), y);
+  return y;
+}
+
+TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers)
+    : config_(config), activation_(set.types().activation) {
+  const bool is_first = set.at().pp == 0;
+  const bool is_last = set.at().pp == set.layout().pp - 1;
+  Parameter* table = nullptr;
+  if (is_first || (is_last && config.tie_embeddings)) {
+    table = declare_table(set, "embedding.weight", config, config.tie_embeddings);
+  }
+  if (is_first) embedding_ = std::make_unique<VocabularyParallelEmbedding>(table);
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    layers_.push_back(std::make_unique<TransformerLayer>(set, config, static_cast<int>(layer)));
+  }
+  if (is_last) {
+    final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1);
+    Parameter* head = config.tie_embeddings ? table : declare_table(set, "head.weight", config, false);
+    loss_ = std::make_unique<VocabularyParallelLoss>(head);
+  }
+}
+
+void TransformerStage::make_tables(Stream& stream, Ledger& ledger, int64_t positions) {
+  const DType dtype = accumulation_type(activation_);
+  const Shape shape = {2, positions, config_.head_dim / 2};
+  table_ = Buffer(stream.device, shape.count() * size_of(dtype), ledger, "tables");
+  rope_ = table_.tensor(0, dtype, shape);
+  rope_table(stream, config_.rope_base, rope_);
+}
+
+Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
+                                 Tensor losses) const {
+  Tensor x = first() ? embedding_->forward(run, batch.ids, saved.embedding) : input;
+  saved.layers.resize(layers_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->forward(run, x, rope_, saved.layers[i]);
+  if (!last()) return x;
+  const Tensor normed = final_norm_->forward(run, x, saved.final_norm);
+  loss_->forward(run, normed, batch.targets, saved.loss, totals, losses);
+  return {};
+}
+
+Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved& saved) const {
+  Tensor d_x = d_output;
+  if (last()) {
+    const Tensor d_normed = loss_->backward(run, saved.loss);
+    d_x = run.activations.allocate(activation_, d_normed.shape());
+    fill_zero(run.stream, d_x);
+    final_norm_->backward(run, d_normed, saved.final_norm, InOut(d_x));
+  }
+  for (size_t i = layers_.size(); i-- > 0;) layers_[i]->backward(run, InOut(d_x), rope_, saved.layers[i]);
+  if (!first()) return d_x;
+  embedding_->backward(run, d_x, saved.embedding);
+  return {};
+}
+
+Tensor TransformerStage::decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const {
+  CHECK(first() && last(), "decoding runs on a single stage");
+  VocabularyParallelEmbedding::Saved unused;
+  RmsNorm::Saved unused_norm;
+  Tensor x = embedding_->forward(run, ids, unused);
+  for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->decode(run, x, rope_, states[i]);
+  return loss_->logits(run, final_norm_->forward(run, x, unused_norm));
+}
+
+std::vector<AttentionState> TransformerStage::make_states(Arena& arena, int64_t capacity) const {
+  std::vector<AttentionState> states;
+  for (const auto& layer : layers_) states.push_back(layer->attention().make_state(arena, activation_, capacity));
+  return states;
+}
+
+}  // namespace shiftron

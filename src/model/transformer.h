@@ -1,0 +1,80 @@
+// TransformerLayer, and TransformerStage: what one pipeline stage computes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/mlp.h"
+#include "model/norm.h"
+
+namespace shiftron {
+
+// x + attention(norm(x)), then x + mlp(norm(x)).
+class TransformerLayer {
+ public:
+  struct Saved {
+    RmsNorm::Saved attention_norm, mlp_norm;
+    Attention::Saved attention;
+    Mlp::Saved mlp;
+  };
+  TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer);
+  // x, y [local rows, hidden]; y in run.activations.
+  Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const;
+  // d_x: gradient of the layer's output on entry, of its input on return.
+  void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const;
+  Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
+  const Attention& attention() const { return attention_; }
+
+ private:
+  RmsNorm attention_norm_;
+  Attention attention_;
+  RmsNorm mlp_norm_;
+  Mlp mlp_;
+};
+
+// Tokens of one microbatch, int32 [rows]; targets −1 are not counted.
+struct Batch {
+  Tensor ids, targets;
+};
+
+class TransformerStage {
+ public:
+  struct Saved {
+    VocabularyParallelEmbedding::Saved embedding;
+    std::vector<TransformerLayer::Saved> layers;
+    RmsNorm::Saved final_norm;
+    VocabularyParallelLoss::Saved loss;
+  };
+  // Declares the parameters of stage at.pp; `layers` are the stage's own.
+  TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers);
+  bool first() const { return embedding_ != nullptr; }
+  bool last() const { return loss_ != nullptr; }
+
+  // Builds the RoPE table for positions 0 … positions − 1; before the first forward.
+  void make_tables(Stream& stream, Ledger& ledger, int64_t positions);
+
+  // `input` [local rows, hidden] from the stage before (unused on the first). Returns the output for the next stage;
+  // on the last stage adds to totals (sum of losses, counted) and writes losses where defined, and returns nothing.
+  Tensor forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals, Tensor losses) const;
+  // `d_output` from the next stage (unused on the last), in an arena that outlives the call; its memory becomes the
+  // gradient of the input, which is returned (nothing on the first stage).
+  Tensor backward(Run& run, const Tensor& d_output, const Saved& saved) const;
+
+  // Decoding on a single stage: logits [rows, local vocab] in run.scratch of the rows that follow those in `states`.
+  Tensor decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const;
+  std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
+  Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
+
+ private:
+  ModelConfig config_;
+  DType activation_;
+  std::unique_ptr<VocabularyParallelEmbedding> embedding_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::unique_ptr<RmsNorm> final_norm_;
+  std::unique_ptr<VocabularyParallelLoss> loss_;
+  Buffer table_;
+  Tensor rope_;  // [2, positions, head_dim/2] A
+};
+
+}  // namespace shiftron

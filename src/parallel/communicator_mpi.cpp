@@ -1,0 +1,285 @@
+// Communicators over MPI: the only file that speaks MPI.
+#define OMPI_SKIP_MPICXX 1  // the C interface only
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <list>
+
+#include "parallel/communicator.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int kMessageTag = 0;   // send and recv
+constexpr int kExchangeTag = 1;  // inside of collectives
+
+// A peer that is gone shows in classes without a name of their own; a wrong argument or size is the program's fault.
+ExitCode exit_code_of(int error_class) {
+  switch (error_class) {
+    case MPI_ERR_OTHER:
+    case MPI_ERR_INTERN:
+    case MPI_ERR_UNKNOWN:
+    case MPI_ERR_IN_STATUS:
+    case MPI_ERR_PENDING: return ExitCode::hang;
+    default: return ExitCode::crash;
+  }
+}
+
+void check_mpi(int code, const std::string& group, const char* operation) {
+  if (code == MPI_SUCCESS) [[likely]] return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  int error_class = MPI_ERR_UNKNOWN;
+  MPI_Error_string(code, text, &length);
+  MPI_Error_class(code, &error_class);
+  throw Error("group " + group + ", " + operation + ": " + text, exit_code_of(error_class));
+}
+
+void wait_all(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses, const std::string& group,
+              const char* operation) {
+  statuses.resize(requests.size());
+  int code = MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    for (const MPI_Status& status : statuses) {
+      if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) code = status.MPI_ERROR;
+    }
+  }
+  requests.clear();
+  check_mpi(code, group, operation);
+}
+
+// A posted receive; cancelled when it is dropped unfinished, so that nothing is written into memory given up.
+struct PostedReceive {
+  std::vector<MPI_Request> requests;
+  std::vector<int> lengths;
+  ~PostedReceive() {
+    for (MPI_Request& request : requests) {
+      if (request == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&request);
+      MPI_Request_free(&request);
+    }
+  }
+};
+
+// The copy of a message until MPI has handed it over.
+struct StagedSend {
+  std::vector<std::byte> bytes;  // keeps its capacity
+  std::vector<MPI_Request> requests;
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(MPI_Comm comm, const std::string& name, int rank, int size, int64_t piece_bytes)
+      : Communicator(name, rank, size), comm_(comm), piece_bytes_(piece_bytes) {
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  }
+
+  // While an exception unwinds, peers may be gone and nothing is waited for: MPI keeps what is under way.
+  ~MpiCommunicator() override {
+    if (comm_ == MPI_COMM_NULL) return;
+    if (std::uncaught_exceptions() > 0) {
+      for (StagedSend& send : sends_) new StagedSend(std::move(send));
+      return;
+    }
+    try {
+      for (StagedSend& send : sends_) wait_all(send.requests, statuses_, name(), "send");
+      check_mpi(MPI_Comm_free(&comm_), name(), "free");
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+  }
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& group_name) override {
+    const int place = place_in(members);
+    const int count = static_cast<int>(members.size());
+    MPI_Comm comm = MPI_COMM_NULL;  // a group of one never speaks
+    if (count > 1) {
+      MPI_Group mine = MPI_GROUP_NULL;
+      MPI_Group theirs = MPI_GROUP_NULL;
+      check_mpi(MPI_Comm_group(comm_, &mine), name(), "split");
+      check_mpi(MPI_Group_incl(mine, count, members.data(), &theirs), name(), "split");
+      check_mpi(MPI_Comm_create_group(comm_, theirs, kExchangeTag, &comm), name(), "split");
+      MPI_Group_free(&theirs);
+      MPI_Group_free(&mine);
+    }
+    return std::make_unique<MpiCommunicator>(comm, group_name, place, count, piece_bytes_);
+  }
+
+  void abort(const std::string& reason) override {
+    std::cerr << "rank " << rank() << " of group " << name() << " ends the job: " << reason << std::endl;
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::crash));
+    std::_Exit(static_cast<int>(ExitCode::crash));
+  }
+
+ protected:
+  void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) override {
+    recycle();
+    exchange(static_cast<const std::byte*>(send), send_stride, static_cast<std::byte*>(receive), bytes, "all_to_all");
+  }
+
+  void exchange_all_gather(const void* piece, void* whole, int64_t bytes) override {
+    recycle();
+    if (bytes > piece_bytes_ / size()) {
+      return exchange(static_cast<const std::byte*>(piece), 0, static_cast<std::byte*>(whole), bytes, "all_gather");
+    }
+    const int length = static_cast<int>(bytes);
+    const bool in_place = static_cast<const std::byte*>(piece) == static_cast<std::byte*>(whole) + rank() * bytes;
+    check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : piece, length, MPI_BYTE, whole, length, MPI_BYTE, comm_), name(),
+              "all_gather");
+  }
+
+  void exchange_broadcast(void* data, int64_t bytes, int root) override {
+    recycle();
+    for_each_piece(bytes, [&](int64_t begin, int length) {
+      check_mpi(MPI_Bcast(static_cast<std::byte*>(data) + begin, length, MPI_BYTE, root, comm_), name(), "broadcast");
+    });
+  }
+
+  void exchange_barrier() override {
+    recycle();
+    check_mpi(MPI_Barrier(comm_), name(), "barrier");
+  }
+
+  void start_send(const void* data, int64_t bytes, int to) override {
+    recycle();
+    if (spare_.empty()) spare_.emplace_back();
+    auto place = spare_.begin();  // the first that is large enough, else the first
+    for (auto it = spare_.begin(); it != spare_.end(); ++it) {
+      if (static_cast<int64_t>(it->bytes.capacity()) < bytes) continue;
+      place = it;
+      break;
+    }
+    sends_.splice(sends_.end(), spare_, place);
+    StagedSend& send = sends_.back();
+    const std::byte* begin = static_cast<const std::byte*>(data);
+    send.bytes.assign(begin, begin + bytes);
+    for_each_piece(bytes, [&](int64_t offset, int length) {
+      check_mpi(MPI_Isend(send.bytes.data() + offset, length, MPI_BYTE, to, kMessageTag, comm_,
+                          &send.requests.emplace_back(MPI_REQUEST_NULL)),
+                name(), "send");
+    });
+  }
+
+  std::function<void()> start_recv(void* data, int64_t bytes, int from) override {
+    recycle();
+    const auto receive = std::make_shared<PostedReceive>();
+    for_each_piece(bytes, [&](int64_t offset, int length) {
+      receive->lengths.push_back(length);
+      check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + offset, length, MPI_BYTE, from, kMessageTag, comm_,
+                          &receive->requests.emplace_back(MPI_REQUEST_NULL)),
+                name(), "recv");
+    });
+    return [this, receive, from] {
+      std::vector<MPI_Status> statuses;
+      wait_all(receive->requests, statuses, name(), "recv");
+      for (size_t i = 0; i < statuses.size(); ++i) {
+        int received = 0;
+        MPI_Get_count(&statuses[i], MPI_BYTE, &received);
+        CHECK(received == receive->lengths[i], "group ", name(), ", recv: rank ", from, " sent ", received,
+              " bytes where ", receive->lengths[i], " were expected");
+      }
+    };
+  }
+
+ private:
+  template <typename Body>
+  void for_each_piece(int64_t bytes, const Body& body) const {
+    for (int64_t begin = 0; begin < bytes; begin += piece_bytes_) {
+      body(begin, static_cast<int>(std::min(piece_bytes_, bytes - begin)));
+    }
+  }
+
+  // Part r of what this rank sends (at r * stride) goes to rank r, where it lands as part rank().
+  void exchange(const std::byte* send, int64_t stride, std::byte* receive, int64_t bytes, const char* operation) {
+    for_each_piece(bytes, [&](int64_t begin, int length) {
+      for (int step = 1; step < size(); ++step) {
+        const int from = (rank() + size() - step) % size();
+        check_mpi(MPI_Irecv(receive + from * bytes + begin, length, MPI_BYTE, from, kExchangeTag, comm_,
+                            &requests_.emplace_back(MPI_REQUEST_NULL)),
+                  name(), operation);
+      }
+      for (int step = 1; step < size(); ++step) {
+        const int to = (rank() + step) % size();
+        check_mpi(MPI_Isend(send + to * stride + begin, length, MPI_BYTE, to, kExchangeTag, comm_,
+                            &requests_.emplace_back(MPI_REQUEST_NULL)),
+                  name(), operation);
+      }
+      const std::byte* own = send + rank() * stride + begin;
+      std::byte* target = receive + rank() * bytes + begin;
+      if (own != target) std::memcpy(target, own, static_cast<size_t>(length));
+      wait_all(requests_, statuses_, name(), operation);
+    });
+  }
+
+  // Takes back the staging of sends that are done.
+  void recycle() {
+    for (auto send = sends_.begin(); send != sends_.end();) {
+      int done = 0;
+      check_mpi(MPI_Testall(static_cast<int>(send->requests.size()), send->requests.data(), &done, MPI_STATUSES_IGNORE),
+                name(), "send");
+      const auto next = std::next(send);
+      if (done) {
+        send->requests.clear();
+        spare_.splice(spare_.begin(), sends_, send);
+      }
+      send = next;
+    }
+  }
+
+  MPI_Comm comm_;
+  int64_t piece_bytes_;
+  std::list<StagedSend> sends_;  // under way, oldest first
+  std::list<StagedSend> spare_;
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace
+
+MpiSession::MpiSession(int64_t piece_bytes)
+    : piece_bytes_(piece_bytes), exceptions_at_start_(std::uncaught_exceptions()) {
+  CHECK(piece_bytes > 0 && piece_bytes <= kPieceBytes, "piece_bytes ", piece_bytes);
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  CHECK(!initialized, "one process can hold one MPI session in its life");
+  // Without it, ranks that share a core wait for each other's time slices: milliseconds instead of microseconds.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw_bad_input("this MPI provides thread level ", provided, "; MPI_THREAD_MULTIPLE (", MPI_THREAD_MULTIPLE,
+                    ") is needed");
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "world",
+            "finding the ranks of this host");
+  MPI_Comm_rank(host, &local_rank_);
+  MPI_Comm_size(host, &local_ranks_);
+  MPI_Comm_free(&host);
+}
+
+MpiSession::~MpiSession() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) return;  // finalising would wait for peers that never come
+  MPI_Finalize();
+}
+
+std::unique_ptr<Communicator> MpiSession::world() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  if (ranks_ > 1) check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "world", "duplicating the world");
+  return std::make_unique<MpiCommunicator>(comm, "world", rank_, ranks_, piece_bytes_);
+}
+
+void MpiSession::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,90 @@
+// Rank arithmetic: mixed-radix numbers with tp as the fastest digit.
+#include "parallel/layout.h"
+
+#include "core/check.h"
+
+namespace shiftron {
+
+int ParallelLayout::size(Axis axis) const {
+  switch (axis) {
+    case Axis::tp:
+      return tp;
+    case Axis::cp:
+      return cp;
+    case Axis::dp:
+      return dp;
+    case Axis::pp:
+      return pp;
+  }
+  throw_crash("unknown axis ", static_cast<int>(axis));
+}
+
+Coordinates ParallelLayout::coordinates(int rank) const {
+  CHECK(rank >= 0 && rank < ranks(), "rank ", rank, " of ", ranks());
+  return {.tp = rank % tp, .cp = rank / tp % cp, .dp = rank / (tp * cp) % dp, .pp = rank / (tp * cp * dp)};
+}
+
+int ParallelLayout::rank(const Coordinates& at) const {
+  CHECK(at.tp >= 0 && at.tp < tp && at.cp >= 0 && at.cp < cp && at.dp >= 0 && at.dp < dp && at.pp >= 0 && at.pp < pp,
+        "coordinates tp ", at.tp, ", cp ", at.cp, ", dp ", at.dp, ", pp ", at.pp);
+  return at.tp + tp * (at.cp + cp * (at.dp + dp * at.pp));
+}
+
+std::vector<int> ParallelLayout::group(int rank, Axis axis) const {
+  Coordinates at = coordinates(rank);
+  int& moving = axis == Axis::tp ? at.tp : axis == Axis::cp ? at.cp : axis == Axis::dp ? at.dp : at.pp;
+  std::vector<int> members;
+  for (moving = 0; moving < size(axis); ++moving) members.push_back(this->rank(at));
+  return members;
+}
+
+std::vector<int> ParallelLayout::kv_replica_group(int rank, int64_t kv_heads) const {
+  const Coordinates at = coordinates(rank);
+  const int replicas = split_replicas(kv_heads, tp);
+  std::vector<int> members;
+  Coordinates other = at;
+  other.tp = at.tp / replicas * replicas;
+  for (int i = 0; i < replicas; ++i, ++other.tp) members.push_back(this->rank(other));
+  return members;
+}
+
+std::vector<int> ParallelLayout::tied_embedding_group(int rank) const {
+  Coordinates first = coordinates(rank), last = first;
+  if (pp == 1 || (first.pp != 0 && first.pp != pp - 1)) return {rank};
+  first.pp = 0;
+  last.pp = pp - 1;
+  return {this->rank(first), this->rank(last)};
+}
+
+Range split_range(int64_t extent, int parts, int index) {
+  CHECK(extent >= 0 && parts >= 1 && index >= 0 && index < parts, "extent ", extent, ", parts ", parts, ", index ",
+        index);
+  if (const int replicas = split_replicas(extent, parts); replicas > 1) return {index / replicas, index / replicas + 1};
+  // floor(extent * i / parts) without the product of two large numbers.
+  const auto begin = [&](int64_t i) { return extent / parts * i + extent % parts * i / parts; };
+  return {begin(index), begin(index + 1)};
+}
+
+int split_replicas(int64_t extent, int parts) {
+  CHECK(extent >= 0 && parts >= 1, "extent ", extent, ", parts ", parts);
+  return extent > 0 && extent < parts && parts % extent == 0 ? static_cast<int>(parts / extent) : 1;
+}
+
+std::vector<Range> stage_layers(int64_t layers, int pp, const std::vector<int64_t>& counts) {
+  CHECK(pp >= 1 && layers >= pp, "layers ", layers, ", pp ", pp);
+  CHECK(counts.empty() || counts.size() == static_cast<std::size_t>(pp), "stage_layers has ", counts.size(),
+        " entries, pp ", pp);
+  std::vector<Range> stages;
+  int64_t begin = 0;
+  for (int stage = 0; stage < pp; ++stage) {
+    // Stage i takes the part that the floor rule gives to the i-th from the end: longer stages come first.
+    const int64_t count = counts.empty() ? split_range(layers, pp, pp - 1 - stage).size() : counts[stage];
+    CHECK(count >= 1, "stage ", stage, " has ", count, " layers");
+    stages.push_back({begin, begin + count});
+    begin += count;
+  }
+  CHECK(begin == layers, "stage_layers sum to ", begin, ", layers ", layers);
+  return stages;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,156 @@
+// Row exchange over tp, Linear, and the two layers that split the vocabulary.
+#include "parallel/tensor_parallel.h"
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int64_t kLossChunkRows = 1024;       // rows of logits at a time
+constexpr int64_t kLossChunkBytes = 64 << 20;  // and at most this much
+
+int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
+  const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / (vocab * size_of(dtype)));
+  return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
+}
+
+Tensor as_matrix(const Tensor& tensor, int64_t columns) { return tensor.view({tensor.count() / columns, columns}); }
+
+}  // namespace
+
+Groups make_groups(Communicator& world, const ParallelLayout& layout, int64_t kv_heads) {
+  CHECK(world.size() == layout.ranks(), world.size(), " ranks for a layout of ", layout.ranks());
+  const int rank = world.rank();
+  Groups groups;
+  groups.layout = layout;
+  groups.at = layout.coordinates(rank);
+  groups.world = &world;
+  groups.tp = world.split(layout.group(rank, Axis::tp), "tp");
+  groups.cp = world.split(layout.group(rank, Axis::cp), "cp");
+  groups.dp = world.split(layout.group(rank, Axis::dp), "dp");
+  groups.pp = world.split(layout.group(rank, Axis::pp), "pp");
+  groups.kv_replica = world.split(layout.kv_replica_group(rank, kv_heads), "kv_replica");
+  groups.tied = world.split(layout.tied_embedding_group(rank), "tied");
+  return groups;
+}
+
+void WeightGradientQueue::drain() {
+  for (const auto& run : waiting) run();
+  waiting.clear();
+}
+
+Tensor gather_rows(Run& run, const Tensor& local, Arena& arena) {
+  if (local.extent(0) == run.rows) return local;
+  Tensor whole = arena.allocate(local.dtype(), {run.rows, local.extent(1)});
+  run.groups.tp->all_gather(run.stream, local, whole).wait();
+  return whole;
+}
+
+Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
+  if (run.groups.tp->size() == 1) return partial;
+  if (!run.gather_rows) {
+    run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait();
+    return partial;
+  }
+  Tensor local = arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
+  run.groups.tp->reduce_scatter(run.stream, partial, local).wait();
+  return local;
+}
+
+Linear::Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in)
+    : set_(&set), parameters_(std::move(parameters)), in_(in) {}
+
+int64_t Linear::out() const {
+  int64_t count = 0;
+  for (const Parameter* parameter : parameters_) count += parameter->box.extent.count();
+  return count / in_;
+}
+
+Tensor Linear::forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) const {
+  Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
+  matmul_forward(run.stream, x, set_->joined(parameters_, &Parameter::weight, in_), y);
+  saved.x = x;
+  return y;
+}
+
+Tensor Linear::backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& arena) const {
+  Tensor d_x = arena.allocate(d_y.dtype(), {d_y.extent(0), in_});
+  matmul_backward_input(run.stream, d_y, set_->joined(parameters_, &Parameter::weight, in_), d_x);
+  Stream* stream = &run.stream;
+  run.weight_gradients.waiting.push_back(
+      [stream, d_y, x = saved.x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
+        matmul_backward_weight(*stream, d_y, x, InOut(d_w));
+      });
+  if (!run.weight_gradients.deferred) run.weight_gradients.drain();
+  return d_x;
+}
+
+Tensor VocabularyParallelEmbedding::forward(Run& run, const Tensor& ids, Saved& saved) const {
+  saved.ids = ids;
+  const int64_t hidden = table_->spec.shape[1];
+  const bool exchanged = run.groups.tp->size() > 1;
+  if (!exchanged || !run.gather_rows) {
+    Tensor y = run.activations.allocate(table_->weight.dtype(), {run.rows, hidden});
+    embedding_forward(run.stream, ids, table_->weight, table_->box.offset[0], y);
+    return reduce_rows(run, y, run.activations);
+  }
+  ArenaScope scope(run.scratch);
+  Tensor partial = run.scratch.allocate(table_->weight.dtype(), {run.rows, hidden});
+  embedding_forward(run.stream, ids, table_->weight, table_->box.offset[0], partial);
+  return reduce_rows(run, partial, run.activations);
+}
+
+void VocabularyParallelEmbedding::backward(Run& run, const Tensor& d_y, const Saved& saved) const {
+  ArenaScope scope(run.scratch);
+  const Tensor d_whole = gather_rows(run, d_y, run.scratch);
+  embedding_backward(run.stream, saved.ids, d_whole, table_->box.offset[0], InOut(table_->gradient));
+}
+
+Range VocabularyParallelLoss::vocabulary() const {
+  return {head_->box.offset[0], head_->box.offset[0] + head_->box.extent[0]};
+}
+
+Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x) const {
+  Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), head_->box.extent[0]});
+  matmul_forward(run.stream, x, as_matrix(head_->weight, head_->spec.shape[1]), y);
+  return y;
+}
+
+void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
+                                     Tensor totals, Tensor losses) const {
+  const int64_t hidden = head_->spec.shape[1];
+  const DType dtype = x_local.dtype();
+  const DType accumulation = accumulation_type(dtype);
+  const int shards = run.groups.tp->size();
+  const Tensor weight = as_matrix(head_->weight, hidden);
+  // Where rows are split, the gradient of all rows is partial and summed below; else it is what is saved.
+  if (run.training) saved.d_x = run.activations.allocate(dtype, {run.local_rows(), hidden});
+  ArenaScope scope(run.scratch);
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  Tensor d_x = saved.d_x;
+  if (run.training && shards > 1) d_x = run.scratch.allocate(dtype, {run.rows, hidden});
+  const int64_t chunk = chunk_rows(run.rows, weight.extent(0), dtype);
+  for (int64_t begin = 0; begin < run.rows; begin += chunk) {
+    ArenaScope chunk_scope(run.scratch);
+    const int64_t rows = std::min(chunk, run.rows - begin);
+    const Tensor x_chunk = x.rows(begin, rows);
+    const Tensor target = targets.rows(begin, rows);
+    const Tensor logits = this->logits(run, x_chunk);
+    Tensor statistics = run.scratch.allocate(accumulation, {rows, 3});
+    Tensor all_statistics = run.scratch.allocate(accumulation, {shards, rows, 3});
+    Tensor log_sum_exp = run.scratch.allocate(accumulation, {rows});
+    Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
+    cross_entropy_statistics(run.stream, logits, target, vocabulary().begin, statistics);
+    run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait();
+    cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
+    if (!run.training) continue;
+    cross_entropy_backward(run.stream, InOut(logits), log_sum_exp, target, vocabulary().begin, run.loss_scale);
+    matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows));
+    matmul_backward_weight(run.stream, logits, x_chunk, InOut(as_matrix(head_->gradient, hidden)));
+  }
+  if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();
+}
+
+}  // namespace shiftron

@@ -1,0 +1,70 @@
+// Tensor and sequence parallelism: rows gathered and summed over tp, and the linear layer between them.
+#pragma once
+
+#include <vector>
+
+#include "parallel/parameter.h"
+#include "parallel/run.h"
+
+namespace shiftron {
+
+// [local rows, n] → [rows, n] in `arena`: every tp rank's rows. With tp = 1 the tensor itself.
+Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
+// [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
+Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
+
+// y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
+// The only place where a backward is split into its input and its weight part.
+class Linear {
+ public:
+  struct Saved {
+    Tensor x;  // [rows, in]
+  };
+  // `in`: columns of the piece seen as a matrix.
+  Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in);
+  int64_t out() const;  // rows of the piece
+  Tensor forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) const;
+  // d_x [rows, in] in `arena`; the weight gradient is queued with d_y, which must live until it has run.
+  Tensor backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& arena) const;
+
+ private:
+  const ParameterSet* set_;
+  std::vector<Parameter*> parameters_;
+  int64_t in_;
+};
+
+// Rows of the vocabulary split over tp, unevenly where they must be.
+class VocabularyParallelEmbedding {
+ public:
+  struct Saved {
+    Tensor ids;  // [rows] int32
+  };
+  VocabularyParallelEmbedding(Parameter* table) : table_(table) {}
+  // y [local rows, hidden] in run.activations.
+  Tensor forward(Run& run, const Tensor& ids, Saved& saved) const;
+  void backward(Run& run, const Tensor& d_y, const Saved& saved) const;
+
+ private:
+  Parameter* table_;
+};
+
+// The head and the cross-entropy, in chunks of rows: no matrix of all logits exists, forward makes the gradient at once.
+class VocabularyParallelLoss {
+ public:
+  struct Saved {
+    Tensor d_x;  // [local rows, hidden]
+  };
+  VocabularyParallelLoss(Parameter* head) : head_(head) {}
+  // totals [2] float64 += (sum of losses, counted targets); losses [rows] A, undefined if not wanted.
+  // In training: run.loss_scale · d(sum of losses)/d_x is saved, the head's gradient added.
+  void forward(Run& run, const Tensor& x, const Tensor& targets, Saved& saved, Tensor totals, Tensor losses) const;
+  Tensor backward(Run&, const Saved& saved) const { return saved.d_x; }
+  // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
+  Tensor logits(Run& run, const Tensor& x) const;
+  Range vocabulary() const;
+
+ private:
+  Parameter* head_;
+};
+
+}  // namespace shiftron

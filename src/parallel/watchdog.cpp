@@ -1,0 +1,134 @@
+// Two threads made at the start, so that a process that hangs need give nothing: one watches and ends, one reports.
+#include "parallel/watchdog.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "core/check.h"
+
+namespace shiftron {
+
+Watchdog::Watchdog(OnExpiry on_expiry, double grace_seconds)
+    : on_expiry_(std::move(on_expiry)), grace_seconds_(grace_seconds) {
+  // The program's signal handlers belong on its own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  reporter_ = std::thread([this] { report(); });
+  watcher_ = std::thread([this] { watch(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  expiry_.notify_all();
+  watcher_.join();
+  reporter_.join();
+}
+
+Watchdog::Section Watchdog::enter(std::string name, double deadline_seconds) {
+  CHECK(deadline_seconds > 0, "section ", name, ": deadline ", deadline_seconds, " s");
+  const Clock::time_point now = Clock::now();
+  constexpr double kForever = 1e9;  // seconds; keeps the clock from wrapping
+  const auto span = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(deadline_seconds, kForever)));
+  std::list<Entry> fresh;
+  fresh.push_back({std::move(name), now, now + span});
+  const std::list<Entry>::iterator entry = fresh.begin();
+  bool earlier = false;
+  {
+    const std::lock_guard lock(mutex_);
+    entries_.splice(entries_.end(), fresh);
+    earlier = entry->deadline < next_look_;
+  }
+  if (earlier) changed_.notify_all();
+  return Section(this, entry);
+}
+
+Watchdog::Section& Watchdog::Section::operator=(Section&& other) noexcept {
+  if (this != &other) {
+    leave();
+    watchdog_ = std::exchange(other.watchdog_, nullptr);
+    entry_ = other.entry_;
+  }
+  return *this;
+}
+
+void Watchdog::Section::leave() {
+  Watchdog* watchdog = std::exchange(watchdog_, nullptr);
+  if (watchdog == nullptr) return;
+  std::list<Entry> left;  // freed without the lock, which must stay free whatever the allocator does
+  const std::lock_guard lock(watchdog->mutex_);
+  left.splice(left.end(), watchdog->entries_, entry_);  // the watcher finds out at its next look
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const auto first = std::min_element(entries_.begin(), entries_.end(),
+                                        [](const Entry& a, const Entry& b) { return a.deadline < b.deadline; });
+    if (first == entries_.end()) {
+      next_look_ = Clock::time_point::max();
+      changed_.wait(lock);
+    } else if (const Clock::time_point now = Clock::now(); now < first->deadline) {
+      next_look_ = first->deadline;
+      changed_.wait_until(lock, next_look_);
+    } else {
+      std::snprintf(expired_name_, sizeof expired_name_, "%s", first->name.c_str());
+      expired_seconds_ = std::chrono::duration<double>(now - first->begin).count();
+      expired_ = true;
+      lock.unlock();
+      end_process();
+    }
+  }
+}
+
+void Watchdog::end_process() {
+  expiry_.notify_all();
+  constexpr double kLookSeconds = 0.01;
+  for (double waited = 0; waited < grace_seconds_ && !reported_; waited += kLookSeconds) {
+    usleep(static_cast<useconds_t>(kLookSeconds * 1e6));
+  }
+  _exit(static_cast<int>(ExitCode::hang));
+}
+
+void Watchdog::report() {
+  {
+    std::unique_lock lock(mutex_);
+    expiry_.wait(lock, [this] { return expired_ || stopping_; });
+    if (!expired_) return;
+  }
+  try {
+    on_expiry_(expired_name_, expired_seconds_);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "reporting that section %s expired failed: %s\n", expired_name_, error.what());
+  }
+  reported_ = true;
+}
+
+void StepDeadline::add(double step_seconds) {
+  if (steps_++ == 0) return;
+  if (static_cast<int64_t>(window_.size()) < kWindow) {
+    window_.push_back(step_seconds);
+  } else {
+    window_[static_cast<size_t>(steps_ % kWindow)] = step_seconds;
+  }
+}
+
+double StepDeadline::seconds() const {
+  if (window_.empty()) return setup_seconds_;
+  std::vector<double> sorted = window_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return std::max(minimum_seconds_, factor_ * *middle);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,144 @@
+// Reading and writing of configuration values.
+#include "train/option_value.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace shiftron {
+namespace {
+
+template <typename Number>
+bool read_number(const std::string& text, Number& value) {
+  Number read{};
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, read);
+  if (result.ec != std::errc{} || result.ptr != end) return false;
+  value = read;
+  return true;
+}
+
+bool read_finite(const std::string& text, double& value) {
+  double read = 0;
+  if (!read_number(text, read) || !std::isfinite(read)) return false;
+  value = read;
+  return true;
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char letter : text) {
+    if (letter == ',')
+      parts.emplace_back();
+    else if (letter != ' ')
+      parts.back() += letter;
+  }
+  return parts;
+}
+
+// The shortest text that reads back to the same bits; whole numbers without an exponent.
+std::string text_of(double value) {
+  char buffer[32];
+  const bool is_whole = std::abs(value) < 1e15 && value == std::trunc(value);
+  const auto result = is_whole ? std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed)
+                               : std::to_chars(buffer, buffer + sizeof buffer, value);
+  return {buffer, result.ptr};
+}
+
+}  // namespace
+
+std::string read_value(const std::string& text, int64_t& value) {
+  return read_number(text, value) ? "" : "is not a whole number";
+}
+std::string read_value(const std::string& text, int& value) {
+  return read_number(text, value) ? "" : "is not a whole number";
+}
+std::string read_value(const std::string& text, double& value) {
+  return read_finite(text, value) ? "" : "is not a finite number";
+}
+std::string read_value(const std::string& text, bool& value) {
+  const bool yes = text == "true" || text == "1" || text == "yes" || text == "on";
+  if (!yes && text != "false" && text != "0" && text != "no" && text != "off") return "is not one of true, false";
+  value = yes;
+  return "";
+}
+std::string read_value(const std::string& text, std::string& value) {
+  value = text;
+  return "";
+}
+std::string read_value(const std::string& text, Betas& value) {
+  const std::vector<std::string> parts = split_at_commas(text);
+  Betas read;
+  if (parts.size() != 2 || !read_finite(parts[0], read.first) || !read_finite(parts[1], read.second)) {
+    return "is not two numbers as in 0.9,0.95";
+  }
+  value = read;
+  return "";
+}
+std::string read_value(const std::string& text, ResumeChoice& value) {
+  using Kind = ResumeChoice::Kind;
+  ResumeChoice read{.kind = text == "auto" ? Kind::automatic : text == "never" ? Kind::never : Kind::step, .step = 0};
+  if (read.kind == Kind::step && !read_number(text, read.step)) return "is not one of auto, never, a step's number";
+  value = read;
+  return "";
+}
+std::string read_value(const std::string& text, std::vector<int64_t>& value) {
+  std::vector<int64_t> read;
+  if (!text.empty()) {
+    for (const std::string& part : split_at_commas(text)) {
+      if (!read_number(part, read.emplace_back())) return "is not a list of whole numbers as in 7,7,7,7";
+    }
+  }
+  value = read;
+  return "";
+}
+std::string read_value(const std::string& text, std::vector<DataSource>& value) {
+  DataSource source{.directory = text, .weight = 0};
+  // What follows a colon in the last part of the path is the weight.
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
+    source.directory = text.substr(0, colon);
+    if (!read_finite(text.substr(colon + 1), source.weight) || source.weight <= 0) {
+      return "has a weight that is no positive number (form: path:weight)";
+    }
+  }
+  value.push_back(source);
+  return "";
+}
+
+std::vector<std::string> write_value(int64_t value) {
+  return {std::to_string(value)};
+}
+std::vector<std::string> write_value(int value) {
+  return {std::to_string(value)};
+}
+std::vector<std::string> write_value(double value) {
+  return {text_of(value)};
+}
+std::vector<std::string> write_value(bool value) {
+  return {value ? "true" : "false"};
+}
+std::vector<std::string> write_value(const std::string& value) {
+  return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
+}
+std::vector<std::string> write_value(const Betas& value) {
+  return {text_of(value.first) + "," + text_of(value.second)};
+}
+std::vector<std::string> write_value(const ResumeChoice& value) {
+  if (value.kind == ResumeChoice::Kind::step) return {std::to_string(value.step)};
+  return {value.kind == ResumeChoice::Kind::never ? "never" : "auto"};
+}
+std::vector<std::string> write_value(const std::vector<int64_t>& value) {
+  if (value.empty()) return {};
+  std::string joined;
+  for (const int64_t entry : value) joined += (joined.empty() ? "" : ",") + std::to_string(entry);
+  return {joined};
+}
+std::vector<std::string> write_value(const std::vector<DataSource>& value) {
+  std::vector<std::string> texts;
+  for (const DataSource& source : value) {
+    texts.push_back(source.directory + (source.weight > 0 ? ":" + text_of(source.weight) : ""));
+  }
+  return texts;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,244 @@
+// The table of all configuration keys.
+#include "train/options.h"
+
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "core/check.h"
+#include "train/option_value.h"
+
+namespace shiftron {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargest = 2147483647;  // of a size: products of two stay below 2^63
+
+// What a number may be; `open` ends do not belong to the range.
+struct Limits {
+  double low = -kInfinity, high = kInfinity;
+  bool low_open = false, high_open = false;
+
+  std::string fault(double value) const {
+    if (!(low_open ? value > low : value >= low))
+      return "must be " + std::string(low_open ? "> " : ">= ") + number(low);
+    if (!(high_open ? value < high : value <= high)) {
+      return "must be " + std::string(high_open ? "< " : "<= ") + number(high);
+    }
+    return "";
+  }
+  static std::string number(double value) { return write_value(value).front(); }
+};
+
+constexpr Limits between(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr Limits above(double low) {
+  return {.low = low, .low_open = true};
+}
+constexpr Limits at_least(double low) {
+  return {.low = low};
+}
+constexpr Limits kSize = between(1, kLargest);
+constexpr Limits kCount = between(0, kLargest);
+constexpr Limits kFraction = between(0, 1);
+constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
+
+// '#' begins a comment in a file and outer blanks are cut there, so such a text would not read back.
+std::string text_fault(const std::string& text) {
+  if (text.find_first_of("#\n\r") != std::string::npos) return "must not hold '#' or a line break";
+  constexpr const char* kBlank = " \t";
+  if (text.find_first_not_of(kBlank) != 0 || text.find_last_not_of(kBlank) + 1 != text.size()) {
+    return "must be a text without blanks at its ends";
+  }
+  return "";
+}
+
+template <typename Value>
+std::string value_fault(const Value& value, const Limits& limits) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return "";
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    return limits.fault(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<Value, Betas>) {
+    const std::string first = limits.fault(value.first);
+    return first.empty() ? limits.fault(value.second) : first;
+  } else if constexpr (std::is_same_v<Value, ResumeChoice>) {
+    return limits.fault(static_cast<double>(value.step));
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return value.empty() ? "" : text_fault(value);
+  } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+    for (const int64_t entry : value) {
+      if (const std::string fault = limits.fault(static_cast<double>(entry)); !fault.empty()) return "entries " + fault;
+    }
+    return "";
+  } else if constexpr (std::is_same_v<Value, std::vector<DataSource>>) {
+    for (const DataSource& source : value) {
+      if (const std::string fault = text_fault(source.directory); !fault.empty()) return "path " + fault;
+    }
+    return "";
+  } else {
+    return "";  // an enumeration holds what it may
+  }
+}
+
+// Sections and keys that may differ when a run resumes.
+bool may_differ_on_resume(const std::string& key) {
+  for (const char* allowed : {"parallel.", "evaluation.", "checkpoint.", "output.", "device.", "fault.",
+                              "train.micro_batch", "train.steps", "train.stop_at"}) {
+    const std::string text = allowed;
+    if (text.back() == '.' ? key.rfind(text, 0) == 0 : key == text) return true;
+  }
+  return false;
+}
+
+// `access` maps a RunConfig& to the value's place in it.
+template <typename Access>
+Option option(std::string key, std::string help, Access access, Limits limits = {}) {
+  using Value = std::remove_cvref_t<decltype(access(std::declval<RunConfig&>()))>;
+  Option made;
+  made.key = std::move(key);
+  made.help = std::move(help);
+  made.values = placeholder(Value{});
+  made.is_list = std::is_same_v<Value, std::vector<DataSource>>;
+  made.is_text = !std::is_arithmetic_v<Value>;
+  made.may_differ = may_differ_on_resume(made.key);
+  made.read = [access](RunConfig& config, const std::string& text) { return read_value(text, access(config)); };
+  made.write = [access](const RunConfig& config) { return write_value(access(config)); };
+  made.check = [access, limits](const RunConfig& config) { return value_fault(access(config), limits); };
+  made.reset = [access](RunConfig& config) { access(config) = access(RunConfig{}); };
+  return made;
+}
+
+// Marks a number whose 0 means "not given" and is not written.
+Option unset_at_zero(Option option) {
+  option.write = [write = option.write](const RunConfig& config) {
+    std::vector<std::string> texts = write(config);
+    return texts == std::vector<std::string>{"0"} ? std::vector<std::string>{} : texts;
+  };
+  return option;
+}
+
+Option required(Option option) {
+  option.required = true;
+  return unset_at_zero(std::move(option));
+}
+
+}  // namespace
+
+// The place of a value: PLACE(train.steps).
+#define PLACE(path)            \
+  [](auto&& config) -> auto& { \
+    return config.path;        \
+  }
+
+std::vector<Option> option_table() {
+  return {
+      required(option("model.layers", "transformer layers", PLACE(model.layers), kSize)),
+      required(option("model.hidden", "width of the residual stream", PLACE(model.hidden), kSize)),
+      required(option("model.heads", "query heads", PLACE(model.heads), kSize)),
+      unset_at_zero(option("model.kv_heads", "key and value heads (default: heads)", PLACE(model.kv_heads), kSize)),
+      unset_at_zero(
+          option("model.head_dim", "width of a head (default: hidden / heads)", PLACE(model.head_dim), kSize)),
+      required(option("model.ffn", "width of the feed-forward layer", PLACE(model.ffn), kSize)),
+      required(option("model.vocab", "tokens in the vocabulary", PLACE(model.vocab), kSize)),
+      option("model.rope_base", "base of the rotary position angles", PLACE(model.rope_base), above(0)),
+      option("model.norm_epsilon", "added to the mean square inside the root", PLACE(model.norm_epsilon), above(0)),
+      option("model.tie_embeddings", "use the embedding as output head", PLACE(model.tie_embeddings)),
+      option("model.init_std", "standard deviation of initial matrices", PLACE(model.init_std), above(0)),
+
+      option("shift.query", "previous tokens mixed into queries, 0 to 3", PLACE(model.shift.query), between(0, 3)),
+      option("shift.key", "previous tokens mixed into keys, 0 to 3", PLACE(model.shift.key), between(0, 3)),
+      option("shift.value", "previous tokens mixed into values, 0 to 3", PLACE(model.shift.value), between(0, 3)),
+      option("shift.form", "how taps follow from parameters", PLACE(model.shift.form)),
+      option("shift.init", "initial taps", PLACE(model.shift.init)),
+      option("shift.remainder", "tap that makes the initial sum 1", PLACE(model.shift.remainder)),
+      option("shift.reset", "where the shift starts anew: with attention, at documents, never",
+             PLACE(model.shift.reset)),
+
+      required(option("train.steps", "steps of the run", PLACE(train.steps), kSize)),
+      required(option("train.global_batch", "sequences per step", PLACE(train.global_batch), kSize)),
+      option("train.micro_batch", "sequences per forward pass of a rank", PLACE(train.micro_batch), kSize),
+      required(option("train.sequence_length", "tokens per sequence", PLACE(train.sequence_length), kSize)),
+      option("train.stop_at", "save and leave with exit code 75 after that step, 0 = never", PLACE(train.stop_at),
+             kCount),
+      option("train.precision", "numbers of activations and matrix products", PLACE(train.precision)),
+      option("train.seed", "seed of initial weights and data order", PLACE(train.seed), at_least(0)),
+      option("train.deterministic", "the same bits in each run of one layout", PLACE(train.deterministic)),
+
+      required(option("optimizer.learning_rate", "peak learning rate", PLACE(optimizer.learning_rate), above(0))),
+      option("optimizer.betas", "decay of first and second moment", PLACE(optimizer.betas), kBelowOne),
+      option("optimizer.epsilon", "added to the root of the second moment", PLACE(optimizer.epsilon), above(0)),
+      option("optimizer.weight_decay", "decay of matrices, embedding and head", PLACE(optimizer.weight_decay),
+             at_least(0)),
+      option("optimizer.shift_weight_decay", "decay of shift parameters", PLACE(optimizer.shift_weight_decay),
+             at_least(0)),
+      option("optimizer.shift_learning_rate_scale", "factor of the learning rate of shift parameters",
+             PLACE(optimizer.shift_learning_rate_scale), at_least(0)),
+      option("optimizer.clip", "largest gradient norm, 0 = off", PLACE(optimizer.clip), at_least(0)),
+      option("optimizer.schedule", "learning rate after warm-up", PLACE(optimizer.schedule)),
+      option("optimizer.warmup", "steps of linear warm-up", PLACE(optimizer.warmup), kCount),
+      option("optimizer.decay_steps", "steps of the fall, 0 = to the last step; wsd: 0 = a fifth of the run",
+             PLACE(optimizer.decay_steps), kCount),
+      option("optimizer.final_fraction", "share of the peak that the fall ends at", PLACE(optimizer.final_fraction),
+             kFraction),
+
+      option("parallel.tp", "tensor-parallel ranks", PLACE(parallel.tp), between(1, 65536)),
+      option("parallel.cp", "context-parallel ranks", PLACE(parallel.cp), between(1, 65536)),
+      option("parallel.pp", "pipeline stages", PLACE(parallel.pp), between(1, 65536)),
+      option("parallel.chunks", "model chunks per interleaved stage", PLACE(parallel.chunks), between(1, 65536)),
+      option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
+             between(0, 1)),
+      option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
+      option("parallel.recompute", "activations computed again in backward", PLACE(parallel.recompute)),
+      option("parallel.stage_layers", "layers of each stage (default: even)", PLACE(parallel.stage_layers), kSize),
+
+      option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
+      option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),
+      option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
+
+      option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
+      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation", PLACE(evaluation.sequences), kSize)),
+
+      option("checkpoint.every", "steps between saves, 0 = none but on stops", PLACE(checkpoint.every), kCount),
+      option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),
+      option("checkpoint.keep_every", "steps whose multiples are kept for ever, 0 = none", PLACE(checkpoint.keep_every),
+             kCount),
+      option("checkpoint.asynchronous", "write while training goes on", PLACE(checkpoint.asynchronous)),
+      option("checkpoint.resume", "where to go on from", PLACE(checkpoint.resume), kCount),
+
+      option("fault.setup_deadline", "seconds until the first step is done", PLACE(fault.setup_deadline), above(0)),
+      option("fault.step_deadline", "seconds a rank may wait in a step, 0 = automatic", PLACE(fault.step_deadline),
+             at_least(0)),
+      option("fault.checkpoint_deadline", "seconds a save may take", PLACE(fault.checkpoint_deadline), above(0)),
+      option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
+             PLACE(fault.non_finite_in_row), kSize),
+
+      option("output.directory", "the run's directory", PLACE(output.directory)),
+      option("output.log_every", "steps between progress lines", PLACE(output.log_every), kSize),
+
+      option("device.kind", "where tensors live", PLACE(device.kind)),
+      option("device.threads", "threads per rank, 0 = cores / ranks that share them", PLACE(device.threads),
+             between(0, 4096)),
+  };
+}
+
+#undef PLACE
+
+std::string options_help() {
+  std::string text, section;
+  for (const Option& option : option_table()) {
+    if (option.section() != section) {
+      section = option.section();
+      text += "\n[" + section + "]\n";
+    }
+    std::string left = "  --" + option.key + " " + option.values;
+    left.resize(left.size() < 48 ? 48 : left.size() + 2, ' ');
+    const std::vector<std::string> defaults = option.write(RunConfig{});
+    const std::string note = option.required ? " (required)" : defaults.empty() ? "" : " [" + defaults.front() + "]";
+    text += left + option.help + note + "\n";
+  }
+  return text;
+}
+
+}  // namespace shiftron

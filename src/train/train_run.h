@@ -1,0 +1,35 @@
+// A whole training run of one rank: data, resume, the loop over steps, metrics, saves, stops.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/log.h"
+#include "parallel/communicator.h"
+#include "parallel/watchdog.h"
+#include "train/run_config.h"
+#include "train/run_files.h"
+
+namespace shiftron {
+
+// What the process gives to a run.
+struct RunEnvironment {
+  Communicator& world;
+  int threads = 1;                        // of this rank
+  Log& log;
+  Events& events;
+  Watchdog& watchdog;
+  std::function<bool()> stop_requested;   // asked once a step
+  std::string code_version;
+  std::function<void(const std::string& line)> show_progress;  // rank 0; empty = nothing is shown
+};
+
+// Trains to the last step, a stop or an error. Every rank of the world calls it with one valid configuration.
+// Returns done or stopped; throws Error otherwise.
+ExitCode run_training(const RunConfig& config, const RunEnvironment& environment);
+
+// The samples of step `step` in the order of the global batch, as training reads them: JSON
+// {"step", "ids": [[…]], "targets": [[…]], "document_starts": [[…]]}.
+std::string dump_step(const RunConfig& config, int64_t step);
+
+}  // namespace shiftron

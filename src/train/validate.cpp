@@ -1,0 +1,259 @@
+// Checks of a whole configuration: required keys, ranges, values of this version, and keys against each other.
+#include <initializer_list>
+#include <set>
+
+#include "core/check.h"
+#include "train/learning_rate.h"
+#include "train/options.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+namespace {
+
+using Keys = std::initializer_list<const char*>;
+
+// Options whose other values are read but not built yet.
+struct BuiltValues {
+  const char* key;
+  std::vector<std::string> values;
+};
+std::vector<BuiltValues> built_in_this_version() {
+  return {
+      {"shift.form", {"free", "gate", "clamp"}},
+      {"shift.remainder", {"oldest"}},
+      {"parallel.cp", {"1"}},
+      {"parallel.chunks", {"1"}},
+      {"parallel.zero", {"0"}},
+      {"parallel.pipeline", {"1f1b", "gpipe"}},
+      {"parallel.recompute", {"none"}},
+      {"checkpoint.asynchronous", {"false"}},
+      {"device.kind", {"cpu"}},
+  };
+}
+
+// Collects faults; a check between keys runs only where each of them is sound by itself.
+class Checker {
+ public:
+  Checker(const RunConfig& given, int ranks, Use use) : config_(given), ranks_(ranks), use_(use) {
+    resolve(config_);
+    faults_ = config_.reading_faults;
+  }
+
+  std::vector<std::string> run() {
+    check_each_key();
+    check_versions();
+    check_model();
+    check_layout();
+    if (use_ != Use::evaluate) check_batch();
+    if (use_ == Use::train || use_ == Use::dry_run) check_run();
+    return faults_;
+  }
+
+ private:
+  void fault(Keys keys, const std::string& text) {
+    std::string where;
+    for (const char* key : keys) {
+      const auto origin = config_.origins.find(key);
+      if (origin == config_.origins.end()) continue;
+      const std::string prefix = keys.size() > 1 ? std::string(key) + ": " : "";
+      where += (where.empty() ? "" : ", ") + prefix + to_string(origin->second);
+    }
+    faults_.push_back(text + (where.empty() ? "" : " (" + where + ")"));
+  }
+  template <typename... Parts>
+  void fault_if(bool wrong, Keys keys, const Parts&... parts) {
+    if (wrong) fault(keys, detail::concatenate(parts...));
+  }
+  bool sound(Keys keys) const {
+    for (const char* key : keys) {
+      if (unsound_.count(key)) return false;
+    }
+    return true;
+  }
+  static std::string name(const std::string& key) { return key.substr(key.find('.') + 1); }
+  void divisible(const char* key, int64_t value, const char* by_key, int64_t by) {
+    if (sound({key, by_key}))
+      fault_if(value % by != 0, {key, by_key}, name(key), " ", value, " not divisible by ", name(by_key), " ", by);
+  }
+
+  bool is_needed(const std::string& key) const {
+    const bool trains = use_ == Use::train || use_ == Use::dry_run;
+    if (key == "data.train") return use_ == Use::train || use_ == Use::dump;
+    if (key == "data.validation") return use_ == Use::train && config_.evaluation.every > 0;
+    if (key == "evaluation.sequences") return trains && config_.evaluation.every > 0;
+    if (key == "output.directory") return use_ == Use::train;
+    if (key == "train.global_batch") return use_ != Use::evaluate;
+    if (key == "train.steps" || key == "optimizer.learning_rate") return trains;
+    return use_ != Use::dump || key == "train.sequence_length";
+  }
+  void check_each_key();
+  void check_versions();
+  void check_model();
+  void check_layout();
+  void check_batch();
+  void check_run();
+  void check_weights(const char* key, const std::vector<DataSource>& sources) {
+    int64_t weighted = 0;
+    for (const DataSource& source : sources) weighted += source.weight > 0;
+    const auto all = static_cast<int64_t>(sources.size());
+    fault_if(sound({key}) && weighted != 0 && weighted != all, {key}, key, ": ", weighted, " of ", all,
+             " sources have a weight; give it to all or none");
+  }
+
+  RunConfig config_;
+  int ranks_;
+  Use use_;
+  std::set<std::string> unsound_;  // keys that are missing, unreadable or out of range
+  std::vector<std::string> faults_;
+};
+
+void Checker::check_each_key() {
+  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.sequences",
+                                             "output.directory"};
+  for (const Option& option : option_table()) {
+    const char* key = option.key.c_str();
+    const auto origin = config_.origins.find(option.key);
+    const bool is_given = origin != config_.origins.end();
+    if (is_given && origin->second.unreadable) {
+      unsound_.insert(key);
+      continue;
+    }
+    const std::vector<std::string> texts = option.write(config_);
+    const std::string wrong = option.check(config_);
+    if (texts.empty() && (!is_given || wrong.empty())) {
+      const bool may_be_required = option.required || conditional.count(key) > 0;
+      fault_if(may_be_required && is_needed(key), {key}, key, " is required: ", option.help);
+      unsound_.insert(key);
+    } else if (!wrong.empty()) {
+      std::string value;
+      for (const std::string& text : texts) value += (value.empty() ? "" : " ") + text;
+      fault({key}, option.key + " " + (texts.empty() ? "0" : value) + " " + wrong);
+      unsound_.insert(key);
+    }
+  }
+}
+
+void Checker::check_versions() {
+  for (const Option& option : option_table()) {
+    for (const BuiltValues& built : built_in_this_version()) {
+      if (option.key != built.key || !sound({built.key})) continue;
+      const std::string value = option.write(config_).front();
+      std::string known;
+      bool is_built = false;
+      for (const std::string& text : built.values) {
+        is_built = is_built || text == value;
+        known += (known.empty() ? "" : ", ") + text;
+      }
+      fault_if(!is_built, {built.key}, built.key, " ", value, " not in this version, which has ", known);
+    }
+  }
+}
+
+void Checker::check_model() {
+  const ModelConfig& m = config_.model;
+  divisible("model.heads", m.heads, "model.kv_heads", m.kv_heads);
+  if (!config_.origins.count("model.head_dim") && m.head_dim == 0 && sound({"model.hidden", "model.heads"})) {
+    fault({"model.hidden", "model.heads"},
+          detail::concatenate("hidden ", m.hidden, " not divisible by heads ", m.heads, ": give model.head_dim"));
+  }
+  if (sound({"model.head_dim"})) {
+    fault_if(m.head_dim % 2 != 0, {"model.head_dim"}, "head_dim ", m.head_dim,
+             " not divisible by 2, as rotary positions need");
+  }
+  const ShiftConfig& shift = m.shift;
+  if (!sound({"shift.query", "shift.key", "shift.value", "shift.form", "shift.init"})) return;
+  const std::pair<const char*, int> streams[] = {
+      {"shift.query", shift.query}, {"shift.key", shift.key}, {"shift.value", shift.value}};
+  for (const auto& [key, previous] : streams) {
+    fault_if(shift.form != ShiftForm::free && previous > 1, {"shift.form", key}, "form ", to_string(shift.form),
+             " is defined for one previous token, ", key, " is ", previous);
+  }
+  fault_if(shift.form == ShiftForm::gate && shift.init == ShiftInit::identity, {"shift.form", "shift.init"},
+           "form gate has no identity: its logit would be infinite");
+}
+
+void Checker::check_layout() {
+  const ModelConfig& m = config_.model;
+  const ParallelSection& p = config_.parallel;
+  divisible("model.heads", m.heads, "parallel.tp", p.tp);
+  divisible("model.ffn", m.ffn, "parallel.tp", p.tp);
+  if (sound({"model.kv_heads", "parallel.tp"})) {
+    fault_if(m.kv_heads % p.tp != 0 && p.tp % m.kv_heads != 0, {"model.kv_heads", "parallel.tp"}, "kv_heads ",
+             m.kv_heads, " and tp ", p.tp, ": one must divide the other");
+  }
+  if (sound({"model.vocab", "parallel.tp"})) {
+    fault_if(m.vocab < p.tp, {"model.vocab", "parallel.tp"}, "vocab ", m.vocab, " below tp ", p.tp);
+  }
+  if (sound({"model.layers", "parallel.pp"})) {
+    fault_if(m.layers < p.pp, {"model.layers", "parallel.pp"}, "layers ", m.layers, " below pp ", p.pp);
+  }
+  if (sound({"parallel.stage_layers", "parallel.pp", "model.layers"}) && !p.stage_layers.empty()) {
+    int64_t sum = 0;
+    for (const int64_t count : p.stage_layers) sum += count;
+    fault_if(static_cast<int64_t>(p.stage_layers.size()) != p.pp, {"parallel.stage_layers", "parallel.pp"},
+             "stage_layers has ", p.stage_layers.size(), " entries, pp is ", p.pp);
+    fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
+             m.layers);
+  }
+  if (sound({"parallel.tp", "parallel.cp", "parallel.pp"})) {
+    const int64_t smallest = int64_t{p.tp} * p.cp * p.pp;
+    fault_if(ranks_ < 1 || ranks_ % smallest != 0, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_,
+             " not divisible by tp ", p.tp, " * cp ", p.cp, " * pp ", p.pp, " = ", smallest);
+  }
+}
+
+void Checker::check_batch() {
+  const TrainSection& t = config_.train;
+  const ParallelSection& p = config_.parallel;
+  if (sound({"train.micro_batch", "train.sequence_length", "parallel.tp"})) {
+    const int64_t rows = t.micro_batch * t.sequence_length;
+    fault_if(rows % p.tp != 0, {"train.micro_batch", "train.sequence_length", "parallel.tp"}, "rows micro_batch ",
+             t.micro_batch, " * sequence_length ", t.sequence_length, " = ", rows, " not divisible by tp ", p.tp);
+  }
+  const Keys keys = {"train.global_batch", "train.micro_batch", "parallel.tp", "parallel.cp", "parallel.pp"};
+  if (!sound(keys)) return;
+  const int64_t smallest = int64_t{p.tp} * p.cp * p.pp;
+  if (ranks_ < 1 || ranks_ % smallest != 0) return;
+  const int64_t dp = ranks_ / smallest;
+  fault_if(t.global_batch % (t.micro_batch * dp) != 0, {"train.global_batch", "train.micro_batch"}, "global_batch ",
+           t.global_batch, " not divisible by micro_batch ", t.micro_batch, " * dp ", dp, " = ", t.micro_batch * dp);
+}
+
+void Checker::check_run() {
+  const TrainSection& t = config_.train;
+  const OptimizerSection& o = config_.optimizer;
+  const CheckpointSection& c = config_.checkpoint;
+  check_weights("data.train", config_.data.train);
+  check_weights("data.validation", config_.data.validation);
+  if (sound({"train.steps", "optimizer.warmup", "optimizer.decay_steps"})) {
+    const bool is_wsd = o.schedule == LearningRateSchedule::wsd;
+    const int64_t decay = is_wsd ? effective_decay_steps(o, t.steps) : o.decay_steps;
+    fault_if(o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"}, "warmup ",
+             o.warmup, " + decay_steps ", decay, " exceed steps ", t.steps);
+  }
+  if (sound({"train.steps", "train.stop_at"})) {
+    fault_if(t.stop_at > t.steps, {"train.stop_at", "train.steps"}, "stop_at ", t.stop_at, " exceeds steps ", t.steps);
+  }
+  if (sound({"train.steps", "checkpoint.resume"})) {
+    fault_if(c.resume.step > t.steps, {"checkpoint.resume", "train.steps"}, "resume ", c.resume.step, " exceeds steps ",
+             t.steps);
+  }
+  if (c.every > 0) divisible("checkpoint.keep_every", c.keep_every, "checkpoint.every", c.every);
+}
+
+}  // namespace
+
+std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use) {
+  return Checker(config, ranks, use).run();
+}
+
+void validate(const RunConfig& config, int ranks, Use use) {
+  const std::vector<std::string> faults = find_faults(config, ranks, use);
+  if (faults.empty()) return;
+  std::string text =
+      std::to_string(faults.size()) + (faults.size() == 1 ? " fault" : " faults") + " in the configuration:";
+  for (const std::string& fault : faults) text += "\n  " + fault;
+  throw Error(text, ExitCode::bad_input);
+}
+
+}  // namespace shiftron

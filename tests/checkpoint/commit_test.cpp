@@ -1,0 +1,227 @@
+// The commit protocol: kill -9 at every point, failures of single ranks, full disks.
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/fixture.h"
+#include "checkpoint/verify.h"
+
+namespace shiftron {
+namespace {
+
+using namespace shiftron::testing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
+const ParallelLayout kWriter{.tp = 2, .dp = 2};
+const ParallelLayout kReader{.pp = 2};
+
+uint64_t salt_of(int64_t step) { return static_cast<uint64_t>(step); }
+
+// The step that the next start finds; its data must be that step's.
+int64_t found_step(const std::string& directory) {
+  int64_t wrong = 0;
+  const int64_t step = load_state(directory, kModel, kReader, salt_of, &wrong);
+  EXPECT_EQ(wrong, 0) << "step " << step << " is mixed";
+  return step;
+}
+
+// Options whose hook calls `visit(number, point)`, numbered over all ranks together.
+SaveOptions hooked(const std::function<void(int, const std::string&)>& visit) {
+  SaveOptions options = small_blocks();
+  auto passed = std::make_shared<std::atomic<int>>(0);
+  options.at_point = [visit, passed](const std::string& point) { visit((*passed)++, point); };
+  return options;
+}
+
+TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
+  const Retention keep{.keep = 1, .keep_every = 0};  // so that the removal of the old step is walked through too
+  std::mutex mutex;
+  std::vector<std::string> points;
+  {
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10, keep).saved);
+    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 20, 20, keep, hooked([&](int, const std::string& point) {
+                             const std::lock_guard lock(mutex);
+                             points.push_back(point);
+                           })).saved);
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
+  }
+  EXPECT_GE(std::set<std::string>(points.begin(), points.end()).size(), 17u);
+  const auto first_after = std::find(points.begin(), points.end(), "step renamed") - points.begin();
+  for (int killed_at = 0; killed_at < static_cast<int>(points.size()); ++killed_at) {
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10, keep).saved);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      save_state(directory.path(), kModel, kWriter, 20, 20, keep, hooked([&](int number, const std::string&) {
+                   if (number == killed_at) std::raise(SIGKILL);
+                 }));
+      ::_exit(3);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    const std::string place = "killed at " + std::to_string(killed_at) + ", " + points[static_cast<size_t>(killed_at)];
+    EXPECT_EQ(found_step(directory.path()), killed_at < first_after ? 10 : 20) << place;
+    // What is left does not harm the next save.
+    EXPECT_TRUE(save_state(directory.path(), kModel, kWriter, 30, 30, keep).saved) << place;
+    EXPECT_EQ(found_step(directory.path()), 30) << place;
+    for (const std::string& name : names_in(directory.path())) EXPECT_EQ(name.rfind("step-", 0), 0u) << place << name;
+  }
+}
+
+// An exception at any point of any rank: all ranks tell the same failure, nothing is left, the old step stays.
+TEST(Commit, AFailureAtAnyPointFailsTheSaveOnAllRanks) {
+  int tried = 0;
+  for (int failing_at = 0; tried == failing_at; ++failing_at) {
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+    bool committed = false;
+    std::string failed_point;
+    const SaveResult result =
+        save_state(directory.path(), kModel, kWriter, 20, 20, {.keep = 5}, hooked([&](int number, const std::string& point) {
+                     if (number != failing_at) return;
+                     ++tried;
+                     failed_point = point;
+                     committed = point == "committed";
+                     throw_crash("disk on fire, \xff");
+                   }));
+    if (tried == failing_at) break;  // behind the last point
+    EXPECT_FALSE(result.saved) << failed_point;
+    EXPECT_THAT(result.reason, HasSubstr("disk on fire"));
+    EXPECT_EQ(found_step(directory.path()), committed ? 20 : 10) << failed_point;
+    if (!committed) EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000010")) << failed_point;
+  }
+  EXPECT_GT(tried, 20);
+}
+
+TEST(Commit, TemporaryDirectoriesAreIgnoredAndSwept) {
+  const TemporaryDirectory directory;
+  fs::create_directories(directory.path() + "/step-00000090.tmp");
+  write_text(directory.path() + "/step-00000090.tmp/rank-00000.h5", "unfinished");
+  fs::create_directories(directory.path() + "/trash-step-00000001");
+  fs::create_directories(directory.path() + "/step-mine.tmp");
+  EXPECT_EQ(found_step(directory.path()), -1);
+  ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000010", "step-mine.tmp"));
+}
+
+TEST(Commit, AValidStepIsNeverOverwrittenABrokenOneIsSetAside) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+  const SaveResult again = save_state(directory.path(), kModel, kWriter, 10, 11);
+  EXPECT_FALSE(again.saved);
+  EXPECT_THAT(again.reason, HasSubstr("step-00000010 is there already and valid"));
+  EXPECT_EQ(found_step(directory.path()), 10);
+  fs::remove(directory.path() + "/step-00000010/manifest.json");
+  EXPECT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+  EXPECT_EQ(found_step(directory.path()), 10);
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("broken-step-00000010", "step-00000010"));
+}
+
+TEST(Commit, WhatTheDiskGivesBackIsComparedWithMemory) {
+  const TemporaryDirectory directory;
+  SaveOptions options = small_blocks();
+  options.at_point = [&](const std::string& point) {
+    if (point != "file synced") return;
+    const std::string path = directory.path() + "/step-00000010.tmp/rank-00000.h5";
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<int64_t>(fs::file_size(path)) - 8);
+    file.put('\x55');
+  };
+  const SaveResult result = save_state(directory.path(), kModel, {}, 10, 10, {}, options);
+  EXPECT_FALSE(result.saved);
+  EXPECT_THAT(result.reason, HasSubstr("reads back other bytes than were written"));
+}
+
+TEST(Commit, AParameterThatNoRankWritesIsFound) {
+  const TemporaryDirectory directory;
+  run_thread_ranks(2, [&](Communicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    // Both ranks say that they are the second of two: what the first one owns is missing.
+    const ParameterSet set = make_set(kModel, {.tp = 2}, 1, ledger);
+    const SaveResult result = save_checkpoint(directory.path(), content_at(10), set, world, {}, log, small_blocks());
+    EXPECT_FALSE(result.saved);
+    EXPECT_THAT(result.reason, HasSubstr("parameters/"));
+  });
+  EXPECT_THAT(names_in(directory.path()), ElementsAre());
+}
+
+TEST(Commit, OnMetaNothingIsWritten) {
+  const TemporaryDirectory directory;
+  Ledger ledger;
+  Log log;
+  ParameterSet set({}, {}, {DType::float32, DType::float32});
+  declare(set, kModel);
+  set.allocate(DeviceKind::meta, ledger, true);
+  const auto world = make_meta_world(0, 1);
+  EXPECT_TRUE(save_checkpoint(directory.path() + "/new", content_at(1), set, *world, {}, log).saved);
+  EXPECT_FALSE(fs::exists(directory.path() + "/new"));
+}
+
+// A disk of `bytes`, if this process may mount one.
+class SmallDisk {
+ public:
+  explicit SmallDisk(int64_t bytes) {
+    mounted_ = ::mount("tmpfs", directory_.path().c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(directory_.path().c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  const std::string& path() const { return directory_.path(); }
+
+ private:
+  TemporaryDirectory directory_;
+  bool mounted_ = false;
+};
+
+TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
+  const SmallDisk disk(4 << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
+  const std::string directory = disk.path() + "/checkpoints";
+  ASSERT_TRUE(save_state(directory, kModel, kWriter, 10, 10).saved);
+
+  // Too little space is seen before anything is written.
+  write_text(disk.path() + "/filler", std::string(3 << 20, 'x'));
+  const SaveResult refused = save_state(directory, kModel, kWriter, 20, 20);
+  EXPECT_FALSE(refused.saved);
+  EXPECT_THAT(refused.reason, HasSubstr("free space on the disk of " + directory));
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000010"));
+  fs::remove(disk.path() + "/filler");
+
+  // The disk fills up while ranks write, at any point up to the manifest.
+  for (const std::string full_at : {"directory made", "file created", "half written", "reports gathered"}) {
+    SaveOptions options = small_blocks();
+    std::once_flag once;
+    options.at_point = [&](const std::string& point) {
+      if (point != full_at) return;
+      std::call_once(once, [&] {
+        std::ofstream filler(disk.path() + "/filler", std::ios::binary);
+        const std::string piece(1 << 12, 'x');
+        while (filler.write(piece.data(), static_cast<std::streamsize>(piece.size())).flush()) {
+        }
+      });
+    };
+    const SaveResult result = save_state(directory, kModel, kWriter, 20, 20, {}, options);
+    EXPECT_FALSE(result.saved) << full_at;
+    EXPECT_THAT(result.reason, HasSubstr(disk.path())) << full_at;
+    EXPECT_EQ(found_step(directory), 10) << full_at;
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000010")) << full_at;
+    fs::remove(disk.path() + "/filler");
+  }
+  EXPECT_TRUE(save_state(directory, kModel, kWriter, 20, 20).saved);
+  EXPECT_EQ(found_step(directory), 20);
+}
+
+}  // namespace
+}  // namespace shiftron

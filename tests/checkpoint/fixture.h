@@ -1,0 +1,214 @@
+// What the tests of checkpoints share: a small model of the real one's parameters, layouts, temporary directories.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/boxes.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
+#include "core/file.h"
+
+namespace shiftron::testing {
+
+namespace fs = std::filesystem;
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = (fs::temp_directory_path() / "shiftron-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryDirectory() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct FakeModel {
+  int64_t layers = 5, hidden = 24, heads = 12, kv_heads = 1, head_dim = 2, ffn = 36, vocab = 101;
+  bool tied = false;
+  bool precise = false;                // float64
+  std::vector<int64_t> stage_layers{};  // of the layout's stages; empty = even
+};
+
+// Declares what one stage holds, as the model does.
+inline void declare(ParameterSet& set, const FakeModel& model) {
+  const int stage = set.at().pp;
+  const Range layers = stage_layers(model.layers, set.layout().pp, model.stage_layers)[static_cast<size_t>(stage)];
+  const bool first = stage == 0, last = stage == set.layout().pp - 1;
+  const auto add = [&](const std::string& name, Shape shape, int split_dim, bool tied = false) {
+    ParameterSpec spec;
+    spec.name = name;
+    spec.shape = shape;
+    spec.split_dim = split_dim;
+    spec.initial = init_constant(1);
+    spec.tied = tied;
+    set.declare(spec);
+  };
+  if (first || (last && model.tied)) add("embedding.weight", {model.vocab, model.hidden}, 0, model.tied);
+  for (int64_t i = layers.begin; i < layers.end; ++i) {
+    const std::string layer = "layers." + std::to_string(i);
+    add(layer + ".attention_norm.weight", {model.hidden}, kReplicated);
+    add(layer + ".attention.query.weight", {model.heads, model.head_dim, model.hidden}, 0);
+    add(layer + ".attention.key.weight", {model.kv_heads, model.head_dim, model.hidden}, 0);
+    add(layer + ".attention.shift_key", {model.kv_heads, 2}, 0);
+    add(layer + ".attention.out.weight", {model.hidden, model.heads, model.head_dim}, 1);
+    add(layer + ".mlp.down.weight", {model.hidden, model.ffn}, 1);
+  }
+  if (last) add("final_norm.weight", {model.hidden}, kReplicated);
+  if (last && !model.tied) add("head.weight", {model.vocab, model.hidden}, 0);
+}
+
+inline ParameterSet make_set(const FakeModel& model, const ParallelLayout& layout, int rank, Ledger& ledger,
+                             bool training = true) {
+  const DType type = model.precise ? DType::float64 : DType::float32;
+  ParameterSet set(layout, layout.coordinates(rank), {type, type});
+  declare(set, model);
+  set.allocate(DeviceKind::cpu, ledger, training);
+  return set;
+}
+
+// Calls visit(logical index, value) for every element of the set's masters and moments.
+template <typename Real, typename Visit>
+void for_each_value(const ParameterSet& set, Visit visit) {
+  for (const auto& parameter : set.parameters()) {
+    const Tensor tensors[] = {parameter->master, parameter->first_moment, parameter->second_moment};
+    for (int group = 0; group < 3; ++group) {
+      if (!tensors[group].defined()) continue;
+      Real* values = tensors[group].data<Real>();
+      const std::string name = std::to_string(group) + parameter->spec.name;
+      const uint64_t stream = std::hash<std::string>{}(name);
+      for_each_run(whole_box(parameter->spec.shape), parameter->box, parameter->box,
+                   [&](int64_t logical, int64_t local, int64_t count) {
+                     for (int64_t i = 0; i < count; ++i) visit(stream + static_cast<uint64_t>(logical + i), values[local + i]);
+                   });
+    }
+  }
+}
+
+// A value of any bits but NaN for element `index` of the state that `salt` names.
+template <typename Real>
+Real value_of(uint64_t salt, uint64_t index) {
+  uint64_t x = (index + 0x9E3779B97F4A7C15u * (salt + 1)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 29) * 0x94D049BB133111EBu;
+  return static_cast<Real>(static_cast<double>(x >> 11) * 0x1p-53 - 0.5);
+}
+
+inline void fill(const FakeModel& model, const ParameterSet& set, uint64_t salt) {
+  if (model.precise) {
+    for_each_value<double>(set, [&](uint64_t index, double& value) { value = value_of<double>(salt, index); });
+  } else {
+    for_each_value<float>(set, [&](uint64_t index, float& value) { value = value_of<float>(salt, index); });
+  }
+}
+
+// Elements whose bits are not those of fill(salt).
+inline int64_t count_wrong(const FakeModel& model, const ParameterSet& set, uint64_t salt) {
+  int64_t wrong = 0;
+  const auto count = [&](const auto& expected, const auto& value) {
+    if (std::memcmp(&expected, &value, sizeof(value)) != 0) ++wrong;
+  };
+  if (model.precise) {
+    for_each_value<double>(set, [&](uint64_t i, double& value) { count(value_of<double>(salt, i), value); });
+  } else {
+    for_each_value<float>(set, [&](uint64_t i, float& value) { count(value_of<float>(salt, i), value); });
+  }
+  return wrong;
+}
+
+inline CheckpointContent content_at(int64_t step) {
+  return {.step = step,
+          .configuration = "[model]\nlayers = 5\n",
+          .state_json = "{\"consumed\":" + std::to_string(step * 8) + "}",
+          .tokenizer_model = std::string("tokenizer\0model", 15),
+          .data_fingerprint = "0123456789abcdef",
+          .code_version = "test"};
+}
+
+inline SaveOptions small_blocks() {
+  SaveOptions options;
+  options.block_bytes = 512;
+  return options;
+}
+
+// Saves the state that `salt` names under `layout`; every rank's result must be the same, which is returned.
+inline SaveResult save_state(const std::string& directory, const FakeModel& model, const ParallelLayout& layout,
+                             int64_t step, uint64_t salt, const Retention& keep = {.keep = 1000, .keep_every = 0},
+                             const SaveOptions& options = small_blocks()) {
+  std::vector<SaveResult> results(static_cast<size_t>(layout.ranks()));
+  run_thread_ranks(layout.ranks(), [&](Communicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    const ParameterSet set = make_set(model, layout, world.rank(), ledger);
+    fill(model, set, salt);
+    results[static_cast<size_t>(world.rank())] =
+        save_checkpoint(directory, content_at(step), set, world, keep, log, options);
+  });
+  for (const SaveResult& result : results) {
+    EXPECT_EQ(result.saved, results[0].saved);
+    EXPECT_EQ(result.reason, results[0].reason);
+    EXPECT_EQ(result.bytes, results[0].bytes);
+  }
+  return results[0];
+}
+
+// Loads under `layout`; returns the step, −1 = nothing there. Elements that are not fill(salt_of(step)) add to *wrong.
+inline int64_t load_state(const std::string& directory, const FakeModel& model, const ParallelLayout& layout,
+                          const std::function<uint64_t(int64_t step)>& salt_of, int64_t* wrong,
+                          std::optional<int64_t> which = {}, const std::string& log_file = "") {
+  std::vector<int64_t> steps(static_cast<size_t>(layout.ranks()));
+  std::vector<int64_t> faults(static_cast<size_t>(layout.ranks()));
+  run_thread_ranks(layout.ranks(), [&](Communicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    if (!log_file.empty() && world.rank() == 0) log.add_file(log_file);
+    ParameterSet set = make_set(model, layout, world.rank(), ledger);
+    const auto content = load_checkpoint(directory, which, set, world, log);
+    const size_t rank = static_cast<size_t>(world.rank());
+    steps[rank] = content ? content->step : -1;
+    if (!content) return;
+    faults[rank] = count_wrong(model, set, salt_of(content->step));
+    const CheckpointContent expected = content_at(content->step);
+    EXPECT_EQ(content->configuration, expected.configuration);
+    EXPECT_EQ(content->state_json, expected.state_json);
+    EXPECT_EQ(content->tokenizer_model, expected.tokenizer_model);
+    EXPECT_EQ(content->data_fingerprint, expected.data_fingerprint);
+  });
+  for (const int64_t step : steps) EXPECT_EQ(step, steps[0]);
+  for (const int64_t fault : faults) *wrong += fault;
+  return steps[0];
+}
+
+// Calls `body` and returns the Error it throws; none is a failure of the test.
+inline Error error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error("", ExitCode::done);
+}
+
+inline std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  if (!fs::exists(directory)) return names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+}  // namespace shiftron::testing

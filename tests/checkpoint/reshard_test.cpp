@@ -1,0 +1,114 @@
+// Any layout loads what any layout saved, bit by bit.
+#include <set>
+
+#include "checkpoint/digest.h"
+#include "checkpoint/fixture.h"
+#include "checkpoint/verify.h"
+
+namespace shiftron {
+namespace {
+
+using namespace shiftron::testing;
+
+struct Case {
+  ParallelLayout layout;
+  std::vector<int64_t> stage_layers{};
+};
+
+const std::vector<Case> kCases = {
+    {{}},
+    {{.tp = 2}},
+    {{.tp = 3}},
+    {{.tp = 4}},
+    {{.dp = 2}},
+    {{.dp = 5}},
+    {{.pp = 2}},
+    {{.pp = 2}, {4, 1}},
+    {{.pp = 3}, {1, 3, 1}},
+    {{.pp = 5}},
+    {{.cp = 2}},
+    {{.tp = 2, .dp = 2}},
+    {{.tp = 3, .pp = 2}, {2, 3}},
+    {{.tp = 2, .cp = 2, .pp = 2}},
+    {{.dp = 2, .pp = 3}},
+    {{.tp = 4, .dp = 2, .pp = 2}, {1, 4}},
+};
+
+// Every pair; what each layout has loaded is saved again and compared with the first save.
+void all_pairs(FakeModel model) {
+  const TemporaryDirectory directory;
+  const uint64_t salt = 7;
+  const auto place = [&](size_t i) { return directory.path() + "/" + std::to_string(i); };
+  for (size_t i = 0; i < kCases.size(); ++i) {
+    model.stage_layers = kCases[i].stage_layers;
+    const SaveResult result = save_state(place(i), model, kCases[i].layout, 3, salt);
+    ASSERT_TRUE(result.saved) << result.reason;
+    EXPECT_TRUE(diff_steps(place(0) + "/step-00000003", result.directory).equal()) << "layout " << i;
+  }
+  EXPECT_THAT(verify_step(place(15) + "/step-00000003"), ::testing::IsEmpty());
+  for (size_t i = 0; i < kCases.size(); ++i) {
+    for (size_t j = 0; j < kCases.size(); ++j) {
+      model.stage_layers = kCases[j].stage_layers;
+      int64_t wrong = 0;
+      EXPECT_EQ(load_state(place(i), model, kCases[j].layout, [&](int64_t) { return salt; }, &wrong), 3);
+      EXPECT_EQ(wrong, 0) << "saved under " << i << ", loaded under " << j;
+    }
+  }
+}
+
+TEST(Reshard, AllPairsUntied) { all_pairs({}); }
+
+TEST(Reshard, AllPairsTiedPreciseGroupedHeads) { all_pairs({.kv_heads = 2, .tied = true, .precise = true}); }
+
+// A → B → A through files written by B.
+TEST(Reshard, ThroughASecondLayoutAndBack) {
+  const TemporaryDirectory directory;
+  const FakeModel model{.kv_heads = 4};
+  const ParallelLayout a{.tp = 2, .pp = 2}, b{.tp = 3, .dp = 2};
+  ASSERT_TRUE(save_state(directory.path() + "/a", model, a, 1, 9).saved);
+  run_thread_ranks(b.ranks(), [&](Communicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    ParameterSet set = make_set(model, b, world.rank(), ledger);
+    const auto content = load_checkpoint(directory.path() + "/a", {}, set, world, log);
+    EXPECT_TRUE(save_checkpoint(directory.path() + "/b", *content, set, world, {}, log, small_blocks()).saved);
+  });
+  int64_t wrong = 0;
+  EXPECT_EQ(load_state(directory.path() + "/b", model, a, [](int64_t) { return 9; }, &wrong), 1);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(diff_steps(directory.path() + "/a/step-00000001", directory.path() + "/b/step-00000001").equal());
+}
+
+TEST(Reshard, OneRankHoldsEveryTensorWhole) {
+  const TemporaryDirectory directory;
+  const SaveResult result = save_state(directory.path(), {}, {}, 500, 1);
+  ASSERT_TRUE(result.saved) << result.reason;
+  EXPECT_EQ(result.directory, directory.path() + "/step-00000500");
+  EXPECT_THAT(names_in(result.directory),
+              ::testing::ElementsAre("manifest.json", "rank-00000.h5", "tokenizer.model"));
+  const Manifest manifest = check_step(result.directory);
+  EXPECT_EQ(manifest.boxes.size(), manifest.tensors.size());
+  for (const ManifestBox& box : manifest.boxes) {
+    EXPECT_EQ(manifest.dataset(box), manifest.tensors[static_cast<size_t>(box.tensor)].path());
+  }
+}
+
+TEST(Reshard, CopiesShareTheWorkAndEachBoxIsWrittenOnce) {
+  const TemporaryDirectory directory;
+  const SaveResult result = save_state(directory.path(), {.tied = true}, {.tp = 2, .dp = 2, .pp = 2}, 1, 1);
+  ASSERT_TRUE(result.saved) << result.reason;
+  const Manifest manifest = check_step(result.directory);
+  EXPECT_EQ(manifest.files.size(), 9u);  // eight ranks and the tokenizer
+  std::set<std::pair<int, std::string>> seen;
+  for (const ManifestBox& box : manifest.boxes) EXPECT_TRUE(seen.insert({box.tensor, box.box.text()}).second);
+  EXPECT_EQ(manifest.dataset(manifest.boxes[0]).find("parameters/"), 0u);
+  for (const ManifestBox& box : manifest.boxes) {
+    const bool table = manifest.tensors[static_cast<size_t>(box.tensor)].name == "embedding.weight";
+    if (table) {
+      EXPECT_LT(manifest.files[static_cast<size_t>(box.file)].name, "rank-00004.h5") << "not the first stage";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shiftron

@@ -1,0 +1,173 @@
+// Falling back, refusing, telling models apart.
+#include "checkpoint/digest.h"
+#include "checkpoint/fixture.h"
+
+namespace shiftron {
+namespace {
+
+using namespace shiftron::testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
+const ParallelLayout kWriter{.tp = 2};
+const ParallelLayout kReader{.tp = 2, .pp = 2};
+
+uint64_t salt_of(int64_t step) { return static_cast<uint64_t>(step); }
+
+int64_t load(const std::string& directory, std::optional<int64_t> which = {}, const FakeModel& model = kModel,
+             const ParallelLayout& layout = kReader, const std::string& log_file = "") {
+  int64_t wrong = 0;
+  const int64_t step = load_state(directory, model, layout, salt_of, &wrong, which, log_file);
+  EXPECT_EQ(wrong, 0);
+  return step;
+}
+
+class Restore : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const int64_t step : {10, 20, 30}) {
+      ASSERT_TRUE(save_state(directory_.path(), kModel, kWriter, step, salt_of(step)).saved);
+    }
+  }
+  // Flips a byte in the middle of the named dataset's elements.
+  void damage(int64_t step, const std::string& dataset) {
+    const std::string path = directory_.path() + "/" + step_name(step);
+    const Manifest manifest = read_manifest(path);
+    for (const ManifestBox& box : manifest.boxes) {
+      if (manifest.dataset(box) != dataset) continue;
+      std::fstream file(path + "/" + manifest.files[static_cast<size_t>(box.file)].name,
+                        std::ios::in | std::ios::out | std::ios::binary);
+      const auto at = static_cast<int64_t>(box.byte_offset + box.bytes / 2);
+      file.seekg(at);
+      const int byte = file.get();
+      file.seekp(at);
+      file.put(static_cast<char>(byte ^ 0x10));
+      return;
+    }
+    FAIL() << "no " << dataset;
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(Restore, NewestIsTakenAndAnExplicitStepIsObeyed) {
+  EXPECT_EQ(load(directory_.path()), 30);
+  EXPECT_EQ(load(directory_.path(), 20), 20);
+  const Error error = error_of([&] { load(directory_.path(), 25); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("step 25 is not in"), HasSubstr("30, 20, 10")));
+}
+
+TEST_F(Restore, NothingThereIsNoError) {
+  EXPECT_EQ(load(directory_.path() + "/none"), -1);
+  EXPECT_THAT(error_of([&] { load(directory_.path() + "/none", 3); }).what(), HasSubstr("there is none"));
+}
+
+// The damaged block is read by one stage only: all ranks must go to the older step together.
+TEST_F(Restore, ADamagedBlockOfOneRankMakesAllFallBack) {
+  damage(30, "second_moment/layers.1.attention.query.weight@6,0,0");
+  const std::string log_file = directory_.path() + "/log";
+  EXPECT_EQ(load(directory_.path(), {}, kModel, kReader, log_file), 20);
+  EXPECT_THAT(read_file(log_file), AllOf(HasSubstr("step 30 cannot be used: rank "), HasSubstr("rank-00001.h5"),
+                                         HasSubstr("second_moment/layers.1.attention.query.weight@6,0,0")));
+  const Error error = error_of([&] { load(directory_.path(), 30); });
+  EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
+}
+
+TEST_F(Restore, WithoutAnyValidStepEveryFaultIsNamedAndNothingWritten) {
+  fs::remove(directory_.path() + "/step-00000030/manifest.json");
+  fs::remove(directory_.path() + "/step-00000020/rank-00001.h5");
+  damage(10, "parameters/layers.0.mlp.down.weight@0,18");
+  const auto before = names_in(directory_.path());
+  const Error error = error_of([&] { load(directory_.path()); });
+  EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("step 30"), HasSubstr("manifest.json"), HasSubstr("step 20"),
+                                  HasSubstr("rank-00001.h5"), HasSubstr("step 10"),
+                                  HasSubstr("parameters/layers.0.mlp.down.weight@0,18")));
+  EXPECT_EQ(names_in(directory_.path()), before);
+}
+
+TEST_F(Restore, ADamagedTokenizerIsAFault) {
+  write_text(directory_.path() + "/step-00000030/tokenizer.model", std::string("tokenizer\0modem", 15));
+  EXPECT_EQ(load(directory_.path()), 20);
+  EXPECT_EQ(error_of([&] { read_content(directory_.path() + "/step-00000030"); }).code(), ExitCode::no_checkpoint);
+  EXPECT_EQ(read_content(directory_.path() + "/step-00000020").tokenizer_model, content_at(20).tokenizer_model);
+}
+
+TEST_F(Restore, AnotherModelIsNotDamage) {
+  const auto refused = [&](const FakeModel& model) {
+    const Error error = error_of([&] { load(directory_.path(), {}, model); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    return std::string(error.what());
+  };
+  FakeModel other = kModel;
+  other.precise = true;
+  EXPECT_THAT(refused(other), HasSubstr("parameters/final_norm.weight is float32 in the checkpoint, float64 in this run"));
+  other = kModel;
+  other.layers = 3;
+  EXPECT_THAT(refused(other), HasSubstr("parameters/layers.2.attention.key.weight is missing in the checkpoint"));
+  other = kModel;
+  other.tied = true;
+  EXPECT_THAT(refused(other), HasSubstr("parameters/head.weight is in the checkpoint, not in this model"));
+  other = kModel;
+  other.ffn = 12;
+  EXPECT_THAT(refused(other), HasSubstr("parameters/layers.0.mlp.down.weight is [24, 36] in the checkpoint, [24, 12]"));
+}
+
+TEST_F(Restore, ParametersAloneForEvaluation) {
+  const std::string path = directory_.path() + "/step-00000020";
+  const ParallelLayout layout{.tp = 3};
+  FakeModel model = kModel;
+  for (int rank = 0; rank < 3; ++rank) {
+    Ledger ledger;
+    ParameterSet set = make_set(model, layout, rank, ledger, false);
+    load_parameters(path, set);
+    EXPECT_EQ(count_wrong(model, set, 20), 0);
+    ParameterSet training = make_set(model, layout, rank, ledger, true);
+    load_parameters(path, training, true);
+    EXPECT_EQ(count_wrong(model, training, 20), 0);
+  }
+  model.layers = 1;
+  Ledger ledger;
+  ParameterSet set = make_set(model, {}, 0, ledger, false);
+  EXPECT_THAT(error_of([&] { load_parameters(path, set); }).what(), HasSubstr("layers.1.mlp.down.weight is in the checkpoint"));
+}
+
+TEST_F(Restore, DigestsAndDifferences) {
+  ASSERT_TRUE(save_state(directory_.path() + "/other", kModel, {.tp = 3, .pp = 2}, 20, 20).saved);
+  const std::string a = directory_.path() + "/step-00000020", b = directory_.path() + "/other/step-00000020";
+  const auto left = digest_step(a), right = digest_step(b);
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].tensor, right[i].tensor);
+    EXPECT_EQ(left[i].hash, right[i].hash) << left[i].tensor.path();
+  }
+  EXPECT_TRUE(diff_steps(a, b).equal());
+  const StepDifference found = diff_steps(a, directory_.path() + "/step-00000030");
+  EXPECT_FALSE(found.equal());
+  EXPECT_FALSE(found.state_equal);
+  for (const TensorDifference& tensor : found.tensors) {
+    EXPECT_GT(tensor.unequal, tensor.count * 9 / 10) << tensor.path;
+    EXPECT_LT(tensor.max_absolute, 1);
+    EXPECT_GT(tensor.relative_l2, 0.1);
+  }
+}
+
+// One element changed by a known amount.
+TEST_F(Restore, DifferenceOfOneElement) {
+  Ledger ledger;
+  Log log;
+  const auto world = make_single_world();
+  ParameterSet set = make_set(kModel, {}, 0, ledger);
+  load_parameters(directory_.path() + "/step-00000020", set, true);
+  set.find("final_norm.weight")->first_moment.data<float>()[3] += 0.25f;
+  ASSERT_TRUE(save_checkpoint(directory_.path() + "/b", content_at(20), set, *world, {}, log).saved);
+  const StepDifference found = diff_steps(directory_.path() + "/step-00000020", directory_.path() + "/b/step-00000020");
+  for (const TensorDifference& tensor : found.tensors) {
+    EXPECT_EQ(tensor.unequal, tensor.path == "first_moment/final_norm.weight" ? 1 : 0) << tensor.path;
+    if (tensor.unequal > 0) EXPECT_NEAR(tensor.max_absolute, 0.25, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace shiftron

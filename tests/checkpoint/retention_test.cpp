@@ -1,0 +1,113 @@
+// Which steps stay, over many states of a directory.
+#include <random>
+#include <set>
+
+#include "checkpoint/fixture.h"
+
+namespace shiftron {
+namespace {
+
+using namespace shiftron::testing;
+using ::testing::ElementsAre;
+
+const FakeModel kModel{.layers = 1, .hidden = 4, .heads = 1, .head_dim = 1, .ffn = 4, .vocab = 3};
+
+// A directory with one saved step to copy from: making steps by saving them all would take minutes.
+class Retained : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int64_t step = 0; step < 12; ++step) {
+      ASSERT_TRUE(save_state(source_.path(), kModel, {}, step, 1).saved);
+    }
+  }
+  void add(const std::string& directory, int64_t step) {
+    fs::copy(source_.path() + "/" + step_name(step), directory + "/" + step_name(step), fs::copy_options::recursive);
+  }
+  TemporaryDirectory source_;
+  Log log_;
+};
+
+TEST_F(Retained, ThreeHundredDirectoryStates) {
+  std::mt19937_64 random(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    const TemporaryDirectory place;
+    const std::string& directory = place.path();
+    const Retention keep{.keep = 1 + static_cast<int64_t>(random() % 3), .keep_every = static_cast<int64_t>(random() % 5)};
+    std::set<int64_t> valid, broken;
+    std::set<std::string> others;
+    for (int64_t step = 0; step < 12; ++step) {
+      const uint64_t kind = random() % 4;
+      if (kind == 0) continue;
+      add(directory, step);
+      const std::string path = directory + "/" + step_name(step);
+      if (kind == 1) {
+        broken.insert(step);
+        if (random() % 2 == 0) {
+          fs::remove(path + "/manifest.json");
+        } else {
+          fs::resize_file(path + "/rank-00000.h5", fs::file_size(path + "/rank-00000.h5") - 1);
+        }
+      } else {
+        valid.insert(step);
+      }
+    }
+    for (const std::string name : {"step-00000013.tmp", "superseded-step-00000020", "broken-step-00000003", "notes"}) {
+      if (random() % 2 == 0) continue;
+      fs::create_directory(directory + "/" + name);
+      others.insert(name);
+    }
+    if (valid.empty()) continue;
+    // The step just saved is nearly always the newest.
+    const int64_t saved = random() % 8 == 0 ? *valid.begin() : *valid.rbegin();
+
+    std::set<int64_t> expected = {saved};
+    int64_t counted = 0;
+    for (auto step = valid.rbegin(); step != valid.rend(); ++step) {
+      if (counted < keep.keep || (keep.keep_every > 0 && *step % keep.keep_every == 0)) expected.insert(*step);
+      ++counted;
+    }
+    apply_retention(directory, keep, saved, log_);
+    std::set<std::string> names = others;
+    for (const int64_t step : expected) names.insert(step_name(step));
+    for (const int64_t step : broken) names.insert(step_name(step));
+    EXPECT_THAT(names_in(directory), ::testing::ElementsAreArray(names)) << "trial " << trial;
+    for (const int64_t step : expected) EXPECT_NO_THROW(check_step(directory + "/" + step_name(step)));
+  }
+}
+
+TEST_F(Retained, SavingKeepsTheNewestAndEveryTenth) {
+  const TemporaryDirectory place;
+  for (int64_t step = 0; step <= 45; step += 5) {
+    ASSERT_TRUE(save_state(place.path(), kModel, {}, step, 1, {.keep = 2, .keep_every = 20}).saved);
+  }
+  EXPECT_THAT(names_in(place.path()), ElementsAre("step-00000000", "step-00000020", "step-00000040", "step-00000045"));
+}
+
+TEST_F(Retained, LaterStepsAreSupersededNotDeleted) {
+  const TemporaryDirectory place;
+  for (const int64_t step : {1, 2, 3}) add(place.path(), step);
+  fs::create_directory(place.path() + "/superseded-step-00000003");
+  EXPECT_THAT(supersede_later_steps(place.path(), 1, log_), ElementsAre(3, 2));
+  EXPECT_THAT(names_in(place.path()), ElementsAre("step-00000001", "superseded-step-00000002",
+                                                  "superseded-step-00000003", "superseded-step-00000003.2"));
+  EXPECT_NO_THROW(check_step(place.path() + "/superseded-step-00000003.2"));
+  EXPECT_THAT(supersede_later_steps(place.path(), 1, log_), ElementsAre());
+}
+
+TEST_F(Retained, OnlyExactNamesAreSteps) {
+  const TemporaryDirectory place;
+  for (const std::string name : {"step-5", "step-0000000a", "step-000000001", "step-00000001.tmp", "xstep-00000001",
+                                 "step-", "step-99999999999999999999"}) {
+    fs::create_directory(place.path() + "/" + name);
+  }
+  add(place.path(), 7);
+  ASSERT_EQ(list_steps(place.path()).size(), 1u);
+  EXPECT_EQ(list_steps(place.path())[0].step, 7);
+  EXPECT_EQ(step_name(123456789), "step-123456789");
+  fs::rename(place.path() + "/step-00000007", place.path() + "/step-00000008");
+  EXPECT_THAT(error_of([&] { check_step(place.path() + "/step-00000008"); }).what(),
+              ::testing::HasSubstr("holds step 7, its directory is named for step 8"));
+}
+
+}  // namespace
+}  // namespace shiftron

@@ -1,0 +1,86 @@
+// Files: exactness, durable replacement, errors with path and reason.
+#include "core/file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "expect_error.h"
+#include "scratch.h"
+#include "small_disk.h"
+
+namespace shiftron {
+namespace {
+
+TEST(File, ReadsWhatWasWritten) {
+  const Scratch scratch;
+  const std::string path = scratch / "file";
+  FileDescriptor file = FileDescriptor::create(path);
+  file.append("hello world", 11);
+  file.write_at(6, "W", 1);
+  char text[5] = {};
+  file.read_at(6, text, 5);
+  EXPECT_EQ(std::string(text, 5), "World");
+  EXPECT_EQ(file.size(), 11u);
+  file.close();
+  EXPECT_EQ(read_file(path), "hello World");
+}
+
+TEST(File, ReadPastTheEndNamesTheFile) {
+  const Scratch scratch;
+  const FileDescriptor file = FileDescriptor::open_for_reading(scratch.write("short", "abc"));
+  char text[8];
+  EXPECT_ERROR(file.read_at(1, text, 8), ExitCode::crash, scratch / "short: it ends at byte 3");
+}
+
+TEST(File, MissingFilesAndDirectoriesAreTheUsersFault) {
+  const Scratch scratch;
+  EXPECT_ERROR(read_file(scratch / "missing"), ExitCode::bad_input, scratch / "missing: No such file");
+  EXPECT_ERROR(read_file(scratch.path()), ExitCode::bad_input, "is a directory");
+  std::filesystem::create_symlink(scratch.write("real", "x"), scratch / "link");
+  EXPECT_ERROR(FileDescriptor::open_for_reading(scratch / "link", false), ExitCode::bad_input, "link");
+  EXPECT_EQ(read_file(scratch / "link"), "x");
+}
+
+TEST(File, CreateRefusesAnExistingFile) {
+  const Scratch scratch;
+  const std::string path = scratch.write("old", "x");
+  EXPECT_ERROR(FileDescriptor::create(path), ExitCode::crash, "File exists");
+  EXPECT_EQ(read_file(path), "x");
+}
+
+TEST(File, LimitIsKept) {
+  const Scratch scratch;
+  EXPECT_EQ(read_file(scratch.write("file", "12345"), 5), "12345");
+  EXPECT_ERROR(read_file(scratch / "file", 4), ExitCode::bad_input, "longer than 4");
+}
+
+TEST(File, DurableWriteReplacesAndLeavesNothingBehind) {
+  const Scratch scratch;
+  const std::string path = scratch.write("file", "old");
+  write_file_durably(path, "new");
+  EXPECT_EQ(read_file(path), "new");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);
+}
+
+TEST(File, WritingWithoutSpaceNamesPathAndReason) {
+  FileDescriptor full;
+  EXPECT_ERROR(write_file_durably("/proc/none/file", "x"), ExitCode::crash, "/proc/none/file");
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small file system here";
+  write_file_durably(disk / "file", "old");
+  EXPECT_ERROR(write_file_durably(disk / "file", std::string(2 << 20, 'x')), ExitCode::crash,
+               "No space left on device; free space");
+  EXPECT_EQ(read_file(disk / "file"), "old");  // and the temporary is gone
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(disk.path()), {}), 1);
+  EXPECT_LE(free_disk_space(disk.path()), uint64_t{1} << 20);
+}
+
+TEST(File, ParentDirectory) {
+  EXPECT_EQ(parent_directory("a/b/c"), "a/b");
+  EXPECT_EQ(parent_directory("/c"), "/");
+  EXPECT_EQ(parent_directory("c"), ".");
+}
+
+}  // namespace
+}  // namespace shiftron

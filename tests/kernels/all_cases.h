@@ -1,0 +1,180 @@
+// Calls of the loss, the update and the small kernels, and the table of all calls.
+#pragma once
+
+#include "kernels/kernel_cases.h"
+
+namespace shiftron::kernel_testing {
+
+// ---- cross-entropy --------------------------------------------------------------------------------------------------
+inline void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin) {
+  std::vector<int64_t> targets;  // here, elsewhere and not counted in turn
+  for (int64_t t = 0; t < rows; ++t)
+    targets.push_back(t % 3 == 0 ? begin + t % vocab : t % 3 == 1 ? begin + vocab : -1);
+  const auto terms = static_cast<double>(vocab);
+  Builder b(label("cross_entropy_statistics", {rows, vocab, begin}));
+  b.input("logits", {rows, vocab}, Kind::activation, 3);
+  b.integers("targets", targets);
+  b.output("statistics", {rows, 3}, terms, Kind::accumulation);
+  b.call.run = [begin](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], begin, a[2]); };
+  cases.push_back(b.call);
+
+  Builder c(label("cross_entropy_backward", {rows, vocab, begin}));
+  Argument& logits = c.input("logits", {rows, vocab}, Kind::activation, 3);
+  logits.role = Role::in_out;
+  std::vector<double> log_sum_exp;
+  for (int64_t t = 0; t < rows; ++t) {
+    double sum = 0;
+    for (int64_t j = 0; j < vocab; ++j) sum += std::exp(logits.values[static_cast<size_t>(t * vocab + j)]);
+    log_sum_exp.push_back(std::log(sum));
+  }
+  logits.magnitude = 1.0 / 8 * 10;  // scale · size of a logit's exponent
+  c.given("log_sum_exp", {rows}, Kind::accumulation, log_sum_exp);
+  c.integers("targets", targets);
+  c.call.run = [begin](Stream& s, const Tensors& a) {
+    cross_entropy_backward(s, InOut(a[0]), a[1], a[2], begin, 0.125);
+  };
+  cases.push_back(c.call);
+}
+
+inline void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows) {
+  std::vector<double> statistics;
+  for (int64_t i = 0; i < shards * rows; ++i) {
+    statistics.insert(statistics.end(), {1.0 + static_cast<double>(i % 5), 2.0 + static_cast<double>(i % 3), 0.25});
+  }
+  std::vector<int64_t> targets;
+  for (int64_t t = 0; t < rows; ++t) targets.push_back(t % 4 == 3 ? -1 : t);
+  Builder b(label("cross_entropy_combine", {shards, rows}));
+  b.given("statistics", {shards, rows, 3}, Kind::accumulation, statistics);
+  b.integers("targets", targets);
+  b.output("log_sum_exp", {rows}, static_cast<double>(shards), Kind::accumulation);
+  b.output("losses", {rows}, static_cast<double>(shards), Kind::accumulation);
+  // Losses are rounded to A before they are added in float64.
+  b.sum("totals", {2}, 0, Kind::float64).magnitude = 10.0 * static_cast<double>(rows) * 0x1p29;
+  b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_combine(s, a[0], a[1], a[2], a[3], InOut(a[4])); };
+  cases.push_back(b.call);
+}
+
+// ---- update ---------------------------------------------------------------------------------------------------------
+inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool weight, bool skip) {
+  Builder b(label("adamw", {count, weight, skip}));
+  b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
+  for (const char* name : {"gradient", "master", "first_moment"}) {
+    b.input(name, {count}, Kind::accumulation).role = Role::in_out;
+  }
+  Argument& second = b.input("second_moment", {count}, Kind::accumulation);
+  second.role = Role::in_out;
+  for (double& value : second.values) value *= value;
+  if (skip) {
+    b.input("weight", {count}, Kind::bfloat16).role = Role::in_out;
+  } else {
+    b.output("weight", {count}, 1, Kind::bfloat16);
+  }
+  if (!weight) b.call.arguments.pop_back();
+  b.call.run = [weight](Stream& s, const Tensors& a) {
+    const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .learning_rate_scale = 2};
+    adamw(s, parameters, a[0], InOut(a[1]), InOut(a[2]), InOut(a[3]), InOut(a[4]), weight ? a[5] : Tensor());
+  };
+  cases.push_back(b.call);
+}
+
+// ---- small kernels --------------------------------------------------------------------------------------------------
+inline void add_small_cases(std::vector<KernelCase>& cases) {
+  Builder zero("fill_zero");
+  zero.output("x", {3, 5}, 1).strided = false;
+  zero.call.run = [](Stream& s, const Tensors& a) { fill_zero(s, a[0]); };
+  cases.push_back(zero.call);
+  Builder table("rope_table");
+  table.output("table", {2, 17, 4}, 1, Kind::accumulation);
+  table.call.run = [](Stream& s, const Tensors& a) { rope_table(s, 10000, a[0]); };
+  cases.push_back(table.call);
+  struct Form {
+    const char* name;
+    TapForm form;
+    int64_t raw, taps;
+  };
+  for (const Form& form :
+       {Form{"free", TapForm::free, 3, 3}, Form{"gate", TapForm::gate, 1, 2}, Form{"clamp", TapForm::clamp, 2, 2}}) {
+    Builder b(std::string("shift_taps_forward_") + form.name);
+    b.input("raw", {7, form.raw}, Kind::accumulation);
+    b.output("taps", {7, form.taps}, 1, Kind::accumulation);
+    b.call.run = [form](Stream& s, const Tensors& a) { shift_taps_forward(s, a[0], form.form, a[1]); };
+    cases.push_back(b.call);
+    Builder c(std::string("shift_taps_backward_") + form.name);
+    c.input("raw", {7, form.raw}, Kind::accumulation);
+    c.input("d_taps", {7, form.taps}, Kind::accumulation);
+    c.sum("d_raw", {7, form.raw}, 2);
+    c.call.run = [form](Stream& s, const Tensors& a) { shift_taps_backward(s, a[0], form.form, a[1], InOut(a[2])); };
+    cases.push_back(c.call);
+  }
+}
+
+inline std::vector<KernelCase> all_cases() {
+  std::vector<KernelCase> cases;
+  struct Three {
+    int64_t rows, in, out;
+  };
+  for (const Three& m : {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3},
+                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}}) {
+    add_matmul_cases(cases, m.rows, m.in, m.out);
+  }
+  for (const auto& [rows, columns] :
+       std::initializer_list<std::pair<int64_t, int64_t>>{{0, 5}, {1, 1}, {1, 4099}, {7, 13}, {131, 67}, {64, 128}}) {
+    add_elementwise_cases(cases, rows, columns);
+    add_rms_norm_cases(cases, rows, columns);
+    add_swiglu_cases(cases, rows, columns);
+    add_embedding_cases(cases, rows, 11, columns);
+  }
+  const std::vector<int64_t> ones(9, 1);
+  for (const ShiftCase& shift : std::initializer_list<ShiftCase>{{"none", {7}, 3, 8, 0},
+                                                                 {"identity", {7}, 3, 8, 0, false},
+                                                                 {"empty", {}, 2, 4, 2},
+                                                                 {"one_row", {1}, 2, 6, 2},
+                                                                 {"one_tap", {5, 2}, 2, 6, 1},
+                                                                 {"two_taps", {13, 1, 17}, 4, 16, 2},
+                                                                 {"value", {13, 1, 17}, 4, 10, 2, false},
+                                                                 {"odd_head_dim", {11}, 1, 7, 2, false},
+                                                                 {"three_taps", {2, 1, 3, 7}, 1, 10, 3},
+                                                                 {"more_taps_than_rows", {2}, 2, 4, 4},
+                                                                 {"four_taps_documents_of_1", ones, 2, 4, 4},
+                                                                 {"long", {131, 67}, 2, 64, 2},
+                                                                 {"long_four_taps", {61, 2, 139}, 3, 32, 4},
+                                                                 {"head_dim_128", {70}, 2, 128, 2},
+                                                                 {"carried_one_row", {1}, 3, 8, 2, true, true},
+                                                                 {"carried_value", {3}, 2, 8, 3, false, true},
+                                                                 {"carried_four_taps", {2, 3}, 2, 8, 4, true, true}}) {
+    add_shift_rope_cases(cases, shift);
+  }
+  for (const AttentionCase& at :
+       std::initializer_list<AttentionCase>{{"empty", {}, 4, 2, 1, 8},
+                                            {"one_row", {1}, 1, 2, 2, 8},
+                                            {"primes", {13}, 13, 3, 3, 7},
+                                            {"one_kv_head", {5, 1, 7}, 13, 6, 1, 16},
+                                            {"grouped", {17, 14, 31}, 31, 4, 2, 32},
+                                            {"documents_of_1", ones, 9, 2, 1, 8},
+                                            {"two_samples", {3, 5, 8}, 8, 2, 2, 4},
+                                            {"head_dim_64", {130}, 130, 2, 1, 64},
+                                            {"head_dim_128", {40, 27}, 67, 2, 1, 128},
+                                            {"head_dim_1", {5}, 5, 2, 1, 1},
+                                            {"long", {3, 260, 50}, 313, 2, 1, 16},
+                                            {"decode_one_row", {1}, 1, 4, 2, 16, 37, 5},
+                                            {"decode_rows", {6}, 6, 4, 1, 16, 129, 0},
+                                            {"prefill_into_cache", {11}, 11, 2, 1, 8, 0, 6}}) {
+    add_attention_cases(cases, at);
+  }
+  for (const auto& [rows, vocab] :
+       std::initializer_list<std::pair<int64_t, int64_t>>{{0, 5}, {1, 1}, {1, 4099}, {7, 13}, {64, 257}}) {
+    add_cross_entropy_cases(cases, rows, vocab, 0);
+    add_cross_entropy_cases(cases, rows, vocab, 100);
+  }
+  add_combine_case(cases, 1, 5);
+  add_combine_case(cases, 3, 13);
+  for (const int64_t count : {0, 1, 7, 4099}) {
+    add_adamw_case(cases, count, false, false);
+    add_adamw_case(cases, count, true, false);
+  }
+  add_adamw_case(cases, 13, true, true);
+  add_small_cases(cases);
+  return cases;
+}
+
+}  // namespace shiftron::kernel_testing

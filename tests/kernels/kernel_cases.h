@@ -1,0 +1,312 @@
+// Calls of every kernel with awkward shapes: no row, 1 row, primes, one KV head, more taps than tokens, documents of
+// length 1, long rows. Held by fast_test against the specification and by specification_test against float64.
+#pragma once
+
+#include <numeric>
+#include <utility>
+
+#include "kernels/kernel_testing.h"
+
+namespace shiftron::kernel_testing {
+
+using Tensors = std::vector<Tensor>;
+
+inline std::string label(const char* kernel, std::initializer_list<int64_t> numbers) {
+  std::string text = kernel;
+  for (const int64_t number : numbers) (text += '_') += std::to_string(number);
+  return text;
+}
+
+// Arguments with values of their own.
+struct Builder {
+  KernelCase call;
+  explicit Builder(std::string name) { call.name = std::move(name); }
+  Argument& input(const char* name, Shape shape, Kind kind = Kind::activation, double scale = 1, double mean = 0) {
+    return add({.name = name,
+                .kind = kind,
+                .shape = shape,
+                .values = random_values(call.name + "/" + name, shape.count(), scale, mean)});
+  }
+  Argument& given(const char* name, Shape shape, Kind kind, std::vector<double> values) {
+    return add({.name = name, .kind = kind, .shape = shape, .values = std::move(values)});
+  }
+  Argument& integers(const char* name, const std::vector<int64_t>& values) {
+    return given(name, {static_cast<int64_t>(values.size())}, Kind::int32,
+                 std::vector<double>(values.begin(), values.end()));
+  }
+  Argument& output(const char* name, Shape shape, double terms, Kind kind = Kind::activation) {
+    return add({.name = name, .kind = kind, .role = Role::out, .shape = shape, .values = {}, .terms = terms});
+  }
+  Argument& sum(const char* name, Shape shape, double terms, Kind kind = Kind::accumulation) {
+    Argument& argument = input(name, shape, kind);
+    argument.role = Role::in_out;
+    argument.terms = terms;
+    argument.magnitude = std::sqrt(terms);  // of random terms of size 1
+    return argument;
+  }
+  void scratch(Shape shape) {
+    add({.name = "scratch",
+         .kind = Kind::accumulation,
+         .role = Role::scratch,
+         .shape = shape,
+         .values = {},
+         .strided = false});
+  }
+  Argument& add(Argument argument) {
+    call.arguments.push_back(std::move(argument));
+    return call.arguments.back();
+  }
+};
+
+// ---- products -------------------------------------------------------------------------------------------------------
+inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, int64_t out) {
+  const auto n = [](int64_t terms) { return static_cast<double>(terms); };
+  for (const Kind kind : {Kind::activation, Kind::accumulation}) {
+    Builder b(label(kind == Kind::activation ? "matmul_forward" : "matmul_forward_wide", {rows, in, out}));
+    b.input("x", {rows, in});
+    b.input("w", {out, in});
+    b.output("y", {rows, out}, n(in), kind).magnitude = std::sqrt(n(in));
+    b.call.run = [](Stream& s, const Tensors& a) { matmul_forward(s, a[0], a[1], a[2]); };
+    cases.push_back(b.call);
+  }
+  Builder b(label("matmul_backward_input", {rows, in, out}));
+  b.input("d_y", {rows, out});
+  b.input("w", {out, in});
+  b.output("d_x", {rows, in}, n(out)).magnitude = std::sqrt(n(out));
+  b.call.run = [](Stream& s, const Tensors& a) { matmul_backward_input(s, a[0], a[1], a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("matmul_backward_weight", {rows, in, out}));
+  c.input("d_y", {rows, out});
+  c.input("x", {rows, in});
+  c.sum("d_w", {out, in}, n(rows + 1));
+  c.call.run = [](Stream& s, const Tensors& a) { matmul_backward_weight(s, a[0], a[1], InOut(a[2])); };
+  cases.push_back(c.call);
+}
+
+// ---- copies and sums ------------------------------------------------------------------------------------------------
+inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t columns) {
+  const Shape shape = {rows, columns};
+  struct Types {
+    const char* name;
+    Kind from, to;
+  };
+  for (const Types& types :
+       {Types{"copy", Kind::activation, Kind::activation}, Types{"copy_wider", Kind::activation, Kind::accumulation},
+        Types{"copy_narrower", Kind::accumulation, Kind::activation}}) {
+    Builder b(label(types.name, {rows, columns}));
+    b.input("x", shape, types.from);
+    b.output("y", shape, 1, types.to);
+    b.call.run = [](Stream& s, const Tensors& a) { copy(s, a[0], a[1]); };
+    cases.push_back(b.call);
+  }
+  Builder b(label("add", {rows, columns}));
+  b.input("a", shape);
+  b.input("b", shape);
+  b.output("y", shape, 1);
+  b.call.run = [](Stream& s, const Tensors& a) { add(s, a[0], a[1], a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("sum_of_squares", {rows, columns}));
+  c.input("x", {rows * columns}, Kind::accumulation);
+  c.sum("sum", {1}, static_cast<double>(rows * columns), Kind::float64);
+  c.call.run = [](Stream& s, const Tensors& a) { sum_of_squares(s, a[0], InOut(a[1])); };
+  cases.push_back(c.call);
+  Builder d(label("sum_columns", {rows, columns}));
+  d.input("x", shape, Kind::accumulation);
+  d.sum("sums", {columns}, static_cast<double>(rows), Kind::float64);
+  d.call.run = [](Stream& s, const Tensors& a) { sum_columns(s, a[0], InOut(a[1])); };
+  cases.push_back(d.call);
+}
+
+// ---- embedding ------------------------------------------------------------------------------------------------------
+inline void add_embedding_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t hidden) {
+  constexpr int64_t kBegin = 5;
+  std::vector<int64_t> ids;  // repeated, and some on either side of the shard
+  for (int64_t t = 0; t < rows; ++t) ids.push_back(kBegin - 2 + t * 7 % (vocab + 4));
+  Builder b(label("embedding_forward", {rows, vocab, hidden}));
+  b.integers("ids", ids);
+  b.input("table", {vocab, hidden});
+  b.output("y", {rows, hidden}, 1);
+  b.call.run = [](Stream& s, const Tensors& a) { embedding_forward(s, a[0], a[1], kBegin, a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("embedding_backward", {rows, vocab, hidden}));
+  c.integers("ids", ids);
+  c.input("d_y", {rows, hidden});
+  c.sum("d_table", {vocab, hidden}, static_cast<double>(rows / vocab + 2));
+  c.call.run = [](Stream& s, const Tensors& a) { embedding_backward(s, a[0], a[1], kBegin, InOut(a[2])); };
+  cases.push_back(c.call);
+}
+
+// ---- norm, SwiGLU ---------------------------------------------------------------------------------------------------
+inline void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t hidden) {
+  constexpr double kEpsilon = 1e-5;
+  const auto terms = static_cast<double>(hidden);
+  Builder b(label("rms_norm_forward", {rows, hidden}));
+  b.input("x", {rows, hidden});
+  b.input("w", {hidden}, Kind::accumulation, 0.25, 1);
+  b.output("y", {rows, hidden}, terms);
+  b.output("inverse_rms", {rows}, terms, Kind::accumulation);
+  b.call.run = [](Stream& s, const Tensors& a) { rms_norm_forward(s, a[0], a[1], kEpsilon, a[2], a[3]); };
+  cases.push_back(b.call);
+
+  Builder c(label("rms_norm_backward", {rows, hidden}));
+  c.input("d_y", {rows, hidden});
+  const std::vector<double> x = c.input("x", {rows, hidden}).values;
+  c.input("w", {hidden}, Kind::accumulation, 0.25, 1);
+  std::vector<double> inverse_rms;
+  for (int64_t row = 0; row < rows; ++row) {
+    double squares = 0;
+    for (int64_t j = 0; j < hidden; ++j) squares += std::pow(x[static_cast<size_t>(row * hidden + j)], 2);
+    inverse_rms.push_back(1 / std::sqrt(squares / terms + kEpsilon));
+  }
+  c.given("inverse_rms", {rows}, Kind::accumulation, inverse_rms);
+  c.sum("d_x", {rows, hidden}, terms, Kind::activation).magnitude = 1;
+  c.sum("d_w", {hidden}, static_cast<double>(rows + 1));
+  c.scratch(rms_norm_scratch(rows, hidden));
+  c.call.run = [](Stream& s, const Tensors& a) {
+    rms_norm_backward(s, a[0], a[1], a[2], a[3], InOut(a[4]), InOut(a[5]), a[6]);
+  };
+  cases.push_back(c.call);
+}
+
+inline void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t ffn) {
+  const Shape shape = {rows, ffn};
+  Builder b(label("swiglu_forward", {rows, ffn}));
+  b.input("gate", shape, Kind::activation, 3);
+  b.input("up", shape);
+  b.output("y", shape, 1);
+  b.call.run = [](Stream& s, const Tensors& a) { swiglu_forward(s, a[0], a[1], a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("swiglu_backward", {rows, ffn}));
+  c.input("d_y", shape);
+  c.input("gate", shape, Kind::activation, 3);
+  c.input("up", shape);
+  c.output("d_gate", shape, 1);
+  c.output("d_up", shape, 1);
+  c.call.run = [](Stream& s, const Tensors& a) { swiglu_backward(s, a[0], a[1], a[2], a[3], a[4]); };
+  cases.push_back(c.call);
+  Builder d(label("swiglu_backward_in_place", {rows, ffn}));
+  d.input("d_y", shape);
+  d.input("gate", shape, Kind::activation, 3).role = Role::in_out;
+  d.input("up", shape).role = Role::in_out;
+  d.call.run = [](Stream& s, const Tensors& a) { swiglu_backward(s, a[0], a[1], a[2], a[1], a[2]); };
+  cases.push_back(d.call);
+}
+
+// ---- shift and RoPE -------------------------------------------------------------------------------------------------
+struct ShiftCase {
+  const char* name;
+  std::vector<int64_t> documents;
+  int64_t heads, head_dim, taps;  // taps 0: no shift
+  bool rope = true;
+  bool carried = false;
+};
+
+inline void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
+  const Documents documents(shift.documents);
+  const int64_t rows = documents.rows();
+  const Shape shape = {rows, shift.heads, shift.head_dim};
+  const int64_t positions = 1 + std::accumulate(shift.documents.begin(), shift.documents.end(), int64_t{0});
+  Owned table = zeros({2, positions, shift.head_dim / 2});
+  Device device;
+  rope_table(device.stream, 10000, table);
+  std::vector<int64_t> starts = documents.start;
+  if (shift.carried) std::replace(starts.begin(), starts.end(), int64_t{0}, -shift.taps);
+  // Arguments that both directions share: taps, rope, positions, shift_start from index `first`, carried last.
+  const auto add_how = [&](Builder& b) {
+    b.input("taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, Kind::accumulation, 0.5, 0.5);
+    b.given("rope", table.tensor().shape(), Kind::accumulation, table.values()).strided = false;
+    b.integers("positions", documents.position);
+    b.integers("shift_start", starts);
+  };
+  const auto how_of = [shift](const Tensors& a, size_t first) {
+    ShiftRope how;
+    if (shift.taps > 0) {
+      how.taps = a[first];
+      how.shift_start = a[first + 3];
+    }
+    if (shift.rope) {
+      how.rope = a[first + 1];
+      how.positions = a[first + 2];
+    }
+    return how;
+  };
+  Builder b(std::string("shift_rope_forward_") + shift.name);
+  b.input("x", shape);
+  add_how(b);
+  b.output("y", shape, static_cast<double>(shift.taps + 2));
+  if (shift.carried) b.input("carried", {shift.taps - 1, shift.heads, shift.head_dim});
+  b.call.run = [how_of, shift](Stream& s, const Tensors& a) {
+    ShiftRope how = how_of(a, 1);
+    if (shift.carried) how.carried = a[6];
+    shift_rope_forward(s, a[0], how, a[5]);
+  };
+  cases.push_back(b.call);
+  if (shift.carried) return;
+
+  Builder c(std::string("shift_rope_backward_") + shift.name);
+  c.input("d_y", shape);
+  c.input("x", shape);
+  add_how(c);
+  c.output("d_x", shape, static_cast<double>(shift.taps + 2));
+  c.sum("d_taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, static_cast<double>(rows * shift.head_dim + 1));
+  c.scratch(shift_rope_scratch(rows, shift.heads, shift.head_dim, shift.taps));
+  c.call.run = [how_of, shift](Stream& s, const Tensors& a) {
+    shift_rope_backward(s, a[0], a[1], how_of(a, 2), a[6], shift.taps > 0 ? a[7] : Tensor(), a[8]);
+  };
+  cases.push_back(c.call);
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+struct AttentionCase {
+  const char* name;
+  std::vector<int64_t> documents;  // within samples of sequence_length
+  int64_t sequence_length, heads, kv_heads, head_dim;
+  int64_t key_offset = 0;
+  int64_t spare_keys = 0;  // of a cache that is not yet full
+};
+
+inline void add_attention_cases(std::vector<KernelCase>& cases, const AttentionCase& at) {
+  Documents documents(at.documents);
+  const int64_t rows = documents.rows();
+  const int64_t keys = rows + at.key_offset + at.spare_keys;
+  if (at.key_offset > 0) std::fill(documents.start.begin(), documents.start.end(), at.key_offset / 2);
+  const AttentionShape shape{at.sequence_length, at.key_offset};
+  const auto terms = static_cast<double>(at.sequence_length + at.key_offset + at.head_dim);
+  const auto add_inputs = [&](Builder& b) {
+    b.input("q", {rows, at.heads, at.head_dim});
+    b.input("k", {keys, at.kv_heads, at.head_dim});
+    b.input("v", {keys, at.kv_heads, at.head_dim});
+    b.integers("start", documents.start);
+  };
+  Device device;
+  const Shape scratch = attention_scratch(device.stream, rows, at.heads, at.kv_heads, at.head_dim);
+  Builder b(std::string("attention_forward_") + at.name);
+  add_inputs(b);
+  b.output("out", {rows, at.heads, at.head_dim}, terms);
+  b.output("log_sum_exp", {at.heads, rows}, terms, Kind::accumulation);
+  b.scratch(scratch);
+  b.call.run = [shape](Stream& s, const Tensors& a) {
+    attention_forward(s, a[0], a[1], a[2], a[3], shape, a[4], a[5], a[6]);
+  };
+  cases.push_back(b.call);
+  if (at.key_offset + at.spare_keys > 0) return;
+
+  const Outcome forward = evaluate(b.call, {});
+  Builder c(std::string("attention_backward_") + at.name);
+  add_inputs(c);
+  for (size_t i = 0; i < 4; ++i) c.call.arguments[i].values = b.call.arguments[i].values;
+  c.input("d_out", {rows, at.heads, at.head_dim});
+  c.given("out", {rows, at.heads, at.head_dim}, Kind::activation, forward.values[4]);
+  c.given("log_sum_exp", {at.heads, rows}, Kind::accumulation, forward.values[5]);
+  const double group = static_cast<double>(at.heads / at.kv_heads);
+  c.output("d_q", {rows, at.heads, at.head_dim}, terms).magnitude = 1;
+  c.output("d_k", {rows, at.kv_heads, at.head_dim}, terms * group).magnitude = 1;
+  c.output("d_v", {rows, at.kv_heads, at.head_dim}, terms * group).magnitude = 1;
+  c.scratch(scratch);
+  c.call.run = [shape](Stream& s, const Tensors& a) {
+    attention_backward(s, a[4], a[0], a[1], a[2], a[5], a[6], a[3], shape, a[7], a[8], a[9], a[10]);
+  };
+  cases.push_back(c.call);
+}
+
+}  // namespace shiftron::kernel_testing

@@ -1,0 +1,54 @@
+// An MPI program for tests/launch/check_local.py: its argument says how the ranks end.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+void on_stop(int) { stop_requested = 1; }
+
+bool any_stop_requested() {
+  int mine = stop_requested, any = 0;
+  MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  return any != 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string way = argc > 1 ? argv[1] : "";
+  if (way == "late") usleep(1500 * 1000);  // catches USR1 only after a while
+  if (way != "deaf") std::signal(SIGUSR1, on_stop);
+  MPI_Init(&argc, &argv);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) {
+    std::printf("running\n");
+    std::fflush(stdout);
+  }
+  int code = 0;
+  if (way == "save" || way == "late") {  // every rank saves for another time, then leaves with 75
+    while (!any_stop_requested()) usleep(20 * 1000);
+    usleep(static_cast<useconds_t>(rank) * 1500 * 1000);
+    std::printf("saved %d\n", rank);
+    code = 75;
+  } else if (way == "code") {  // all leave with the code given
+    code = std::atoi(argv[2]);
+  } else if (way == "killed") {  // the last rank dies, its peers wait for it
+    if (rank == 1) std::raise(SIGKILL);
+    MPI_Barrier(MPI_COMM_WORLD);
+  } else if (way == "abort") {
+    if (rank == 1) MPI_Abort(MPI_COMM_WORLD, 72);
+    MPI_Barrier(MPI_COMM_WORLD);
+  } else if (way == "stubborn" || way == "deaf") {
+    for (;;) pause();
+  }
+  std::fflush(stdout);
+  MPI_Finalize();
+  return code;
+}

@@ -1,0 +1,119 @@
+// The conformance suite over MPI, and ranks that fail on purpose; run under mpirun with the name of the part to run.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "parallel/communicator_traffic.h"
+#include "parallel/watchdog.h"
+
+namespace shiftron {
+namespace {
+
+using conformance::Rank;
+using conformance::tensor_of;
+
+void reduce_for_ever(Communicator& world) {
+  Rank rank;
+  std::vector<float> values(1000, 1.0f);
+  for (;;) world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+}
+
+// A helper thread of each rank works on a group of its own while the main thread works on the world.
+void check_helper_threads(Communicator& world) {
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::unique_ptr<Communicator> group = world.split(all, "helper");
+  std::exception_ptr failure;
+  const auto work = [](Communicator& own, int64_t times) {
+    Rank rank;
+    for (int64_t i = 0; i < times; ++i) {
+      const int64_t count = i % 2 == 0 ? 3 : 20000;
+      std::vector<float> values = conformance::numbers<float>(own.rank(), count);
+      own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+      conformance::expect_same(values, conformance::reduced<float>(own.size(), count, Reduction::sum), own.name());
+    }
+  };
+  std::thread helper([&] {
+    try {
+      work(*group, 100);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  work(world, 150);
+  helper.join();
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+void run(const std::string& part, MpiSession& session, Communicator& world) {
+  const bool last = world.rank() == world.size() - 1;
+  if (part == "conformance" || part == "pieces") {
+    CHECK(session.rank() == world.rank() && session.ranks() == world.size(), "rank of the session");
+    CHECK(session.local_ranks() == world.size() && session.local_rank() == world.rank(), "all ranks share this host");
+    CHECK(std::getenv("OMPI_MCA_mpi_yield_when_idle") != nullptr, "ranks yield when idle");
+    conformance::check_all(world, part == "pieces" ? 2 : world.size());
+    check_helper_threads(world);
+  } else if (part == "kill") {  // the job ends
+    if (last) kill(getpid(), SIGKILL);
+    reduce_for_ever(world);
+  } else if (part == "throw") {  // the job ends with the code of the rank that threw
+    if (last) throw_bad_input("a fault of one rank");
+    reduce_for_ever(world);
+  } else if (part == "unwind") {  // as above where nobody calls abort: no destructor may wait for peers
+    Rank rank;
+    std::vector<float> values(1000000);
+    const Work receive = world.recv(rank.stream, tensor_of(values), (world.rank() + 1) % world.size());
+    world.send(rank.stream, tensor_of(values), (world.rank() + 2) % world.size()).wait();
+    if (last) throw_bad_input("a fault of one rank");
+    reduce_for_ever(world);
+  } else if (part == "abort") {
+    if (last) world.abort("stopped by hand");
+    reduce_for_ever(world);
+  } else if (part == "skip") {  // one rank skips a collective, the watchdog ends the job
+    Watchdog watchdog([&](const std::string& section, double seconds) {
+      std::cerr << "rank " << world.rank() << " hangs in section " << section << " after " << seconds << " s\n";
+    });
+    for (int step = 1; step <= 3; ++step) {
+      Watchdog::Section section = watchdog.enter("step " + std::to_string(step) + ": reduce gradients", 2);
+      if (step == 3 && last) {
+        section.leave();
+        std::this_thread::sleep_for(std::chrono::seconds(60));
+      }
+      Rank rank;
+      std::vector<float> values(1000, 1.0f);
+      world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+    }
+  } else {
+    throw_bad_input("no part named ", part);
+  }
+}
+
+}  // namespace
+}  // namespace shiftron
+
+int main(int argc, char** argv) {
+  using namespace shiftron;
+  const std::string part = argc > 1 ? argv[1] : "conformance";
+  try {
+    MpiSession session(part == "pieces" ? 10007 : MpiSession::kPieceBytes);
+    if (part == "unwind") {
+      run(part, session, *session.world());
+      return 0;
+    }
+    try {
+      run(part, session, *session.world());
+    } catch (const Error& error) {
+      std::cerr << "rank " << session.rank() << ": " << error.what() << std::endl;
+      session.abort(static_cast<int>(error.code()));
+    }
+    if (session.rank() == 0) std::cout << part << ": no fault among " << session.ranks() << " ranks" << std::endl;
+    return 0;
+  } catch (const Error& error) {
+    std::cerr << error.what() << std::endl;
+    return static_cast<int>(error.code());
+  }
+}

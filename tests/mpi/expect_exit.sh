@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs a command; passes when it ends within 30 s with the given exit code and its output contains the given text.
+# usage: expect_exit.sh CODE TEXT COMMAND...
+code=$1
+text=$2
+shift 2
+output=$(timeout -k 5 30 "$@" 2>&1)
+found=$?
+printf '%s\n' "$output"
+if [ "$found" -ne "$code" ]; then
+  echo "exit code $found instead of $code"
+  exit 1
+fi
+case $output in
+  *"$text"*) ;;
+  *) echo "the output does not contain: $text"; exit 1 ;;
+esac

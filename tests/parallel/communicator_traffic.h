@@ -1,0 +1,81 @@
+// What communicators count: known numbers, and the same on meta as where bytes move.
+#pragma once
+
+#include "parallel/communicator_conformance.h"
+
+namespace shiftron::conformance {
+
+// Makes the same calls on any world, on cpu or meta.
+inline void make_calls(Communicator& world, Rank& rank) {
+  std::vector<std::vector<std::byte>> memory;
+  const auto make = [&](DType dtype, int64_t count) {
+    if (rank.stream.device == DeviceKind::meta) return Tensor(nullptr, dtype, Shape{count}, DeviceKind::meta);
+    memory.emplace_back(static_cast<size_t>(count * size_of(dtype)));
+    return Tensor(memory.back().data(), dtype, Shape{count}, DeviceKind::cpu);
+  };
+  std::vector<int> neighbours = {world.rank() & ~1, world.rank() | 1};
+  if (neighbours[1] >= world.size()) neighbours.pop_back();
+  const std::unique_ptr<Communicator> pair = world.split(neighbours, "pair");
+  Stream& stream = rank.stream;
+  for (Communicator* group : {&world, pair.get()}) {
+    const int size = group->size();
+    for (const int64_t count : {0, 5, 4000, 600000}) {
+      group->all_reduce(stream, InOut(make(DType::float32, count)), Reduction::sum).wait();
+      group->all_reduce(stream, InOut(make(DType::bfloat16, count)), Reduction::max).wait();
+      group->all_gather(stream, make(DType::int64, count), make(DType::int64, count * size)).wait();
+      group->reduce_scatter(stream, make(DType::float64, count * size), make(DType::float64, count)).wait();
+      group->all_to_all(stream, make(DType::uint8, count * size), make(DType::uint8, count * size)).wait();
+      group->broadcast(stream, InOut(make(DType::int32, count)), size - 1).wait();
+      if (size > 1) {
+        group->send(stream, make(DType::float32, count), (group->rank() + 1) % size).wait();
+        group->recv(stream, make(DType::float32, count), (group->rank() + size - 1) % size).wait();
+      }
+      memory.clear();
+    }
+    group->barrier();
+    group->broadcast_text("not counted", 0);
+    group->gather_text("not counted", 0);
+  }
+}
+
+// Traffic and staging of this world, by hand and against meta.
+inline void check_traffic(Communicator& world) {
+  Rank real;
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  make_calls(*world.split(all, "world"), real);  // one that has no staging yet
+  Rank planned(DeviceKind::meta);
+  const std::unique_ptr<Communicator> meta = make_meta_world(world.rank(), world.size());
+  make_calls(*meta, planned);
+  CHECK(real.ledger.traffic() == planned.ledger.traffic(), "traffic differs from that on meta");
+  CHECK(real.ledger.memory() == planned.ledger.memory(), "staging differs from that on meta");
+  if (world.size() == 1) {
+    CHECK(real.ledger.traffic().empty(), "a group of one has no traffic");
+    return;
+  }
+  const int64_t total = 5 + 4000 + 600000;
+  const auto expect = [&](const char* key, int64_t calls, int64_t bytes) {
+    const TrafficCost found = real.ledger.traffic().at(key);
+    CHECK(found == (TrafficCost{calls, bytes}), key, ": ", found.calls, " calls, ", found.bytes, " bytes");
+  };
+  expect("world all_reduce", 8, total * (4 + 2));
+  expect("world all_gather", 4, total * 8);
+  expect("world reduce_scatter", 4, total * 8 * world.size());
+  expect("world all_to_all", 4, total * world.size());
+  expect("world broadcast", 4, world.rank() == world.size() - 1 ? total * 4 : 0);
+  expect("world send", 4, total * 4);
+  expect("world recv", 4, 0);
+  CHECK(real.ledger.times.communication > 0 && real.ledger.times.wait > 0, "no seconds were counted");
+}
+
+// The whole suite; groups of up to `limit` ranks.
+inline void check_all(Communicator& world, int limit) {
+  check_refusals(world);
+  check_groups(world, limit);
+  check_meshes(world);
+  check_order(world);
+  check_traffic(world);
+  check_large(world);
+}
+
+}  // namespace shiftron::conformance

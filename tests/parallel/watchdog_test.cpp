@@ -1,0 +1,115 @@
+// The watchdog: certain ends, sections that are left in time, and the deadline of steps.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "parallel/watchdog.h"
+
+namespace shiftron {
+namespace {
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+void print(const std::string& section, double seconds) {
+  std::fprintf(stderr, "section %s after %.1f s\n", section.c_str(), seconds);
+}
+
+class WatchdogEnd : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(WatchdogEnd, NamesTheSectionAndExits71) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog(print);
+        const Watchdog::Section whole = watchdog.enter("whole run", 100);
+        const Watchdog::Section section = watchdog.enter("step 12: forward", 0.3);
+        sleep_seconds(30);
+      },
+      testing::ExitedWithCode(71), "section step 12: forward after 0\\.[34] s");
+}
+
+TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EXIT(
+      {
+        std::mutex never;
+        never.lock();
+        Watchdog watchdog([&](const std::string& section, double seconds) {
+          print(section, seconds);
+          never.lock();
+        });
+        const Watchdog::Section section = watchdog.enter("save", 0.1);
+        sleep_seconds(30);
+      },
+      testing::ExitedWithCode(71), "section save");
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 6);
+}
+
+TEST_F(WatchdogEnd, IsCertainWhenTheReportThrows) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog([](const std::string&, double) { throw std::runtime_error("no disk"); });
+        const Watchdog::Section section = watchdog.enter("save", 0.1);
+        sleep_seconds(30);
+      },
+      testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
+}
+
+// A deadline that comes before the one waited for is seen.
+TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog(print);
+        const Watchdog::Section outer = watchdog.enter("outer", 20);
+        sleep_seconds(0.1);
+        std::thread other([&] {
+          const Watchdog::Section inner = watchdog.enter("inner", 0.2);
+          sleep_seconds(30);
+        });
+        other.join();
+      },
+      testing::ExitedWithCode(71), "section inner");
+}
+
+TEST(Watchdog, LetsSectionsPassThatEndInTime) {
+  Watchdog watchdog(print);
+  Watchdog::Section section = watchdog.enter("first", 0.3);
+  for (int i = 0; i < 10; ++i) {
+    sleep_seconds(0.06);
+    section = watchdog.enter("next", 0.3);
+  }
+  section.leave();
+  section.leave();
+  sleep_seconds(0.4);
+  EXPECT_THROW((void)watchdog.enter("nothing", 0), std::exception);
+}
+
+TEST(Watchdog, CostsMicroseconds) {
+  Watchdog watchdog(print);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100000; ++i) const Watchdog::Section section = watchdog.enter("step", 60);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 1);
+}
+
+TEST(StepDeadline, FollowsTheMedian) {
+  StepDeadline deadline(600, 60, 10);
+  EXPECT_EQ(deadline.seconds(), 600);
+  deadline.add(300);  // the first sets things up
+  EXPECT_EQ(deadline.seconds(), 600);
+  deadline.add(1);
+  EXPECT_EQ(deadline.seconds(), 60);
+  for (int i = 0; i < 64; ++i) deadline.add(i % 16 == 0 ? 500 : 20);  // seldom ones do not count
+  EXPECT_EQ(deadline.seconds(), 200);
+  for (int i = 0; i < 64; ++i) deadline.add(8);
+  EXPECT_EQ(deadline.seconds(), 80);
+}
+
+}  // namespace
+}  // namespace shiftron

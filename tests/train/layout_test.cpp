@@ -1,0 +1,234 @@
+// The parallel layout cannot be seen in results: every valid layout against one rank, in float64.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "core/philox.h"
+#include "train/training_harness.h"
+
+namespace shiftron::testing {
+namespace {
+
+constexpr int64_t kSteps = 20;
+
+RunConfig base_config(int64_t kv_heads, bool tied) {
+  RunConfig config;
+  config.model = {.layers = 3, .hidden = 32, .heads = 8, .kv_heads = kv_heads, .head_dim = 4, .ffn = 48, .vocab = 61,
+                  .tie_embeddings = tied, .init_std = 0.1, .shift = {}};
+  config.train.steps = kSteps;
+  config.train.global_batch = 24;
+  config.train.sequence_length = 8;
+  config.train.precision = Precision::fp64;
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.warmup = 4;
+  return config;
+}
+
+// Text with structure that can be learned: each token depends on the one before; documents of random length.
+SampleReader structured_samples(int64_t length, int64_t vocab) {
+  return [length, vocab](int64_t first, int64_t count, HostBatch& batch) {
+    for (int64_t i = 0; i < count; ++i) {
+      const Philox random(7, "sample " + std::to_string((first + i) % 48));
+      int64_t token = static_cast<int64_t>(random.uniform(1000) * static_cast<double>(vocab));
+      for (int64_t t = 0; t <= length; ++t) {
+        const int64_t at = i * length + t;
+        const bool starts = random.uniform(static_cast<uint64_t>(t)) < 0.2;
+        if (t > 0) batch.targets[at - 1] = starts ? -1 : static_cast<int32_t>(token);
+        if (t == length) break;
+        batch.ids[at] = static_cast<int32_t>(token);
+        batch.document_starts[at] = starts ? 1 : 0;
+        token = (token * 3 + (random.uniform(static_cast<uint64_t>(100 + t)) < 0.8 ? 1 : 7)) % vocab;
+      }
+    }
+  };
+}
+
+struct Curve {
+  TensorMap first_gradient, last_gradient, final;
+  std::vector<double> loss;
+};
+
+// Gradients of step 1 and of the last step before its update, as sums over all ranks.
+Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) {
+  Curve curve;
+  std::mutex mutex;
+  run_thread_ranks(ranks, [&](Communicator& world) {
+    RankTrainer rank(config, world);
+    Engine& engine = rank.trainer->engine();
+    const auto gradients = [&](int64_t step, TensorMap& into) {
+      Ledger ledger;
+      Buffer totals(DeviceKind::cpu, 16, ledger, "test");
+      engine.accumulate_gradients(rank.trainer->microbatches(), rank.reader(step, read),
+                                  totals.tensor(0, DType::float64, {2}));
+      reduce_gradients(rank.stream, engine.groups(), engine.parameters());
+      collect(engine.parameters(), &Parameter::gradient, into, mutex);
+      fill_zero(rank.stream, engine.parameters().gradients());
+    };
+    gradients(1, curve.first_gradient);
+    for (int64_t step = 1; step <= config.train.steps; ++step) {
+      if (step == config.train.steps) gradients(step, curve.last_gradient);
+      const StepResult result = rank.step(step, read);
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) curve.loss.push_back(result.loss);
+    }
+    collect(engine.parameters(), &Parameter::master, curve.final, mutex);
+  });
+  return curve;
+}
+
+double largest_difference(const TensorMap& a, const TensorMap& b, std::string& where) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const auto& [name, values] : b) {
+    const auto found = a.find(name);
+    if (found == a.end()) {
+      ADD_FAILURE() << name << " is missing";
+      continue;
+    }
+    const double difference = relative_difference(found->second, values);
+    if (!(difference <= largest)) {
+      largest = difference;
+      where = name;
+    }
+  }
+  return largest;
+}
+
+void expect_equal(const Curve& curve, const Curve& reference, double tolerance, const std::string& layout) {
+  std::string where;
+  EXPECT_LE(largest_difference(curve.first_gradient, reference.first_gradient, where), tolerance)
+      << "gradient of step 1, " << where << ", " << layout;
+  EXPECT_LE(largest_difference(curve.last_gradient, reference.last_gradient, where), tolerance)
+      << "gradient of the last step, " << where << ", " << layout;
+  EXPECT_LE(largest_difference(curve.final, reference.final, where), tolerance) << "weights, " << where << ", "
+                                                                               << layout;
+}
+
+struct LayoutCase {
+  int tp, pp, dp;
+  std::string text() const {
+    return "tp " + std::to_string(tp) + " pp " + std::to_string(pp) + " dp " + std::to_string(dp);
+  }
+};
+
+std::vector<LayoutCase> all_layouts() {
+  std::vector<LayoutCase> layouts;
+  for (int tp = 1; tp <= 8; ++tp) {
+    for (int pp = 1; tp * pp <= 8; ++pp) {
+      for (int dp = 1; tp * pp * dp <= 8; ++dp) layouts.push_back({tp, pp, dp});
+    }
+  }
+  return layouts;
+}
+
+RunConfig with_layout(RunConfig config, const LayoutCase& layout) {
+  config.parallel.tp = layout.tp;
+  config.parallel.pp = layout.pp;
+  if (layout.pp == 2) config.parallel.stage_layers = {1, 2};  // uneven, and not what the default would choose
+  if (layout.dp % 2 == 0) config.parallel.pipeline = PipelineKind::gpipe;
+  return config;
+}
+
+class LayoutTest : public ::testing::TestWithParam<std::tuple<int64_t, bool>> {};
+
+TEST_P(LayoutTest, EveryValidLayoutEqualsOneRankAndTheOthersAreRefused) {
+  const auto [kv_heads, tied] = GetParam();
+  const RunConfig base = base_config(kv_heads, tied);
+  const SampleReader read = structured_samples(base.train.sequence_length, base.model.vocab);
+  const Curve reference = train_curve(base, 1, read);
+  EXPECT_LT(reference.loss.back(), 0.8 * reference.loss.front()) << "the learning rate changes too little to compare";
+  int valid = 0;
+  for (const LayoutCase& layout : all_layouts()) {
+    const RunConfig config = with_layout(base, layout);
+    const int ranks = layout.tp * layout.pp * layout.dp;
+    const auto faults = find_faults(config, ranks, Use::dry_run);
+    const bool heads_fit = 8 % layout.tp == 0 && (layout.tp % kv_heads == 0 || kv_heads % layout.tp == 0) &&
+                           48 % layout.tp == 0 && 8 % layout.tp == 0;
+    const bool possible = heads_fit && layout.pp <= 3 && 24 % layout.dp == 0;
+    EXPECT_EQ(faults.empty(), possible) << layout.text() << (faults.empty() ? "" : ": " + faults.front());
+    if (!faults.empty()) continue;
+    ++valid;
+    expect_equal(train_curve(config, ranks, read), reference, 1e-10, layout.text());
+  }
+  EXPECT_GE(valid, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(KvHeads, LayoutTest,
+                         ::testing::Combine(::testing::Values(int64_t{1}, int64_t{2}, int64_t{4}), ::testing::Bool()),
+                         [](const auto& info) {
+                           return "kv" + std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) ? "_tied" : "_untied");
+                         });
+
+// Reordering samples changes only the order of sums: what that does on one rank bounds what a layout may do.
+TEST(LayoutFloat32, DifferencesStayWithinFourTimesThoseOfSampleOrders) {
+  RunConfig base = base_config(2, false);
+  base.train.precision = Precision::fp32;
+  base.train.steps = 8;
+  const SampleReader read = structured_samples(base.train.sequence_length, base.model.vocab);
+  const Curve reference = train_curve(base, 1, read);
+  double gradient_spread = 0, weight_spread = 0;
+  std::string where;
+  for (int64_t order = 1; order <= 8; ++order) {
+    const SampleReader rotated = [&](int64_t first, int64_t count, HostBatch& batch) {
+      const int64_t size = base.train.global_batch;
+      // 5 and 24 share no factor: a different order for each `order`, the same samples in each step.
+      ASSERT_EQ(count, 1);
+      read(first / size * size + (first % size * 5 + order) % size, count, batch);
+    };
+    const Curve curve = train_curve(base, 1, rotated);
+    gradient_spread = std::max(gradient_spread, largest_difference(curve.first_gradient, reference.first_gradient, where));
+    weight_spread = std::max(weight_spread, largest_difference(curve.final, reference.final, where));
+  }
+  for (const LayoutCase& layout : {LayoutCase{2, 1, 1}, {4, 1, 2}, {2, 2, 2}, {1, 3, 2}, {8, 1, 1}, {1, 1, 8}}) {
+    const RunConfig config = with_layout(base, layout);
+    const Curve curve = train_curve(config, layout.tp * layout.pp * layout.dp, read);
+    EXPECT_LE(largest_difference(curve.first_gradient, reference.first_gradient, where), 4 * gradient_spread)
+        << layout.text() << ", " << where;
+    EXPECT_LE(largest_difference(curve.final, reference.final, where), 4 * weight_spread)
+        << layout.text() << ", " << where;
+  }
+}
+
+TEST(Layout, InitialWeightsAreTheSameBits) {
+  const RunConfig base = base_config(2, true);
+  TensorMap reference;
+  std::mutex mutex;
+  run_thread_ranks(1, [&](Communicator& world) {
+    RankTrainer rank(base, world);
+    collect(rank.trainer->engine().parameters(), &Parameter::master, reference, mutex);
+  });
+  for (const LayoutCase& layout : {LayoutCase{4, 1, 1}, {2, 2, 1}, {1, 3, 2}, {8, 1, 1}}) {
+    TensorMap tensors;
+    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](Communicator& world) {
+      RankTrainer rank(with_layout(base, layout), world);
+      collect(rank.trainer->engine().parameters(), &Parameter::master, tensors, mutex);
+    });
+    EXPECT_EQ(tensors, reference) << layout.text();
+  }
+}
+
+TEST(Layout, LedgerOfARealRunEqualsThePlanAndStaysConstant) {
+  const RunConfig base = base_config(2, false);
+  const SampleReader read = structured_samples(base.train.sequence_length, base.model.vocab);
+  for (const LayoutCase& layout : {LayoutCase{1, 1, 1}, {4, 1, 2}, {2, 3, 1}}) {
+    const RunConfig config = with_layout(base, layout);
+    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](Communicator& world) {
+      Ledger planned;
+      plan_memory(config, make_layout(config.parallel, world.size()), world.rank(), 1, planned);
+      RankTrainer rank(config, world);
+      for (int64_t step = 1; step <= 3; ++step) {
+        rank.ledger.clear_work();
+        rank.step(step, read);
+        EXPECT_EQ(rank.ledger.memory(), planned.memory()) << layout.text() << ", step " << step;
+        EXPECT_EQ(rank.ledger.kernels(), planned.kernels()) << layout.text() << ", step " << step;
+        EXPECT_EQ(rank.ledger.traffic(), planned.traffic()) << layout.text() << ", step " << step;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing

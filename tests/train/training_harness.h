@@ -1,0 +1,107 @@
+// Trains small models in tests: ranks are threads, batches come from a function, tensors are gathered whole.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "parallel/gradient_reduction.h"
+#include "train/trainer.h"
+
+namespace shiftron::testing {
+
+// Fills samples [first, first + count): count · sequence_length entries each.
+using SampleReader = std::function<void(int64_t first, int64_t count, HostBatch& batch)>;
+using TensorMap = std::map<std::string, std::vector<double>>;
+
+// A trainer on one rank of `world`, planned on meta as a real run is.
+struct RankTrainer {
+  Ledger ledger;
+  Stream stream;
+  std::unique_ptr<Trainer> trainer;
+  RunConfig config;
+  ParallelLayout layout;
+
+  RankTrainer(const RunConfig& run_config, Communicator& world, Bodies bodies = Bodies::fast)
+      : stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = 1, .bodies = bodies}, config(run_config),
+        layout(make_layout(run_config.parallel, world.size())) {
+    Ledger planned;
+    const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
+    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads), stream, plan);
+    trainer->engine().parameters().initialise(static_cast<uint64_t>(config.train.seed));
+    trainer->engine().parameters().refresh_weights(stream);
+  }
+  BatchReader reader(int64_t step, const SampleReader& read) {
+    return [this, step, &read](int index, HostBatch& batch) {
+      read(first_sample(config, layout.dp, step, index, trainer->engine().groups().at.dp), config.train.micro_batch,
+           batch);
+    };
+  }
+  StepResult step(int64_t number, const SampleReader& read) {
+    trainer->step(number, reader(number, read), false);
+    return trainer->result(number);
+  }
+};
+
+inline double element(const Tensor& tensor, int64_t index) {
+  return tensor.dtype() == DType::float64 ? tensor.data<double>()[index] : tensor.data<float>()[index];
+}
+
+// Visits (index in the box, index in the logical tensor).
+template <typename Visit>
+void for_each_of(const Shape& whole, const Box& box, Visit visit) {
+  const int dims = whole.dims();
+  for (int64_t local = 0; local < box.extent.count(); ++local) {
+    int64_t rest = local, logical = 0, scale = 1;
+    for (int dim = dims - 1; dim >= 0; --dim) {
+      logical += (box.offset[dim] + rest % box.extent[dim]) * scale;
+      rest /= box.extent[dim];
+      scale *= whole[dim];
+    }
+    visit(local, logical);
+  }
+}
+
+// Adds this rank's owned boxes of `of` to `tensors`, whole tensors by name.
+inline void collect(const ParameterSet& set, Tensor Parameter::*of, TensorMap& tensors, std::mutex& mutex) {
+  const std::lock_guard lock(mutex);
+  for (const auto& parameter : set.parameters()) {
+    if (!parameter->owner) continue;
+    std::vector<double>& values = tensors[parameter->spec.name];
+    values.resize(static_cast<size_t>(parameter->spec.shape.count()));
+    for_each_of(parameter->spec.shape, parameter->box,
+                [&](int64_t local, int64_t logical) { values[logical] = element((*parameter).*of, local); });
+  }
+}
+
+// Sets masters from whole tensors.
+inline void assign(ParameterSet& set, const TensorMap& tensors) {
+  for (const auto& parameter : set.parameters()) {
+    const std::vector<double>& values = tensors.at(parameter->spec.name);
+    CHECK(values.size() == static_cast<size_t>(parameter->spec.shape.count()), parameter->spec.name, " has ",
+          values.size(), " values");
+    for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
+      if (parameter->master.dtype() == DType::float64) {
+        parameter->master.data<double>()[local] = values[logical];
+      } else {
+        parameter->master.data<float>()[local] = static_cast<float>(values[logical]);
+      }
+    });
+  }
+}
+
+// ‖a − b‖ / ‖b‖; 0 where both are 0.
+inline double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  CHECK(a.size() == b.size(), a.size(), " values against ", b.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / norm);
+}
+
+}  // namespace shiftron::testing
