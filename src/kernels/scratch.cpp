@@ -1,21 +1,21 @@
-// Scratch that the bodies ask for; the specification needs a row of hidden or two of head_dim.
+// Scratch that the fast CPU bodies ask for; it depends on shapes and stream.threads alone.
+#include "kernels/attention_tiles.h"
 #include "kernels/kernels.h"
+#include "kernels/row_blocks.h"
 
 namespace shiftron {
 
-// A partial d_w for each block of 64 rows.
 Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
-  return {(rows + 63) / 64, hidden};
+  return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kNormRows)), hidden};
 }
 
-// Partial d_taps for each block of 64 rows.
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t, int64_t taps) {
-  return {(rows + 63) / 64, heads, taps};
+  return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kShiftRows)), heads, std::max<int64_t>(1, taps)};
 }
 
-// d_k and d_v before they are rounded.
-Shape attention_scratch(const Stream&, int64_t rows, int64_t, int64_t kv_heads, int64_t head_dim) {
-  return {2, rows, kv_heads, head_dim};
+Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  const fast::AttentionTiles tiles(rows, heads / kv_heads, head_dim);
+  return {std::max(1, stream.threads) * tiles.thread_floats() + 2 * rows * kv_heads * head_dim};
 }
 
 }  // namespace shiftron

@@ -1,0 +1,45 @@
+// The loops of the CPU's attention between its products: packing, softmax of a tile, gradients of a tile.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace shiftron::fast {
+
+// Rows of a tensor [positions, group, head_dim] of which a tile takes some.
+template <typename T>
+struct HeadRows {
+  T* data;  // of the first position and head
+  int64_t position_stride, head_stride;
+  int64_t group, head_dim;
+};
+
+// to [positions · group, head_dim] = from · factor, contiguous.
+void pack(const HeadRows<const float>& from, int64_t positions, float factor, float* to);
+void pack(const HeadRows<const bfloat16>& from, int64_t positions, float factor, float* to);
+// to = from · factor, of packed rows.
+void unpack(const float* from, int64_t positions, float factor, const HeadRows<float>& to);
+void unpack(const float* from, int64_t positions, float factor, const HeadRows<bfloat16>& to);
+
+// Which columns of a tile of scores count: position i of a tile sees keys start[i] ... last + i, and the tile's columns
+// are keys begin ... begin + columns − 1. Its rows have room for columns rounded up to 16.
+struct TileMask {
+  const int32_t* start;
+  int64_t last, begin, columns, group;
+};
+
+// Online softmax. scores [rows, columns] ← p = exp(score − maximum) (0 where masked) under the maximum of all blocks
+// so far; sums and accumulator [rows, head_dim] are rescaled to it, sums += Σ p. first: nothing came before.
+void softmax_tile(const TileMask& mask, int64_t positions, int64_t stride, bool first, int64_t head_dim, float* scores,
+                  float* maxima, float* sums, float* accumulator);
+// accumulator /= sum, log_sum_exp = maximum + log(sum), of rows [position, group].
+void finish_softmax(int64_t rows, int64_t head_dim, const float* maxima, const float* sums, float* accumulator,
+                    float* log_sum_exp);
+// delta [rows] = Σ_d a b, of packed rows.
+void row_products(int64_t rows, int64_t head_dim, const float* a, const float* b, float* delta);
+// scores ← p = exp(score − log_sum_exp), d_p ← p (d_p − delta); 0 where masked.
+void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stride, const float* log_sum_exp,
+                           const float* delta, float* scores, float* d_p);
+
+}  // namespace shiftron::fast

@@ -1,0 +1,29 @@
+// Tiling of the CPU's attention: query rows of one KV head's group by keys, sized to a second-level cache of 1 MiB.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace shiftron::fast {
+
+struct AttentionTiles {
+  // Small tiles waste less on the diagonal, large ones let the products run faster.
+  static constexpr int64_t kRows = 128;
+  static constexpr int64_t kPositions = 64;
+  static constexpr int64_t kKeys = 512;
+
+  AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
+      : group(heads_of_group), head_dim(width), queries(std::max<int64_t>(1, std::min({rows, kPositions, kRows / heads_of_group}))) {}
+  int64_t tile_rows() const { return queries * group; }
+  // Backward needs most: q, d_out, d_q, two tiles of scores, keys and values in float32, two numbers a row.
+  int64_t thread_floats() const {
+    const int64_t floats = 3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kKeys * head_dim + 2 * tile_rows();
+    return (floats + 31) / 16 * 16;  // threads do not share cache lines
+  }
+
+  int64_t group;     // query heads of a KV head
+  int64_t head_dim;
+  int64_t queries;   // positions of a tile; its rows are queries × group, positions first
+};
+
+}  // namespace shiftron::fast

@@ -1,0 +1,200 @@
+// Products on the CPU: oneDNN sgemm for float32, oneDNN matmul for bfloat16, or bfloat16 converted in blocks to float32.
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <tuple>
+#include <vector>
+
+#include "kernels/bodies.h"
+#include "kernels/cpu_loops.h"
+#include "kernels/matrix.h"
+
+namespace shiftron::fast {
+namespace {
+
+// Blocks of converted operands: large enough that conversion costs some percent of the product, small enough to stay
+// in a few MiB.
+constexpr int64_t kBlockRows = 512;
+constexpr int64_t kBlockColumns = 1024;
+constexpr int64_t kBlockDepth = 1024;
+
+SHIFTRON_CLONES void widen(const bfloat16* from, float* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) put(to[i], from[i]);
+}
+
+// A bfloat16 product of one shape, and what oneDNN built for it.
+struct Bfloat16Product {
+  int64_t m, n, k, a_stride, b_stride, c_stride;
+  bool a_transposed, b_transposed, keep;
+  DType c_dtype;
+  int threads;
+  auto operator<=>(const Bfloat16Product&) const = default;
+};
+
+dnnl::memory::desc describe(int64_t rows, int64_t columns, int64_t stride, bool transposed, DType dtype) {
+  using dnnl::memory;
+  const memory::data_type type = dtype == DType::float32 ? memory::data_type::f32 : memory::data_type::bf16;
+  return transposed ? memory::desc({rows, columns}, type, memory::dims{1, stride})
+                    : memory::desc({rows, columns}, type, memory::dims{stride, 1});
+}
+
+// Objects of oneDNN that one thread uses; the library keeps what it compiled for all of them.
+class Bfloat16Library {
+ public:
+  // False when the processor has no such product.
+  bool run(const Bfloat16Product& shape, const void* a, const void* b, void* c) {
+    if (refused_) return false;
+    try {
+      Made& made = find(shape);
+      made.a.set_data_handle(const_cast<void*>(a));
+      made.b.set_data_handle(const_cast<void*>(b));
+      made.c.set_data_handle(c);
+      made.primitive.execute(stream_, made.arguments);
+      stream_.wait();
+      return true;
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw_crash("oneDNN matmul in bfloat16: ", error.what());
+      refused_ = true;
+      return false;
+    }
+  }
+
+ private:
+  struct Made {
+    dnnl::matmul primitive;
+    dnnl::memory a, b, c;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
+  Made& find(const Bfloat16Product& shape) {
+    const auto found = made_.find(shape);
+    if (found != made_.end()) return found->second;
+    if (made_.size() >= 512) made_.clear();  // decoding meets many shapes
+    const auto a = describe(shape.m, shape.k, shape.a_stride, shape.a_transposed, DType::bfloat16);
+    const auto b = describe(shape.k, shape.n, shape.b_stride, shape.b_transposed, DType::bfloat16);
+    const auto c = describe(shape.m, shape.n, shape.c_stride, false, shape.c_dtype);
+    dnnl::primitive_attr attributes;
+    if (shape.keep) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attributes.set_post_ops(sum);
+    }
+    Made made;
+    made.primitive = dnnl::matmul({dnnl::matmul::desc(a, b, c), attributes, engine_});
+    made.a = dnnl::memory(a, engine_, nullptr);
+    made.b = dnnl::memory(b, engine_, nullptr);
+    made.c = dnnl::memory(c, engine_, nullptr);
+    made.arguments = {{DNNL_ARG_SRC, made.a}, {DNNL_ARG_WEIGHTS, made.b}, {DNNL_ARG_DST, made.c}};
+    return made_.emplace(shape, std::move(made)).first->second;
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::map<Bfloat16Product, Made> made_;
+  bool refused_ = false;
+};
+
+bool product_bfloat16(const Bfloat16Product& shape, const void* a, const void* b, void* c) {
+  thread_local Bfloat16Library library;
+  return library.run(shape, a, b, c);
+}
+
+// Converts rows [row, row + rows) and columns [column, column + columns) of a stored matrix.
+void widen_block(int threads, const Matrix& from, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                 float* to) {
+  const auto* data = static_cast<const bfloat16*>(from.data);
+  parallel_blocks(threads, rows, 32, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) widen(data + (row + i) * from.stride + column, to + i * columns, columns);
+  });
+}
+
+void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
+                       DType c_dtype, int64_t c_stride) {
+  thread_local std::vector<float> a_block, b_block, c_block;
+  for (int64_t column = 0; column < n; column += kBlockColumns) {
+    const int64_t columns = std::min(kBlockColumns, n - column);
+    for (int64_t row = 0; row < m; row += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, m - row);
+      const bool direct = c_dtype == DType::float32;
+      if (!direct) c_block.resize(std::max<size_t>(c_block.size(), rows * columns));
+      float* tile = direct ? static_cast<float*>(c) + row * c_stride + column : c_block.data();
+      const int64_t tile_stride = direct ? c_stride : columns;
+      for (int64_t depth = 0; depth < k; depth += kBlockDepth) {
+        const int64_t depths = std::min(kBlockDepth, k - depth);
+        a_block.resize(std::max<size_t>(a_block.size(), rows * depths));
+        b_block.resize(std::max<size_t>(b_block.size(), columns * depths));
+        if (a.transposed) widen_block(threads, a, depth, depths, row, rows, a_block.data());
+        else widen_block(threads, a, row, rows, depth, depths, a_block.data());
+        if (b.transposed) widen_block(threads, b, column, columns, depth, depths, b_block.data());
+        else widen_block(threads, b, depth, depths, column, columns, b_block.data());
+        CHECK(product_float32(rows, columns, depths, a_block.data(), a.transposed ? rows : depths, a.transposed,
+                              b_block.data(), b.transposed ? depths : columns, b.transposed, keep || depth > 0, tile,
+                              tile_stride),
+              "sgemm refused ", rows, "×", columns, "×", depths);
+      }
+      if (direct) continue;
+      auto* out = static_cast<bfloat16*>(c) + row * c_stride + column;
+      parallel_for(threads, rows, [&](int64_t i) { narrow(tile + i * columns, out + i * c_stride, columns); });
+    }
+  }
+}
+
+}  // namespace
+
+LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+LibraryThreads::~LibraryThreads() { omp_set_num_threads(before_); }
+
+bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
+                     const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride) {
+  return dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0f, a, a_stride, b, b_stride,
+                    keep ? 1.0f : 0.0f, c, c_stride) == dnnl_success;
+}
+
+void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
+             void* c, DType c_dtype, int64_t c_stride) {
+  if (m == 0 || n == 0) return;
+  const LibraryThreads guard(threads);
+  if (a.dtype == DType::float32) {
+    CHECK(b.dtype == DType::float32 && c_dtype == DType::float32, "a float32 product takes float32 alone");
+    CHECK(product_float32(m, n, k, static_cast<const float*>(a.data), a.stride, a.transposed,
+                          static_cast<const float*>(b.data), b.stride, b.transposed, keep, static_cast<float*>(c),
+                          c_stride),
+          "sgemm refused ", m, "×", n, "×", k);
+    return;
+  }
+  CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
+  CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
+  if (bfloat16_products) {
+    const Bfloat16Product shape{m, n, k, a.stride, b.stride, c_stride, a.transposed, b.transposed, keep, c_dtype, threads};
+    if (product_bfloat16(shape, a.data, b.data, c)) return;
+  }
+  product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);
+}
+
+void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
+  product(stream.threads, stream.bfloat16_matmul, x.extent(0), w.extent(0), x.extent(1),
+          {x.raw(), x.dtype(), x.stride(0)}, {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(),
+          y.stride(0));
+}
+
+void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x) {
+  product(stream.threads, stream.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
+          {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, false, d_x.raw(), d_x.dtype(),
+          d_x.stride(0));
+}
+
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w) {
+  product(stream.threads, stream.bfloat16_matmul, d_y.extent(1), x.extent(1), x.extent(0),
+          {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, {x.raw(), x.dtype(), x.stride(0)}, true, d_w.raw(),
+          d_w.dtype(), d_w.stride(0));
+}
+
+}  // namespace shiftron::fast

@@ -1,0 +1,40 @@
+// Products of matrices in memory on the CPU: the one door to oneDNN.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace shiftron::fast {
+
+// A row-major matrix whose rows are `stride` elements apart; `transposed`: its transpose enters the product.
+struct Matrix {
+  const void* data;
+  DType dtype;
+  int64_t stride;
+  bool transposed = false;
+};
+
+// c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, on the calling thread's OpenMP settings: inside of a
+// parallel region one thread. False when the library refuses.
+bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
+                     const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
+
+// c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
+// bfloat16_products: multiply bfloat16 as such where the processor can; otherwise blocks are converted to float32.
+void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
+             void* c, DType c_dtype, int64_t c_stride);
+
+// The library takes its number of threads from the calling thread's OpenMP setting; given back at the end.
+class LibraryThreads {
+ public:
+  explicit LibraryThreads(int threads);
+  ~LibraryThreads();
+  LibraryThreads(const LibraryThreads&) = delete;
+  LibraryThreads& operator=(const LibraryThreads&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace shiftron::fast
