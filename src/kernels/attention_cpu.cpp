@@ -2,6 +2,7 @@
 // 2018; Dao et al. 2022), probabilities made again in backward. Rows of a tile: positions × query heads of a KV head.
 #include <atomic>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/attention_loops.h"
@@ -142,6 +143,11 @@ class Attention {
   // The keys and values of the block that `begin` is in, from `begin` on; packed when the thread meets the block.
   std::pair<Operand, Operand> key_block(int64_t begin, int64_t head, Workspace& work) const {
     const int64_t first = begin / AttentionTiles::kKeys * AttentionTiles::kKeys, dim = tiles_.head_dim;
+    if constexpr (std::is_same_v<T, float>) {  // a few rows do not repay the packing
+      if (tiles_.tile_rows() <= 16) {
+        return {{head_rows<T>(k_, begin, head, 1).data, k_.stride(0)}, {head_rows<T>(v_, begin, head, 1).data, v_.stride(0)}};
+      }
+    }
     if (work.packed_head != head || work.packed_key != first) {
       const int64_t keys = std::min(k_.extent(0), first + AttentionTiles::kKeys) - first;
       pack(head_rows<T>(k_, first, head, 1), keys, 1.0f, work.keys);
@@ -190,10 +196,10 @@ class Attention {
     pack(head_rows<T>(gradients.d_out, tile.row, first_head, tiles_.group), tile.positions, 1.0f, work.d_out);
     row_products(rows, dim, work.q, work.d_out, delta);
     pack(head_rows<T>(q_, tile.row, first_head, tiles_.group), tile.positions, scale_, work.q);
-    const int64_t stride = gradients.log_sum_exp.stride(0);
-    const float* saved = gradients.log_sum_exp.template data<float>() + first_head * stride + tile.row;
+    const int64_t head_stride = gradients.log_sum_exp.stride(0);
+    const float* saved = gradients.log_sum_exp.template data<float>() + first_head * head_stride + tile.row;
     for (int64_t row = 0; row < rows; ++row) {
-      log_sum_exp[row] = saved[row % tiles_.group * stride + row / tiles_.group];
+      log_sum_exp[row] = saved[row % tiles_.group * head_stride + row / tiles_.group];
     }
     for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
       const int64_t keys = end - begin;

@@ -15,7 +15,7 @@ SHIFTRON_INLINE void pack_rows(const T* from, int64_t position_stride, int64_t h
     for (int64_t head = 0; head < group; ++head, to += head_dim) {
       const T* row = from + i * position_stride + head * head_stride;
 #pragma omp simd
-      for (int64_t d = 0; d < head_dim; ++d) to[d] = to_float(row[d]) * factor;
+      for (int64_t d = 0; d < head_dim; ++d) to[d] = to_accumulate(row[d]) * factor;
     }
   }
 }
@@ -27,7 +27,7 @@ SHIFTRON_INLINE void unpack_rows(const float* from, int64_t positions, float fac
     for (int64_t head = 0; head < group; ++head, from += head_dim) {
       T* row = to + i * position_stride + head * head_stride;
 #pragma omp simd
-      for (int64_t d = 0; d < head_dim; ++d) put(row[d], from[d] * factor);
+      for (int64_t d = 0; d < head_dim; ++d) row[d] = round_to<T>(from[d] * factor);
     }
   }
 }

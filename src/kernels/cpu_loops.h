@@ -1,4 +1,4 @@
-// What the fast CPU bodies share: clones per instruction set, threads, bfloat16, rows of tensors, a vectorisable exp.
+// What the fast CPU bodies share: clones per instruction set, threads, a vectorisable exp.
 #pragma once
 
 #include <omp.h>
@@ -9,6 +9,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/element.h"
 
 // On leaf functions: loops alone, no parallel regions. Three bodies are compiled; the processor's is bound at start.
 // Sanitizers do not survive the binding, which runs before they do.
@@ -21,16 +22,6 @@
 #define SHIFTRON_INLINE [[gnu::always_inline]] inline
 
 namespace shiftron::fast {
-
-SHIFTRON_INLINE float to_float(float value) { return value; }
-SHIFTRON_INLINE float to_float(bfloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
-SHIFTRON_INLINE void put(float& to, float value) { to = value; }
-SHIFTRON_INLINE void put(bfloat16& to, float value) {  // nearest even; NaN stays NaN
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40u;
-  to.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
 
 // exp(x) = 2ⁿ · e^r, n = round(x / ln 2), |r| ≤ ln 2 / 2, e^r by a polynomial of degree 6 (least squares, error 4e-9).
 // Relative error below 1.5e-7; 0 below −87.3, about 3e38 above 88.3; NaN stays NaN.
@@ -81,50 +72,5 @@ void parallel_blocks(int threads, int64_t rows, int64_t block, const Body& body)
     body(task * block, std::min(rows, (task + 1) * block));
   });
 }
-
-// A tensor as rows of contiguous elements, as long as its strides allow.
-class Rows {
- public:
-  explicit Rows(const ConstTensor& tensor) {
-    int dim = tensor.dims() - 1;
-    if (dim >= 0) width_ = tensor.extent(dim--);
-    while (dim >= 0 && (tensor.extent(dim) == 1 || tensor.stride(dim) == width_)) width_ *= tensor.extent(dim--);
-    for (; dim >= 0; --dim) {
-      extents_[levels_] = tensor.extent(dim);
-      strides_[levels_++] = tensor.stride(dim);
-    }
-    for (int level = 0; level < levels_; ++level) count_ *= extents_[level];
-  }
-  int64_t count() const { return count_; }
-  int64_t width() const { return width_; }
-  int64_t offset(int64_t row) const {  // in elements
-    int64_t offset = 0;
-    for (int level = 0; level < levels_; ++level) {
-      offset += row % extents_[level] * strides_[level];
-      row /= extents_[level];
-    }
-    return offset;
-  }
-  // Cut into rows of `width`, a divisor of the present width.
-  void narrow(int64_t width) {
-    if (width == width_) return;
-    for (int level = levels_; level > 0; --level) {
-      extents_[level] = extents_[level - 1];
-      strides_[level] = strides_[level - 1];
-    }
-    extents_[0] = width_ / width;
-    strides_[0] = width;
-    ++levels_;
-    count_ *= extents_[0];
-    width_ = width;
-  }
-
- private:
-  int64_t extents_[kMaxDims + 1] = {};
-  int64_t strides_[kMaxDims + 1] = {};
-  int levels_ = 0;
-  int64_t width_ = 1;
-  int64_t count_ = 1;
-};
 
 }  // namespace shiftron::fast

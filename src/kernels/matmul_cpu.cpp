@@ -2,6 +2,7 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include <cstring>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
@@ -22,12 +23,12 @@ constexpr int64_t kBlockDepth = 1024;
 
 SHIFTRON_CLONES void widen(const bfloat16* from, float* to, int64_t count) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+  for (int64_t i = 0; i < count; ++i) to[i] = to_accumulate(from[i]);
 }
 
 SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) put(to[i], from[i]);
+  for (int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
 }
 
 // A bfloat16 product of one shape, and what oneDNN built for it.
@@ -161,6 +162,13 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
 void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
              void* c, DType c_dtype, int64_t c_stride) {
   if (m == 0 || n == 0) return;
+  if (k == 0) {  // which the library does not take
+    const auto size = static_cast<size_t>(size_of(c_dtype));
+    for (int64_t row = 0; !keep && row < m; ++row) {
+      std::memset(static_cast<char*>(c) + static_cast<size_t>(row * c_stride) * size, 0, static_cast<size_t>(n) * size);
+    }
+    return;
+  }
   const LibraryThreads guard(threads);
   if (a.dtype == DType::float32) {
     CHECK(b.dtype == DType::float32 && c_dtype == DType::float32, "a float32 product takes float32 alone");

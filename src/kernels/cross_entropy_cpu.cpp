@@ -1,0 +1,105 @@
+// Cross-entropy of one shard's logits on the CPU; a row of a usual vocabulary stays in the second-level cache.
+#include <cmath>
+
+#include "kernels/bodies.h"
+#include "kernels/cpu_loops.h"
+
+namespace shiftron::fast {
+namespace {
+
+// out = maximum, Σ exp(logit − maximum)
+template <typename T>
+SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) {
+  float maximum = -INFINITY;
+#pragma omp simd reduction(max : maximum)
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = to_accumulate(logits[i]);
+    maximum = value > maximum ? value : maximum;
+  }
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += exponential(to_accumulate(logits[i]) - maximum);
+  out[0] = maximum;
+  out[1] = sum;
+}
+SHIFTRON_CLONES void statistics_of(const float* logits, int64_t count, float* out) {
+  statistics_row(logits, count, out);
+}
+SHIFTRON_CLONES void statistics_of(const bfloat16* logits, int64_t count, float* out) {
+  statistics_row(logits, count, out);
+}
+
+template <typename T>
+SHIFTRON_INLINE void probabilities_row(T* logits, int64_t count, float log_sum_exp, float scale) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    logits[i] = round_to<T>(exponential(to_accumulate(logits[i]) - log_sum_exp) * scale);
+  }
+}
+SHIFTRON_CLONES void probabilities(float* logits, int64_t count, float log_sum_exp, float scale) {
+  probabilities_row(logits, count, log_sum_exp, scale);
+}
+SHIFTRON_CLONES void probabilities(bfloat16* logits, int64_t count, float log_sum_exp, float scale) {
+  probabilities_row(logits, count, log_sum_exp, scale);
+}
+
+constexpr int64_t kRows = 8;
+
+// Index of a counted target in this shard, or −1.
+int64_t place_of(int32_t target, int64_t vocab_begin, int64_t vocab) {
+  const int64_t place = target - vocab_begin;
+  return target >= 0 && place >= 0 && place < vocab ? place : -1;
+}
+
+template <typename T>
+void all_statistics(int threads, const ConstTensor& logits, const int32_t* targets, int64_t vocab_begin,
+                    const Tensor& statistics) {
+  const int64_t vocab = logits.extent(1);
+  parallel_blocks(threads, logits.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* in = logits.data<T>() + row * logits.stride(0);
+      float* out = statistics.data<float>() + row * statistics.stride(0);
+      statistics_of(in, vocab, out);
+      const int64_t place = place_of(targets[row], vocab_begin, vocab);
+      out[2] = place >= 0 ? to_accumulate(in[place]) : 0.0f;
+    }
+  });
+}
+
+template <typename T>
+void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, const int32_t* targets,
+                   int64_t vocab_begin, float scale) {
+  const int64_t vocab = logits.extent(1);
+  parallel_blocks(threads, logits.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      T* values = logits.data<T>() + row * logits.stride(0);
+      if (targets[row] < 0) {
+        std::fill_n(values, vocab, T{});
+        continue;
+      }
+      const int64_t place = place_of(targets[row], vocab_begin, vocab);
+      const float target_logit = place >= 0 ? to_accumulate(values[place]) : 0.0f;
+      probabilities(values, vocab, log_sum_exp[row], scale);
+      if (place >= 0) values[place] = round_to<T>(std::expm1(target_logit - log_sum_exp[row]) * scale);
+    }
+  });
+}
+
+}  // namespace
+
+void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s) {
+  const auto* target = targets.data<int32_t>();
+  if (logits.dtype() == DType::float32) all_statistics<float>(stream.threads, logits, target, vocab_begin, s);
+  else all_statistics<bfloat16>(stream.threads, logits, target, vocab_begin, s);
+}
+
+void cross_entropy_backward(Stream& stream, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
+                            int64_t vocab_begin, double scale) {
+  const auto* sums = log_sum_exp.data<float>();
+  const auto* target = targets.data<int32_t>();
+  const auto factor = static_cast<float>(scale);
+  if (logits.dtype() == DType::float32) all_gradients<float>(stream.threads, logits, sums, target, vocab_begin, factor);
+  else all_gradients<bfloat16>(stream.threads, logits, sums, target, vocab_begin, factor);
+}
+
+}  // namespace shiftron::fast

@@ -1,0 +1,103 @@
+// RMS norm on the CPU: a row stays in the first-level cache for both of its passes; d_w in partial sums of kNormRows rows.
+#include <cmath>
+
+#include "kernels/bodies.h"
+#include "kernels/cpu_loops.h"
+#include "kernels/row_blocks.h"
+
+namespace shiftron::fast {
+namespace {
+
+template <typename T>
+SHIFTRON_INLINE float normalise_row(const T* x, const float* w, int64_t hidden, float epsilon, T* y) {
+  float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t j = 0; j < hidden; ++j) squares += to_accumulate(x[j]) * to_accumulate(x[j]);
+  const float r = 1.0f / std::sqrt(squares / static_cast<float>(hidden) + epsilon);
+#pragma omp simd
+  for (int64_t j = 0; j < hidden; ++j) y[j] = round_to<T>(to_accumulate(x[j]) * r * w[j]);
+  return r;
+}
+SHIFTRON_CLONES float normalise(const float* x, const float* w, int64_t hidden, float epsilon, float* y) {
+  return normalise_row(x, w, hidden, epsilon, y);
+}
+SHIFTRON_CLONES float normalise(const bfloat16* x, const float* w, int64_t hidden, float epsilon, bfloat16* y) {
+  return normalise_row(x, w, hidden, epsilon, y);
+}
+
+template <typename T>
+SHIFTRON_INLINE void gradient_row(const T* d_y, const T* x, const float* w, int64_t hidden, float r, T* d_x,
+                                  float* d_w) {
+  float products = 0.0f;
+#pragma omp simd reduction(+ : products)
+  for (int64_t j = 0; j < hidden; ++j) products += w[j] * to_accumulate(d_y[j]) * to_accumulate(x[j]);
+  const float along = r * r * products / static_cast<float>(hidden);
+#pragma omp simd
+  for (int64_t j = 0; j < hidden; ++j) {
+    const float d = to_accumulate(d_y[j]);
+    const float value = to_accumulate(x[j]);
+    d_w[j] += d * value * r;
+    d_x[j] = round_to<T>(to_accumulate(d_x[j]) + r * (w[j] * d - value * along));
+  }
+}
+SHIFTRON_CLONES void gradient(const float* d_y, const float* x, const float* w, int64_t hidden, float r, float* d_x,
+                              float* d_w) {
+  gradient_row(d_y, x, w, hidden, r, d_x, d_w);
+}
+SHIFTRON_CLONES void gradient(const bfloat16* d_y, const bfloat16* x, const float* w, int64_t hidden, float r,
+                              bfloat16* d_x, float* d_w) {
+  gradient_row(d_y, x, w, hidden, r, d_x, d_w);
+}
+
+SHIFTRON_CLONES void add_to(const float* from, float* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+template <typename T>
+void forward(Stream& stream, const ConstTensor& x, const float* w, float epsilon, const Tensor& y, float* inverse_rms) {
+  parallel_blocks(stream.threads, x.extent(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      inverse_rms[row] = normalise(x.data<T>() + row * x.stride(0), w, x.extent(1), epsilon,
+                                   y.data<T>() + row * y.stride(0));
+    }
+  });
+}
+
+template <typename T>
+void backward(Stream& stream, const ConstTensor& d_y, const ConstTensor& x, const float* w, const float* inverse_rms,
+              const Tensor& d_x, float* partial) {
+  const int64_t hidden = x.extent(1);
+  parallel_blocks(stream.threads, x.extent(0), kNormRows, [&](int64_t begin, int64_t end) {
+    float* sums = partial + begin / kNormRows * hidden;
+    std::fill_n(sums, hidden, 0.0f);
+    for (int64_t row = begin; row < end; ++row) {
+      gradient(d_y.data<T>() + row * d_y.stride(0), x.data<T>() + row * x.stride(0), w, hidden, inverse_rms[row],
+               d_x.data<T>() + row * d_x.stride(0), sums);
+    }
+  });
+}
+
+}  // namespace
+
+void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
+  const auto small = static_cast<float>(epsilon);
+  if (x.dtype() == DType::float32) forward<float>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+  else forward<bfloat16>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+}
+
+void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
+                       Tensor d_x, Tensor d_w, Tensor scratch) {
+  auto* partial = scratch.data<float>();
+  const auto* scale = w.data<float>();
+  if (x.dtype() == DType::float32) backward<float>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+  else backward<bfloat16>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+  const int64_t hidden = x.extent(1);
+  parallel_blocks(stream.threads, hidden, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t block = 0; block < row_blocks(x.extent(0), kNormRows); ++block) {
+      add_to(partial + block * hidden + begin, d_w.data<float>() + begin, end - begin);
+    }
+  });
+}
+
+}  // namespace shiftron::fast

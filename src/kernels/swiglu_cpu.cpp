@@ -1,0 +1,85 @@
+// SwiGLU on the CPU: y = gate · s · up, s = sigmoid(gate); d_up = d_y · gate · s, d_gate = d_y · up · s (1 + gate (1 − s)).
+#include "kernels/bodies.h"
+#include "kernels/cpu_loops.h"
+
+namespace shiftron::fast {
+namespace {
+
+template <typename T>
+SHIFTRON_INLINE void forward_row(const T* gate, const T* up, T* y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = to_accumulate(gate[i]);
+    y[i] = round_to<T>(g * sigmoid(g) * to_accumulate(up[i]));
+  }
+}
+SHIFTRON_CLONES void forward(const float* gate, const float* up, float* y, int64_t count) {
+  forward_row(gate, up, y, count);
+}
+SHIFTRON_CLONES void forward(const bfloat16* gate, const bfloat16* up, bfloat16* y, int64_t count) {
+  forward_row(gate, up, y, count);
+}
+
+template <typename T>
+SHIFTRON_INLINE void backward_row(const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float d = to_accumulate(d_y[i]);
+    const float g = to_accumulate(gate[i]);
+    const float u = to_accumulate(up[i]);
+    const float s = sigmoid(g);
+    d_up[i] = round_to<T>(d * g * s);
+    d_gate[i] = round_to<T>(d * u * s * (1.0f + g * (1.0f - s)));
+  }
+}
+SHIFTRON_CLONES void backward(const float* d_y, const float* gate, const float* up, float* d_gate, float* d_up,
+                              int64_t count) {
+  backward_row(d_y, gate, up, d_gate, d_up, count);
+}
+SHIFTRON_CLONES void backward(const bfloat16* d_y, const bfloat16* gate, const bfloat16* up, bfloat16* d_gate,
+                              bfloat16* d_up, int64_t count) {
+  backward_row(d_y, gate, up, d_gate, d_up, count);
+}
+
+constexpr int64_t kRows = 16;
+
+template <typename T>
+T* row_of(const Tensor& tensor, int64_t row) {
+  return tensor.data<T>() + row * tensor.stride(0);
+}
+template <typename T>
+const T* row_of(const ConstTensor& tensor, int64_t row) {
+  return tensor.data<T>() + row * tensor.stride(0);
+}
+
+template <typename T>
+void forward_all(int threads, const ConstTensor& gate, const ConstTensor& up, const Tensor& y) {
+  parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) forward(row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(y, i), gate.extent(1));
+  });
+}
+
+template <typename T>
+void backward_all(int threads, const ConstTensor& d_y, const ConstTensor& gate, const ConstTensor& up,
+                  const Tensor& d_gate, const Tensor& d_up) {
+  parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      backward(row_of<T>(d_y, i), row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(d_gate, i), row_of<T>(d_up, i),
+               gate.extent(1));
+    }
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) {
+  if (gate.dtype() == DType::float32) forward_all<float>(stream.threads, gate, up, y);
+  else forward_all<bfloat16>(stream.threads, gate, up, y);
+}
+
+void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up) {
+  if (gate.dtype() == DType::float32) backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up);
+  else backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up);
+}
+
+}  // namespace shiftron::fast
