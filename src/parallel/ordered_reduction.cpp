@@ -7,11 +7,10 @@
 #include <type_traits>
 
 // Every clone adds the same numbers in the same order: the bits do not depend on the processor.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define SHIFTRON_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
-#define SHIFTRON_CLONES  // resolvers of clones run before a sanitizer is ready
+#define SHIFTRON_CLONES  // the thread sanitizer is not ready when resolvers of clones run
 #endif
 
 namespace shiftron {

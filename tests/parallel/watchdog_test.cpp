@@ -75,7 +75,7 @@ TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
         });
         other.join();
       },
-      testing::ExitedWithCode(71), "section inner");
+      testing::ExitedWithCode(71), "section inner after 0\\.");
 }
 
 TEST(Watchdog, LetsSectionsPassThatEndInTime) {
