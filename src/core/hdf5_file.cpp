@@ -1,8 +1,12 @@
 // HDF5 by its C library; every call under one lock, every feature that reads elsewhere refused.
 #include "core/hdf5_file.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -30,6 +34,23 @@ Handle access_properties() {
 Handle open_dataset(hid_t file, const std::string& path, const std::string& name) {
   check_links(file, path, name);
   return {readable(H5Dopen2(file, name.c_str(), H5P_DEFAULT), path, name), H5Dclose};
+}
+
+// Takes the dataset's space from the disk at once, where the file system can: a full disk shows here, before the
+// library has data that it cannot get rid of.
+void reserve_space(hid_t file, hid_t dataset, const std::string& path, const std::string& name) {
+  const hsize_t bytes = H5Dget_storage_size(dataset);
+  const haddr_t offset = H5Dget_offset(dataset);
+  void* descriptor = nullptr;
+  if (bytes == 0 || offset == HADDR_UNDEF || H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) < 0) return;
+  int result = -1;
+  do {
+    result = ::fallocate(*static_cast<int*>(descriptor), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    throw_crash("cannot write ", place(path, name), ": ", bytes, " bytes: ", std::strerror(errno),
+                "; free space there, or choose another place");
+  }
 }
 
 // Selects [first, first + count) of a one-dimensional dataset; returns its file space.
@@ -124,6 +145,7 @@ void Hdf5File::create_dataset(const std::string& dataset, Hdf5Type type, const s
   const Handle made(written(H5Dcreate2(file_, dataset.c_str(), library_type(type), space, links, creation, H5P_DEFAULT),
                             path_, dataset),
                     H5Dclose);
+  reserve_space(file_, made, path_, dataset);
 }
 
 void Hdf5File::write(const std::string& dataset, const void* data) {

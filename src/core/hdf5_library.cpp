@@ -9,6 +9,10 @@ constexpr size_t kMostDatasets = 1000000;
 
 std::recursive_mutex& library_mutex() {
   static std::recursive_mutex mutex;
+  // A file that could not be closed for want of space stays half open inside the library, which at the exit of the
+  // process touches it again and crashes. Every file is closed by its owner, so nothing is left to do at exit.
+  static const herr_t no_exit_handler = H5dont_atexit();
+  static_cast<void>(no_exit_handler);
   return mutex;
 }
 

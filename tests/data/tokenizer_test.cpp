@@ -95,6 +95,25 @@ TEST(Tokenizer, KeepsLongLines) {
   expect_kept(tokenizer(), std::string(200000, ' '));
 }
 
+// What surrounds a piece that only bytes can carry is still cut as usual.
+TEST(Tokenizer, BytesDoNotSpoilTheirSurroundings) {
+  const std::vector<int32_t> word = tokenizer().encode("the tensor");
+  for (const std::string strange : {"\xE2\x96\x81", "\xFF"}) {
+    const std::vector<int32_t> tokens = tokenizer().encode("the tensor" + strange + "the tensor");
+    EXPECT_EQ(tokens.size(), 2 * word.size() + strange.size());
+    EXPECT_TRUE(std::equal(word.begin(), word.end(), tokens.begin()));
+  }
+}
+
+// A model that never saw a space has no piece for it, and would write the bytes of its mark.
+TEST(Tokenizer, ModelsWithoutASpaceKeepSpaces) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", "ab\n")};
+  training.vocab = 262;
+  expect_kept(Tokenizer(Tokenizer::train(training), "small"), " a b  ");
+}
+
 TEST(Tokenizer, NewlineIsOneToken) {
   EXPECT_EQ(tokenizer().encode("\n").size(), 1u);
   EXPECT_EQ(tokenizer().piece(tokenizer().encode("\n")[0]), "\n");
@@ -132,10 +151,10 @@ TEST(TokenizerTraining, IsRepeatable) {
 TEST(TokenizerTraining, TextWithControlNames) {
   const Scratch scratch;
   std::string text = example_text(50);
-  for (int i = 0; i < 500; ++i) text += "<s> </s> <unk> <0x41> \xE2\x96\x81 \xFF bad\n";
+  for (int i = 0; i < 500; ++i) text += "</s>\n<unk>\n<0x41>\n<s> </s> <unk> <0x41> \xE2\x96\x81 \xFF bad\n";
   TokenizerTraining training;
   training.files = {scratch.write("text.txt", text)};
-  training.vocab = 330;
+  training.vocab = 380;
   const Tokenizer trained(Tokenizer::train(training), "trained");
   expect_kept(trained, text);
 }
