@@ -207,6 +207,24 @@ TEST_F(Corruption, Hdf5SeesWhatTheManifestStates) {
   EXPECT_THAT(verify_step(c->step), ::testing::Contains(HasSubstr("the manifest states")));
 }
 
+TEST_F(Corruption, TheFastCheckSeesSizesAndNamesWhatIsLost) {
+  const auto c = fresh();
+  fs::resize_file(c->step + "/rank-00002.h5", 5000);
+  const Error error = error_of([&] { check_step(c->step); });
+  EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank-00002.h5: has 5000 bytes"), HasSubstr("more are lost")));
+}
+
+// The hash is right and every box is sound, but one is missing: a part of a tensor would stay as it was.
+TEST_F(Corruption, AMissingBoxIsFoundBeforeAnythingIsRead) {
+  const auto c = fresh();
+  Manifest changed = manifest_;
+  const std::string tensor = changed.tensors[static_cast<size_t>(changed.boxes.back().tensor)].path();
+  changed.boxes.pop_back();
+  write_text(c->step + "/manifest.json", to_text(changed));
+  EXPECT_THAT(error_of([&] { check_step(c->step); }).what(), ::testing::AllOf(HasSubstr(tensor), HasSubstr("boxes cover")));
+}
+
 TEST_F(Corruption, LinksOutOfTheStepAreNotFollowed) {
   const auto c = fresh();
   fs::rename(c->step + "/rank-00000.h5", c->directory.path() + "/elsewhere.h5");
