@@ -29,7 +29,8 @@ bool parse_options(const std::vector<std::string>& arguments, const std::string&
     for (const auto& option : options.options()) names.push_back(option->long_name());
     const std::string name = error.get_option_name().substr(error.get_option_name().find_first_not_of('-'));
     const std::string nearest = nearest_name(name, names);
-    throw_bad_input(error.what(), nearest.empty() ? "" : "; did you mean --" + nearest, " (usage: shiftron ", usage, ")");
+    throw_bad_input(error.what(), nearest.empty() ? "" : "; did you mean --" + nearest, " (usage: shiftron ", usage,
+                    ")");
   } catch (const po::error& error) {
     throw_bad_input(error.what(), " (usage: shiftron ", usage, "; more with --help)");
   }

@@ -20,21 +20,20 @@ int build(const std::vector<std::string>& arguments) {
   BuildOptions build;
   std::string separator;
   po::options_description options("options");
-  options.add_options()
-      ("input", po::value(&build.inputs)->multitoken()->composing()->required()->value_name("FILE..."),
-       "text files, or JSONL by their ending (.jsonl, .ndjson)")
-      ("tokenizer", po::value(&build.tokenizer)->required()->value_name("FILE"),
-       "the model, as `tokenizer train` makes it")
-      ("output", po::value(&build.output)->required()->value_name("DIR"), "new or empty directory")
-      ("document-separator", po::value(&separator)->value_name("TEXT"),
-       "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document")
-      ("text-key", po::value(&build.text_key)->default_value(build.text_key)->value_name("KEY"),
-       "key of the text in JSONL lines")
-      ("validation-fraction", po::value(&build.validation_fraction)->default_value(0, "0")->value_name("X"),
-       "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train")
-      ("shard-tokens", po::value(&build.shard_tokens)->default_value(build.shard_tokens)->value_name("N"),
-       "tokens in a shard, about")
-      ("seed", po::value(&build.seed)->default_value(0)->value_name("N"), "of the order of the documents");
+  options.add_options()("input", po::value(&build.inputs)->multitoken()->composing()->required()->value_name("FILE..."),
+                        "text files, or JSONL by their ending (.jsonl, .ndjson)")(
+      "tokenizer", po::value(&build.tokenizer)->required()->value_name("FILE"),
+      "the model, as `tokenizer train` makes it")("output", po::value(&build.output)->required()->value_name("DIR"),
+                                                  "new or empty directory")(
+      "document-separator", po::value(&separator)->value_name("TEXT"),
+      "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document")(
+      "text-key", po::value(&build.text_key)->default_value(build.text_key)->value_name("KEY"),
+      "key of the text in JSONL lines")(
+      "validation-fraction", po::value(&build.validation_fraction)->default_value(0, "0")->value_name("X"),
+      "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train")(
+      "shard-tokens", po::value(&build.shard_tokens)->default_value(build.shard_tokens)->value_name("N"),
+      "tokens in a shard, about")("seed", po::value(&build.seed)->default_value(0)->value_name("N"),
+                                  "of the order of the documents");
   po::variables_map values;
   if (!parse_options(arguments, "data build --input FILE... --tokenizer FILE --output DIR", options, values)) return 0;
   build.document_separator = unescape(separator);
@@ -121,9 +120,9 @@ int verify(const std::vector<std::string>& arguments) {
   if (directory.empty()) return 0;
   const VerifyResult result = verify_dataset(directory);
   if (as_json) {
-    const nlohmann::ordered_json json = {{"directory", directory},         {"valid", result.faults.empty()},
-                                         {"shards", result.shards},        {"tokens", result.tokens},
-                                         {"documents", result.documents},  {"faults", result.faults}};
+    const nlohmann::ordered_json json = {{"directory", directory},        {"valid", result.faults.empty()},
+                                         {"shards", result.shards},       {"tokens", result.tokens},
+                                         {"documents", result.documents}, {"faults", result.faults}};
     std::cout << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
     for (const std::string& fault : result.faults) std::cout << fault << "\n";

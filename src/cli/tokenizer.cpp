@@ -1,4 +1,6 @@
 // `shiftron tokenizer train | inspect`.
+#include "data/tokenizer.h"
+
 #include <boost/program_options.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -7,7 +9,6 @@
 #include "cli/command_options.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "data/tokenizer.h"
 
 namespace shiftron::cli {
 namespace {
@@ -19,24 +20,25 @@ int train(const std::vector<std::string>& arguments) {
   std::string output;
   bool verbose = false;
   po::options_description options("options");
-  options.add_options()
-      ("input", po::value(&training.files)->multitoken()->composing()->required()->value_name("FILE..."),
-       "text files, or JSONL by their ending (.jsonl, .ndjson)")
-      ("vocab", po::value(&training.vocab)->required()->value_name("N"),
-       "tokens in all, with 256 bytes, newline, end of document and unknown")
-      ("output", po::value(&output)->required()->value_name("FILE"), "the model to write; an older one is replaced")
-      ("kind", po::value(&training.kind)->default_value(training.kind)->value_name("KIND"), "bpe or unigram")
-      ("text-key", po::value(&training.text_key)->default_value(training.text_key)->value_name("KEY"),
-       "key of the text in JSONL lines")
-      ("character-coverage",
-       po::value(&training.character_coverage)->default_value(training.character_coverage, "0.9995")->value_name("X"),
-       "share of the text's characters that get a token of their own; the others are written as bytes")
-      ("sample-bytes", po::value(&training.sample_bytes)->default_value(training.sample_bytes)->value_name("N"),
-       "of larger inputs an evenly spread part of about this size is used")
-      ("verbose", po::bool_switch(&verbose), "with the trainer's own log");
+  options.add_options()("input",
+                        po::value(&training.files)->multitoken()->composing()->required()->value_name("FILE..."),
+                        "text files, or JSONL by their ending (.jsonl, .ndjson)")(
+      "vocab", po::value(&training.vocab)->required()->value_name("N"),
+      "tokens in all, with 256 bytes, newline, end of document and unknown")(
+      "output", po::value(&output)->required()->value_name("FILE"), "the model to write; an older one is replaced")(
+      "kind", po::value(&training.kind)->default_value(training.kind)->value_name("KIND"), "bpe or unigram")(
+      "text-key", po::value(&training.text_key)->default_value(training.text_key)->value_name("KEY"),
+      "key of the text in JSONL lines")(
+      "character-coverage",
+      po::value(&training.character_coverage)->default_value(training.character_coverage, "0.9995")->value_name("X"),
+      "share of the text's characters that get a token of their own; the others are written as bytes")(
+      "sample-bytes", po::value(&training.sample_bytes)->default_value(training.sample_bytes)->value_name("N"),
+      "of larger inputs an evenly spread part of about this size is used")("verbose", po::bool_switch(&verbose),
+                                                                           "with the trainer's own log");
   po::variables_map values;
   if (!parse_options(arguments, "tokenizer train --input FILE... --vocab N --output FILE", options, values)) return 0;
   training.quiet = !verbose;
+  free_disk_space(parent_directory(output));  // a missing folder shows before the work, not behind it
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
   if (values["json"].as<bool>()) {
@@ -54,7 +56,8 @@ int inspect(const std::vector<std::string>& arguments) {
   std::string text;
   int64_t pieces = 0;
   po::options_description options("options");
-  options.add_options()("file", po::value(&file)->required()->value_name("FILE"), "the model; the name may stand alone")(
+  options.add_options()("file", po::value(&file)->required()->value_name("FILE"),
+                        "the model; the name may stand alone")(
       "pieces", po::value(&pieces)->default_value(0)->value_name("N"), "list the first N tokens")(
       "text", po::value(&text)->value_name("TEXT"), "show how this text is cut into tokens");
   po::variables_map values;
@@ -87,7 +90,8 @@ int inspect(const std::vector<std::string>& arguments) {
       continue;
     }
     std::cout << key << ":\n";
-    for (const auto& entry : value) std::cout << "  " << entry["token"] << " " << entry["piece"].dump(-1, ' ', false, kReplace) << "\n";
+    for (const auto& entry : value)
+      std::cout << "  " << entry["token"] << " " << entry["piece"].dump(-1, ' ', false, kReplace) << "\n";
   }
   return 0;
 }

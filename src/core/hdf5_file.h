@@ -42,7 +42,7 @@ class Hdf5File {
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) noexcept;
 
-  // "tokens" or "group/name"; missing groups are made. Space is allocated at once and never filled.
+  // "tokens" or "group/name"; missing groups are made. Space is taken from the disk at once and never filled.
   void create_dataset(const std::string& dataset, Hdf5Type type, const std::vector<int64_t>& shape);
   // All elements in row-major order.
   void write(const std::string& dataset, const void* data);

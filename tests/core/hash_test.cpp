@@ -26,9 +26,13 @@ TEST(Hash, PiecesEqualTheWhole) {
   }
 }
 
-TEST(Hash, SeedsDiffer) { EXPECT_NE(xxh3_64("a", 1), xxh3_64("a", 2)); }
+TEST(Hash, SeedsDiffer) {
+  EXPECT_NE(xxh3_64("a", 1), xxh3_64("a", 2));
+}
 
-TEST(Hash, HexKeepsLeadingZeros) { EXPECT_EQ(to_hex(uint64_t{0xAB}), "00000000000000ab"); }
+TEST(Hash, HexKeepsLeadingZeros) {
+  EXPECT_EQ(to_hex(uint64_t{0xAB}), "00000000000000ab");
+}
 
 }  // namespace
 }  // namespace shiftron

@@ -1,0 +1,75 @@
+// For hdf5_file.cpp alone: handles, errors and refusals of the HDF5 library. Names its types, so nobody else includes
+// it.
+#pragma once
+
+#define H5_USE_110_API
+#include <hdf5.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "core/hdf5_file.h"
+
+namespace shiftron::hdf5 {
+
+// The library is not made for several threads; nothing of it runs without this process-wide lock. Recursive, because
+// public functions of Hdf5File use each other.
+class LibraryLock {
+ public:
+  LibraryLock();
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
+};
+
+class Handle {
+ public:
+  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  ~Handle() {
+    if (id_ >= 0) close_(id_);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  operator hid_t() const { return id_; }
+
+ private:
+  hid_t id_;
+  herr_t (*close_)(hid_t);
+};
+
+// What the library gives as reason: its outermost and innermost descriptions.
+std::string library_reason();
+
+// "file, object".
+std::string place(const std::string& path, const std::string& object);
+
+template <typename Result>
+Result written(Result result, const std::string& path, const std::string& object) {
+  if (result < 0) throw_crash("cannot write ", place(path, object), ": ", library_reason());
+  return result;
+}
+
+template <typename Result>
+Result readable(Result result, const std::string& path, const std::string& object) {
+  if (result < 0) throw_bad_input("cannot read ", place(path, object), ": ", library_reason());
+  return result;
+}
+
+// The library's little-endian type.
+hid_t library_type(Hdf5Type type);
+
+// All below throw Error(bad_input) with `path` and `dataset`.
+// Every part of `dataset` must be a hard link: soft and external ones lead elsewhere.
+void check_links(hid_t file, const std::string& path, const std::string& dataset);
+Hdf5Type file_type(hid_t dataset, const std::string& path, const std::string& name);
+std::vector<int64_t> shape_of(hid_t dataset, const std::string& path, const std::string& name);
+uint64_t checked_byte_size(const std::vector<int64_t>& shape, Hdf5Type type, const std::string& where);
+// Refuses whatever does not lie plainly in this file.
+Hdf5DatasetInfo dataset_info(hid_t file, hid_t dataset, const std::string& path, const std::string& name);
+// Appends the paths of all datasets below `group` ("" = the file).
+void list_group(hid_t file, const std::string& path, const std::string& group, int depth,
+                std::vector<std::string>& found);
+
+}  // namespace shiftron::hdf5

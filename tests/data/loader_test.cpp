@@ -1,0 +1,300 @@
+// Samples against a plain reading of the same tokens; damage found while reading.
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "core/hash.h"
+#include "expect_error.h"
+#include "fixture.h"
+
+namespace shiftron {
+namespace {
+
+struct Sample {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> targets;
+  std::vector<uint8_t> starts;
+  bool operator==(const Sample&) const = default;
+};
+
+Sample read_samples(Loader& loader, int64_t first, int64_t count, int64_t length) {
+  const auto size = static_cast<size_t>(count * length);
+  Sample sample{std::vector<int32_t>(size), std::vector<int32_t>(size), std::vector<uint8_t>(size)};
+  loader.read(first, count, sample.ids.data(), sample.targets.data(), sample.starts.data());
+  return sample;
+}
+
+// Window `window` cut from the whole row of tokens, by the definition.
+Sample window_of(const std::vector<int32_t>& tokens, int32_t end, int64_t window, int64_t length, bool reset) {
+  Sample sample;
+  for (int64_t row = 0; row < length; ++row) {
+    const auto at = static_cast<size_t>(window * length + row);
+    sample.ids.push_back(tokens[at]);
+    sample.targets.push_back(reset && tokens[at] == end ? -1 : tokens[at + 1]);
+    sample.starts.push_back(at == 0 || tokens[at - 1] == end ? 1 : 0);
+  }
+  return sample;
+}
+
+std::vector<char> bytes_at(const std::string& path, uint64_t offset, size_t count) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  std::vector<char> bytes(count);
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  return bytes;
+}
+
+void overwrite(const std::string& path, uint64_t offset, const void* data, size_t count) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(offset));
+  file.write(static_cast<const char*>(data), static_cast<std::streamsize>(count));
+}
+
+class LoaderTest : public testing::Test {
+ protected:
+  // Several shards, so that windows cross from one to the next.
+  std::string build(int documents = 60, const std::string& name = "dataset", int64_t shard_tokens = 700) {
+    BuildOptions options = example_build(scratch_, example_documents(documents), name);
+    options.shard_tokens = shard_tokens;
+    build_dataset(options);
+    return options.output;
+  }
+  Loader loader(const std::string& directory, int64_t length, bool reset = true, bool shuffle = false) const {
+    return Loader({{directory, 0}}, length, 1, reset, shuffle);
+  }
+  Scratch scratch_;
+};
+
+TEST_F(LoaderTest, WindowsInOrderAreTheTokensInOrder) {
+  const std::string directory = build();
+  const std::vector<int32_t> tokens = all_tokens(directory);
+  ASSERT_GT(Dataset(directory).description().shards.size(), 3u);
+  for (const int64_t length : {1, 7, 64, 1000}) {
+    for (const bool reset : {true, false}) {
+      Loader in_order = loader(directory, length, reset);
+      const int64_t windows = (static_cast<int64_t>(tokens.size()) - 1) / length;
+      EXPECT_EQ(in_order.windows(), windows);
+      EXPECT_EQ(in_order.dropped_tokens(), static_cast<int64_t>(tokens.size()) - windows * length - 1);
+      for (int64_t window = 0; window < windows; window += std::max<int64_t>(1, windows / 200)) {
+        const Sample expected = window_of(tokens, in_order.end_of_document(), window, length, reset);
+        ASSERT_EQ(read_samples(in_order, window, 1, length), expected) << window << " of length " << length;
+        ASSERT_EQ(read_samples(in_order, window + windows, 1, length), expected);  // the next round
+      }
+    }
+  }
+}
+
+TEST_F(LoaderTest, DocumentBorders) {
+  const std::string directory = build(3);
+  Loader with_reset = loader(directory, 10);
+  const int32_t end = with_reset.end_of_document();
+  const int64_t windows = with_reset.windows();
+  const Sample all = read_samples(with_reset, 0, windows, 10);
+  int64_t not_counted = 0;
+  int64_t end_targets = 0;
+  for (size_t i = 0; i < all.ids.size(); ++i) {
+    EXPECT_EQ(all.targets[i] == -1, all.ids[i] == end);
+    EXPECT_EQ(all.starts[i] == 1, i == 0 || all.ids[i - 1] == end);
+    not_counted += all.targets[i] == -1 ? 1 : 0;
+    end_targets += all.targets[i] == end ? 1 : 0;
+  }
+  EXPECT_GE(not_counted, 2);
+  EXPECT_GE(end_targets, 2);  // the end itself is learnt
+  Loader without_reset = loader(directory, 10, false);
+  const Sample counted = read_samples(without_reset, 0, windows, 10);
+  EXPECT_EQ(std::count(counted.targets.begin(), counted.targets.end(), -1), 0);
+  EXPECT_EQ(counted.starts, all.starts);
+}
+
+TEST_F(LoaderTest, ShuffledEpochsHoldEveryWindowOnce) {
+  const std::string directory = build();
+  Loader in_order = loader(directory, 16);
+  Loader shuffled = loader(directory, 16, true, true);
+  std::multiset<std::vector<int32_t>> expected;
+  std::multiset<std::vector<int32_t>> found;
+  bool moved = false;
+  for (int64_t i = 0; i < shuffled.windows(); ++i) {
+    const Sample a = read_samples(in_order, i, 1, 16);
+    const Sample b = read_samples(shuffled, i, 1, 16);
+    moved |= a != b;
+    expected.insert(a.ids);
+    found.insert(b.ids);
+  }
+  EXPECT_TRUE(moved);
+  EXPECT_EQ(found, expected);
+}
+
+// However a step's samples are cut into ranks and microbatches, and wherever a run resumes.
+TEST_F(LoaderTest, ASampleIsAFunctionOfItsNumber) {
+  const std::string directory = build();
+  Loader whole = loader(directory, 16, true, true);
+  const Sample all = read_samples(whole, 1000, 12, 16);
+  for (const int64_t piece : {1, 2, 3, 4, 6}) {
+    Loader other = loader(directory, 16, true, true);
+    Sample pieces;
+    for (int64_t at = 0; at < 12; at += piece) {
+      const Sample part = read_samples(other, 1000 + at, piece, 16);
+      pieces.ids.insert(pieces.ids.end(), part.ids.begin(), part.ids.end());
+      pieces.targets.insert(pieces.targets.end(), part.targets.begin(), part.targets.end());
+      pieces.starts.insert(pieces.starts.end(), part.starts.begin(), part.starts.end());
+    }
+    EXPECT_EQ(pieces, all) << piece;
+  }
+}
+
+TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
+  const std::string first = build(60, "first");
+  const BuildOptions other =
+      example_build(scratch_, {std::string(3000, '\x07')}, "second");  // one token, again and again
+  build_dataset(other);
+  const std::string second = other.output;
+  Loader blend({{first, 3}, {second, 1}}, 16, 5, true, true);
+  const Sample block = read_samples(blend, 0, 65536, 16);
+  const std::vector<int32_t> bell = Tokenizer(example_model(), "example").encode("\x07");
+  int from_second = 0;
+  for (size_t row = 0; row < block.ids.size(); row += 16) from_second += block.ids[row] == bell.at(0) ? 1 : 0;
+  EXPECT_EQ(from_second, 16384);
+  Loader only_first = loader(first, 16);
+  EXPECT_NE(blend.fingerprint(), Loader({{first, 2}, {second, 1}}, 16, 5, true, true).fingerprint());
+  EXPECT_EQ(blend.fingerprint(), Loader({{first, 3}, {second, 1}}, 32, 6, true, true).fingerprint());
+  EXPECT_EQ(only_first.fingerprint(), Dataset(first).fingerprint());
+}
+
+TEST_F(LoaderTest, SourcesAreParsed) {
+  EXPECT_EQ(DataSource::parse("a/b").directory, "a/b");
+  EXPECT_EQ(DataSource::parse("a/b").weight, 0);
+  EXPECT_EQ(DataSource::parse("a/b:0.25").directory, "a/b");
+  EXPECT_EQ(DataSource::parse("a/b:0.25").weight, 0.25);
+  EXPECT_EQ(DataSource::parse("a:1/b").directory, "a:1/b");
+  for (const char* text : {"", ":1"}) EXPECT_ERROR(DataSource::parse(text), ExitCode::bad_input, "names no directory");
+  for (const char* text : {"a:", "a:x", "a:0", "a:-1", "a:nan", "a:1x"}) {
+    EXPECT_ERROR(DataSource::parse(text), ExitCode::bad_input, "no positive number");
+  }
+}
+
+TEST_F(LoaderTest, UnfitSourcesAreRefused) {
+  const std::string directory = build(5);
+  EXPECT_ERROR(loader(scratch_ / "missing", 16), ExitCode::bad_input, "missing is no dataset");
+  EXPECT_ERROR(loader(directory, 1000000), ExitCode::bad_input, "fewer than one window of 1000001");
+  EXPECT_ERROR(Loader({}, 16, 0, true, true), ExitCode::bad_input, "no data source");
+  EXPECT_ERROR(Loader({{directory, 1}, {directory, 0}}, 16, 0, true, true), ExitCode::bad_input, "or none");
+}
+
+TEST_F(LoaderTest, DifferentTokenizersAreRefused) {
+  const std::string first = build(5, "first");
+  TokenizerTraining training;
+  training.files = {scratch_.write("other.txt", example_text(399))};
+  training.vocab = 320;
+  BuildOptions options = example_build(scratch_, example_documents(5), "second");
+  options.tokenizer = scratch_.write("other.model", Tokenizer::train(training));
+  build_dataset(options);
+  EXPECT_ERROR(Loader({{first, 1}, {options.output, 1}}, 16, 0, true, true), ExitCode::bad_input,
+               "different tokenizers: " + first + " (330 tokens");
+  // The model in the directory must be the one that the data were made with.
+  scratch_.write("first/tokenizer.model", Scratch::read(options.tokenizer));
+  EXPECT_ERROR(loader(first, 16), ExitCode::bad_input, "first/tokenizer.model has hash");
+}
+
+TEST_F(LoaderTest, ATruncatedShardIsRefused) {
+  const std::string directory = build();
+  const std::string shard = directory + "/shard-00001.h5";
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  Loader broken = loader(directory, 64);  // only dataset.json is read at the start
+  EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, "bytes, dataset.json says");
+  std::filesystem::remove(shard);
+  EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, "shard-00001.h5: No such file");
+}
+
+// Shards of one block each: the block sampled at the first touch is the damaged one.
+TEST_F(LoaderTest, AFlippedBitIsFoundAtTheFirstTouch) {
+  const std::string directory = build();
+  const ShardRecord shard = Dataset(directory).description().shards[2];
+  const std::string path = directory + "/" + shard.file;
+  const uint64_t place = shard.tokens_offset + 100;
+  char byte = bytes_at(path, place, 1)[0];
+  byte = static_cast<char>(byte ^ 1);
+  overwrite(path, place, &byte, 1);
+  Loader broken = loader(directory, 64);
+  EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, shard.file + ": block 0 of /tokens");
+}
+
+TEST_F(LoaderTest, BlocksAreCheckedWhenAskedFor) {
+  const std::string directory = build(4000, "large", 1 << 28);
+  const ShardRecord shard = Dataset(directory).description().shards[0];
+  ASSERT_GE(block_count(shard.tokens, Hdf5Type::u16), 2);
+  const int64_t sampled =
+      static_cast<int64_t>(xxh3_64(shard.file) % static_cast<uint64_t>(block_count(shard.tokens, Hdf5Type::u16)));
+  const int64_t damaged = sampled == 0 ? 1 : 0;  // not the one of the first touch
+  const uint64_t place = shard.tokens_offset + static_cast<uint64_t>(damaged) * kBlockBytes;
+  char byte = bytes_at(directory + "/" + shard.file, place, 1)[0];
+  byte = static_cast<char>(byte ^ 1);
+  overwrite(directory + "/" + shard.file, place, &byte, 1);
+  Dataset dataset(directory);
+  const int64_t first = damaged * static_cast<int64_t>(kBlockBytes / 2) + 10;
+  std::vector<int32_t> tokens(10);
+  dataset.read(first, 10, tokens.data(), false);
+  EXPECT_ERROR(dataset.read(first, 10, tokens.data(), true), ExitCode::bad_input,
+               "block " + std::to_string(damaged) + " of /tokens");
+  // One window in a thousand is checked: reading all of them meets the block more than once.
+  Loader all = loader(directory, 16);
+  EXPECT_ERROR(read_samples(all, 0, all.windows(), 16), ExitCode::bad_input, "does not match its hash");
+}
+
+TEST_F(LoaderTest, ATokenOutsideTheVocabularyIsRefused) {
+  const std::string directory = build();
+  const ShardRecord shard = Dataset(directory).description().shards[0];
+  const std::string path = directory + "/" + shard.file;
+  const uint16_t token = 330;
+  overwrite(path, shard.tokens_offset + 2 * 50, &token, 2);
+  const std::vector<char> block = bytes_at(path, shard.tokens_offset, static_cast<size_t>(shard.tokens) * 2);
+  const uint64_t hash = xxh3_64(block.data(), block.size());
+  overwrite(path, shard.block_hash_offset, &hash, 8);  // hashes agree: the shard was made wrong
+  Loader broken = loader(directory, 16);
+  read_samples(broken, 0, 2, 16);
+  EXPECT_ERROR(read_samples(broken, 3, 1, 16), ExitCode::bad_input,
+               "token 330 at position 50 is not within the vocabulary of 330");
+}
+
+TEST_F(LoaderTest, OpenFilesAreLimited) {
+  const std::string directory = build(60, "many", 50);
+  Dataset limited(directory, 3);
+  ASSERT_GT(limited.description().shards.size(), 20u);
+  std::vector<int32_t> tokens(static_cast<size_t>(limited.tokens()));
+  limited.read(0, limited.tokens(), tokens.data(), false);
+  EXPECT_EQ(limited.open_shards(), 3u);
+  EXPECT_EQ(tokens, all_tokens(directory));
+}
+
+TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
+  const Scratch scratch;
+  const BuildOptions options = example_build(scratch, example_documents(5));
+  build_dataset(options);
+  const std::string path = options.output + "/dataset.json";
+  const std::string good = Scratch::read(path);
+  EXPECT_EQ(DatasetDescription::parse(good, path).to_text(), good);
+  const auto expect_fault = [&](const std::string& from, const std::string& to, const std::string& reason) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_ERROR(DatasetDescription::parse(text, "dataset.json"), ExitCode::bad_input, reason);
+  };
+  expect_fault("{", "[", "is not JSON");
+  expect_fault("shiftron dataset", "other", "does not describe");
+  expect_fault("\"version\": 1", "\"version\": 2", "\"version\" is 2");
+  expect_fault("\"vocab_size\": 330", "\"vocab_size\": -1", "\"vocab_size\" is -1");
+  expect_fault("\"vocab_size\": 330", "\"vocab_size\": 70000", "token_type is not u32");
+  expect_fault("shard-00000.h5", "../shard-00000.h5", "no plain file name");
+  expect_fault("shard-00000.h5", "..", "no plain file name");
+  expect_fault("\"tokens_offset\": ", "\"tokens_offset\": 9", "lies outside the file");
+  expect_fault("\"block_hash_offset\": ", "\"block_hash_offset\": 99", "lies outside the file");
+  expect_fault("\"documents\": 5", "\"documents\": 4", "\"documents\" is 4");
+  expect_fault("\"shards\"", "\"pieces\"", "no key \"shards\"");
+  expect_fault("\"bytes\": ", "\"bytes\": 0.", "whole number");
+}
+
+}  // namespace
+}  // namespace shiftron

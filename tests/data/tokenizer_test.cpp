@@ -1,0 +1,240 @@
+// The tokenizer keeps every byte; training is repeatable and says what is wrong.
+#include "data/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <sentencepiece_trainer.h>
+
+#include <numeric>
+#include <random>
+
+#include "data/utf8.h"
+#include "expect_error.h"
+#include "fixture.h"
+#include "scratch.h"
+
+namespace shiftron {
+namespace {
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer instance(example_model(), "example");
+  return instance;
+}
+
+// Decoding gives the text back, the tokens stand for exactly its bytes, none is a control token.
+void expect_kept(const Tokenizer& any, const std::string& text) {
+  const std::vector<int32_t> tokens = any.encode(text);
+  EXPECT_EQ(any.decode(tokens), text);
+  int64_t bytes = 0;
+  for (const int32_t token : tokens) {
+    bytes += any.bytes_of(token);
+    EXPECT_GT(any.bytes_of(token), 0) << any.piece(token);
+  }
+  EXPECT_EQ(bytes, static_cast<int64_t>(text.size()));
+}
+
+TEST(Tokenizer, CommonTextIsCompressed) {
+  const std::string text = "the tensor learns slowly and then stops.\n";
+  expect_kept(tokenizer(), text);
+  EXPECT_LE(tokenizer().encode(text).size(), text.size() / 2);
+}
+
+TEST(Tokenizer, KeepsWhatModelsUsuallyLose) {
+  const std::string nul("a\0b", 3);
+  for (const std::string& text : std::vector<std::string>{"",
+                                                          " ",
+                                                          "  ",
+                                                          "\n",
+                                                          "\n\n",
+                                                          " a",
+                                                          "a ",
+                                                          "  a  b  ",
+                                                          "\t\ta\r\n",
+                                                          nul,
+                                                          "\xE2\x96\x81",
+                                                          "a\xE2\x96\x81 b",
+                                                          "</s>",
+                                                          "<s>",
+                                                          "<unk>",
+                                                          "<pad>",
+                                                          "<0x41>",
+                                                          "a</s>b",
+                                                          "</s></s>",
+                                                          "\xFF\xFE",
+                                                          "\xC3",
+                                                          "\xE2\x96",
+                                                          "é",
+                                                          "e\xCC\x81",
+                                                          "ﬁ",
+                                                          "Ａ",
+                                                          "日本語",
+                                                          "\xF0\x9F\x98\x80",
+                                                          "\xE2\x96\x85",
+                                                          "\xEF\xBB\xBFtext",
+                                                          "\xED\xA0\x80",
+                                                          "\xF4\x90\x80\x80"}) {
+    expect_kept(tokenizer(), text);
+  }
+}
+
+TEST(Tokenizer, KeepsRandomBytes) {
+  std::mt19937 random(1);
+  const std::string alphabet = " \n<s>/unkx0a\t\xE2\x96\x81\xC3\xA9the";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text(random() % 40, '\0');
+    for (char& byte : text) byte = i % 2 == 0 ? static_cast<char>(random()) : alphabet[random() % alphabet.size()];
+    expect_kept(tokenizer(), text);
+    if (HasFailure()) FAIL() << i;
+  }
+}
+
+TEST(Tokenizer, KeepsLongLines) {
+  std::string text;
+  while (text.size() < 300000) text += "shift é ";
+  expect_kept(tokenizer(), text);
+  expect_kept(tokenizer(), std::string(200000, 'x'));
+  expect_kept(tokenizer(), std::string(200000, ' '));
+}
+
+// What surrounds a piece that only bytes can carry is still cut as usual.
+TEST(Tokenizer, BytesDoNotSpoilTheirSurroundings) {
+  const std::vector<int32_t> word = tokenizer().encode("the tensor");
+  for (const std::string strange : {"\xE2\x96\x81", "\xFF"}) {
+    const std::vector<int32_t> tokens = tokenizer().encode("the tensor" + strange + "the tensor");
+    EXPECT_EQ(tokens.size(), 2 * word.size() + strange.size());
+    EXPECT_TRUE(std::equal(word.begin(), word.end(), tokens.begin()));
+  }
+}
+
+// A model that never saw a space has no piece for it, and would write the bytes of its mark.
+TEST(Tokenizer, ModelsWithoutASpaceKeepSpaces) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", "ab\n")};
+  training.vocab = 262;
+  expect_kept(Tokenizer(Tokenizer::train(training), "small"), " a b  ");
+}
+
+TEST(Tokenizer, NewlineIsOneToken) {
+  EXPECT_EQ(tokenizer().encode("\n").size(), 1u);
+  EXPECT_EQ(tokenizer().piece(tokenizer().encode("\n")[0]), "\n");
+}
+
+TEST(Tokenizer, ControlTokensStandForNothing) {
+  EXPECT_EQ(tokenizer().bytes_of(tokenizer().end_of_document()), 0);
+  EXPECT_EQ(tokenizer().piece(tokenizer().end_of_document()), "</s>");
+  EXPECT_ERROR(tokenizer().bytes_of(330), ExitCode::bad_input, "token 330 is not within the vocabulary of 330");
+  EXPECT_ERROR(tokenizer().decode({-1}), ExitCode::bad_input, "token -1");
+}
+
+TEST(Tokenizer, UnigramKeepsTextToo) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", example_text(200))};
+  training.vocab = 310;
+  training.kind = "unigram";
+  const std::string model = Tokenizer::train(training);
+  EXPECT_EQ(model, Tokenizer::train(training));
+  const Tokenizer unigram(model, "unigram");
+  EXPECT_EQ(unigram.vocab_size(), 310);
+  for (const std::string text : {"the token</s> é\n \xFF", "  a  ", "\xE2\x96\x81"}) expect_kept(unigram, text);
+}
+
+TEST(TokenizerTraining, IsRepeatable) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", example_text(400))};
+  training.vocab = 330;
+  EXPECT_EQ(Tokenizer::train(training), example_model());
+}
+
+// A text full of control tokens' names must not give pieces of those names.
+TEST(TokenizerTraining, TextWithControlNames) {
+  const Scratch scratch;
+  std::string text = example_text(50);
+  for (int i = 0; i < 500; ++i) text += "</s>\n<unk>\n<0x41>\n<s> </s> <unk> <0x41> \xE2\x96\x81 \xFF bad\n";
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", text)};
+  training.vocab = 380;
+  const Tokenizer trained(Tokenizer::train(training), "trained");
+  expect_kept(trained, text);
+}
+
+TEST(TokenizerTraining, ReadsJsonLines) {
+  const Scratch scratch;
+  std::string lines;
+  for (int i = 0; i < 300; ++i) lines += "{\"body\": \"token window number " + std::to_string(i) + "\"}\n";
+  TokenizerTraining training;
+  training.files = {scratch.write("text.jsonl", lines)};
+  training.vocab = 300;
+  training.text_key = "body";
+  const Tokenizer trained(Tokenizer::train(training), "trained");
+  EXPECT_LT(trained.encode("token window").size(), 5u);
+}
+
+TEST(TokenizerTraining, FaultsSayWhatToDo) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.vocab = 4096;
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "--input");
+  training.files = {scratch / "missing.txt"};
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "missing.txt: No such file");
+  training.files = {scratch.write("empty.txt", "")};
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "no text to train the tokenizer on");
+  training.files = {scratch.write("text.txt", "the tensor learns slowly\n")};
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input,
+               "vocab 4096 is larger than this text supports: at most");
+  training.vocab = 262;
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input,
+               "vocab 262 is too small for the characters of this text");
+  training.vocab = 100;
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "vocab 100: must lie between 260");
+  training.vocab = 300;
+  training.kind = "words";
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "use bpe or unigram");
+}
+
+TEST(Tokenizer, ForeignModelsThatChangeTextAreRefused) {
+  const Scratch scratch;
+  scratch.write("text.txt", example_text(400));
+  const auto train = [&](const std::string& more) {
+    const std::string prefix = scratch / "foreign";
+    const auto status = sentencepiece::SentencePieceTrainer::Train(
+        "--minloglevel=2 --model_type=bpe --input=" + (scratch / "text.txt") + " --model_prefix=" + prefix + more);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return prefix + ".model";
+  };
+  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true")), ExitCode::bad_input, "changes text");
+  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false")),
+               ExitCode::bad_input, "changes text");
+  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false --eos_id=-1")),
+               ExitCode::bad_input, "no </s> token");
+  EXPECT_ERROR(Tokenizer::load(train(" --vocab_size=200")), ExitCode::bad_input, "no token for byte 0");
+  const Tokenizer good = Tokenizer::load(
+      train(" --vocab_size=330 --byte_fallback=true --add_dummy_prefix=false --remove_extra_whitespaces=false "
+            "--normalization_rule_name=identity"));
+  expect_kept(good, "  the  token\n\n\xFF");  // newline by its byte token
+}
+
+TEST(Tokenizer, WhatIsNoModelIsRefused) {
+  const Scratch scratch;
+  EXPECT_ERROR(Tokenizer::load(scratch / "none.model"), ExitCode::bad_input, "none.model");
+  EXPECT_ERROR(Tokenizer::load(scratch.write("empty.model", "")), ExitCode::bad_input, "no SentencePiece model");
+  EXPECT_ERROR(Tokenizer::load(scratch.write("text.model", "some text")), ExitCode::bad_input,
+               "no SentencePiece model");
+  EXPECT_ERROR(Tokenizer::load(scratch.write("cut.model", example_model().substr(0, 2000))), ExitCode::bad_input,
+               "cut.model");
+}
+
+TEST(Utf8, OnlyWellFormedSequencesCount) {
+  EXPECT_EQ(utf8_length("a"), 1u);
+  EXPECT_EQ(utf8_length("é"), 2u);
+  EXPECT_EQ(utf8_length("日"), 3u);
+  EXPECT_EQ(utf8_length("\xF0\x9F\x98\x80"), 4u);
+  for (const char* text : {"", "\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80",
+                           "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x96", "\xF0\x9F\x98"}) {
+    EXPECT_EQ(utf8_length(text), 0u) << text;
+  }
+}
+
+}  // namespace
+}  // namespace shiftron
