@@ -11,7 +11,6 @@ namespace shiftron::cli {
 // stand for.
 // Returns false where help was asked for, and prints it. Throws Error(bad_input): unknown or missing option, bad value.
 bool parse_options(const std::vector<std::string>& arguments, const std::string& usage,
-bool parse_options(const std::vector<std::string>& arguments, const std::string& usage,
                    boost::program_options::options_description& options, boost::program_options::variables_map& values,
                    const std::string& positional = "", int bare_words = 1);
 
