@@ -26,7 +26,9 @@ void add_corners(std::map<Corner, int64_t>& sums, const Box& box, int64_t sign) 
   }
 }
 
-std::string box_text(const Box& box) { return "[" + box.text() + "] of extent " + box.extent.text(); }
+std::string box_text(const Box& box) {
+  return "[" + box.text() + "] of extent " + box.extent.text();
+}
 
 // For the message only.
 std::string find_overlap(const std::vector<Box>& boxes) {

@@ -8,9 +8,10 @@ namespace shiftron {
 
 struct CheckpointContent {
   int64_t step = 0;
-  std::string configuration;     // resolved, as text of a configuration file
-  std::string state_json;        // a JSON object of the trainer; without anything of the layout, since `checkpoint diff` compares it
-  std::string tokenizer_model;   // bytes of the file; empty = none
+  std::string configuration;  // resolved, as text of a configuration file
+  std::string
+      state_json;  // a JSON object of the trainer; without anything of the layout, since `checkpoint diff` compares it
+  std::string tokenizer_model;  // bytes of the file; empty = none
   std::string data_fingerprint;
   std::string code_version;
 };

@@ -32,8 +32,7 @@ struct Sums {
 
 // Adds the elements of two slabs to `found` and `sums`.
 template <typename Real>
-void compare(const std::vector<std::byte>& a, const std::vector<std::byte>& b, TensorDifference& found,
-             Sums& sums) {
+void compare(const std::vector<std::byte>& a, const std::vector<std::byte>& b, TensorDifference& found, Sums& sums) {
   const size_t count = a.size() / sizeof(Real);
   for (size_t i = 0; i < count; ++i) {
     Real x, y;
@@ -111,8 +110,8 @@ StepDifference diff_steps(const std::string& a, const std::string& b) {
     const ManifestTensor& x = tensors_a[static_cast<size_t>(index.first)];
     const ManifestTensor& y = tensors_b[static_cast<size_t>(index.second)];
     if (!(x == y)) {
-      entry.mismatch = x.shape.text() + " of " + name_of(x.dtype) + " against " + y.shape.text() + " of " +
-                       name_of(y.dtype);
+      entry.mismatch =
+          x.shape.text() + " of " + name_of(x.dtype) + " against " + y.shape.text() + " of " + name_of(y.dtype);
     } else if (x.dtype == DType::float64) {
       compare_tensor<double>(left, right, index.first, index.second, entry);
     } else {

@@ -16,12 +16,13 @@ struct TensorDigest {
 std::vector<TensorDigest> digest_step(const std::string& step_directory);
 
 struct TensorDifference {
-  std::string path;               // "parameters/final_norm.weight"
-  std::string mismatch;           // "only in the first", "[3] of float32 against [4] of float32", …; empty where elements can be compared
-  int64_t unequal = 0;            // elements with other bits
-  int64_t count = 0;              // elements
-  double max_absolute = 0;        // NaN against a number: infinity
-  double relative_l2 = 0;         // |a − b| / |a|; infinity where a = 0 ≠ b
+  std::string path;      // "parameters/final_norm.weight"
+  std::string mismatch;  // "only in the first", "[3] of float32 against [4] of float32", …; empty where elements can be
+                         // compared
+  int64_t unequal = 0;      // elements with other bits
+  int64_t count = 0;        // elements
+  double max_absolute = 0;  // NaN against a number: infinity
+  double relative_l2 = 0;   // |a − b| / |a|; infinity where a = 0 ≠ b
   bool equal() const { return mismatch.empty() && unequal == 0; }
 };
 

@@ -12,7 +12,9 @@ namespace {
 
 constexpr int kDeepest = 32;
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(message, ExitCode::no_checkpoint); }
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(message, ExitCode::no_checkpoint);
+}
 
 // What a person needs of a value.
 std::string shown(const nlohmann::json& value) {

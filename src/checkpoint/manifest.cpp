@@ -36,7 +36,9 @@ json to_json(const Shape& shape) {
   return list;
 }
 
-std::string to_line(const json& value) { return value.dump(); }
+std::string to_line(const json& value) {
+  return value.dump();
+}
 
 // A list with one entry a line.
 template <typename Entry, typename ToJson>
@@ -67,7 +69,9 @@ bool checked_bytes(const Shape& shape, DType dtype, uint64_t& bytes) {
   return true;
 }
 
-std::string entry_name(const char* list, size_t index) { return list + ("[" + std::to_string(index) + "]"); }
+std::string entry_name(const char* list, size_t index) {
+  return list + ("[" + std::to_string(index) + "]");
+}
 
 ManifestTensor read_tensor(const json& value, const std::string& source, size_t index) {
   const JsonFields fields(value, source, entry_name("tensors", index), {"group", "name", "shape", "dtype"});
@@ -206,7 +210,9 @@ std::string to_text(const Manifest& manifest) {
   add("state", to_line(state));
   add("configuration", to_line(manifest.configuration));
   add("tensors", lines(manifest.tensors, [](const ManifestTensor& tensor) -> json {
-        return {{"group", to_string(tensor.group)}, {"name", tensor.name}, {"shape", to_json(tensor.shape)},
+        return {{"group", to_string(tensor.group)},
+                {"name", tensor.name},
+                {"shape", to_json(tensor.shape)},
                 {"dtype", name_of(tensor.dtype)}};
       }));
   add("files", lines(manifest.files, [](const ManifestFile& file) -> json {
@@ -215,8 +221,8 @@ std::string to_text(const Manifest& manifest) {
   add("boxes", lines(manifest.boxes, [&](const ManifestBox& box) -> json {
         json blocks = json::array();
         for (const uint64_t hash : box.block_hashes) blocks.push_back(to_hex(hash));
-        return {{"tensor", box.tensor}, {"offset", to_json(box.box.offset)}, {"extent", to_json(box.box.extent)},
-                {"file", box.file}, {"dataset", manifest.dataset(box)}, {"byte_offset", box.byte_offset},
+        return {{"tensor", box.tensor},       {"offset", to_json(box.box.offset)}, {"extent", to_json(box.box.extent)},
+                {"file", box.file},           {"dataset", manifest.dataset(box)},  {"byte_offset", box.byte_offset},
                 {"blocks", std::move(blocks)}};
       }));
   body += "}\n";

@@ -32,7 +32,7 @@ struct ManifestTensor {
 struct ManifestBox {
   int tensor = 0;  // index
   Box box;
-  int file = 0;             // index
+  int file = 0;  // index
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;
   std::vector<uint64_t> block_hashes;  // XXH3-64 of every block_bytes bytes; the last block may be shorter

@@ -89,8 +89,8 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
     throw Error(std::string(error.what()) + "; the manifest states " + std::to_string(file.bytes) + " bytes",
                 ExitCode::no_checkpoint);
   }
-  if (xxh3_128(bytes) != file.hash) throw Error(path + ": its hash differs from the manifest's; it is damaged",
-                                                ExitCode::no_checkpoint);
+  if (xxh3_128(bytes) != file.hash)
+    throw Error(path + ": its hash differs from the manifest's; it is damaged", ExitCode::no_checkpoint);
   return bytes;
 }
 

@@ -108,8 +108,7 @@ struct Order {
 };
 
 Order exchange(Communicator& world, const Order& order) {
-  const std::string text =
-      world.broadcast_text(static_cast<char>(order.kind) + order.path + "\n" + order.body, 0);
+  const std::string text = world.broadcast_text(static_cast<char>(order.kind) + order.path + "\n" + order.body, 0);
   const size_t end = text.find('\n');
   return {static_cast<Order::Kind>(text.at(0)), text.substr(1, end - 1), text.substr(end + 1)};
 }
@@ -118,7 +117,11 @@ Order exchange(Communicator& world, const Order& order) {
 class Chooser {
  public:
   Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log)
-      : directory_(directory), which_(which), expected_(std::move(expected)), log_(log), steps_(list_steps(directory)) {}
+      : directory_(directory),
+        which_(which),
+        expected_(std::move(expected)),
+        log_(log),
+        steps_(list_steps(directory)) {}
 
   Order next();
   Order reject(const std::string& fault);  // the step of the last order cannot be read

@@ -77,8 +77,15 @@ class Save {
  public:
   Save(const std::string& directory, const CheckpointContent& content, const ParameterSet& set, Communicator& world,
        Log& log, const SaveOptions& options)
-      : directory_(directory), final_(directory + "/" + step_name(content.step)), temporary_(final_ + ".tmp"),
-        content_(content), set_(set), world_(world), log_(log), options_(options), pieces_(pieces_to_write(set)) {}
+      : directory_(directory),
+        final_(directory + "/" + step_name(content.step)),
+        temporary_(final_ + ".tmp"),
+        content_(content),
+        set_(set),
+        world_(world),
+        log_(log),
+        options_(options),
+        pieces_(pieces_to_write(set)) {}
 
   SaveResult run(const Retention& keep);
 
@@ -299,7 +306,8 @@ SaveResult Save::run(const Retention& keep) {
     fs::remove_all(temporary_, ignored);
   }
   if (leads && fault.empty()) {
-    const std::string trouble = attempt([&] { apply_retention(directory_, keep, content_.step, log_, options_.at_point); });
+    const std::string trouble =
+        attempt([&] { apply_retention(directory_, keep, content_.step, log_, options_.at_point); });
     if (!trouble.empty()) log_.warning("cannot remove old checkpoints: " + trouble);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -33,7 +33,9 @@ bool is_temporary(const std::string& name) {
   return name.rfind("trash-step-", 0) == 0;
 }
 
-std::string file_name(const std::string& path) { return fs::path(path).lexically_normal().filename().string(); }
+std::string file_name(const std::string& path) {
+  return fs::path(path).lexically_normal().filename().string();
+}
 
 // ": parameters/a and 3 more are lost" for the boxes of `file` that end behind its first `bytes` bytes.
 std::string lost(const Manifest& manifest, int file, uint64_t bytes) {

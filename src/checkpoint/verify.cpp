@@ -87,7 +87,8 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
     while (at < end) take(std::min(block_bytes, end - at));
   };
   for (const Segment& segment : segments) {
-    CHECK(segment.bytes > 0 && segment.offset >= at, file.path(), ": data at byte ", segment.offset, " is out of order");
+    CHECK(segment.bytes > 0 && segment.offset >= at, file.path(), ": data at byte ", segment.offset,
+          " is out of order");
     skip_to(segment.offset);
     std::vector<uint64_t>& blocks = hashes.blocks.emplace_back();
     while (at < segment.offset + segment.bytes) {

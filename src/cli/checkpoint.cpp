@@ -17,7 +17,9 @@ namespace {
 namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
 
-void print(const Json& json) { std::cout << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n"; }
+void print(const Json& json) {
+  std::cout << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
+}
 
 struct Request {
   bool help = false;  // was printed
@@ -36,7 +38,8 @@ Request read_request(const std::vector<std::string>& arguments, const std::strin
   if (request.help) return request;
   request.json = values["json"].as<bool>();
   if (request.directories.size() != count) {
-    throw_bad_input(request.directories.size(), " directories given, must be ", count, " (usage: shiftron ", usage, ")");
+    throw_bad_input(request.directories.size(), " directories given, must be ", count, " (usage: shiftron ", usage,
+                    ")");
   }
   for (const std::string& directory : request.directories) {
     if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
@@ -52,7 +55,8 @@ Json shape_of(const Shape& shape) {
 
 int list(const std::vector<std::string>& arguments) {
   po::options_description options("options");
-  const Request request = read_request(arguments, "checkpoint list RUN", "a run, or its folder of checkpoints", options);
+  const Request request =
+      read_request(arguments, "checkpoint list RUN", "a run, or its folder of checkpoints", options);
   if (request.help) return 0;
   std::string directory = request.directories[0];
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
@@ -91,7 +95,9 @@ Json describe(const std::string& directory, const Manifest& manifest) {
                {"code_version", manifest.code_version},
                {"data_fingerprint", manifest.data_fingerprint},
                {"writer_layout",
-                {{"tp", manifest.writer.tp}, {"cp", manifest.writer.cp}, {"dp", manifest.writer.dp},
+                {{"tp", manifest.writer.tp},
+                 {"cp", manifest.writer.cp},
+                 {"dp", manifest.writer.dp},
                  {"pp", manifest.writer.pp}}},
                {"state", Json::parse(manifest.state_json)},
                {"configuration", manifest.configuration}};
@@ -123,7 +129,9 @@ int inspect(const std::vector<std::string>& arguments) {
   json["tensors"] = Json::array();
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
-    Json entry = {{"path", tensor.path()}, {"shape", shape_of(tensor.shape)}, {"dtype", name_of(tensor.dtype)},
+    Json entry = {{"path", tensor.path()},
+                  {"shape", shape_of(tensor.shape)},
+                  {"dtype", name_of(tensor.dtype)},
                   {"boxes", boxes[i]}};
     if (with_digests) entry["xxh3_128"] = to_hex(digests[i].hash);
     json["tensors"].push_back(std::move(entry));
@@ -180,8 +188,10 @@ int diff(const std::vector<std::string>& arguments) {
     if (!tensor.mismatch.empty()) {
       entry["mismatch"] = tensor.mismatch;
     } else {
-      entry.update(Json{{"unequal_elements", tensor.unequal}, {"elements", tensor.count},
-                        {"max_absolute", tensor.max_absolute}, {"relative_l2", tensor.relative_l2}});
+      entry.update(Json{{"unequal_elements", tensor.unequal},
+                        {"elements", tensor.count},
+                        {"max_absolute", tensor.max_absolute},
+                        {"relative_l2", tensor.relative_l2}});
     }
     json["unequal"].push_back(std::move(entry));
   }

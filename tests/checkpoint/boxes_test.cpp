@@ -80,7 +80,8 @@ TEST(Boxes, RunsCopyExactlyTheCommonElements) {
     for_each_run(a, b, *common, [&](int64_t from, int64_t to, int64_t count) {
       EXPECT_GT(from, before) << "not ascending";
       before = from + count - 1;
-      for (int64_t i = 0; i < count; ++i) copied.at(static_cast<size_t>(to + i)) = in_a.at(static_cast<size_t>(from + i));
+      for (int64_t i = 0; i < count; ++i)
+        copied.at(static_cast<size_t>(to + i)) = in_a.at(static_cast<size_t>(from + i));
     });
     EXPECT_EQ(copied, expected) << shape.text();
   }

@@ -22,7 +22,9 @@ const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
 const ParallelLayout kWriter{.tp = 2, .dp = 2};
 const ParallelLayout kReader{.pp = 2};
 
-uint64_t salt_of(int64_t step) { return static_cast<uint64_t>(step); }
+uint64_t salt_of(int64_t step) {
+  return static_cast<uint64_t>(step);
+}
 
 // The step that the next start finds; its data must be that step's.
 int64_t found_step(const std::string& directory) {
@@ -50,7 +52,8 @@ TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
     ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 20, 20, keep, hooked([&](int, const std::string& point) {
                              const std::lock_guard lock(mutex);
                              points.push_back(point);
-                           })).saved);
+                           }))
+                    .saved);
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
   }
   EXPECT_GE(std::set<std::string>(points.begin(), points.end()).size(), 17u);
@@ -85,14 +88,14 @@ TEST(Commit, AFailureAtAnyPointFailsTheSaveOnAllRanks) {
     ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
     bool committed = false;
     std::string failed_point;
-    const SaveResult result =
-        save_state(directory.path(), kModel, kWriter, 20, 20, {.keep = 5}, hooked([&](int number, const std::string& point) {
-                     if (number != failing_at) return;
-                     ++tried;
-                     failed_point = point;
-                     committed = point == "committed";
-                     throw_crash("disk on fire, \xff");
-                   }));
+    const SaveResult result = save_state(directory.path(), kModel, kWriter, 20, 20, {.keep = 5},
+                                         hooked([&](int number, const std::string& point) {
+                                           if (number != failing_at) return;
+                                           ++tried;
+                                           failed_point = point;
+                                           committed = point == "committed";
+                                           throw_crash("disk on fire, \xff");
+                                         }));
     if (tried == failing_at) break;  // behind the last point
     EXPECT_FALSE(result.saved) << failed_point;
     EXPECT_THAT(result.reason, HasSubstr("disk on fire"));

@@ -128,8 +128,8 @@ class Corruption : public ::testing::Test {
 
 TEST_F(Corruption, TwoHundredDamagesAreFoundAndNamed) {
   using Damage = void (Corruption::*)(Case&, Random&);
-  const std::vector<Damage> damages = {&Corruption::flip_bit,     &Corruption::zero_page,  &Corruption::truncate,
-                                       &Corruption::remove_file,  &Corruption::swap_files, &Corruption::repeat_entry,
+  const std::vector<Damage> damages = {&Corruption::flip_bit,        &Corruption::zero_page,  &Corruption::truncate,
+                                       &Corruption::remove_file,     &Corruption::swap_files, &Corruption::repeat_entry,
                                        &Corruption::damage_manifest, &Corruption::flip_bit};
   Random random(11);
   for (int trial = 0; trial < 200; ++trial) {
@@ -143,8 +143,9 @@ TEST_F(Corruption, TwoHundredDamagesAreFoundAndNamed) {
 
     const std::string log_file = c->directory.path() + "/log";
     int64_t wrong = 0;
-    EXPECT_EQ(load_state(c->directory.path(), kModel, kReader, [](int64_t step) { return static_cast<uint64_t>(step); },
-                         &wrong, {}, log_file),
+    EXPECT_EQ(load_state(
+                  c->directory.path(), kModel, kReader, [](int64_t step) { return static_cast<uint64_t>(step); },
+                  &wrong, {}, log_file),
               10)
         << what;
     EXPECT_EQ(wrong, 0) << what;
@@ -175,7 +176,8 @@ TEST_F(Corruption, BytesOutsideOfTensorsAreVerifiedToo) {
     const std::string path = c->step + "/" + file.name;
     const char before = read_file(path)[at];
     overwrite(path, at, std::string(1, static_cast<char>(before ^ 4)));
-    EXPECT_THAT(verify_step(c->step), ::testing::ElementsAre(HasSubstr(file.name + ": is damaged outside of its tensors")));
+    EXPECT_THAT(verify_step(c->step),
+                ::testing::ElementsAre(HasSubstr(file.name + ": is damaged outside of its tensors")));
   }
 }
 
@@ -205,6 +207,25 @@ TEST_F(Corruption, Hdf5SeesWhatTheManifestStates) {
   std::swap(norms[0]->name, norms[1]->name);
   write_text(c->step + "/manifest.json", to_text(changed));
   EXPECT_THAT(verify_step(c->step), ::testing::Contains(HasSubstr("the manifest states")));
+}
+
+TEST_F(Corruption, TheFastCheckSeesSizesAndNamesWhatIsLost) {
+  const auto c = fresh();
+  fs::resize_file(c->step + "/rank-00002.h5", 5000);
+  const Error error = error_of([&] { check_step(c->step); });
+  EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank-00002.h5: has 5000 bytes"), HasSubstr("more are lost")));
+}
+
+// The hash is right and every box is sound, but one is missing: a part of a tensor would stay as it was.
+TEST_F(Corruption, AMissingBoxIsFoundBeforeAnythingIsRead) {
+  const auto c = fresh();
+  Manifest changed = manifest_;
+  const std::string tensor = changed.tensors[static_cast<size_t>(changed.boxes.back().tensor)].path();
+  changed.boxes.pop_back();
+  write_text(c->step + "/manifest.json", to_text(changed));
+  EXPECT_THAT(error_of([&] { check_step(c->step); }).what(),
+              ::testing::AllOf(HasSubstr(tensor), HasSubstr("boxes cover")));
 }
 
 TEST_F(Corruption, LinksOutOfTheStepAreNotFollowed) {

@@ -36,7 +36,7 @@ class TemporaryDirectory {
 struct FakeModel {
   int64_t layers = 5, hidden = 24, heads = 12, kv_heads = 1, head_dim = 2, ffn = 36, vocab = 101;
   bool tied = false;
-  bool precise = false;                // float64
+  bool precise = false;                 // float64
   std::vector<int64_t> stage_layers{};  // of the layout's stages; empty = even
 };
 
@@ -89,7 +89,8 @@ void for_each_value(const ParameterSet& set, Visit visit) {
       const uint64_t stream = std::hash<std::string>{}(name);
       for_each_run(whole_box(parameter->spec.shape), parameter->box, parameter->box,
                    [&](int64_t logical, int64_t local, int64_t count) {
-                     for (int64_t i = 0; i < count; ++i) visit(stream + static_cast<uint64_t>(logical + i), values[local + i]);
+                     for (int64_t i = 0; i < count; ++i)
+                       visit(stream + static_cast<uint64_t>(logical + i), values[local + i]);
                    });
     }
   }

@@ -91,9 +91,18 @@ TEST(Manifest, FieldsOutOfBoundsAreNamed) {
       {"tensors[0].name is", [](json& j) { j["tensors"][0]["name"] = std::string(600, 'a'); }},
       {"tensors[1].dtype is bfloat16", [](json& j) { j["tensors"][1]["dtype"] = "bfloat16"; }},
       {"tensors[0].shape has 0 entries", [](json& j) { j["tensors"][0]["shape"] = json::array(); }},
-      {"tensors[0].shape has 5 entries", [](json& j) { j["tensors"][0]["shape"] = {1, 1, 1, 1, 1}; }},
-      {"tensors[0].shape is 0", [](json& j) { j["tensors"][0]["shape"] = {0, 100}; }},
-      {"too many elements", [](json& j) { j["tensors"][0]["shape"] = {int64_t{1} << 40, int64_t{1} << 40}; }},
+      {"tensors[0].shape has 5 entries",
+       [](json& j) {
+         j["tensors"][0]["shape"] = {1, 1, 1, 1, 1};
+       }},
+      {"tensors[0].shape is 0",
+       [](json& j) {
+         j["tensors"][0]["shape"] = {0, 100};
+       }},
+      {"too many elements",
+       [](json& j) {
+         j["tensors"][0]["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
+       }},
       {"holds first_moment/a.weight twice", [](json& j) { j["tensors"].push_back(j["tensors"][1]); }},
       {"files[0].name may hold only", [](json& j) { j["files"][0]["name"] = "/etc/passwd"; }},
       {"holds rank-00001.h5 twice", [](json& j) { j["files"].push_back(j["files"][1]); }},
@@ -101,8 +110,14 @@ TEST(Manifest, FieldsOutOfBoundsAreNamed) {
       {"files[1].xxh3_128", [](json& j) { j["files"][1]["xxh3_128"] = std::string(32, 'G'); }},
       {"boxes[0].tensor is 2", [](json& j) { j["boxes"][0]["tensor"] = 2; }},
       {"boxes[0].file is 2", [](json& j) { j["boxes"][0]["file"] = 2; }},
-      {"boxes[1].extent is [3, 100] at 2,0, outside", [](json& j) { j["boxes"][1]["extent"] = {3, 100}; }},
-      {"boxes[1].offset", [](json& j) { j["boxes"][1]["offset"] = {UINT64_MAX, 0}; }},
+      {"boxes[1].extent is [3, 100] at 2,0, outside",
+       [](json& j) {
+         j["boxes"][1]["extent"] = {3, 100};
+       }},
+      {"boxes[1].offset",
+       [](json& j) {
+         j["boxes"][1]["offset"] = {UINT64_MAX, 0};
+       }},
       {"boxes[1].offset has 1 entries", [](json& j) { j["boxes"][1]["offset"] = {2}; }},
       {"boxes[0].dataset must be parameters/a.weight@0,0", [](json& j) { j["boxes"][0]["dataset"] = "x"; }},
       {"ends behind rank-00000.h5", [](json& j) { j["boxes"][0]["byte_offset"] = 4500; }},

@@ -50,15 +50,21 @@ void all_pairs(FakeModel model) {
     for (size_t j = 0; j < kCases.size(); ++j) {
       model.stage_layers = kCases[j].stage_layers;
       int64_t wrong = 0;
-      EXPECT_EQ(load_state(place(i), model, kCases[j].layout, [&](int64_t) { return salt; }, &wrong), 3);
+      EXPECT_EQ(load_state(
+                    place(i), model, kCases[j].layout, [&](int64_t) { return salt; }, &wrong),
+                3);
       EXPECT_EQ(wrong, 0) << "saved under " << i << ", loaded under " << j;
     }
   }
 }
 
-TEST(Reshard, AllPairsUntied) { all_pairs({}); }
+TEST(Reshard, AllPairsUntied) {
+  all_pairs({});
+}
 
-TEST(Reshard, AllPairsTiedPreciseGroupedHeads) { all_pairs({.kv_heads = 2, .tied = true, .precise = true}); }
+TEST(Reshard, AllPairsTiedPreciseGroupedHeads) {
+  all_pairs({.kv_heads = 2, .tied = true, .precise = true});
+}
 
 // A → B → A through files written by B.
 TEST(Reshard, ThroughASecondLayoutAndBack) {
@@ -74,7 +80,9 @@ TEST(Reshard, ThroughASecondLayoutAndBack) {
     EXPECT_TRUE(save_checkpoint(directory.path() + "/b", *content, set, world, {}, log, small_blocks()).saved);
   });
   int64_t wrong = 0;
-  EXPECT_EQ(load_state(directory.path() + "/b", model, a, [](int64_t) { return 9; }, &wrong), 1);
+  EXPECT_EQ(load_state(
+                directory.path() + "/b", model, a, [](int64_t) { return 9; }, &wrong),
+            1);
   EXPECT_EQ(wrong, 0);
   EXPECT_TRUE(diff_steps(directory.path() + "/a/step-00000001", directory.path() + "/b/step-00000001").equal());
 }
@@ -84,8 +92,7 @@ TEST(Reshard, OneRankHoldsEveryTensorWhole) {
   const SaveResult result = save_state(directory.path(), {}, {}, 500, 1);
   ASSERT_TRUE(result.saved) << result.reason;
   EXPECT_EQ(result.directory, directory.path() + "/step-00000500");
-  EXPECT_THAT(names_in(result.directory),
-              ::testing::ElementsAre("manifest.json", "rank-00000.h5", "tokenizer.model"));
+  EXPECT_THAT(names_in(result.directory), ::testing::ElementsAre("manifest.json", "rank-00000.h5", "tokenizer.model"));
   const Manifest manifest = check_step(result.directory);
   EXPECT_EQ(manifest.boxes.size(), manifest.tensors.size());
   for (const ManifestBox& box : manifest.boxes) {

@@ -13,7 +13,9 @@ const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
 const ParallelLayout kWriter{.tp = 2};
 const ParallelLayout kReader{.tp = 2, .pp = 2};
 
-uint64_t salt_of(int64_t step) { return static_cast<uint64_t>(step); }
+uint64_t salt_of(int64_t step) {
+  return static_cast<uint64_t>(step);
+}
 
 int64_t load(const std::string& directory, std::optional<int64_t> which = {}, const FakeModel& model = kModel,
              const ParallelLayout& layout = kReader, const std::string& log_file = "") {
@@ -81,9 +83,9 @@ TEST_F(Restore, WithoutAnyValidStepEveryFaultIsNamedAndNothingWritten) {
   const auto before = names_in(directory_.path());
   const Error error = error_of([&] { load(directory_.path()); });
   EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("step 30"), HasSubstr("manifest.json"), HasSubstr("step 20"),
-                                  HasSubstr("rank-00001.h5"), HasSubstr("step 10"),
-                                  HasSubstr("parameters/layers.0.mlp.down.weight@0,18")));
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr("step 30"), HasSubstr("manifest.json"), HasSubstr("step 20"), HasSubstr("rank-00001.h5"),
+                    HasSubstr("step 10"), HasSubstr("parameters/layers.0.mlp.down.weight@0,18")));
   EXPECT_EQ(names_in(directory_.path()), before);
 }
 
@@ -102,7 +104,8 @@ TEST_F(Restore, AnotherModelIsNotDamage) {
   };
   FakeModel other = kModel;
   other.precise = true;
-  EXPECT_THAT(refused(other), HasSubstr("parameters/final_norm.weight is float32 in the checkpoint, float64 in this run"));
+  EXPECT_THAT(refused(other),
+              HasSubstr("parameters/final_norm.weight is float32 in the checkpoint, float64 in this run"));
   other = kModel;
   other.layers = 3;
   EXPECT_THAT(refused(other), HasSubstr("parameters/layers.2.attention.key.weight is missing in the checkpoint"));
@@ -130,7 +133,8 @@ TEST_F(Restore, ParametersAloneForEvaluation) {
   model.layers = 1;
   Ledger ledger;
   ParameterSet set = make_set(model, {}, 0, ledger, false);
-  EXPECT_THAT(error_of([&] { load_parameters(path, set); }).what(), HasSubstr("layers.1.mlp.down.weight is in the checkpoint"));
+  EXPECT_THAT(error_of([&] { load_parameters(path, set); }).what(),
+              HasSubstr("layers.1.mlp.down.weight is in the checkpoint"));
 }
 
 TEST_F(Restore, DigestsAndDifferences) {

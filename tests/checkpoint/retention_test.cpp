@@ -32,7 +32,8 @@ TEST_F(Retained, ThreeHundredDirectoryStates) {
   for (int trial = 0; trial < 300; ++trial) {
     const TemporaryDirectory place;
     const std::string& directory = place.path();
-    const Retention keep{.keep = 1 + static_cast<int64_t>(random() % 3), .keep_every = static_cast<int64_t>(random() % 5)};
+    const Retention keep{.keep = 1 + static_cast<int64_t>(random() % 3),
+                         .keep_every = static_cast<int64_t>(random() % 5)};
     std::set<int64_t> valid, broken;
     std::set<std::string> others;
     for (int64_t step = 0; step < 12; ++step) {

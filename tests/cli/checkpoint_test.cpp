@@ -10,8 +10,8 @@ namespace shiftron::cli {
 namespace {
 
 using namespace shiftron::testing;
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 struct Answer {
   int code = 0;
