@@ -70,12 +70,13 @@ SHIFTRON_CLONES void softmax_tile(const TileMask& mask, int64_t positions, int64
     float* score = scores + row * stride;
     clear(score, 0, seen.begin);
     clear(score, seen.end, mask.columns);
-    float maximum = first ? -INFINITY : maxima[row];
-#pragma omp simd reduction(max : maximum)
+    int32_t order = order_of(first ? -INFINITY : maxima[row]);
+#pragma omp simd reduction(max : order)
     for (int32_t i = seen.begin; i < seen.end; ++i) {
       const float candidate = i >= seen.first && i < seen.second ? score[i] : -INFINITY;
-      maximum = candidate > maximum ? candidate : maximum;
+      order = std::max(order, order_of(candidate));
     }
+    const float maximum = value_of(order);
     const float reference = maximum == -INFINITY ? 0.0f : maximum;  // nothing seen, or nothing finite
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)

@@ -38,6 +38,16 @@ SHIFTRON_INLINE float exponential(float x) {
 }
 SHIFTRON_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
+// Floats as integers of the same order (NaN outermost) and back: a maximum of integers vectorises, one of floats does
+// not while NaN keeps its meaning.
+SHIFTRON_INLINE int32_t order_of(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+SHIFTRON_INLINE float value_of(int32_t order) {
+  return std::bit_cast<float>(order ^ ((order >> 31) & 0x7fffffff));
+}
+
 // Calls body(task) for every task below `tasks`; which thread runs it must not matter to the result.
 template <typename Body>
 void parallel_for(int threads, int64_t tasks, const Body& body) {

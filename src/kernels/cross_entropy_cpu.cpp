@@ -10,12 +10,10 @@ namespace {
 // out = maximum, Σ exp(logit − maximum)
 template <typename T>
 SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) {
-  float maximum = -INFINITY;
-#pragma omp simd reduction(max : maximum)
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = to_accumulate(logits[i]);
-    maximum = value > maximum ? value : maximum;
-  }
+  int32_t order = order_of(-INFINITY);
+#pragma omp simd reduction(max : order)
+  for (int64_t i = 0; i < count; ++i) order = std::max(order, order_of(to_accumulate(logits[i])));
+  const float maximum = value_of(order);
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) sum += exponential(to_accumulate(logits[i]) - maximum);

@@ -9,7 +9,7 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kMaxTaps = 4;
-constexpr int64_t kMaxHeadDim = 512;  // of what lies on the stack; the specification serves the rest
+constexpr int64_t kGroupWidth = 1024;  // elements of a row in work at once; the specification serves wider heads
 
 // A tensor [rows, heads, head_dim].
 template <typename T>
@@ -138,44 +138,63 @@ SHIFTRON_INLINE void forward_rows(const Call<T>& call, int64_t begin, int64_t en
   }
 }
 
-// Rows [begin, end) of all heads, from the last to the first, so that g of the rows after is at hand.
+template <typename T>
+SHIFTRON_INLINE void add_products(const float* g, const T* x, int64_t count, float* sums) {
+#pragma omp simd
+  for (int64_t d = 0; d < count; ++d) sums[d] += g[d] * to_accumulate(x[d]);
+}
+
+// Rows [begin, end) of the heads [first, last), from the last row to the first, so that g of the rows after is at hand.
+template <typename T>
+SHIFTRON_INLINE void backward_heads(const Call<T>& call, const View<const T>& d_y, int64_t begin, int64_t end,
+                                    int64_t first, int64_t last, const View<T>& d_x, float* partial) {
+  alignas(64) float g[kMaxTaps][kGroupWidth];     // of row t in g[t % kMaxTaps]
+  alignas(64) float sums[kMaxTaps][kGroupWidth];  // products for d_c_b, by element of the heads
+  const int64_t width = (last - first) * call.head_dim;
+  const float one[kMaxTaps] = {1.0f};
+  for (int64_t b = 0; b < call.count; ++b) std::fill_n(sums[b], width, 0.0f);
+  for (int64_t t = std::min(call.rows, end + call.count - 1) - 1; t >= begin; --t) {
+    const int64_t entry = call.cosine == nullptr ? 0 : call.positions[t] * call.rope_stride;
+    const float* cosine = call.cosine == nullptr ? nullptr : call.cosine + entry;
+    for (int64_t head = first; head < last; ++head) {
+      const T* const in[kMaxTaps] = {d_y.at(t, head)};
+      float* g_t = g[t % kMaxTaps] + (head - first) * call.head_dim;
+      mix_row<1>(in, one, call.head_dim, cosine, call.sine + entry, -1.0f, g_t);
+    }
+    if (t >= end) continue;
+    const int64_t reach = call.receivers(t);
+    const int64_t sources = call.sources(t);
+    for (int64_t head = first; head < last; ++head) {
+      const int64_t place = (head - first) * call.head_dim;
+      const float* after[kMaxTaps] = {};
+      float factors[kMaxTaps] = {};
+      for (int64_t b = 0; b < reach; ++b) {
+        after[b] = g[(t + b) % kMaxTaps] + place;
+        factors[b] = call.factor(head, b);
+      }
+      mix_rows(reach, after, factors, call.head_dim, nullptr, nullptr, 1.0f, d_x.at(t, head));
+      for (int64_t b = 0; b < sources; ++b) {
+        add_products(g[t % kMaxTaps] + place, call.source(t - b, head), call.head_dim, sums[b] + place);
+      }
+    }
+  }
+  for (int64_t head = first; head < last; ++head) {
+    for (int64_t b = 0; b < call.count; ++b) {
+      const float* products = sums[b] + (head - first) * call.head_dim;
+      float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+      for (int64_t d = 0; d < call.head_dim; ++d) total += products[d];
+      partial[head * call.count + call.count - 1 - b] = total;
+    }
+  }
+}
+
 template <typename T>
 SHIFTRON_INLINE void backward_rows(const Call<T>& call, const View<const T>& d_y, int64_t begin, int64_t end,
                                    const View<T>& d_x, float* partial) {
-  alignas(64) float g[kMaxTaps][kMaxHeadDim];     // of row t in g[t % kMaxTaps]
-  alignas(64) float sums[kMaxTaps][kMaxHeadDim];  // products for d_c_b, by element of the head
-  const float one[kMaxTaps] = {1.0f};
-  for (int64_t head = 0; head < call.heads; ++head) {
-    float factors[kMaxTaps] = {};
-    for (int64_t b = 0; b < call.count; ++b) {
-      factors[b] = call.factor(head, b);
-      std::fill_n(sums[b], call.head_dim, 0.0f);
-    }
-    for (int64_t t = std::min(call.rows, end + call.count - 1) - 1; t >= begin; --t) {
-      const int64_t entry = call.cosine == nullptr ? 0 : call.positions[t] * call.rope_stride;
-      const T* const in[kMaxTaps] = {d_y.at(t, head)};
-      float* g_t = g[t % kMaxTaps];
-      mix_row<1>(in, one, call.head_dim, call.cosine == nullptr ? nullptr : call.cosine + entry, call.sine + entry,
-                 -1.0f, g_t);
-      if (t >= end) continue;
-      const int64_t reach = call.receivers(t);
-      const float* after[kMaxTaps] = {};
-      for (int64_t b = 0; b < reach; ++b) after[b] = g[(t + b) % kMaxTaps];
-      mix_rows(reach, after, factors, call.head_dim, nullptr, nullptr, 1.0f, d_x.at(t, head));
-      const int64_t sources = call.sources(t);
-      for (int64_t b = 0; b < sources; ++b) {
-        const T* raw = call.source(t - b, head);
-        float* sum = sums[b];
-#pragma omp simd
-        for (int64_t d = 0; d < call.head_dim; ++d) sum[d] += g_t[d] * to_accumulate(raw[d]);
-      }
-    }
-    for (int64_t b = 0; b < call.count; ++b) {
-      float total = 0.0f;
-#pragma omp simd reduction(+ : total)
-      for (int64_t d = 0; d < call.head_dim; ++d) total += sums[b][d];
-      partial[head * call.count + call.count - 1 - b] = total;
-    }
+  const int64_t group = kGroupWidth / call.head_dim;
+  for (int64_t first = 0; first < call.heads; first += group) {
+    backward_heads(call, d_y, begin, end, first, std::min(call.heads, first + group), d_x, partial);
   }
 }
 
@@ -222,7 +241,7 @@ void backward(int threads, const ConstTensor& d_y, const ConstTensor& x, const S
 }
 
 bool is_usual(const ConstTensor& x, const ShiftRope& how) {
-  return x.extent(2) <= kMaxHeadDim && (!how.taps.defined() || how.taps.extent(1) <= kMaxTaps);
+  return x.extent(2) <= kGroupWidth && (!how.taps.defined() || how.taps.extent(1) <= kMaxTaps);
 }
 
 }  // namespace
