@@ -221,7 +221,7 @@ TEST_P(GoldenTest, Bfloat16AsGoodAsPyTorch) { expect_as_good_as_pytorch(GetParam
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTest,
                          ::testing::Values("vanilla", "shift", "gate", "clamp", "taps", "tied", "mha_no_reset"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& name) { return std::string(name.param); });
 
 }  // namespace
 }  // namespace shiftron::testing

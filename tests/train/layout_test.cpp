@@ -157,9 +157,9 @@ TEST_P(LayoutTest, EveryValidLayoutEqualsOneRankAndTheOthersAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(KvHeads, LayoutTest,
                          ::testing::Combine(::testing::Values(int64_t{1}, int64_t{2}, int64_t{4}), ::testing::Bool()),
-                         [](const auto& info) {
-                           return "kv" + std::to_string(std::get<0>(info.param)) +
-                                  (std::get<1>(info.param) ? "_tied" : "_untied");
+                         [](const auto& test) {
+                           return std::string("kv").append(std::to_string(std::get<0>(test.param))) +
+                                  (std::get<1>(test.param) ? "_tied" : "_untied");
                          });
 
 // Reordering samples changes only the order of sums: what that does on one rank bounds what a layout may do.
