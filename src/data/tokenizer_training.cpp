@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips longer ones than 4,192
 constexpr int64_t kFixedTokens = 259;      // unknown, end of document, newline and 256 bytes
 
-// Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself and
-// without the names of its control tokens, so that no token gets such a name.
+// Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself.
+// (Texts that name control tokens it cuts there by itself.)
 class Sentences {
  public:
   void add(std::string_view text) {
@@ -41,7 +41,6 @@ class Sentences {
       } else {
         if (sentence.size() >= kLongestSentence) flush();
         sentence += character;
-        if (character == "<" && starts_like_control(text.substr(at + 1))) flush();
       }
       at += character.size();
     }
@@ -50,13 +49,6 @@ class Sentences {
   const std::vector<std::string>& all() const { return all_; }
 
  private:
-  // Behind "<": the rest of "<s>", "</s>", "<unk>", "<pad>", "<0x0A>".
-  static bool starts_like_control(std::string_view text) {
-    for (const std::string_view rest : {"s>", "/s>", "unk>", "pad>", "0x"}) {
-      if (text.substr(0, rest.size()) == rest) return true;
-    }
-    return false;
-  }
   std::vector<std::string> all_;
 };
 

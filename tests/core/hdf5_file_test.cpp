@@ -194,7 +194,7 @@ TEST(Hdf5FileRefuses, FiltersAndChunks) {
     add_dataset(file, "filtered", H5T_STD_U8LE, properties);
   });
   expect_refused(path, "chunked", "chunked or virtual");
-  expect_refused(path, "filtered", "filtered");
+  expect_refused(path, "filtered", "it is filtered");
 }
 
 TEST(Hdf5FileRefuses, VirtualDatasets) {

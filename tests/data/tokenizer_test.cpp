@@ -154,9 +154,13 @@ TEST(TokenizerTraining, TextWithControlNames) {
   for (int i = 0; i < 500; ++i) text += "</s>\n<unk>\n<0x41>\n<s> </s> <unk> <0x41> \xE2\x96\x81 \xFF bad\n";
   TokenizerTraining training;
   training.files = {scratch.write("text.txt", text)};
-  training.vocab = 380;
-  const Tokenizer trained(Tokenizer::train(training), "trained");
-  expect_kept(trained, text);
+  for (const std::string kind : {"bpe", "unigram"}) {
+    training.kind = kind;
+    training.vocab = kind == "bpe" ? 380 : 330;
+    const Tokenizer trained(Tokenizer::train(training), kind);
+    expect_kept(trained, text);
+    expect_kept(trained, "</s>");
+  }
 }
 
 TEST(TokenizerTraining, ReadsJsonLines) {
