@@ -1,7 +1,7 @@
 // Times every kernel at the shapes of two small models: kernels_benchmark [threads] [--benchmark_filter=...].
-// toy: hidden 1024, 8 heads × 128, ffn 2752, vocabulary 8000; 30m: hidden 512, 8/4 heads × 64, ffn 1408, vocabulary 8192;
-// 8 sequences of 512 tokens. The ledger's bytes and operations give GB/s and GFLOP/s; attention counts its causal half.
-// With 1 thread rates are by processor time, so that they mean something on a machine that others load.
+// toy: hidden 1024, 8 heads × 128, ffn 2752, vocabulary 8000; 30m: hidden 512, 8/4 heads × 64, ffn 1408, vocabulary
+// 8192; 8 sequences of 512 tokens. The ledger's bytes and operations give GB/s and GFLOP/s; attention counts its causal
+// half. With 1 thread rates are by processor time, so that they mean something on a machine that others load.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -43,8 +43,10 @@ class Bench {
     const Philox philox(1, "benchmark");
     for (int64_t i = 0; i < shape.count(); ++i) {
       const auto value = static_cast<float>(scale * philox.normal(static_cast<uint64_t>(i % 65521)));
-      if (dtype == DType::float32) tensor.data<float>()[i] = value;
-      else tensor.data<bfloat16>()[i] = to_bfloat16(value);
+      if (dtype == DType::float32)
+        tensor.data<float>()[i] = value;
+      else
+        tensor.data<bfloat16>()[i] = to_bfloat16(value);
     }
     return tensor;
   }
@@ -128,14 +130,16 @@ void add_attention(const std::string& prefix, DType dtype, const Model& model) {
       const Tensor out = b.zeros(dtype, heads), d_out = b.normal(dtype, heads);
       const Tensor start = b.integers([](int64_t i) { return i / kLength * kLength; });
       const Tensor log_sum_exp = b.zeros(DType::float32, {model.heads, kRows});
-      const Tensor scratch = b.zeros(
-          DType::float32, attention_scratch(b.stream, kRows, model.heads, model.kv_heads, model.head_dim));
+      const Tensor scratch =
+          b.zeros(DType::float32, attention_scratch(b.stream, kRows, model.heads, model.kv_heads, model.head_dim));
       const AttentionShape shape{.sequence_length = kLength};
       attention_forward(b.stream, in.q, in.k, in.v, start, shape, out, log_sum_exp, scratch);
       b.time(state, 1, [&] {
-        if (backward) attention_backward(b.stream, d_out, in.q, in.k, in.v, out, log_sum_exp, start, shape, d_in.q,
-                                         d_in.k, d_in.v, scratch);
-        else attention_forward(b.stream, in.q, in.k, in.v, start, shape, out, log_sum_exp, scratch);
+        if (backward)
+          attention_backward(b.stream, d_out, in.q, in.k, in.v, out, log_sum_exp, start, shape, d_in.q, d_in.k, d_in.v,
+                             scratch);
+        else
+          attention_forward(b.stream, in.q, in.k, in.v, start, shape, out, log_sum_exp, scratch);
       });
     });
   }
@@ -197,9 +201,8 @@ void add_rows(const std::string& prefix, DType dtype, const Model& model) {
     const Tensor fused = b.normal(dtype, {kRows, 2 * model.ffn}), d_fused = b.zeros(dtype, {kRows, 2 * model.ffn});
     const Tensor d_y = b.normal(dtype, {kRows, model.ffn});
     const auto half = [&](const Tensor& tensor, int64_t i) { return tensor.slice(1, i * model.ffn, model.ffn); };
-    b.time(state, 1, [&] {
-      swiglu_backward(b.stream, d_y, half(fused, 0), half(fused, 1), half(d_fused, 0), half(d_fused, 1));
-    });
+    b.time(state, 1,
+           [&] { swiglu_backward(b.stream, d_y, half(fused, 0), half(fused, 1), half(d_fused, 0), half(d_fused, 1)); });
   });
   add(prefix + "add", [=](benchmark::State& state, Bench& b) {
     const Tensor x = b.normal(dtype, {kRows, model.hidden}), y = b.zeros(dtype, {kRows, model.hidden});

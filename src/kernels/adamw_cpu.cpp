@@ -67,8 +67,10 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor 
   auto* v = second_moment.data<float>();
   auto* w = weight.defined() ? weight.data<bfloat16>() : nullptr;
   parallel_blocks(stream.threads, master.count(), kBlock, [&](int64_t begin, int64_t end) {
-    if (w == nullptr) update(factors, end - begin, g + begin, p + begin, m + begin, v + begin);
-    else update(factors, end - begin, g + begin, p + begin, m + begin, v + begin, w + begin);
+    if (w == nullptr)
+      update(factors, end - begin, g + begin, p + begin, m + begin, v + begin);
+    else
+      update(factors, end - begin, g + begin, p + begin, m + begin, v + begin, w + begin);
   });
 }
 

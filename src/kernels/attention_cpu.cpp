@@ -64,11 +64,18 @@ class Attention {
  public:
   Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start, AttentionShape shape,
             Tensor scratch)
-      : q_(q), k_(k), v_(v), start_(start.data<int32_t>()), shape_(shape), threads_(std::max(1, stream.threads)),
-        tiles_(q.extent(0), q.extent(1) / k.extent(1), q.extent(2)), kv_heads_(k.extent(1)),
+      : q_(q),
+        k_(k),
+        v_(v),
+        start_(start.data<int32_t>()),
+        shape_(shape),
+        threads_(std::max(1, stream.threads)),
+        tiles_(q.extent(0), q.extent(1) / k.extent(1), q.extent(2)),
+        kv_heads_(k.extent(1)),
         samples_(q.extent(0) / shape.sequence_length),
         tiles_per_sample_((shape.sequence_length + tiles_.queries - 1) / tiles_.queries),
-        scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))), scratch_(scratch.data<float>()) {
+        scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
+        scratch_(scratch.data<float>()) {
     CHECK(scratch.count() >= threads_ * tiles_.thread_floats(), "attention needs more scratch than ", scratch.count());
   }
 
@@ -77,8 +84,7 @@ class Attention {
     for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
       const int64_t head = task / tiles_per_sample_ % kv_heads_;
       // The longest tiles of a sample first.
-      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_,
-                                tiles_per_sample_ - 1 - task % tiles_per_sample_);
+      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_, tiles_per_sample_ - 1 - task % tiles_per_sample_);
       forward_tile(tile, head, work, out, log_sum_exp);
     });
     check();
@@ -114,8 +120,9 @@ class Attention {
   // Calls body(task, workspace); a thread keeps its workspace from task to task.
   template <typename Body>
   void for_tasks(int64_t tasks, const Body& body) const {
-    parallel_dynamic(threads_, tasks,
-                     [&](int thread) { return Workspace(tiles_, scratch_ + thread * tiles_.thread_floats()); }, body);
+    parallel_dynamic(
+        threads_, tasks, [&](int thread) { return Workspace(tiles_, scratch_ + thread * tiles_.thread_floats()); },
+        body);
   }
 
   Tile tile_of(int64_t sample, int64_t index) const {
@@ -145,7 +152,8 @@ class Attention {
     const int64_t first = begin / AttentionTiles::kKeys * AttentionTiles::kKeys, dim = tiles_.head_dim;
     if constexpr (std::is_same_v<T, float>) {  // a few rows do not repay the packing
       if (tiles_.tile_rows() <= 16) {
-        return {{head_rows<T>(k_, begin, head, 1).data, k_.stride(0)}, {head_rows<T>(v_, begin, head, 1).data, v_.stride(0)}};
+        return {{head_rows<T>(k_, begin, head, 1).data, k_.stride(0)},
+                {head_rows<T>(v_, begin, head, 1).data, v_.stride(0)}};
       }
     }
     if (work.packed_head != head || work.packed_key != first) {
@@ -212,8 +220,10 @@ class Attention {
       if (for_keys) {
         const HeadRows<float> d_k = key_gradient(gradients.d_k, 0, head, begin);
         const HeadRows<float> d_v = key_gradient(gradients.d_v, 1, head, begin);
-        multiply(keys, dim, rows, {work.d_scores, stride}, true, {work.q, dim}, false, true, d_k.data, d_k.position_stride);
-        multiply(keys, dim, rows, {work.scores, stride}, true, {work.d_out, dim}, false, true, d_v.data, d_v.position_stride);
+        multiply(keys, dim, rows, {work.d_scores, stride}, true, {work.q, dim}, false, true, d_k.data,
+                 d_k.position_stride);
+        multiply(keys, dim, rows, {work.scores, stride}, true, {work.d_out, dim}, false, true, d_v.data,
+                 d_v.position_stride);
       }
       if (for_queries) {
         multiply(rows, dim, keys, {work.d_scores, stride}, false, k, false, begin != key_begin, work.result, dim);
@@ -227,8 +237,7 @@ class Attention {
   // d_q by tiles, then d_k and d_v by blocks of keys: 7 products instead of 5, the same sums in the same order.
   void backward_for_many_threads(const Gradients& gradients) {
     for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
-      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_,
-                                tiles_per_sample_ - 1 - task % tiles_per_sample_);
+      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_, tiles_per_sample_ - 1 - task % tiles_per_sample_);
       backward_tile(gradients, tile, task / tiles_per_sample_ % kv_heads_, tile.key_begin, tile.key_end, true, false,
                     work);
     });
@@ -298,8 +307,10 @@ class Attention {
 void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                        AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) == 0) return;
-  if (q.dtype() == DType::float32) Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
-  else Attention<bfloat16>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  if (q.dtype() == DType::float32)
+    Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  else
+    Attention<bfloat16>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
 }
 
 void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,

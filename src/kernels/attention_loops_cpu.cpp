@@ -1,8 +1,7 @@
 // The loops of the CPU's attention between its products, cloned per instruction set.
-#include "kernels/attention_loops.h"
-
 #include <cmath>
 
+#include "kernels/attention_loops.h"
 #include "kernels/cpu_loops.h"
 
 namespace shiftron::fast {
@@ -63,8 +62,8 @@ SHIFTRON_CLONES void unpack(const float* from, int64_t positions, float factor, 
   unpack_rows(from, positions, factor, to.data, to.position_stride, to.head_stride, to.group, to.head_dim);
 }
 
-SHIFTRON_CLONES void softmax_tile(const TileMask& mask, int64_t positions, int64_t stride, bool first,
-                                  int64_t head_dim, float* scores, float* maxima, float* sums, float* accumulator) {
+SHIFTRON_CLONES void softmax_tile(const TileMask& mask, int64_t positions, int64_t stride, bool first, int64_t head_dim,
+                                  float* scores, float* maxima, float* sums, float* accumulator) {
   for (int64_t row = 0; row < positions * mask.group; ++row) {
     const Band seen = band(mask, row / mask.group);
     float* score = scores + row * stride;

@@ -13,17 +13,20 @@ struct AttentionTiles {
   static constexpr int64_t kKeys = 512;
 
   AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
-      : group(heads_of_group), head_dim(width), queries(std::max<int64_t>(1, std::min({rows, kPositions, kRows / heads_of_group}))) {}
+      : group(heads_of_group),
+        head_dim(width),
+        queries(std::max<int64_t>(1, std::min({rows, kPositions, kRows / heads_of_group}))) {}
   int64_t tile_rows() const { return queries * group; }
   // Backward needs most: q, d_out, d_q, two tiles of scores, keys and values in float32, two numbers a row.
   int64_t thread_floats() const {
-    const int64_t floats = 3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kKeys * head_dim + 2 * tile_rows();
+    const int64_t floats =
+        3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kKeys * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
   }
 
-  int64_t group;     // query heads of a KV head
+  int64_t group;  // query heads of a KV head
   int64_t head_dim;
-  int64_t queries;   // positions of a tile; its rows are queries × group, positions first
+  int64_t queries;  // positions of a tile; its rows are queries × group, positions first
 };
 
 }  // namespace shiftron::fast

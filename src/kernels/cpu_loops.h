@@ -36,7 +36,9 @@ SHIFTRON_INLINE float exponential(float x) {
   const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + (127u << 23));
   return x < -87.3f ? 0.0f : value * power;
 }
-SHIFTRON_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+SHIFTRON_INLINE float sigmoid(float x) {
+  return 1.0f / (1.0f + exponential(-x));
+}
 
 // Floats as integers of the same order (NaN outermost) and back: a maximum of integers vectorises, one of floats does
 // not while NaN keeps its meaning.
@@ -78,9 +80,8 @@ void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& 
 // Calls body(begin, end) for blocks of `block` rows; their borders do not depend on the number of threads.
 template <typename Body>
 void parallel_blocks(int threads, int64_t rows, int64_t block, const Body& body) {
-  parallel_for(threads, (rows + block - 1) / block, [&](int64_t task) {
-    body(task * block, std::min(rows, (task + 1) * block));
-  });
+  parallel_for(threads, (rows + block - 1) / block,
+               [&](int64_t task) { body(task * block, std::min(rows, (task + 1) * block)); });
 }
 
 }  // namespace shiftron::fast

@@ -12,9 +12,15 @@ SHIFTRON_INLINE void convert_row(const From* from, To* to, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) to[i] = round_to<To>(to_accumulate(from[i]));
 }
-SHIFTRON_CLONES void convert(const float* from, float* to, int64_t count) { convert_row(from, to, count); }
-SHIFTRON_CLONES void convert(const float* from, bfloat16* to, int64_t count) { convert_row(from, to, count); }
-SHIFTRON_CLONES void convert(const bfloat16* from, float* to, int64_t count) { convert_row(from, to, count); }
+SHIFTRON_CLONES void convert(const float* from, float* to, int64_t count) {
+  convert_row(from, to, count);
+}
+SHIFTRON_CLONES void convert(const float* from, bfloat16* to, int64_t count) {
+  convert_row(from, to, count);
+}
+SHIFTRON_CLONES void convert(const bfloat16* from, float* to, int64_t count) {
+  convert_row(from, to, count);
+}
 SHIFTRON_CLONES void convert(const bfloat16* from, bfloat16* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
@@ -24,7 +30,9 @@ SHIFTRON_INLINE void add_row(const T* a, const T* b, T* y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = round_to<T>(to_accumulate(a[i]) + to_accumulate(b[i]));
 }
-SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int64_t count) { add_row(a, b, y, count); }
+SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int64_t count) {
+  add_row(a, b, y, count);
+}
 SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count) {
   add_row(a, b, y, count);
 }
@@ -61,14 +69,19 @@ void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Bod
 void copy(Stream& stream, ConstTensor x, Tensor y) {
   const bool contiguous = x.contiguous() && y.contiguous();
   for_pieces(stream.threads, x, contiguous, [&](int64_t row, int64_t begin, int64_t end) {
-    const int64_t from = (contiguous ? 0 : row_offset(x, row)) + begin, to = (contiguous ? 0 : row_offset(y, row)) + begin;
+    const int64_t from = (contiguous ? 0 : row_offset(x, row)) + begin,
+                  to = (contiguous ? 0 : row_offset(y, row)) + begin;
     const bool wide = x.dtype() == DType::float32;
     if (y.dtype() == DType::float32) {
-      if (wide) convert(x.data<float>() + from, y.data<float>() + to, end - begin);
-      else convert(x.data<bfloat16>() + from, y.data<float>() + to, end - begin);
+      if (wide)
+        convert(x.data<float>() + from, y.data<float>() + to, end - begin);
+      else
+        convert(x.data<bfloat16>() + from, y.data<float>() + to, end - begin);
     } else {
-      if (wide) convert(x.data<float>() + from, y.data<bfloat16>() + to, end - begin);
-      else convert(x.data<bfloat16>() + from, y.data<bfloat16>() + to, end - begin);
+      if (wide)
+        convert(x.data<float>() + from, y.data<bfloat16>() + to, end - begin);
+      else
+        convert(x.data<bfloat16>() + from, y.data<bfloat16>() + to, end - begin);
     }
   });
 }

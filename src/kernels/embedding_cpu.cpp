@@ -10,8 +10,12 @@ SHIFTRON_INLINE void accumulate_row(const T* from, float* to, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) to[i] += to_accumulate(from[i]);
 }
-SHIFTRON_CLONES void accumulate(const float* from, float* to, int64_t count) { accumulate_row(from, to, count); }
-SHIFTRON_CLONES void accumulate(const bfloat16* from, float* to, int64_t count) { accumulate_row(from, to, count); }
+SHIFTRON_CLONES void accumulate(const float* from, float* to, int64_t count) {
+  accumulate_row(from, to, count);
+}
+SHIFTRON_CLONES void accumulate(const bfloat16* from, float* to, int64_t count) {
+  accumulate_row(from, to, count);
+}
 
 template <typename T>
 void forward(Stream& stream, const ConstTensor& ids, const ConstTensor& table, int64_t vocab_begin, const Tensor& y) {
@@ -21,8 +25,10 @@ void forward(Stream& stream, const ConstTensor& ids, const ConstTensor& table, i
     for (int64_t t = begin; t < end; ++t) {
       const int64_t entry = id[t] - vocab_begin;
       T* out = y.data<T>() + t * y.stride(0);
-      if (entry >= 0 && entry < table.extent(0)) std::copy_n(table.data<T>() + entry * table.stride(0), hidden, out);
-      else std::fill_n(out, hidden, T{});
+      if (entry >= 0 && entry < table.extent(0))
+        std::copy_n(table.data<T>() + entry * table.stride(0), hidden, out);
+      else
+        std::fill_n(out, hidden, T{});
     }
   });
 }
@@ -45,13 +51,17 @@ void backward(Stream& stream, const ConstTensor& ids, const ConstTensor& d_y, in
 }  // namespace
 
 void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
-  if (table.dtype() == DType::float32) forward<float>(stream, ids, table, vocab_begin, y);
-  else forward<bfloat16>(stream, ids, table, vocab_begin, y);
+  if (table.dtype() == DType::float32)
+    forward<float>(stream, ids, table, vocab_begin, y);
+  else
+    forward<bfloat16>(stream, ids, table, vocab_begin, y);
 }
 
 void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table) {
-  if (d_y.dtype() == DType::float32) backward<float>(stream, ids, d_y, vocab_begin, d_table);
-  else backward<bfloat16>(stream, ids, d_y, vocab_begin, d_table);
+  if (d_y.dtype() == DType::float32)
+    backward<float>(stream, ids, d_y, vocab_begin, d_table);
+  else
+    backward<bfloat16>(stream, ids, d_y, vocab_begin, d_table);
 }
 
 }  // namespace shiftron::fast

@@ -1,4 +1,5 @@
-// Products on the CPU: oneDNN sgemm for float32, oneDNN matmul for bfloat16, or bfloat16 converted in blocks to float32.
+// Products on the CPU: oneDNN sgemm for float32, oneDNN matmul for bfloat16, or bfloat16 converted in blocks to
+// float32.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -132,10 +133,14 @@ void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, M
         const int64_t depths = std::min(kBlockDepth, k - depth);
         a_block.resize(std::max<size_t>(a_block.size(), rows * depths));
         b_block.resize(std::max<size_t>(b_block.size(), columns * depths));
-        if (a.transposed) widen_block(threads, a, depth, depths, row, rows, a_block.data());
-        else widen_block(threads, a, row, rows, depth, depths, a_block.data());
-        if (b.transposed) widen_block(threads, b, column, columns, depth, depths, b_block.data());
-        else widen_block(threads, b, depth, depths, column, columns, b_block.data());
+        if (a.transposed)
+          widen_block(threads, a, depth, depths, row, rows, a_block.data());
+        else
+          widen_block(threads, a, row, rows, depth, depths, a_block.data());
+        if (b.transposed)
+          widen_block(threads, b, column, columns, depth, depths, b_block.data());
+        else
+          widen_block(threads, b, depth, depths, column, columns, b_block.data());
         CHECK(product_float32(rows, columns, depths, a_block.data(), a.transposed ? rows : depths, a.transposed,
                               b_block.data(), b.transposed ? depths : columns, b.transposed, keep || depth > 0, tile,
                               tile_stride),
@@ -150,8 +155,12 @@ void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, M
 
 }  // namespace
 
-LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-LibraryThreads::~LibraryThreads() { omp_set_num_threads(before_); }
+LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()) {
+  omp_set_num_threads(threads);
+}
+LibraryThreads::~LibraryThreads() {
+  omp_set_num_threads(before_);
+}
 
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride) {
@@ -181,7 +190,8 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
   CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
   if (bfloat16_products) {
-    const Bfloat16Product shape{m, n, k, a.stride, b.stride, c_stride, a.transposed, b.transposed, keep, c_dtype, threads};
+    const Bfloat16Product shape{m,    n,       k,      a.stride, b.stride, c_stride, a.transposed, b.transposed,
+                                keep, c_dtype, threads};
     if (product_bfloat16(shape, a.data, b.data, c)) return;
   }
   product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);

@@ -1,4 +1,5 @@
-// RMS norm on the CPU: a row stays in the first-level cache for both of its passes; d_w in partial sums of kNormRows rows.
+// RMS norm on the CPU: a row stays in the first-level cache for both of its passes; d_w in partial sums of kNormRows
+// rows.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -58,8 +59,8 @@ template <typename T>
 void forward(Stream& stream, const ConstTensor& x, const float* w, float epsilon, const Tensor& y, float* inverse_rms) {
   parallel_blocks(stream.threads, x.extent(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      inverse_rms[row] = normalise(x.data<T>() + row * x.stride(0), w, x.extent(1), epsilon,
-                                   y.data<T>() + row * y.stride(0));
+      inverse_rms[row] =
+          normalise(x.data<T>() + row * x.stride(0), w, x.extent(1), epsilon, y.data<T>() + row * y.stride(0));
     }
   });
 }
@@ -82,16 +83,20 @@ void backward(Stream& stream, const ConstTensor& d_y, const ConstTensor& x, cons
 
 void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
   const auto small = static_cast<float>(epsilon);
-  if (x.dtype() == DType::float32) forward<float>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
-  else forward<bfloat16>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+  if (x.dtype() == DType::float32)
+    forward<float>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+  else
+    forward<bfloat16>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
 }
 
 void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
                        Tensor d_x, Tensor d_w, Tensor scratch) {
   auto* partial = scratch.data<float>();
   const auto* scale = w.data<float>();
-  if (x.dtype() == DType::float32) backward<float>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
-  else backward<bfloat16>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+  if (x.dtype() == DType::float32)
+    backward<float>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+  else
+    backward<bfloat16>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
   const int64_t hidden = x.extent(1);
   parallel_blocks(stream.threads, hidden, 64, [&](int64_t begin, int64_t end) {
     for (int64_t block = 0; block < row_blocks(x.extent(0), kNormRows); ++block) {

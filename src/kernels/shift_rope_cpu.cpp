@@ -1,6 +1,7 @@
 // KV shift (paper, equations 8 and 9) fused with rotary positions on the CPU, one pass over memory each way.
 // Forward: z_t = Σ_b c_b x_{t−b} over the rows that t may mix in, y = rotation of z by its position.
-// Backward: g = inverse rotation of d_y, d_x_s = Σ_b c_b g_{s+b}, d_c_b = Σ g_t x_{t−b} in partial sums of kShiftRows rows.
+// Backward: g = inverse rotation of d_y, d_x_s = Σ_b c_b g_{s+b}, d_c_b = Σ g_t x_{t−b} in partial sums of kShiftRows
+// rows.
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/row_blocks.h"
@@ -111,11 +112,21 @@ template <typename T, typename To>
 SHIFTRON_INLINE void mix_rows(int64_t reach, const T* const* from, const float* factors, int64_t head_dim,
                               const float* cosine, const float* sine, float direction, To* to) {
   switch (reach) {
-    case 0: std::fill_n(to, head_dim, To{}); return;
-    case 1: mix_row<1>(from, factors, head_dim, cosine, sine, direction, to); return;
-    case 2: mix_row<2>(from, factors, head_dim, cosine, sine, direction, to); return;
-    case 3: mix_row<3>(from, factors, head_dim, cosine, sine, direction, to); return;
-    default: mix_row<4>(from, factors, head_dim, cosine, sine, direction, to); return;
+    case 0:
+      std::fill_n(to, head_dim, To{});
+      return;
+    case 1:
+      mix_row<1>(from, factors, head_dim, cosine, sine, direction, to);
+      return;
+    case 2:
+      mix_row<2>(from, factors, head_dim, cosine, sine, direction, to);
+      return;
+    case 3:
+      mix_row<3>(from, factors, head_dim, cosine, sine, direction, to);
+      return;
+    default:
+      mix_row<4>(from, factors, head_dim, cosine, sine, direction, to);
+      return;
   }
 }
 
@@ -248,17 +259,21 @@ bool is_usual(const ConstTensor& x, const ShiftRope& how) {
 
 void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y) {
   if (!is_usual(x, how)) return specification::shift_rope_forward(stream, x, how, y);
-  if (x.dtype() == DType::float32) forward<float>(stream.threads, x, how, 1.0f, y);
-  else forward<bfloat16>(stream.threads, x, how, 1.0f, y);
+  if (x.dtype() == DType::float32)
+    forward<float>(stream.threads, x, how, 1.0f, y);
+  else
+    forward<bfloat16>(stream.threads, x, how, 1.0f, y);
 }
 
-void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
-                         Tensor scratch) {
+void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
+                         Tensor d_taps, Tensor scratch) {
   if (!is_usual(x, how)) return specification::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch);
   const bool wide = x.dtype() == DType::float32;
   if (!how.taps.defined()) {
-    if (wide) forward<float>(stream.threads, d_y, how, -1.0f, d_x);
-    else forward<bfloat16>(stream.threads, d_y, how, -1.0f, d_x);
+    if (wide)
+      forward<float>(stream.threads, d_y, how, -1.0f, d_x);
+    else
+      forward<bfloat16>(stream.threads, d_y, how, -1.0f, d_x);
   } else if (wide) {
     backward<float>(stream.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
   } else {

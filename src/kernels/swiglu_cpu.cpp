@@ -1,4 +1,5 @@
-// SwiGLU on the CPU: y = gate · s · up, s = sigmoid(gate); d_up = d_y · gate · s, d_gate = d_y · up · s (1 + gate (1 − s)).
+// SwiGLU on the CPU: y = gate · s · up, s = sigmoid(gate); d_up = d_y · gate · s, d_gate = d_y · up · s (1 + gate (1 −
+// s)).
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 
@@ -55,7 +56,8 @@ const T* row_of(const ConstTensor& tensor, int64_t row) {
 template <typename T>
 void forward_all(int threads, const ConstTensor& gate, const ConstTensor& up, const Tensor& y) {
   parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) forward(row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(y, i), gate.extent(1));
+    for (int64_t i = begin; i < end; ++i)
+      forward(row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(y, i), gate.extent(1));
   });
 }
 
@@ -73,13 +75,17 @@ void backward_all(int threads, const ConstTensor& d_y, const ConstTensor& gate, 
 }  // namespace
 
 void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) {
-  if (gate.dtype() == DType::float32) forward_all<float>(stream.threads, gate, up, y);
-  else forward_all<bfloat16>(stream.threads, gate, up, y);
+  if (gate.dtype() == DType::float32)
+    forward_all<float>(stream.threads, gate, up, y);
+  else
+    forward_all<bfloat16>(stream.threads, gate, up, y);
 }
 
 void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up) {
-  if (gate.dtype() == DType::float32) backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up);
-  else backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up);
+  if (gate.dtype() == DType::float32)
+    backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up);
+  else
+    backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up);
 }
 
 }  // namespace shiftron::fast
