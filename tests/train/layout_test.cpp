@@ -19,7 +19,7 @@ RunConfig base_config(int64_t kv_heads, bool tied) {
   config.model = {.layers = 3, .hidden = 32, .heads = 8, .kv_heads = kv_heads, .head_dim = 4, .ffn = 48, .vocab = 61,
                   .tie_embeddings = tied, .init_std = 0.1, .shift = {}};
   config.train.steps = kSteps;
-  config.train.global_batch = GB;
+  config.train.global_batch = 24;
   config.train.sequence_length = 8;
   config.train.precision = Precision::fp64;
   config.optimizer.learning_rate = 1e-2;
