@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct NamedShift {
   const char* name;
   ShiftConfig shift;
 };
+inline void PrintTo(const NamedShift& named, std::ostream* out) { *out << named.name; }
 
 inline std::vector<NamedShift> all_shifts() {
   return {{"vanilla", {.query = 0, .key = 0, .value = 0}},
@@ -55,7 +57,7 @@ inline void set_weights(ParameterSet& set) {
     for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
       double value = 1 + 0.3 * random.normal(static_cast<uint64_t>(logical));
       if (parameter->spec.group == DecayGroup::shift) {
-        value = -0.5 + 2 * random.uniform(static_cast<uint64_t>(logical));
+        value = -0.3 + 1.6 * random.uniform(static_cast<uint64_t>(logical));
         for (const double bend : {0.0, 1.0}) {
           if (std::abs(value - bend) < 0.1) value = bend + (value < bend ? -0.1 : 0.1);
         }
