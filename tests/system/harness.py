@@ -110,7 +110,7 @@ class SystemTest(unittest.TestCase):
         draw = random.Random(7)
         with open(cls.folder / "text.jsonl", "w") as stream:
             for number in range(300):
-                text = f"{number}. {draw.choice(paragraphs)} {draw.choice(paragraphs)}"
+                text = f"{number}. {draw.choice(paragraphs)[:400]}"  # in all fewer tokens than a block of a shard holds
                 stream.write(json.dumps({"text": text}) + "\n")
         cls.make_tokenizer("tokenizer.model", VOCAB)
         cls.make_data("data", "tokenizer.model")
