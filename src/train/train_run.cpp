@@ -221,7 +221,8 @@ void TrainingRun::measure_peak() {
   Buffer sum(DeviceKind::cpu, size_of(DType::float64), unused, "peak");
   Tensor value = sum.tensor(0, DType::float64, {1});
   value.data<double>()[0] = measure_matmul_peak(stream, dtype);
-  environment_.world.all_reduce(stream, InOut(value), Reduction::sum).wait();
+  // In the run's own ledger: the world keeps the staging that this takes.
+  environment_.world.all_reduce(stream_, InOut(value), Reduction::sum).wait();
   peak_ = value.data<double>()[0];
 }
 
@@ -401,11 +402,11 @@ ExitCode TrainingRun::run() {
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
   StepDeadline automatic(config_.fault.setup_deadline);
   started_ = Clock::now();
-  ledger_.take_times();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
     const double deadline = config_.fault.step_deadline > 0 && step > first_step_ ? config_.fault.step_deadline
                                                                                   : automatic.seconds();
     const Clock::time_point begin = Clock::now();
+    ledger_.take_times();  // of evaluation and saves
     {
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
       trainer_->step(step, reader(*train_, step), environment_.stop_requested());

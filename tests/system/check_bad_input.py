@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""What is wrong is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, shiftron, step
+
+
+def flip(path, place):
+    with open(path, "r+b") as stream:
+        stream.seek(place)
+        byte = stream.read(1)[0]
+        stream.seek(place)
+        stream.write(bytes([byte ^ 4]))
+
+
+def content(folder):
+    """Of what must not be lost: {path: bytes} without logs and events."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "events.jsonl" and path.parent.name not in ("logs", "tensorboard")}
+
+
+class BadInput(SystemTest):
+    RANKS, LAYOUT = LAYOUTS["tp2pp2"]
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.shard = next((cls.folder / "data" / "train").glob("*.h5")).name
+
+    def refused(self, code, settings, *phrases, ranks=None, extra=()):
+        job = self.start(ranks or self.RANKS, ["train", *extra, *[f"--{key}={value}" for key, value in settings.items()]])
+        text = self.expect(code, job)
+        self.assert_told_once(text, *phrases)
+        self.assert_gone()
+        return text
+
+    def of(self, run, **more):
+        return {**self.settings(run, **more), **self.LAYOUT}
+
+    def copy_data(self, name):
+        shutil.copytree(self.folder / "data" / "train", self.folder / name)
+        return self.folder / name, self.folder / name / self.shard
+
+    def test_damaged_shards(self):
+        directory, shard = self.copy_data("cut")
+        os.truncate(shard, shard.stat().st_size - 1000)
+        self.refused(76, self.of(self.folder / "cut-run", data__train=directory), f"{shard}: {shard.stat().st_size} bytes, dataset.json says")
+        self.assertEqual(shiftron("data", "verify", directory).returncode, 76)
+        directory, shard = self.copy_data("flipped")
+        flip(shard, shard.stat().st_size // 2)
+        result = shiftron("data", "verify", directory)
+        self.assertEqual(result.returncode, 76)
+        self.assertIn(str(shard), result.stdout)
+        run = self.folder / "flipped-run"
+        self.refused(76, self.of(run, data__train=directory), f"{shard}: block 0 of /tokens")
+        self.assertEqual({event["code"] for event in events(run, "exit")}, {76})
+        self.assertIn(str(shard), events(run, "exit")[0]["error"])
+
+    def test_vocabulary_and_tokenizers(self):
+        self.refused(76, self.of(self.folder / "small", model__vocab=VOCAB - 84),
+                     f"the data has {VOCAB} tokens, model.vocab is {VOCAB - 84}; set model.vocab={VOCAB} or more")
+        self.make_tokenizer("other.model", VOCAB - 16)
+        self.make_data("other", "other.model")
+        run = self.folder / "for-evaluation"
+        self.expect(0, self.train(1, self.settings(run, train__steps=1, checkpoint__every=1)))
+        arguments = ["evaluate", "--checkpoint", step(run, 1), "--data"]
+        other = self.folder / "other" / "validation"
+        text = self.expect(76, self.start(2, [*arguments, other]))
+        self.assert_told_once(text, f"{other} was made with tokenizer", "build the dataset with")
+        self.expect(0, self.start(2, [*arguments, self.folder / "data" / "validation"]))
+        self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
+                     "data.train and data.validation were made with different tokenizers")
+
+    def test_configurations(self):
+        run = self.folder / "refused"
+        self.refused(76, self.of(run), "ranks 3 not divisible by tp 2 * cp 1 * pp 2 = 4", ranks=3)
+        self.refused(76, {**self.of(run), "model.hiden": 3}, "unknown option --model.hiden, nearest is --model.hidden")
+        wrong = self.folder / "wrong.conf"
+        wrong.write_text("[model]\nhiden = 64\n[train]\nsteps = many\n")
+        self.refused(76, {key: value for key, value in self.of(run).items() if key != "train.steps"},
+                     f"unknown key model.hiden, nearest is model.hidden ({wrong}:2)",
+                     f"train.steps 'many' is not a whole number ({wrong}:4)", "2 faults", extra=["--config", wrong])
+        for name in ("missing.conf", "."):
+            self.refused(76, self.of(run), f"cannot read the configuration file {self.folder / name}",
+                         extra=["--config", self.folder / name])
+        absent = self.folder / "absent"
+        self.refused(76, self.of(run, data__train=absent), f"{absent} is no dataset", "`shiftron data build` makes one")
+        self.assertFalse(run.exists())
+        blocked = self.folder / "text.jsonl" / "run"  # below a file: root may not either
+        self.refused(76, self.of(blocked), f"output.directory {blocked} cannot be written", "give another")
+
+    def test_resume_of_another_run(self):
+        run = self.folder / "resumed"
+        self.expect(0, self.train(self.RANKS, self.of(run, train__steps=4, checkpoint__every=2)))
+        before = content(run)
+        more = {"train__steps": 6, "checkpoint__every": 2}
+        self.refused(76, self.of(run, **more, checkpoint__resume="never"), "holds steps and checkpoint.resume=never", "choose another")
+        self.refused(76, self.of(run, **more, train__seed=5), "train.seed was '0', is now '5' (command line)")
+        self.refused(76, self.of(run, **more, checkpoint__resume=3), "step 3 is not in", "there are 4, 2")
+        self.make_data("reordered", "tokenizer.model", seed=3)
+        data = self.folder / "data" / "train"
+        data.rename(self.folder / "kept")
+        (self.folder / "reordered" / "train").rename(data)
+        try:
+            self.refused(76, self.of(run, **more), "the data has changed since step 4 was saved", "restore the dataset")
+        finally:
+            data.rename(self.folder / "reordered" / "train")
+            (self.folder / "kept").rename(data)
+        self.assertEqual(content(run), before)
+        text = self.refused(0, self.of(run, **more, optimizer__schedule="constant"), "resuming behind step 4")
+        self.assertNotIn("follows the end of the run", text)
+
+    def test_a_new_end_of_a_falling_rate(self):
+        run = self.folder / "falling"
+        settings = self.of(run, train__steps=4, checkpoint__every=4, optimizer__schedule="cosine")
+        self.expect(0, self.train(self.RANKS, settings))
+        self.refused(0, {**settings, "train.steps": 6}, "train.steps was 4, is 6: optimizer.schedule=cosine with decay_steps=0 follows",
+                     "train.steps=4 keeps the curve")
+
+    def test_damaged_checkpoints(self):
+        run, whole = self.folder / "damaged", self.folder / "sound"
+        settings = self.of(run, train__steps=6, checkpoint__every=2)
+        self.expect(0, self.train(self.RANKS, settings))
+        shutil.copytree(run, whole)
+        newest = step(run, 6) / "rank-00000.h5"
+        flip(newest, newest.stat().st_size // 2)
+        self.assertEqual(shiftron("checkpoint", "verify", step(run, 6)).returncode, 74)
+        text = self.refused(0, settings, "step 6 cannot be used", "resuming behind step 4")
+        self.assertIn(str(newest), text)
+        self.assertTrue((run / "checkpoints" / "superseded-step-00000006").is_dir())
+        self.assertEqual(losses(run), losses(whole))
+        self.assertEqual([line["step"] for line in lines(run / "metrics.superseded.jsonl")], [5, 6])
+        self.assert_same_step(step(whole, 6), step(run, 6))
+        for number in (4, 6):
+            os.truncate(step(run, number) / "rank-00001.h5", 5000)
+        before = content(run)
+        text = self.refused(74, settings, "no valid checkpoint in")
+        self.assertRegex(text, r"(?s)no valid checkpoint in .*step 6: .*rank-00001.h5.*step 4: .*rank-00001.h5")
+        self.assertEqual(content(run), before)
+        self.assertEqual(events(run, "exit")[-1]["code"], 74)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "mounts a small disk: root only")
+class FullDisk(SystemTest):
+    def setUp(self):
+        self.disk = self.folder / f"disk-{self.id()}"
+        self.disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3400k", "none", self.disk], capture_output=True, check=False).returncode:
+            self.skipTest("may not mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
+
+    def test_a_save_fails(self):
+        ranks, layout = LAYOUTS["tp2pp2"]
+        run = self.disk / "run"
+        settings = {**self.settings(run, train__steps=8, checkpoint__every=2), **layout}
+        text = self.expect(70, self.train(ranks, settings))
+        for number in (4, 6, 8):
+            self.assert_told_once(text, f"step {number} could not be saved: ")
+        self.assert_told_once(text, "the last step could not be saved; free space and start again")
+        self.assertEqual(text.count("free space on the disk of"), 3)
+        self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
+        self.assertEqual(sorted(losses(run)), list(range(1, 9)))
+        self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000000", "step-00000002"])
+        for number in (0, 2):
+            self.assertEqual(shiftron("checkpoint", "verify", step(run, number)).returncode, 0)
+        first = losses(run)
+        subprocess.run(["mount", "-o", "remount,size=9m", self.disk], check=True)
+        self.assert_told_once(self.expect(0, self.train(ranks, settings)), "resuming behind step 2")
+        self.assertEqual(losses(run), first)
+
+    def test_not_a_byte_is_left(self):
+        run = self.disk / "run"
+        job = self.train(2, {**self.settings(run, train__steps=100000), "parallel.tp": 2})
+        self.wait_for(lambda: last_step(run) >= 2, job)
+        ballast = self.disk / "ballast"
+        with open(ballast, "wb", buffering=0) as stream:
+            try:
+                while True:
+                    stream.write(bytes(4096))
+            except OSError:
+                pass
+        self.wait_for(lambda: "lines of metrics.jsonl are lost from step" in job.text(), job)
+        reached = int(re.findall(r"step (\d+)/100000", job.text())[-1])
+        self.wait_for(lambda: int(re.findall(r"step (\d+)/100000", job.text())[-1]) > reached + 3, job)
+        ballast.unlink()
+        known = last_step(run)
+        self.wait_for(lambda: last_step(run) > known, job)
+        job.process.send_signal(signal.SIGUSR1)
+        text = self.expect(75, job)
+        self.assertTrue(all(isinstance(line, dict) for line in lines(run / "metrics.jsonl")))
+        self.assertTrue((step(run, last_step(run)) / "manifest.json").exists(), text[-1000:])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""What a run writes and takes: metrics, events, TensorBoard files, memory; help, version, and the plan without a run."""
+import json
+import pathlib
+import re
+import struct
+import time
+import unittest
+
+from harness import LAYOUTS, ROOT, SystemTest, events, last_step, lines, shiftron
+
+FIELDS = {"step", "tokens", "loss", "gradient_norm", "learning_rate", "tokens_per_second", "step_seconds",
+          "model_flops_utilization", "memory_bytes", "time_seconds", "layer_gradient_norms", "shift", "skipped"}
+PAPER_BILLIONS = {"1.5b": 1.564, "2.9b": 2.888, "6.7b": 6.771, "13b": 13.06, "19b": 19.01}
+
+
+def masked_crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def fields(data):
+    """[(number, value)] of a protocol buffer."""
+    found, at = [], 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or varint()
+            value = data[at:at + size]
+            at += size
+        found.append((key >> 3, value))
+    return found
+
+
+def read_tensorboard(path):
+    """(events as {number: value}, {tag: {step: value}})"""
+    data, at, all_events, scalars = path.read_bytes(), 0, [], {}
+    while at < len(data):
+        head = data[at:at + 8]
+        (length,), (check,) = struct.unpack("<Q", head), struct.unpack("<I", data[at + 8:at + 12])
+        assert masked_crc32c(head) == check, "checksum of a length"
+        body = data[at + 12:at + 12 + length]
+        assert masked_crc32c(body) == struct.unpack("<I", data[at + 12 + length:at + 16 + length])[0], "checksum of a record"
+        at += 16 + length
+        event = dict(fields(body))
+        all_events.append(event)
+        for number, value in fields(event.get(5, b"")):
+            assert number == 1
+            scalar = dict(fields(value))
+            scalars.setdefault(scalar[1].decode(), {})[event[2]] = struct.unpack("<f", scalar[2])[0]
+    return all_events, scalars
+
+
+def resident(process):
+    """Bytes."""
+    try:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{process}/status").read_text())[1]) * 1024
+    except (OSError, TypeError):
+        return None
+
+
+class RunFiles(SystemTest):
+    def of(self, run, **more):
+        return {**self.settings(run, **more), **LAYOUTS["tp2pp2"][1]}
+
+    def test_files_of_a_run(self):
+        run = self.folder / "run"
+        more = {"train__steps": 6, "checkpoint__every": 3, "evaluation__every": 3, "evaluation__sequences": 3, "optimizer__warmup": 7,
+                "data__validation": self.folder / "data" / "validation"}
+        text = self.expect(0, self.train(4, self.of(run, **more)))
+        for number in range(1, 7):
+            self.assertRegex(text, rf"(?m)^step {number}/6  loss [\d.]+  norm [\d.]+  [\d,]+ tokens/s ")
+        self.assertNotRegex(text, r"\x1b|\r")  # plain in a pipe
+        metrics = lines(run / "metrics.jsonl")
+        steps = [line for line in metrics if "loss" in line]
+        self.assertEqual([line["step"] for line in steps], list(range(1, 7)))
+        for line in steps:
+            self.assertEqual(set(line), FIELDS)
+            self.assertEqual(line["tokens"], line["step"] * 4 * 32)
+            self.assertEqual(set(line["time_seconds"]), {"compute", "communication", "wait", "data"})
+            self.assertEqual(set(line["layer_gradient_norms"]), {"embedding", "layers.0", "layers.1", "final_norm", "head"})
+            self.assertEqual({layer: set(streams) for layer, streams in line["shift"].items()},
+                             {"0": {"key", "value"}, "1": {"key", "value"}})
+            self.assertAlmostEqual(line["learning_rate"], 1e-2 * line["step"] / 7, delta=1e-15)
+            self.assertLess(sum(line["time_seconds"].values()), line["step_seconds"] * 1.001 + 1e-6)
+        validation = {line["step"]: line["validation_loss"] for line in metrics if "validation_loss" in line}
+        self.assertEqual(list(validation), [3, 6])
+        raw = (run / "metrics.jsonl").read_text()
+        for field in ("loss", "gradient_norm", "validation_loss", "learning_rate"):
+            digits = [len(value.replace(".", "").lstrip("0").split("e")[0]) for value in re.findall(rf'"{field}":([\d.e-]+)', raw)]
+            self.assertGreaterEqual(sorted(digits)[len(digits) // 2], 9, field)
+        self.check_events(run)
+        self.check_config(run)
+        self.check_tensorboard(run, steps, validation)
+        self.assertEqual(sorted(path.name for path in (run / "logs").iterdir()), [f"rank-{rank:05d}.log" for rank in range(4)])
+
+    def check_events(self, run):
+        for event in lines(run / "events.jsonl"):
+            self.assertEqual(list(event)[:4], ["time", "rank", "host", "event"])
+            self.assertRegex(event["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+        self.assertEqual([event["event"] for event in lines(run / "events.jsonl")], ["start"] + ["checkpoint"] * 3 + ["exit"])
+        start = events(run, "start")[0]
+        self.assertEqual((start["ranks"], start["layout"], sum(start["hosts"].values()), start["threads"]),
+                         (4, {"tp": 2, "cp": 1, "dp": 1, "pp": 2}, 4, 1))
+
+    def check_config(self, run):
+        before = (run / "config.conf").read_text()
+        text = self.expect(0, self.start(4, ["train", "--config", run / "config.conf"]))
+        self.assertIn("step 6 is the last one; nothing to do", text)
+        self.assertNotIn("resume: ", text)  # no key has changed
+        self.assertEqual((run / "config.conf").read_text(), before)
+        self.must(shiftron("train", "--config", run / "config.conf", "--dry-run"))
+
+    def check_tensorboard(self, run, steps, validation):
+        path = min((run / "tensorboard").iterdir())
+        self.assertRegex(path.name, r"^events\.out\.tfevents\.\d{10}\.")
+        all_events, scalars = read_tensorboard(path)
+        self.assertEqual(all_events[0][3], b"brain.Event:2")
+        self.assertEqual(dict(fields(all_events[1][7])), {1: 1})  # a session starts, at step 1
+        self.assertEqual(all_events[1][2], 1)
+        wall = struct.unpack("<d", all_events[-1][1])[0]
+        self.assertLess(abs(wall - time.time()), 120)
+        self.assertEqual(set(scalars), {"loss", "gradient_norm", "learning_rate", "tokens_per_second", "validation_loss"})
+        for tag in ("loss", "gradient_norm", "learning_rate", "tokens_per_second"):
+            self.assertEqual(list(scalars[tag]), [line["step"] for line in steps])
+            for line in steps:
+                self.assertAlmostEqual(scalars[tag][line["step"]] / line[tag], 1, delta=1e-6)
+        self.assertEqual({number: round(value, 5) for number, value in scalars["validation_loss"].items()},
+                         {number: round(value, 5) for number, value in validation.items()})
+
+    def test_checksum(self):
+        self.assertEqual(masked_crc32c(b"123456789"), (0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8 & 0xFFFFFFFF)
+
+    def test_lines_of_a_run_that_died_before_its_first_save(self):
+        run = self.folder / "died"
+        job = self.train(1, self.settings(run, train__steps=100000))
+        self.wait_for(lambda: last_step(run) >= 2, job)
+        job.process.kill()
+        job.wait()
+        died_at = last_step(run)
+        self.expect(0, self.train(1, self.settings(run, train__steps=3)))
+        self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl")], [1, 2, 3])
+        self.assertEqual(last_step(run), 3)
+        moved = (run / "metrics.superseded.jsonl").read_text().splitlines()
+        self.assertGreaterEqual(len(moved), died_at)
+
+    def test_memory(self):
+        run, ranks = self.folder / "memory", 4
+        settings = self.of(run, train__steps=64, evaluation__every=16, evaluation__sequences=4, checkpoint__every=20,
+                           data__validation=self.folder / "data" / "validation")
+        plan = json.loads(self.must(shiftron("train", "--dry-run", "--json", *[f"--{key}={value}" for key, value in settings.items()])))
+        job = self.train(ranks, settings)
+        self.wait_for(lambda: last_step(run) >= 3, job)
+        ids = job.ranks()
+        self.assertEqual(len(ids), ranks)
+        first, last, reached = {}, {}, 0
+        while job.running():
+            reached = max(reached, last_step(run))
+            for rank, process in ids.items():
+                if (bytes_now := resident(process)) is not None:
+                    first.setdefault(rank, bytes_now)
+                    last[rank] = max(last.get(rank, 0), bytes_now)
+            time.sleep(0.01)
+        self.expect(0, job)
+        self.assertGreater(reached, 40)
+        grown = {rank: (last[rank] - first[rank]) / 2**20 for rank in ids}
+        print("resident memory grew by", {rank: f"{value:.1f} MiB" for rank, value in grown.items()}, flush=True)
+        self.assertLessEqual(max(grown.values()), 16)
+        memory = [line["memory_bytes"] for line in lines(run / "metrics.jsonl") if "loss" in line]
+        planned = next(row["memory_bytes"] for row in plan["plan"] if row["rank"] == 0)
+        self.assertEqual(memory[0], planned)
+        self.assertEqual(len(memory), 64)
+        for line in memory:
+            self.assertEqual(line, planned)
+
+
+class Words(SystemTest):
+    def test_help_and_version(self):
+        version = self.must(shiftron("--version"))
+        self.assertRegex(version, r"^shiftron \d+\.\d+\.\d+\ncommit \S+\nbackends .*cpu")
+        top = self.must(shiftron("--help"))
+        commands = re.findall(r"(?m)^  ([a-z-]+(?: [a-z-]+)?)  +\S", top)
+        self.assertGreaterEqual(len(commands), 13)
+        for command in commands:
+            words = command.split()
+            text = self.must(shiftron(*words, "--help"))
+            self.assertIn(command, text)
+            self.assertGreater(len(text), 100)
+            if len(words) == 2:
+                self.assertIn(command, self.must(shiftron(words[0], "--help")))
+        self.assertIn("--shift.form free|gate|clamp|project", self.must(shiftron("train", "--help")))
+        wrong = shiftron("trian")
+        self.assertEqual(wrong.returncode, 76)
+        self.assertIn("nearest is train", wrong.stderr)
+
+    def test_parameters_of_the_paper(self):
+        for name, billions in PAPER_BILLIONS.items():
+            began = time.monotonic()
+            arguments = ["train", "--dry-run", "--config", ROOT / "configs" / f"{name}.conf"]
+            text = self.must(shiftron(*arguments))
+            plan = json.loads(self.must(shiftron(*arguments, "--json")))
+            self.assertLess(time.monotonic() - began, 20)
+            self.assertEqual(f"{plan['parameters'] / 1e9:.4g}", f"{billions:.4g}")
+            self.assertIn(f"{plan['parameters']:,} parameters ({billions:.4g} B), {plan['parameters_outside_embedding']:,} outside", text)
+            config = dict(re.findall(r"(?m)^(hidden|vocab) = (\d+)", arguments[3].read_text()))
+            outer = 2 * int(config["hidden"]) * int(config["vocab"])
+            self.assertEqual(plan["parameters"] - plan["parameters_outside_embedding"], outer)
+        plan = json.loads(self.must(shiftron(*arguments, "--json", "--model.tie_embeddings", "true", "--parallel.tp", "4", "--parallel.pp", "4")))
+        self.assertEqual(plan["parameters"] - plan["parameters_outside_embedding"], outer // 2)
+
+    def test_a_short_run_within_a_long_warmup(self):
+        run = self.folder / "short"
+        self.expect(0, self.train(1, self.settings(run, train__steps=2, optimizer__warmup=1000)))
+        self.assertEqual([line["learning_rate"] for line in lines(run / "metrics.jsonl")], [1e-5, 2e-5])
+        result = shiftron("train", *[f"--{key}={value}" for key, value in self.settings(
+            run, train__steps=2, optimizer__warmup=1000, optimizer__schedule="linear").items()])
+        self.assertEqual(result.returncode, 76)
+        self.assertIn("warmup 1000 + decay_steps 0 exceed steps 2", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
