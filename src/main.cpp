@@ -7,10 +7,10 @@
 
 namespace {
 
-// The last word of a failed process: the message on stderr, the code for the launcher.
+// The last word of a failed process: the message, unless it has been told, on stderr; the code for the launcher.
 int fail(const std::string& message, shiftron::ExitCode code) {
   std::cout.flush();
-  std::cerr << "shiftron: " << message << std::endl;
+  if (!message.empty()) std::cerr << "shiftron: " << message << std::endl;
   return static_cast<int>(code);
 }
 

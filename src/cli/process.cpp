@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "parallel/agree.h"
+
 namespace shiftron::cli {
 
 int thread_count(int wanted, int local_ranks) {
@@ -27,7 +29,10 @@ void agree(Communicator& world, const std::function<void()>& check) {
     }
   }
   code = world.broadcast_text(code, 0);
-  if (code != "0") throw Error(message, static_cast<ExitCode>(std::stoi(code)));
+  if (code == "0") return;
+  const auto exit_code = static_cast<ExitCode>(std::stoi(code));
+  if (world.rank() != 0) leave_to_another(exit_code);
+  throw Error(message, exit_code);
 }
 
 }  // namespace shiftron::cli

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unistd.h>
 
 #include "cli/command.h"
@@ -11,6 +12,7 @@
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/hash.h"
+#include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/stop_signal.h"
 #include "train/train_run.h"
@@ -35,9 +37,18 @@ nlohmann::ordered_json plan_json(const ParallelLayout& layout, int rank, const L
           {"memory_bytes", ledger.memory()}, {"total_bytes", ledger.memory_total()}, {"traffic", traffic}};
 }
 
-void print_plan(const RunConfig& config, const ParallelLayout& layout, const std::vector<nlohmann::ordered_json>& rows) {
-  std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(), layout.tp,
-                           layout.pp, layout.dp,
+std::string grouped(int64_t value) {
+  std::string text = std::to_string(value);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+void print_plan(const RunConfig& config, const ParallelLayout& layout, const ParameterCount& parameters,
+                const std::vector<nlohmann::ordered_json>& rows) {
+  std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", grouped(parameters.total),
+                           static_cast<double>(parameters.total) / 1e9, grouped(parameters.outside_embedding));
+  std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(),
+                           layout.tp, layout.pp, layout.dp,
                            config.train.global_batch / (config.train.micro_batch * layout.dp));
   for (const auto& row : rows) {
     std::cout << fmt::format("\nrank {} (tp {}, pp {}, dp {}): {:.3f} GB\n", row["rank"].get<int>(), row["tp"].get<int>(),
@@ -58,6 +69,7 @@ int dry_run(const ParsedConfig& parsed) {
   const int ranks = static_cast<int>(parsed.integer("ranks", smallest_ranks(config.parallel), 1));
   validate(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
+  const ParameterCount parameters = count_parameters(config);
   std::vector<nlohmann::ordered_json> rows;
   for (int rank = 0; rank < ranks; ++rank) {
     const Coordinates at = layout.coordinates(rank);
@@ -68,9 +80,14 @@ int dry_run(const ParsedConfig& parsed) {
     rows.push_back(plan_json(layout, rank, ledger));
   }
   if (parsed.has("json")) {
-    std::cout << nlohmann::ordered_json{{"ranks", ranks}, {"plan", rows}}.dump(2) << "\n";
+    std::cout << nlohmann::ordered_json{{"ranks", ranks},
+                                        {"parameters", parameters.total},
+                                        {"parameters_outside_embedding", parameters.outside_embedding},
+                                        {"plan", rows}}
+                     .dump(2)
+              << "\n";
   } else {
-    print_plan(config, layout, rows);
+    print_plan(config, layout, parameters, rows);
   }
   return 0;
 }
@@ -79,6 +96,17 @@ int dry_run(const ParsedConfig& parsed) {
 void show_line(const std::string& line) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   std::cerr << (terminal ? "\r\x1b[K" + line : line + "\n") << std::flush;
+}
+
+// Into the log and the events; of ranks that fail alike only the first one speaks. Throws what main() need not tell.
+[[noreturn]] void tell_failure(Log& log, const Events& events, const std::string& message, ExitCode code) {
+  if (message.empty()) throw Error("", code);
+  if (!events.write_failure(static_cast<int>(code), message)) {
+    if (log.rank() != 0) log.info("error, told by another rank: " + message);
+    leave_to_another(code);
+  }
+  log.error(message);
+  throw Error("", code);
 }
 
 int run_train(const std::vector<std::string>& arguments) {
@@ -90,16 +118,22 @@ int run_train(const std::vector<std::string>& arguments) {
   }
   if (parsed.has("dry-run")) return dry_run(parsed);
   const RunConfig& config = parsed.config;
+  // What watches outlives MPI, whose end waits for every rank.
+  std::optional<Log> log_of_rank;
+  Events events;
+  std::optional<Watchdog> watchdog_of_rank;
+  Watchdog::Section leaving;
   MpiSession session;
   const std::unique_ptr<Communicator> world = session.world();
   agree(*world, [&] { validate(config, world->size()); });
 
-  Log log(world->rank());
-  Events events(config.output.directory, world->rank());
-  Watchdog watchdog([&](const std::string& section, double seconds) {
-    const std::string message = fmt::format("rank {} on {} has been in \"{}\" for {:.0f} s, past its deadline", world->rank(),
+  Log& log = log_of_rank.emplace(world->rank());
+  events = Events(config.output.directory, world->rank());
+  const int rank = world->rank();
+  Watchdog& watchdog = watchdog_of_rank.emplace([&, rank](const std::string& section, double seconds) {
+    const std::string message = fmt::format("rank {} on {} has been in \"{}\" for {:.0f} s, past its deadline", rank,
                                             host_name(), section, seconds);
-    log.error(message);
+    log_of_rank->error(message);
     events.write("hang", {{"section", section}, {"seconds", seconds}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}});
   });
@@ -114,12 +148,13 @@ int run_train(const std::vector<std::string>& arguments) {
                                    .code_version = version_text(), .show_progress = show_line};
   try {
     const ExitCode code = run_training(config, environment);
-    if (world->rank() == 0) events.write("exit", {{"code", static_cast<int>(code)}});
+    if (rank == 0) events.write("exit", {{"code", static_cast<int>(code)}});
+    leaving = watchdog.enter("leaving MPI", config.fault.setup_deadline);
     return static_cast<int>(code);
   } catch (const Error& error) {
-    log.error(error.what());
-    events.write("exit", {{"code", static_cast<int>(error.code())}, {"error", error.what()}});
-    throw;
+    tell_failure(log, events, error.what(), error.code());
+  } catch (const std::exception& error) {
+    tell_failure(log, events, error.what(), ExitCode::crash);
   }
 }
 

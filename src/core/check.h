@@ -22,7 +22,8 @@ enum class ExitCode : int {
   do_not_requeue = 93,
 };
 
-// A failure with a message for a person and the exit code that main() returns.
+// A failure with a message for a person and the exit code that main() returns. Without a message somebody else tells
+// it.
 class Error : public std::runtime_error {
  public:
   Error(const std::string& message, ExitCode code) : std::runtime_error(message), code_(code) {}

@@ -56,6 +56,12 @@ FileDescriptor FileDescriptor::create(const std::string& path) {
   return FileDescriptor(descriptor, path);
 }
 
+FileDescriptor FileDescriptor::open_for_appending(const std::string& path) {
+  const int descriptor = open_retrying(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (descriptor < 0) throw_system_error("write", path, errno);
+  return FileDescriptor(descriptor, path);
+}
+
 FileDescriptor::~FileDescriptor() {
   if (is_open()) ::close(descriptor_);
 }

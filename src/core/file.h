@@ -17,6 +17,8 @@ class FileDescriptor {
   static FileDescriptor open_for_reading(const std::string& path, bool follow_links = true);
   // A new file; it must not exist yet.
   static FileDescriptor create(const std::string& path);
+  // Made where it is missing; append() adds at its end.
+  static FileDescriptor open_for_appending(const std::string& path);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;

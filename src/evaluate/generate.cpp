@@ -86,22 +86,26 @@ ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 
 }  // namespace
 
 Decoder::Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk)
+    : Decoder(model.config, [&](ParameterSet& set) { load_parameters(model.directory, set); }, world, threads, capacity,
+              chunk) {}
+
+Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, Communicator& world,
+                 int threads, int64_t capacity, int64_t chunk)
     : ledger_(std::make_unique<Ledger>()) {
   const ParallelLayout layout = decoding_layout(world.size());
+  const int64_t kv_heads = config.model.kv_heads;
   MemoryPlan plan;
   {
     Ledger planned;
     const auto meta_world = make_meta_world(world.rank(), world.size());
-    Implementation meta(model.config, make_groups(*meta_world, layout, model.config.model.kv_heads), DeviceKind::meta,
-                        threads, planned, {}, capacity);
+    Implementation meta(config, make_groups(*meta_world, layout, kv_heads), DeviceKind::meta, threads, planned, {},
+                        capacity);
     meta.feed(std::vector<int32_t>(static_cast<size_t>(std::min(chunk, capacity))));
-    // A full cache needs the most scratch where that depends on its length.
     plan = meta.peaks();
   }
-  implementation_ = std::make_unique<Implementation>(
-      model.config, make_groups(world, layout, model.config.model.kv_heads), DeviceKind::cpu, threads, *ledger_, plan,
-      capacity);
-  load_parameters(model.directory, implementation_->parameters);
+  implementation_ = std::make_unique<Implementation>(config, make_groups(world, layout, kv_heads), DeviceKind::cpu,
+                                                     threads, *ledger_, plan, capacity);
+  fill(implementation_->parameters);
   implementation_->parameters.refresh_weights(implementation_->stream);
 }
 
@@ -154,29 +158,39 @@ int32_t choose(const std::vector<double>& logits, int64_t known, double temperat
 
 }  // namespace
 
+std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,
+                                     const GenerateOptions& options, int64_t vocab, int32_t end,
+                                     const std::function<void(int32_t)>& show) {
+  CHECK(!prompt.empty() && options.chunk > 0, "nothing to continue: ", prompt.size(), " tokens, chunk ", options.chunk);
+  const auto length = static_cast<int64_t>(prompt.size());
+  std::vector<double> logits;
+  for (int64_t begin = 0; begin < length; begin += options.chunk) {
+    const int64_t behind = std::min(length, begin + options.chunk);
+    logits = decoder.feed({prompt.begin() + begin, prompt.begin() + behind}).back();
+  }
+  const Philox random(options.seed, "generate");
+  std::vector<int32_t> made;
+  while (static_cast<int64_t>(made.size()) < options.tokens) {
+    const int32_t next = choose(logits, vocab, options.temperature, random.uniform(made.size()));
+    if (next == end) break;
+    made.push_back(next);
+    if (show) show(next);
+    logits = decoder.feed({next}).back();
+  }
+  return made;
+}
+
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
                               Communicator& world, int threads, const std::function<void(const std::string&)>& show) {
   const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   // Where documents are not cut apart, training shows a document's first token behind the end of another one.
   if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());
-  const auto prompt_length = static_cast<int64_t>(ids.size());
-  Decoder decoder(model, world, threads, prompt_length + options.tokens, std::max<int64_t>(1, options.chunk));
-  const Philox random(options.seed, "generate");
-  std::vector<double> logits;
-  for (int64_t begin = 0; begin < prompt_length; begin += options.chunk) {
-    const int64_t end = std::min(prompt_length, begin + options.chunk);
-    logits = decoder.feed({ids.begin() + begin, ids.begin() + end}).back();
-  }
-  std::vector<int32_t> made;
-  while (static_cast<int64_t>(made.size()) < options.tokens) {
-    const int32_t next = choose(logits, tokenizer.vocab_size(), options.temperature, random.uniform(made.size()));
-    if (next == tokenizer.end_of_document()) break;
-    made.push_back(next);
-    if (show) show(tokenizer.text_of(next));
-    logits = decoder.feed({next}).back();
-  }
-  return made;
+  Decoder decoder(model, world, threads, static_cast<int64_t>(ids.size()) + options.tokens, options.chunk);
+  return continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(),
+                         [&](int32_t token) {
+                           if (show) show(tokenizer.text_of(token));
+                         });
 }
 
 }  // namespace shiftron

@@ -15,6 +15,9 @@ class Decoder {
  public:
   // Room for `capacity` tokens; at most `chunk` of them are fed at once.
   Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk);
+  // The same with masters that `fill` sets.
+  Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, Communicator& world, int threads,
+          int64_t capacity, int64_t chunk);
   ~Decoder();
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
@@ -32,6 +35,12 @@ struct GenerateOptions {
   uint64_t seed = 0;
   int64_t chunk = 256;     // tokens of the prompt fed at once
 };
+
+// Tokens that follow `prompt` (not empty) in a decoder that was fed nothing: ids below `vocab`, at most options.tokens,
+// ends before `end`; `show` gets each as it comes.
+std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,
+                                     const GenerateOptions& options, int64_t vocab, int32_t end,
+                                     const std::function<void(int32_t)>& show);
 
 // The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,

@@ -9,6 +9,7 @@
 #include "core/progress.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "parallel/agree.h"
 #include "train/engine.h"
 
 namespace shiftron {
@@ -19,12 +20,19 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const ParallelLayout layout = make_layout(config.parallel, world.size());
   config.train.global_batch = config.train.micro_batch * layout.dp;  // one microbatch at a time
   const TrainSection& train = config.train;
-  Loader loader({{.directory = dataset, .weight = 0}}, train.sequence_length, 0, config.data.document_reset, false);
-  const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
-  if (loader.tokenizer_hash() != tokenizer.hash()) {
-    throw_bad_input(dataset, " was made with tokenizer ", loader.tokenizer_hash(), ", the checkpoint with ",
-                    tokenizer.hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
-  }
+  std::optional<Loader> opened;
+  std::optional<Tokenizer> own;
+  all_agree(world, [&] {
+    opened.emplace(std::vector<DataSource>{{.directory = dataset, .weight = 0}}, train.sequence_length, 0,
+                   config.data.document_reset, false);
+    own.emplace(model.content.tokenizer_model, model.directory);
+    if (opened->tokenizer_hash() != own->hash()) {
+      throw_bad_input(dataset, " was made with tokenizer ", opened->tokenizer_hash(), ", the checkpoint with ",
+                      own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
+    }
+  });
+  Loader& loader = *opened;
+  const Tokenizer& tokenizer = *own;
 
   Ledger ledger;
   MemoryPlan plan;
@@ -39,7 +47,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   }
   Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = threads};
   Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
-  load_parameters(model.directory, engine.parameters());
+  all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
   engine.parameters().refresh_weights(stream);
 
   const Coordinates at = engine.groups().at;

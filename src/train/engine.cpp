@@ -164,6 +164,22 @@ void Engine::run_schedule(const std::vector<Action>& actions, int microbatches, 
   }
 }
 
+ParameterCount count_parameters(const RunConfig& config) {
+  RunConfig whole = config;
+  whole.parallel = ParallelSection{};
+  Ledger ledger;
+  Stream stream{.device = DeviceKind::meta, .ledger = &ledger};
+  const auto world = make_meta_world(0, 1);
+  Engine engine(whole, make_groups(*world, ParallelLayout{}, whole.model.kv_heads), stream, {}, false);
+  ParameterCount count;
+  for (const auto& parameter : engine.parameters().parameters()) {
+    const ParameterSpec& spec = parameter->spec;
+    count.total += spec.shape.count();
+    if (spec.name != "embedding.weight" && spec.name != "head.weight") count.outside_embedding += spec.shape.count();
+  }
+  return count;
+}
+
 void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,
                     ShiftReset shift_reset, int32_t* attention_start, int32_t* shift_start, int32_t* positions) {
   const int64_t rows = static_cast<int64_t>(document_starts.size());

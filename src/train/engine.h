@@ -57,6 +57,13 @@ class Engine {
   HostBatch host_batch_;
 };
 
+// Elements of all logical tensors, and of those that are neither embedding nor head.
+struct ParameterCount {
+  int64_t total = 0, outside_embedding = 0;
+};
+// From the declarations, on meta: takes no memory.
+ParameterCount count_parameters(const RunConfig& config);
+
 // For each row the first row it attends to, the first its shift may read, and its position; rows are counted over the
 // whole microbatch. Arrays of samples · sequence_length.
 void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
@@ -40,16 +41,17 @@ nlohmann::json json_number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-JsonLines::JsonLines(const std::string& path) : path_(path), file_(path, std::ios::app) {
-  if (!file_) throw_crash(path, " cannot be written; is the directory writable?");
-}
+JsonLines::JsonLines(const std::string& path) : path_(path), file_(FileDescriptor::open_for_appending(path)) {}
 
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
-  file_ << rounded(object, digits).dump() << '\n' << std::flush;
-  if (!file_) {
-    file_.clear();
-    throw_crash(path_, " cannot be written; is the disk full?");
+  const std::string line = rounded(object, digits).dump() + "\n";
+  const uint64_t whole = file_.size();
+  try {
+    file_.append(line.data(), line.size());
+  } catch (...) {
+    [[maybe_unused]] const int result = ftruncate(file_.get(), static_cast<off_t>(whole));
+    throw;
   }
 }
 
@@ -67,6 +69,27 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
   }
 }
 
+bool Events::write_failure(int code, const std::string& message) const noexcept {
+  write("exit", {{"code", code}, {"error", message}});
+  try {
+    std::ifstream input(path_);
+    int first = rank_;
+    bool told = false;
+    for (std::string line; std::getline(input, line);) {
+      const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+      if (!object.is_object()) continue;
+      const std::string event = object.value("event", "");
+      if (event == "start") told = false;
+      if (event != "exit" || told || object.value("error", "") != message) continue;
+      told = true;
+      first = object.value("rank", rank_);
+    }
+    return first == rank_ || !told;
+  } catch (...) {
+    return true;
+  }
+}
+
 void supersede_metrics(const std::string& directory, int64_t step) {
   const std::string path = directory + "/metrics.jsonl";
   std::ifstream input(path);
@@ -74,7 +97,7 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   std::string kept, moved, line;
   while (std::getline(input, line)) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);  // a line may be cut by a crash
-    const bool later = object.is_discarded() || object.value("step", int64_t{0}) > step;
+    const bool later = !object.is_object() || object.value("step", int64_t{0}) > step;
     (later ? moved : kept) += line + "\n";
   }
   if (moved.empty()) return;

@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "core/file.h"
 
 namespace shiftron {
 
 // A number as JSON; null where it is not finite.
 nlohmann::json json_number(double value);
 
-// Appends one JSON object a line and flushes. Errors: Error(crash) with the path.
+// Appends one JSON object a line. Errors: Error(crash) with the path; the file then ends with its last whole line.
 class JsonLines {
  public:
   JsonLines() = default;  // writes nothing
@@ -21,7 +22,7 @@ class JsonLines {
 
  private:
   std::string path_;
-  std::ofstream file_;
+  FileDescriptor file_;
 };
 
 // events.jsonl: {"time", "rank", "host", "event", …}; several ranks may append to it.
@@ -31,6 +32,8 @@ class Events {
   Events(const std::string& directory, int rank) : path_(directory + "/events.jsonl"), rank_(rank) {}
   // `details`: a JSON object of further fields. Never throws: an event that cannot be written is dropped.
   void write(const std::string& event, const nlohmann::ordered_json& details) const noexcept;
+  // Appends {"event": "exit", "code", "error"}. False if another rank has told the same since the last "start".
+  bool write_failure(int code, const std::string& message) const noexcept;
 
  private:
   std::string path_;

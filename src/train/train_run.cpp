@@ -4,14 +4,18 @@
 #include <chrono>
 #include <filesystem>
 #include <fmt/format.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "core/file.h"
+#include "core/hash.h"
 #include "data/loader.h"
+#include "parallel/agree.h"
 #include "train/learning_rate.h"
+#include "train/tensorboard.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -44,11 +48,15 @@ class TrainingRun {
 
  private:
   void check_vocabulary() const;
+  void open_directory();
+  void write_start() const;
   void resume();
+  void warn_of_new_end(const RunConfig& saved) const;
   void announce() const;
   void measure_peak();
   BatchReader reader(Loader& loader, int64_t step);
   void report(int64_t step, double step_seconds);
+  void write_metrics(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars);
   void evaluate(int64_t step);
   bool save(int64_t step);
   bool stop_asked(int64_t step) const;
@@ -60,13 +68,14 @@ class TrainingRun {
   const RunConfig& config_;
   const RunEnvironment& environment_;
   ParallelLayout layout_;
-  Loader loader_;
-  std::optional<Loader> validation_;
+  std::optional<Loader> train_, validation_;
   Ledger ledger_;
   Stream stream_;
   MemoryPlan plan_;
   std::unique_ptr<Trainer> trainer_;
   JsonLines metrics_;
+  bool metrics_fail_ = false;
+  TensorBoard tensorboard_;
   double peak_ = 0;         // operations per second of all ranks
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
@@ -76,17 +85,17 @@ class TrainingRun {
 };
 
 TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environment)
-    : config_(config), environment_(environment), layout_(make_layout(config.parallel, environment.world.size())),
-      loader_(open_loader(config, config.data.train, true)),
+    : config_(config),
+      environment_(environment),
+      layout_(make_layout(config.parallel, environment.world.size())),
       stream_{.device = DeviceKind::cpu, .ledger = &ledger_, .threads = environment.threads} {
-  if (config.evaluation.every > 0) validation_.emplace(open_loader(config, config.data.validation, false));
-  check_vocabulary();
-  if (first_rank()) {
-    std::filesystem::create_directories(config.output.directory + "/logs");
-    write_file_durably(config.output.directory + "/config.conf", to_config_text(config));
-  }
-  environment.world.barrier();
-  environment_.log.add_file(fmt::format("{}/logs/rank-{:05}.log", config.output.directory, environment.world.rank()));
+  all_agree(environment.world, [&] {
+    train_.emplace(open_loader(config, config.data.train, true));
+    if (config.evaluation.every > 0) validation_.emplace(open_loader(config, config.data.validation, false));
+    check_vocabulary();
+  });
+  all_agree(environment.world, [&] { open_directory(); });
+  write_start();
   if (config.train.precision == Precision::bf16) {
     // One choice for all ranks: bits depend on it.
     stream_.bfloat16_matmul = environment.world.broadcast_text(bfloat16_matmul_pays(stream_) ? "1" : "0", 0) == "1";
@@ -97,13 +106,41 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
                                        plan_);
 }
 
-void TrainingRun::check_vocabulary() const {
-  if (loader_.vocab_size() > config_.model.vocab) {
-    throw_bad_input("the data has ", loader_.vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
-                    "; set model.vocab=", loader_.vocab_size(), " or more");
+void TrainingRun::open_directory() {
+  const std::string logs = config_.output.directory + "/logs";
+  const std::string log = fmt::format("{}/rank-{:05}.log", logs, environment_.world.rank());
+  try {
+    std::filesystem::create_directories(logs);
+    FileDescriptor::open_for_appending(log);
+    environment_.log.add_file(log);
+    if (first_rank()) metrics_ = JsonLines(config_.output.directory + "/metrics.jsonl");
+  } catch (const std::exception& error) {
+    throw_bad_input("output.directory ", config_.output.directory, " cannot be written (", error.what(),
+                    "); give another, or make room in it");
   }
-  if (validation_ && validation_->tokenizer_hash() != loader_.tokenizer_hash()) {
-    throw_bad_input("data.train and data.validation were made with different tokenizers (", loader_.tokenizer_hash(),
+}
+
+// Who runs where: the first line of every start in events.jsonl.
+void TrainingRun::write_start() const {
+  const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
+  if (!first_rank()) return;
+  std::map<std::string, int> hosts;  // ranks on each
+  for (const std::string& name : names) ++hosts[name];
+  environment_.events.write(
+      "start", {{"ranks", layout_.ranks()},
+                {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
+                {"hosts", hosts},
+                {"threads", environment_.threads},
+                {"configuration", to_hex(xxh3_64(hash_input(config_)))}});
+}
+
+void TrainingRun::check_vocabulary() const {
+  if (train_->vocab_size() > config_.model.vocab) {
+    throw_bad_input("the data has ", train_->vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
+                    "; set model.vocab=", train_->vocab_size(), " or more");
+  }
+  if (validation_ && validation_->tokenizer_hash() != train_->tokenizer_hash()) {
+    throw_bad_input("data.train and data.validation were made with different tokenizers (", train_->tokenizer_hash(),
                     ", ", validation_->tokenizer_hash(), "); build both with one");
   }
 }
@@ -132,9 +169,9 @@ void TrainingRun::resume() {
     const nlohmann::json state = nlohmann::json::parse(content->state_json);
     const RunConfig saved = config_from_json(state.at("configuration").dump(), checkpoints());
     require_resumable(saved, config_);
-    if (content->data_fingerprint != loader_.fingerprint()) {
+    if (content->data_fingerprint != train_->fingerprint()) {
       throw_bad_input("the data has changed since step ", content->step, " was saved (fingerprint ",
-                      content->data_fingerprint, ", now ", loader_.fingerprint(),
+                      content->data_fingerprint, ", now ", train_->fingerprint(),
                       "); restore the dataset, or start a new run");
     }
     trainer_->restore_state(state.at("trainer").dump());
@@ -145,13 +182,33 @@ void TrainingRun::resume() {
       for (const ChangedKey& changed : changed_keys(saved, config_)) {
         environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
       }
+      warn_of_new_end(saved);
+      environment_.events.write("resume", {{"step", content->step}});
       environment_.log.info(fmt::format("resuming behind step {}", content->step));
       supersede_later_steps(checkpoints(), content->step, environment_.log);
       supersede_metrics(config_.output.directory, content->step);
     }
     world.barrier();
   }
+  if (first_rank()) {
+    if (!content) supersede_metrics(config_.output.directory, 0);  // of a run that ended before its first save
+    metrics_ = JsonLines(config_.output.directory + "/metrics.jsonl");
+    tensorboard_ = TensorBoard(config_.output.directory + "/tensorboard", first_step_);
+    write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
+  }
   parameters.refresh_weights(stream_);
+}
+
+void TrainingRun::warn_of_new_end(const RunConfig& saved) const {
+  const OptimizerSection& optimizer = config_.optimizer;
+  const int64_t before = saved.train.steps, now = config_.train.steps;
+  if (before == now || optimizer.decay_steps > 0 || optimizer.schedule == LearningRateSchedule::constant) return;
+  environment_.log.warning(
+      fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps=0 follows the end of the run, so "
+                  "that step {} has the "
+                  "learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
+                  before, now, to_string(optimizer.schedule), first_step_, learning_rate(optimizer, now, first_step_),
+                  learning_rate(optimizer, before, std::min(first_step_, before)), before));
 }
 
 void TrainingRun::measure_peak() {
@@ -172,12 +229,13 @@ void TrainingRun::announce() const {
   if (!first_rank()) return;
   int64_t local = 0;
   for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
-  environment_.log.info(fmt::format(
-      "{} ranks: tp {} · pp {} · dp {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} tokens dropped); "
-      "GEMM peak {:.0f} GFLOP/s",
-      layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
-      thousands(static_cast<double>(loader_.windows())), config_.train.sequence_length, loader_.dropped_tokens(),
-      peak_ / 1e9));
+  environment_.log.info(
+      fmt::format("{} ranks: tp {} · pp {} · dp {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
+                  "tokens dropped); "
+                  "GEMM peak {:.0f} GFLOP/s",
+                  layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
+                  thousands(static_cast<double>(train_->windows())), config_.train.sequence_length,
+                  train_->dropped_tokens(), peak_ / 1e9));
 }
 
 BatchReader TrainingRun::reader(Loader& loader, int64_t step) {
@@ -207,7 +265,7 @@ void TrainingRun::evaluate(int64_t step) {
   };
   const double loss = trainer_->evaluate(microbatches, read);
   if (!first_rank()) return;
-  metrics_.write({{"step", step}, {"validation_loss", json_number(loss)}});
+  write_metrics({{"step", step}, {"validation_loss", json_number(loss)}}, step, {{"validation_loss", loss}});
   environment_.log.info(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
 
@@ -222,8 +280,8 @@ bool TrainingRun::save(int64_t step) {
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = state.dump(),
-                                  .tokenizer_model = loader_.tokenizer_bytes(),
-                                  .data_fingerprint = loader_.fingerprint(),
+                                  .tokenizer_model = train_->tokenizer_bytes(),
+                                  .data_fingerprint = train_->fingerprint(),
                                   .code_version = environment_.code_version};
   const SaveResult result =
       save_checkpoint(checkpoints(), content, trainer_->engine().parameters(), environment_.world,
@@ -259,9 +317,11 @@ void TrainingRun::report(int64_t step, double step_seconds) {
   const StepResult result = trainer_->result(step);
   stop_ = stop_ || result.stop;
   if (result.skipped) {
-    environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
-                                         result.loss, result.gradient_norm, result.counted));
-    if (first_rank()) environment_.events.write("skip", {{"step", step}});
+    if (first_rank()) {
+      environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
+                                           result.loss, result.gradient_norm, result.counted));
+      environment_.events.write("skip", {{"step", step}});
+    }
   }
   const TimeSplit times = ledger_.take_times();
   if (!first_rank()) return;
@@ -275,21 +335,28 @@ void TrainingRun::report(int64_t step, double step_seconds) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i] != "head" || !config_.model.tie_embeddings) norms[names[i]] = json_number(result.group_norms[i]);
   }
+  const double rate_used = learning_rate(config_.optimizer, train.steps, step);
   const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
-  metrics_.write({{"step", step},
-                  {"tokens", step * train.global_batch * train.sequence_length},
-                  {"loss", json_number(result.loss)},
-                  {"gradient_norm", json_number(result.gradient_norm)},
-                  {"learning_rate", learning_rate(config_.optimizer, train.steps, step)},
-                  {"tokens_per_second", rate},
-                  {"step_seconds", step_seconds},
-                  {"model_flops_utilization", utilization},
-                  {"memory_bytes", ledger_.memory()},
-                  {"time_seconds", {{"compute", compute}, {"communication", times.communication},
-                                    {"wait", times.wait}, {"data", times.data}}},
-                  {"layer_gradient_norms", norms},
-                  {"shift", taps_json(result)},
-                  {"skipped", trainer_->skipped()}});
+  const nlohmann::ordered_json line = {
+      {"step", step},
+      {"tokens", step * train.global_batch * train.sequence_length},
+      {"loss", json_number(result.loss)},
+      {"gradient_norm", json_number(result.gradient_norm)},
+      {"learning_rate", rate_used},
+      {"tokens_per_second", rate},
+      {"step_seconds", step_seconds},
+      {"model_flops_utilization", utilization},
+      {"memory_bytes", ledger_.memory()},
+      {"time_seconds",
+       {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
+      {"layer_gradient_norms", norms},
+      {"shift", taps_json(result)},
+      {"skipped", trainer_->skipped()}};
+  write_metrics(line, step,
+                {{"loss", result.loss},
+                 {"gradient_norm", result.gradient_norm},
+                 {"learning_rate", rate_used},
+                 {"tokens_per_second", rate}});
   if (step % config_.output.log_every != 0 && step != train.steps) return;
   const double left = seconds_since(started_) / static_cast<double>(step - first_step_ + 1) *
                       static_cast<double>(train.steps - step);
@@ -300,6 +367,20 @@ void TrainingRun::report(int64_t step, double step_seconds) {
   }
 }
 
+// A disk that is full ends no run: the lines are lost until there is room again.
+void TrainingRun::write_metrics(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars) {
+  tensorboard_.write(step, scalars);
+  try {
+    metrics_.write(line);
+    metrics_fail_ = false;
+  } catch (const Error& error) {
+    if (!metrics_fail_) {
+      environment_.log.warning(fmt::format("{}; lines of metrics.jsonl are lost from step {} on", error.what(), step));
+    }
+    metrics_fail_ = true;
+  }
+}
+
 bool TrainingRun::wants_save(int64_t step) const {
   const int64_t every = config_.checkpoint.every;
   if (step == config_.train.stop_at && step > 0) return true;
@@ -307,10 +388,12 @@ bool TrainingRun::wants_save(int64_t step) const {
 }
 
 ExitCode TrainingRun::run() {
-  resume();
-  measure_peak();
+  {
+    const auto section = environment_.watchdog.enter("resume", config_.fault.setup_deadline);
+    told_by_first(environment_.world, [&] { resume(); });
+    measure_peak();
+  }
   announce();
-  if (first_rank()) metrics_ = JsonLines(config_.output.directory + "/metrics.jsonl");
   if (first_step_ > config_.train.steps) {
     if (first_rank()) environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
     return ExitCode::done;
@@ -325,12 +408,13 @@ ExitCode TrainingRun::run() {
     const Clock::time_point begin = Clock::now();
     {
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
-      trainer_->step(step, reader(loader_, step), environment_.stop_requested());
+      trainer_->step(step, reader(*train_, step), environment_.stop_requested());
     }
     const double step_seconds = seconds_since(begin);
     automatic.add(step_seconds);
     report(step, step_seconds);
     if (trainer_->skipped_in_row() >= config_.fault.non_finite_in_row) {
+      if (!first_rank()) leave_to_another(ExitCode::non_finite);
       throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
                               "optimizer.learning_rate, or resume from an older step (checkpoint.resume=STEP)",
                               trainer_->skipped_in_row(), step),
@@ -341,7 +425,10 @@ ExitCode TrainingRun::run() {
     if (every > 0 && (step % every == 0 || step == config_.train.steps)) evaluate(step);
     if (wants_save(step) || stopping) save(step);
     if (stopping && step < config_.train.steps) {
-      if (last_save_failed_) throw_crash("step ", step, " could not be saved on the stop request");
+      if (last_save_failed_) {
+        if (!first_rank()) leave_to_another(ExitCode::crash);
+        throw_crash("step ", step, " could not be saved on the stop request; what was saved before is as it was");
+      }
       if (first_rank()) {
         environment_.events.write("stop", {{"step", step}});
         environment_.log.info(fmt::format("stopped behind step {}; start again to go on", step));
@@ -349,7 +436,10 @@ ExitCode TrainingRun::run() {
       return ExitCode::stopped;
     }
   }
-  if (last_save_failed_) throw_crash("the last step could not be saved; free space and start again to repeat the end");
+  if (last_save_failed_) {
+    if (!first_rank()) leave_to_another(ExitCode::crash);
+    throw_crash("the last step could not be saved; free space and start again to repeat the end");
+  }
   return ExitCode::done;
 }
 

@@ -227,9 +227,10 @@ void Checker::check_run() {
   check_weights("data.validation", config_.data.validation);
   if (sound({"train.steps", "optimizer.warmup", "optimizer.decay_steps"})) {
     const bool is_wsd = o.schedule == LearningRateSchedule::wsd;
+    const bool falls = o.schedule != LearningRateSchedule::constant;  // else a short run may end within its warm-up
     const int64_t decay = is_wsd ? effective_decay_steps(o, t.steps) : o.decay_steps;
-    fault_if(o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"}, "warmup ",
-             o.warmup, " + decay_steps ", decay, " exceed steps ", t.steps);
+    fault_if(falls && o.warmup + decay > t.steps, {"optimizer.warmup", "optimizer.decay_steps", "train.steps"},
+             "warmup ", o.warmup, " + decay_steps ", decay, " exceed steps ", t.steps);
   }
   if (sound({"train.steps", "train.stop_at"})) {
     fault_if(t.stop_at > t.steps, {"train.stop_at", "train.steps"}, "stop_at ", t.stop_at, " exceeds steps ", t.steps);

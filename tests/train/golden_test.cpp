@@ -170,31 +170,45 @@ TEST_P(GoldenTest, Float64AgreesTo1e10) {
   }
 }
 
-// Root mean square over the seeds: one seed's rounding error of a tensor of a few elements is itself a random number.
-class Pooled {
+// Errors by tensor over the seeds. PyTorch's own error says how large rounding may be, but it is one draw of a random
+// number: of a matrix the largest of the three seeds is taken on both sides. The 4 to 16 numbers of a shift parameter
+// are too few even for that (one gradient near 0 whose sign flips moves AdamW's whole update), so these are pooled
+// over layers, streams and seeds by their root mean square.
+class Errors {
  public:
-  void add(const std::string& tensor, double error) { squares_[tensor] += error * error; }
+  void add(const std::string& tensor, double error) {
+    if (tensor.find(".shift_") != std::string::npos) {
+      shift_square_ += error * error;
+      ++shift_count_;
+    } else {
+      largest_[tensor] = std::max(largest_[tensor], error);
+    }
+  }
   std::map<std::string, double> values() const {
-    std::map<std::string, double> values;
-    for (const auto& [tensor, square] : squares_) values[tensor] = std::sqrt(square / kSeeds.size());
+    std::map<std::string, double> values = largest_;
+    if (shift_count_ > 0) values["shift parameters"] = std::sqrt(shift_square_ / shift_count_);
     return values;
   }
 
  private:
-  std::map<std::string, double> squares_;
+  std::map<std::string, double> largest_;
+  double shift_square_ = 0;
+  int shift_count_ = 0;
 };
 
-void expect_at_most_twice(const Pooled& ours, const Pooled& theirs, const std::string& what) {
+void expect_at_most_twice(const Errors& ours, const Errors& theirs, const std::string& what) {
   const auto limits = theirs.values();
   const double typical = median(limits);
   for (const auto& [tensor, error] : ours.values()) {
     EXPECT_LE(error, 2 * std::max(limits.at(tensor), typical)) << what << " of " << tensor;
   }
+  // No tensor may be far off, and on the whole we must not be worse than PyTorch.
+  EXPECT_LE(median(ours.values()), 1.25 * typical) << what << ", median over tensors";
 }
 
 // Each tensor's error may be twice what PyTorch makes of it in that precision, or twice its median over tensors.
 void expect_as_good_as_pytorch(const std::string& name, Precision precision) {
-  Pooled gradient, gradient_limit, update, update_limit;
+  Errors gradient, gradient_limit, update, update_limit;
   for (const char* seed : kSeeds) {
     const Golden golden = read_golden(name + "-" + seed, precision);
     const Measured measured = train(golden);

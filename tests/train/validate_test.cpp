@@ -129,7 +129,8 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"warmup 60 + decay_steps 41 exceed steps 100 (optimizer.warmup: a.conf:1, optimizer.decay_steps: a.conf:2)"}},
       {{{"optimizer.warmup", "81"}, {"optimizer.schedule", "wsd"}},
        {"warmup 81 + decay_steps 20 exceed steps 100 (optimizer.warmup: a.conf:1)"}},
-      {{{"optimizer.warmup", "101"}}, {"warmup 101 + decay_steps 0 exceed steps 100 (optimizer.warmup: a.conf:1)"}},
+      {{{"optimizer.warmup", "101"}, {"optimizer.schedule", "cosine"}},
+       {"warmup 101 + decay_steps 0 exceed steps 100 (optimizer.warmup: a.conf:1)"}},
       {{{"train.stop_at", "101"}}, {"stop_at 101 exceeds steps 100 (train.stop_at: a.conf:1)"}},
       {{{"checkpoint.resume", "101"}}, {"resume 101 exceeds steps 100 (checkpoint.resume: a.conf:1)"}},
       {{{"checkpoint.every", "20"}, {"checkpoint.keep_every", "30"}},
@@ -174,6 +175,7 @@ TEST(Validate, AcceptsTheBordersOfItsRanges) {
       {{"train.stop_at", "100"}},
       {{"checkpoint.resume", "100"}},
       {{"optimizer.warmup", "80"}, {"optimizer.schedule", "wsd"}},
+      {{"optimizer.warmup", "1000"}},  // a constant rate: the run ends within its warm-up
       {{"optimizer.warmup", "60"}, {"optimizer.decay_steps", "40"}, {"optimizer.schedule", "cosine"}},
       {{"shift.query", "3"}, {"shift.key", "0"}, {"shift.value", "2"}},
       {{"shift.form", "gate"}, {"shift.key", "0"}},

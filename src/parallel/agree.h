@@ -1,0 +1,22 @@
+// One voice for a fault that several ranks see.
+#pragma once
+
+#include <functional>
+
+#include "core/check.h"
+#include "parallel/communicator.h"
+
+namespace shiftron {
+
+// Ends this rank with `code` while another one tells why: throws an Error with an empty message, but only after a
+// moment, because a launcher ends all ranks when the first one has left.
+[[noreturn]] void leave_to_another(ExitCode code);
+
+// Every rank runs `work`, which must not communicate. If it fails anywhere, every rank throws the code of the
+// first failing rank: rank 0 with that one's message, the others with nothing to be told.
+void all_agree(Communicator& world, const std::function<void()>& work);
+
+// For `work` whose errors are alike on every rank: rank 0 alone tells them.
+void told_by_first(const Communicator& world, const std::function<void()>& work);
+
+}  // namespace shiftron

@@ -1,0 +1,28 @@
+// TensorBoard event files: scalars of a run, for the dashboards that people already have open.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shiftron {
+
+// One file of one start. Never throws: scalars that cannot be written are dropped.
+class TensorBoard {
+ public:
+  TensorBoard() = default;  // writes nothing
+  // A new file in `directory`; scalars that older files hold from `first_step` on are superseded.
+  TensorBoard(const std::string& directory, int64_t first_step);
+  using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
+  void write(int64_t step, const Scalars& scalars);
+
+ private:
+  void append(const std::string& event);
+  std::string path_;
+};
+
+// CRC-32C (Castagnoli), as records carry it: rotated and shifted.
+uint32_t masked_crc32c(const std::string& bytes);
+
+}  // namespace shiftron

@@ -1,0 +1,236 @@
+// Decoding against the training path: in one piece, in chunks, token by token, on one rank and on two; and sampling.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "evaluate/generate.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+constexpr int64_t kLength = 24;
+using Rows = std::vector<std::vector<double>>;
+
+std::vector<int32_t> prompt_of(int64_t vocab, int64_t length = kLength) {
+  const Philox random(9, "prompt");
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < length; ++t) {
+    ids.push_back(static_cast<int32_t>(random.uniform(static_cast<uint64_t>(t)) * static_cast<double>(vocab)));
+  }
+  return ids;
+}
+
+Rows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t chunk) {
+  Rows rows;
+  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(chunk)) {
+    const size_t end = std::min(ids.size(), begin + static_cast<size_t>(chunk));
+    const auto from = [&](size_t at) { return ids.begin() + static_cast<int64_t>(at); };
+    for (auto& row : decoder.feed({from(begin), from(end)})) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Logits behind every token of the prompt, from rank 0; every rank must have the same bits.
+Rows decode(const RunConfig& config, int ranks, int64_t chunk) {
+  std::vector<Rows> of_ranks(static_cast<size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& world) {
+    Decoder decoder(config, set_weights, world, 1, kLength, chunk);
+    of_ranks[static_cast<size_t>(world.rank())] = feed_in_chunks(decoder, prompt_of(config.model.vocab), chunk);
+  });
+  for (const Rows& rows : of_ranks) EXPECT_EQ(rows, of_ranks[0]);
+  return of_ranks[0];
+}
+
+// −ln p of every token of the vocabulary behind every token of the prompt, as training computes losses: microbatch j
+// has the prompt as its ids and token j as every target.
+Rows losses_of_training(RunConfig config) {
+  config.train.global_batch = config.train.micro_batch = 1;
+  config.train.sequence_length = kLength;
+  const auto world = make_single_world();
+  RankTrainer rank(config, *world);
+  Engine& engine = rank.trainer->engine();
+  set_weights(engine.parameters());
+  const auto prompt = prompt_of(config.model.vocab);
+  const BatchReader read = [&](int index, HostBatch& batch) {
+    batch.ids = prompt;
+    std::ranges::fill(batch.targets, index);
+    std::ranges::fill(batch.document_starts, uint8_t{0});
+  };
+  Rows losses(kLength, std::vector<double>(static_cast<size_t>(config.model.vocab)));
+  const Totals totals;
+  engine.evaluate(static_cast<int>(config.model.vocab), read, totals.tensor(),
+                  [&](int index, const HostBatch&, const Tensor& tensor) {
+                    for (int64_t t = 0; t < kLength; ++t) {
+                      losses[static_cast<size_t>(t)][static_cast<size_t>(index)] = element(tensor, t);
+                    }
+                  });
+  return losses;
+}
+
+std::vector<double> losses_of_logits(const std::vector<double>& logits) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - largest);
+  std::vector<double> losses;
+  for (const double logit : logits) losses.push_back(largest + std::log(sum) - logit);
+  return losses;
+}
+
+void expect_near(const Rows& rows, const Rows& expected, double tolerance, const std::string& what) {
+  ASSERT_EQ(rows.size(), expected.size()) << what;
+  for (size_t t = 0; t < rows.size(); ++t) {
+    EXPECT_LE(relative_difference(rows[t], expected[t]), tolerance) << what << ", row " << t;
+  }
+}
+
+using Case = std::tuple<NamedShift, int64_t, bool, Precision>;  // shift, KV heads, tied, precision
+class DecodeTest : public ::testing::TestWithParam<Case> {
+ protected:
+  RunConfig config() const {
+    const auto& [named, kv_heads, tied, precision] = GetParam();
+    RunConfig config = small_config(named.shift, precision);
+    config.model.kv_heads = kv_heads;
+    config.model.tie_embeddings = tied;
+    return config;
+  }
+  double tolerance() const { return std::get<Precision>(GetParam()) == Precision::fp64 ? 1e-12 : 1e-5; }
+};
+
+TEST_P(DecodeTest, WholePromptEqualsTraining) {
+  Rows losses;
+  for (const auto& logits : decode(config(), 1, kLength)) losses.push_back(losses_of_logits(logits));
+  const Rows expected = losses_of_training(config());
+  expect_near(losses, expected, tolerance(), "training");
+  EXPECT_GT(relative_difference(expected[3], expected[4]), 0.01) << "rows are too alike to compare";
+}
+
+TEST_P(DecodeTest, ChunksAndRanksEqualTheWholePrompt) {
+  const Rows whole = decode(config(), 1, kLength);
+  for (const int ranks : {1, 2}) {
+    for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, kLength}) {
+      expect_near(decode(config(), ranks, chunk), whole, tolerance(),
+                  "tp " + std::to_string(ranks) + ", chunks of " + std::to_string(chunk));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DecodeTest,
+                         ::testing::Combine(::testing::ValuesIn(all_shifts()),
+                                            ::testing::Values(int64_t{1}, int64_t{2}), ::testing::Bool(),
+                                            ::testing::Values(Precision::fp64, Precision::fp32)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name)
+                               .append("_kv")
+                               .append(std::to_string(std::get<1>(test.param)))
+                               .append(std::get<2>(test.param) ? "_tied_" : "_untied_")
+                               .append(to_string(std::get<3>(test.param)));
+                         });
+
+// Chunks of one decoder may have any lengths, and a restarted one remembers nothing.
+TEST(Decoder, MixedChunksAndRestart) {
+  const RunConfig config = small_config({.query = 1, .key = 3, .value = 2});
+  const auto ids = prompt_of(config.model.vocab);
+  const Rows whole = decode(config, 1, kLength);
+  const auto world = make_single_world();
+  Decoder decoder(config, set_weights, *world, 1, kLength, 12);
+  for (int round = 0; round < 2; ++round) {
+    Rows rows;
+    int64_t fed = 0;
+    for (const int64_t chunk : {1, 12, 2, 1, 5, 3}) {
+      for (auto& row : decoder.feed({ids.begin() + fed, ids.begin() + fed + chunk})) rows.push_back(std::move(row));
+      fed += chunk;
+    }
+    expect_near(rows, whole, 1e-12, "round " + std::to_string(round));
+    decoder.restart();
+  }
+}
+
+std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_t vocab = 37, int32_t end = -1) {
+  const RunConfig config = small_config({});
+  std::vector<std::vector<int32_t>> made(static_cast<size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& world) {
+    const auto prompt = prompt_of(vocab, 10);
+    Decoder decoder(config, set_weights, world, 1, 10 + options.tokens, options.chunk);
+    made[static_cast<size_t>(world.rank())] = continue_tokens(decoder, prompt, options, vocab, end, {});
+  });
+  for (const auto& tokens : made) EXPECT_EQ(tokens, made[0]);
+  return made[0];
+}
+
+TEST(Generate, GreedyIsTheSameInEveryWayOfFeeding) {
+  const auto made = continued({.tokens = 30}, 1);
+  ASSERT_EQ(made.size(), 30u);
+  for (const int ranks : {1, 2}) {
+    for (const int64_t chunk : {1, 3, 256}) {
+      EXPECT_EQ(continued({.tokens = 30, .seed = static_cast<uint64_t>(chunk), .chunk = chunk}, ranks), made)
+          << ranks << " ranks, chunks of " << chunk;
+    }
+  }
+}
+
+TEST(Generate, ASeedIsReproducibleAndEqualOnTwoRanks) {
+  const GenerateOptions options{.tokens = 30, .temperature = 0.8, .seed = 4};
+  const auto made = continued(options, 1);
+  EXPECT_EQ(continued(options, 1), made);
+  EXPECT_EQ(continued(options, 2), made);
+  EXPECT_NE(continued({.tokens = 30, .temperature = 0.8, .seed = 5}, 1), made);
+  EXPECT_NE(continued({.tokens = 30, .temperature = 0}, 1), made);
+}
+
+// Token i is where draw i falls among the sums of the probabilities before it.
+TEST(Generate, EachTokenTakesItsOwnDraw) {
+  const auto made = continued({.tokens = 30, .temperature = 0.8, .seed = 4}, 1);
+  const auto world = make_single_world();
+  Decoder decoder(small_config({}), set_weights, *world, 1, 40, 10);
+  std::vector<double> logits = decoder.feed(prompt_of(37, 10)).back();
+  const Philox random(4, "generate");
+  for (size_t i = 0; i < made.size(); ++i) {
+    for (double& logit : logits) logit /= 0.8;
+    const auto losses = losses_of_logits(logits);
+    double below = 0;
+    for (int32_t token = 0; token < made[i]; ++token) below += std::exp(-losses[static_cast<size_t>(token)]);
+    EXPECT_GT(random.uniform(i), below - 1e-12) << "token " << i;
+    EXPECT_LE(random.uniform(i), below + std::exp(-losses[static_cast<size_t>(made[i])]) + 1e-12) << "token " << i;
+    logits = decoder.feed({made[i]}).back();
+  }
+}
+
+TEST(Generate, EndsBeforeTheEndTokenAndMakesNoUnknownToken) {
+  const auto made = continued({.tokens = 30, .temperature = 1, .seed = 4}, 1);
+  const int32_t end = made[8];
+  const auto before = std::vector<int32_t>(made.begin(), std::ranges::find(made, end));
+  EXPECT_EQ(continued({.tokens = 30, .temperature = 1, .seed = 4}, 1, 37, end), before);
+  for (const double temperature : {0.0, 5.0}) {
+    for (const int32_t token : continued({.tokens = 60, .temperature = temperature, .seed = 4}, 1, 6)) {
+      EXPECT_LT(token, 6);
+    }
+  }
+}
+
+// Frequencies over seeds against softmax(logits / temperature), within four standard deviations.
+TEST(Generate, SamplesFollowTheDistribution) {
+  constexpr int kSeeds = 4000;
+  constexpr double kTemperature = 1.5;
+  const RunConfig config = small_config({});
+  const auto world = make_single_world();
+  Decoder decoder(config, set_weights, *world, 1, 8, 4);
+  std::vector<double> logits = decoder.feed({1, 2, 3, 4}).back();
+  for (double& logit : logits) logit /= kTemperature;
+  const auto losses = losses_of_logits(logits);
+  std::vector<int> drawn(logits.size());
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    decoder.restart();
+    const GenerateOptions options{.tokens = 1, .temperature = kTemperature, .seed = static_cast<uint64_t>(seed)};
+    ++drawn[static_cast<size_t>(continue_tokens(decoder, {1, 2, 3, 4}, options, 37, -1, {}).at(0))];
+  }
+  for (size_t token = 0; token < drawn.size(); ++token) {
+    const double share = std::exp(-losses[token]);
+    EXPECT_NEAR(drawn[token], share * kSeeds, 4 * std::sqrt(share * (1 - share) * kSeeds) + 1) << "token " << token;
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing

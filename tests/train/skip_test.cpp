@@ -1,0 +1,193 @@
+// Steps that are not taken: a NaN or infinity on one rank, or no target on any, makes all ranks skip together.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+RunConfig config_of(Precision precision) {
+  RunConfig config = small_config({.query = 1, .key = 3, .value = 2}, precision);
+  config.model.kv_heads = 1;  // shared by both tp ranks
+  config.model.tie_embeddings = true;
+  config.parallel.tp = 2;
+  config.optimizer.warmup = 4;
+  return config;
+}
+
+// Everything that a step may change, as bits of this rank.
+std::vector<double> state_of(const ParameterSet& set) {
+  std::vector<double> state;
+  for (const auto& parameter : set.parameters()) {
+    for (const Tensor& tensor : {parameter->master, parameter->first_moment, parameter->second_moment}) {
+      for (int64_t i = 0; i < tensor.count(); ++i) state.push_back(element(tensor, i));
+    }
+    for (int64_t i = 0; parameter->bfloat16_copy.defined() && i < parameter->bfloat16_copy.count(); ++i) {
+      state.push_back(parameter->bfloat16_copy.data<bfloat16>()[i].bits);
+    }
+  }
+  return state;
+}
+
+struct Rank : RankTrainer {
+  Rank(const RunConfig& run_config, Communicator& world)
+      : RankTrainer(run_config, world), samples(random_samples(config.train.sequence_length, config.model.vocab)) {
+    set_weights(parameters());
+    parameters().refresh_weights(stream);
+  }
+  ParameterSet& parameters() { return trainer->engine().parameters(); }
+  StepResult take(int64_t number) { return step(number, samples); }
+  std::vector<double> state() { return state_of(parameters()); }
+  SampleReader samples;
+};
+
+void expect_skipped(Rank& rank, const StepResult& result, const std::vector<double>& before, int64_t in_row,
+                    const std::string& what) {
+  EXPECT_TRUE(result.skipped) << what;
+  EXPECT_EQ(rank.state(), before) << what;
+  EXPECT_EQ(rank.trainer->skipped_in_row(), in_row) << what;
+  for (const auto& parameter : rank.parameters().parameters()) {
+    for (int64_t i = 0; i < parameter->gradient.count(); ++i) {
+      ASSERT_EQ(element(parameter->gradient, i), 0) << what << ": " << parameter->spec.name;
+    }
+  }
+}
+
+// `poison` spoils one rank before step 2, `heal` repairs what the step did not clear; step 3 must be as if step 2 had
+// never been: the same bits as on ranks that go from step 1 to step 3.
+void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& what,
+                     const std::function<void(Rank&)>& poison, const std::function<void(Rank&)>& heal = {}) {
+  run_thread_ranks(4, [&](Communicator& world) {
+    Rank rank(config, world);
+    EXPECT_FALSE(rank.take(1).skipped);
+    const std::vector<double> before = rank.state();
+    if (world.rank() == bad_rank) poison(rank);
+    const StepResult result = rank.take(2);
+    if (world.rank() == bad_rank && heal) heal(rank);
+    expect_skipped(rank, result, before, 1, what + ", seen by rank " + std::to_string(world.rank()));
+    EXPECT_EQ(rank.trainer->state_json(), R"({"applied_updates":1,"skipped_in_row":1,"skipped_updates":1})");
+    EXPECT_FALSE(rank.take(3).skipped) << what;
+    EXPECT_EQ(rank.trainer->state_json(), R"({"applied_updates":2,"skipped_in_row":0,"skipped_updates":1})");
+    EXPECT_NE(rank.state(), before) << what;
+
+    Rank without(config, world);
+    without.take(1);
+    without.take(3);
+    EXPECT_EQ(rank.state(), without.state()) << what;
+  });
+}
+
+// Split over tp, whole on each tp rank, shared KV head, its taps, tied table: each is summed in another way.
+constexpr std::array<const char*, 5> kTensors = {"layers.1.mlp.down.weight", "layers.0.attention_norm.weight",
+                                                 "layers.1.attention.key.weight", "layers.0.attention.shift_value",
+                                                 "embedding.weight"};
+
+TEST(Skip, ABadGradientOnOneRankStopsAll) {
+  for (const char* name : kTensors) {
+    for (int bad_rank = 0; bad_rank < 4; ++bad_rank) {
+      const double value = bad_rank == 2 ? kInfinity : bad_rank == 3 ? -kInfinity : kNaN;
+      expect_all_skip(config_of(Precision::fp32), bad_rank,
+                      std::string(name) + " of rank " + std::to_string(bad_rank), [&](Rank& rank) {
+                        const Parameter* parameter = rank.parameters().find(name);
+                        ASSERT_NE(parameter, nullptr) << name;
+                        set_element(parameter->gradient, parameter->gradient.count() - 1, value);
+                      });
+    }
+  }
+}
+
+TEST(Skip, ABadWeightOnOneRankStopsAll) {
+  for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16}) {
+    for (int bad_rank = 0; bad_rank < 4; ++bad_rank) {
+      double good = 0;
+      const auto norm = [](Rank& rank) { return rank.parameters().find("layers.1.mlp_norm.weight")->master; };
+      expect_all_skip(
+          config_of(precision), bad_rank, to_string(precision) + " weight of rank " + std::to_string(bad_rank),
+          [&](Rank& rank) {
+            good = element(norm(rank), 5);
+            set_element(norm(rank), 5, kNaN);
+          },
+          [&](Rank& rank) { set_element(norm(rank), 5, good); });
+    }
+  }
+}
+
+TEST(Skip, StepsWithoutTargetsAreSkippedAndCounted) {
+  run_thread_ranks(4, [&](Communicator& world) {
+    Rank rank(config_of(Precision::fp32), world);
+    const SampleReader nothing = [&](int64_t first, int64_t count, HostBatch& batch) {
+      rank.samples(first, count, batch);
+      std::ranges::fill(batch.targets, -1);
+    };
+    rank.take(1);
+    const std::vector<double> before = rank.state();
+    for (int64_t step = 2; step <= 4; ++step) {
+      const StepResult result = rank.step(step, nothing);
+      expect_skipped(rank, result, before, step - 1, "step " + std::to_string(step));
+      EXPECT_EQ(result.counted, 0);
+      EXPECT_EQ(result.loss, 0);
+      EXPECT_EQ(result.gradient_norm, 0);
+    }
+    EXPECT_FALSE(rank.take(5).skipped);
+    EXPECT_EQ(rank.trainer->skipped(), 3);
+    EXPECT_EQ(rank.trainer->skipped_in_row(), 0);
+  });
+}
+
+// A rank without targets is not a step without targets; the loss is the mean over those that there are.
+TEST(Skip, OneReplicaWithoutTargetsSkipsNothing) {
+  run_thread_ranks(4, [&](Communicator& world) {
+    Rank rank(config_of(Precision::fp64), world);
+    const SampleReader half = [&](int64_t first, int64_t count, HostBatch& batch) {
+      rank.samples(first, count, batch);
+      if (rank.trainer->engine().groups().at.dp == 1) std::ranges::fill(batch.targets, -1);
+    };
+    const StepResult result = rank.step(1, half);
+    EXPECT_FALSE(result.skipped);
+
+    RunConfig alone = config_of(Precision::fp64);
+    alone.parallel.tp = 1;
+    alone.train.global_batch = alone.train.micro_batch;  // what dp rank 0 reads
+    const auto single = make_single_world();
+    Rank reference(alone, *single);
+    const StepResult expected = reference.take(1);
+    EXPECT_EQ(result.counted, expected.counted);
+    EXPECT_NEAR(result.loss / expected.loss, 1, 1e-12);
+    EXPECT_NEAR(result.gradient_norm / expected.gradient_norm, 1, 1e-10);
+  });
+}
+
+// Of a step that is taken every rank learns the same, in every layout; clipping depends on it.
+TEST(Skip, LossAndGradientNormDoNotDependOnTheLayout) {
+  RunConfig config = config_of(Precision::fp64);
+  const auto single = make_single_world();
+  config.parallel.tp = 1;
+  Rank reference(config, *single);
+  const StepResult expected = reference.take(1);
+  EXPECT_GT(expected.gradient_norm, 0.1);
+  struct Layout {
+    int tp, pp, ranks;
+  };
+  for (const Layout layout : {Layout{2, 1, 2}, {2, 1, 4}, {4, 1, 4}, {1, 2, 2}, {2, 2, 4}}) {
+    config.parallel.tp = layout.tp;
+    config.parallel.pp = layout.pp;
+    run_thread_ranks(layout.ranks, [&](Communicator& world) {
+      Rank rank(config, world);
+      const StepResult result = rank.take(1);
+      EXPECT_NEAR(result.loss / expected.loss, 1, 1e-12);
+      EXPECT_NEAR(result.gradient_norm / expected.gradient_norm, 1, 1e-10) << "tp " << layout.tp << " pp " << layout.pp;
+      for (size_t group = 0; group < expected.group_norms.size(); ++group) {
+        EXPECT_NEAR(result.group_norms[group], expected.group_norms[group], 1e-10)
+            << rank.trainer->group_names()[group] << ", tp " << layout.tp << " pp " << layout.pp;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing
