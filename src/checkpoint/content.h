@@ -10,7 +10,7 @@ struct CheckpointContent {
   int64_t step = 0;
   std::string configuration;  // resolved, as text of a configuration file
   std::string
-      state_json;  // a JSON object of the trainer; without anything of the layout, since `checkpoint diff` compares it
+      state_json;  // a JSON object of the trainer; `checkpoint diff` compares all of it but its "configuration"
   std::string tokenizer_model;  // bytes of the file; empty = none
   std::string data_fingerprint;
   std::string code_version;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/reader.h"
@@ -24,6 +25,13 @@ void for_each_slab(const ManifestTensor& tensor, Visit visit) {
   for (int64_t begin = 0; begin < tensor.shape[0]; begin += rows) {
     visit(row_box(tensor.shape, begin, std::min(rows, tensor.shape[0] - begin)));
   }
+}
+
+// Without the configuration, which names directories and the layout.
+nlohmann::json trainer_state(const Manifest& manifest) {
+  nlohmann::json state = nlohmann::json::parse(manifest.state_json);
+  if (state.is_object()) state.erase("configuration");
+  return state;
 }
 
 struct Sums {
@@ -92,7 +100,7 @@ StepDifference diff_steps(const std::string& a, const std::string& b) {
   StepDifference found;
   found.step_a = left.manifest().step;
   found.step_b = right.manifest().step;
-  found.state_equal = left.manifest().state_json == right.manifest().state_json;
+  found.state_equal = trainer_state(left.manifest()) == trainer_state(right.manifest());
   std::map<std::string, std::pair<int, int>> indices;  // −1 = not there
   const auto& tensors_a = left.manifest().tensors;
   const auto& tensors_b = right.manifest().tensors;

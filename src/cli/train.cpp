@@ -165,7 +165,7 @@ int run_dump(const std::vector<std::string>& arguments) {
     std::cout << config_help("shiftron data dump --config RUN.conf --step S", options);
     return 0;
   }
-  validate(parsed.config, 1, Use::dump);
+  validate(parsed.config, smallest_ranks(parsed.config.parallel), Use::dump);  // every layout reads the same batches
   if (!parsed.has("step")) throw_bad_input("--step is missing; see --help");
   std::cout << dump_step(parsed.config, parsed.integer("step", 1, 1)) << "\n";
   return 0;

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Stopped and resumed = uninterrupted: the same bits in the same layout, within 1e-10 in fp64 in another."""
+import json
+import shutil
+import unittest
+
+from harness import LAYOUTS, SystemTest, losses, shiftron, step
+
+
+class Resume(SystemTest):
+    STEPS, STOP = 6, 3
+
+    def settings_of(self, run, layout, precision):
+        return {**self.settings(run, train__precision=precision, train__steps=self.STEPS, checkpoint__every=self.STEPS,
+                                optimizer__schedule="cosine", optimizer__warmup=2), **LAYOUTS[layout][1]}
+
+    def dump(self, run):
+        return self.must(shiftron("data", "dump", "--config", run / "config.conf", "--step", self.STOP + 1))
+
+    def same_bits(self, layout, precision):
+        ranks = LAYOUTS[layout][0]
+        whole, parts = self.folder / f"{layout}-{precision}-whole", self.folder / f"{layout}-{precision}-parts"
+        self.expect(0, self.train(ranks, self.settings_of(whole, layout, precision)))
+        settings = self.settings_of(parts, layout, precision)
+        self.expect(75, self.train(ranks, {**settings, "train.stop_at": self.STOP}))
+        self.assertEqual(set(losses(parts)), set(range(1, self.STOP + 1)))
+        before = self.dump(parts)
+        if precision == "fp64":
+            shutil.copytree(parts, self.folder / f"{layout}-stopped")
+        self.expect(0, self.train(ranks, settings))
+        self.assertEqual(before, self.dump(parts))
+        self.assertEqual(before, self.dump(whole))
+        self.assertEqual(losses(parts), losses(whole))
+        self.assertEqual(set(losses(parts)), set(range(1, self.STEPS + 1)))
+        self.assert_same_step(step(whole, self.STEPS), step(parts, self.STEPS))
+
+    def other_layout(self, saved_as, resumed_as):
+        whole, run = self.folder / f"{saved_as}-fp64-whole", self.folder / f"{saved_as}-as-{resumed_as}"
+        shutil.copytree(self.folder / f"{saved_as}-stopped", run)
+        self.expect(0, self.train(LAYOUTS[resumed_as][0], self.settings_of(run, resumed_as, "fp64")))
+        for number, values in losses(whole).items():
+            for mine, theirs in zip(losses(run)[number], values):
+                self.assertAlmostEqual(float(mine), float(theirs), delta=1e-10, msg=f"step {number}")
+        found = json.loads(shiftron("checkpoint", "diff", "--json", step(whole, self.STEPS), step(run, self.STEPS)).stdout)
+        for tensor in found["unequal"]:
+            self.assertLess(tensor["max_absolute"], 1e-10, tensor)
+
+    def test_fp64(self):
+        for layout in ("tp2pp2", "dp2"):
+            self.same_bits(layout, "fp64")
+        for saved_as, resumed_as in (("tp2pp2", "dp2"), ("dp2", "tp2pp2"), ("tp2pp2", "single")):
+            with self.subTest(saved_as=saved_as, resumed_as=resumed_as):
+                self.other_layout(saved_as, resumed_as)
+
+    def test_fp32(self):
+        for layout in ("tp2pp2", "dp2"):
+            with self.subTest(layout=layout):
+                self.same_bits(layout, "fp32")
+
+    def test_bf16(self):
+        for layout in ("tp2pp2", "dp2"):
+            with self.subTest(layout=layout):
+                self.same_bits(layout, "bf16")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

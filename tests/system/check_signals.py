@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Signals save and stop with 75, a rank that hangs ends the job with 71."""
+import os
+import signal
+import time
+import unittest
+
+from harness import LAYOUTS, SystemTest, events, last_step, losses, step
+
+
+class Signals(SystemTest):
+    def stopped_and_resumed(self, name, layout, number, launcher="mpirun"):
+        ranks, parallel = LAYOUTS[layout]
+        run = self.folder / name
+        settings = {**self.settings(run, train__steps=100000), **parallel}
+        job = self.train(ranks, settings, launcher)
+        self.wait_for(lambda: last_step(run) >= 2, job)
+        before = last_step(run)
+        job.process.send_signal(number)
+        sent = time.monotonic()
+        text = self.expect(75, job)
+        took = time.monotonic() - sent
+        self.assertLess(took, 10)
+        stopped = last_step(run)
+        self.assertGreaterEqual(stopped, before)
+        self.assertIn(f"stopped behind step {stopped}", text)
+        self.assertEqual(events(run, "exit")[-1]["code"], 75)
+        self.assertEqual(events(run, "stop")[-1]["step"], stopped)
+        self.assertTrue((step(run, stopped) / "manifest.json").exists())
+        self.assertEqual(len(list((run / "checkpoints").iterdir())), 1)
+        self.assert_gone()
+        self.expect(0, self.train(ranks, {**settings, "train.steps": stopped + 2}, launcher))
+        self.assertEqual(sorted(losses(run)), list(range(1, stopped + 3)))
+        self.assertEqual(events(run, "resume")[-1]["step"], stopped)
+
+    def test_usr1_to_mpirun(self):
+        self.stopped_and_resumed("usr1", "tp2pp2", signal.SIGUSR1)
+
+    def test_interrupt_of_local(self):
+        self.stopped_and_resumed("local-int", "tp2pp2", signal.SIGINT, "local")
+
+    def test_terminate_of_local(self):
+        self.stopped_and_resumed("local-term", "dp2", signal.SIGTERM, "local")
+
+    def test_one_process(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            with self.subTest(signal=number.name):
+                self.stopped_and_resumed(f"one-{number.name}", "single", number)
+
+
+class Hangs(SystemTest):
+    DEADLINE = 3
+
+    def hang(self, name, layout, rank, launcher, slack):
+        ranks, parallel = LAYOUTS[layout]
+        run = self.folder / name
+        settings = {**self.settings(run, train__steps=100000, checkpoint__every=50, fault__step_deadline=self.DEADLINE), **parallel}
+        job = self.train(ranks, settings, launcher)
+        self.wait_for(lambda: last_step(run) >= 2, job)
+        os.kill(job.ranks()[rank], signal.SIGSTOP)
+        stopped = time.monotonic()
+        text = self.expect(71, job)
+        took = time.monotonic() - stopped
+        print(f"{name}: ended after {took:.1f} s", flush=True)
+        self.assertLess(took, self.DEADLINE + slack)
+        self.assertGreater(took, self.DEADLINE - 1)
+        self.assertRegex(text, r'rank \d on \S+ has been in "(step \d+|saving step \d+)" for \d+ s, past its deadline')
+        hung = events(run, "hang")
+        self.assertTrue(hung)
+        self.assertTrue({event["rank"] for event in hung} - {rank})  # the stopped one is woken at the end, and tells too
+        for event in hung:
+            self.assertRegex(event["section"], r"step \d+")
+        self.assertEqual({event["code"] for event in events(run, "exit")}, {71})
+        self.assertTrue(any("past its deadline" in log.read_text() for log in (run / "logs").iterdir()))
+        self.assert_gone()
+
+    def test_a_stopped_rank(self):
+        self.hang("rank 1", "tp2pp2", 1, "mpirun", 10)
+
+    def test_the_first_rank(self):
+        self.hang("rank 0", "dp2", 0, "mpirun", 10)
+
+    def test_under_local(self):
+        self.hang("local", "dp2", 1, "local", 20)  # ten of them are those that local leaves to peers
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
