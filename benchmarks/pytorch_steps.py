@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Training steps in PyTorch on command: the other side of train_steps, started by benchmarks/vs_pytorch.py.
+
+Reads "run K" lines, answers {"seconds": […], "losses": […]}, K each. The model is written as PyTorch is meant to be used:
+fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
+multiply-add. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
+"""
+import argparse
+import json
+import sys
+import time
+
+import h5py
+import torch
+import torch.nn.functional as F
+
+STREAMS = ("query", "key", "value")
+
+
+class Model:
+    def __init__(self, description, initial, dtype):
+        self.model, self.shift = (description["configuration"][section] for section in ("model", "shift"))
+        self.parameters, self.decays = {}, {}
+        decays = {parameter["name"]: parameter["weight_decay"] for parameter in description["parameters"]}
+
+        def add(name, *parts):
+            value = torch.cat([torch.from_numpy(initial[part][()]) for part in parts])
+            precise = name.endswith("norm.weight") or ".shift_" in name
+            self.parameters[name] = value.flatten(1) if "out.weight" in name else value
+            if not precise:
+                rows = value.shape[0] if "out.weight" in name else value.numel() // value.shape[-1]
+                self.parameters[name] = value.reshape(rows, -1).to(dtype)
+            self.parameters[name] = self.parameters[name].contiguous().requires_grad_()
+            self.decays[name] = decays[parts[0]]
+
+        fused = {"attention.qkv.weight": [f"attention.{stream}.weight" for stream in STREAMS],
+                 "mlp.gate_up.weight": ["mlp.gate.weight", "mlp.up.weight"]}
+        inside = {part for parts in fused.values() for part in parts}
+        for name in decays:
+            if not any(name.endswith(part) for part in inside):
+                add(name, name)
+        for layer in range(self.model["layers"]):
+            for name, parts in fused.items():
+                add(f"layers.{layer}.{name}", *(f"layers.{layer}.{part}" for part in parts))
+        length, half = description["configuration"]["train"]["sequence_length"], self.model["head_dim"] // 2
+        frequency = self.model["rope_base"] ** (-torch.arange(half, dtype=torch.float64) / half)
+        angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+        self.cosine, self.sine = (table.float()[:, None].to(dtype) for table in (angle.cos(), angle.sin()))
+
+    def groups(self):
+        for decay in sorted(set(self.decays.values())):
+            yield {"params": [p for name, p in self.parameters.items() if self.decays[name] == decay], "weight_decay": decay}
+
+    def norm(self, name, x):
+        return F.rms_norm(x, (x.shape[-1],), self.parameters[name].to(x.dtype), self.model["norm_epsilon"])
+
+    def mix(self, layer, stream, x):
+        """x [batch, time, heads, head_dim]: the row before, and the row itself, each by its tap."""
+        if not self.shift[stream]:
+            return x
+        taps = self.parameters[f"{layer}attention.shift_{stream}"].to(x.dtype)
+        return taps[:, :1] * F.pad(x[:, :-1], (0, 0, 0, 0, 1, 0)) + taps[:, 1:] * x
+
+    def rotate(self, x):
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * self.cosine - b * self.sine, b * self.cosine + a * self.sine], -1)
+
+    def attention(self, layer, x):
+        heads, kv_heads = self.model["heads"], self.model["kv_heads"]
+        batch, time_, _ = x.shape
+        fused = F.linear(x, self.parameters[layer + "attention.qkv.weight"]).view(batch, time_, heads + 2 * kv_heads, -1)
+        q, k, v = (self.mix(layer, stream, y) for stream, y in zip(STREAMS, fused.split([heads, kv_heads, kv_heads], 2)))
+        y = F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (self.rotate(q), self.rotate(k), v)),
+                                           is_causal=True, enable_gqa=heads != kv_heads)
+        return F.linear(y.transpose(1, 2).flatten(2), self.parameters[layer + "attention.out.weight"])
+
+    def loss(self, ids, targets):
+        x = F.embedding(ids, self.parameters["embedding.weight"])
+        for number in range(self.model["layers"]):
+            layer = f"layers.{number}."
+            x = x + self.attention(layer, self.norm(layer + "attention_norm.weight", x))
+            fused = F.linear(self.norm(layer + "mlp_norm.weight", x), self.parameters[layer + "mlp.gate_up.weight"])
+            gate, up = fused.chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * up, self.parameters[layer + "mlp.down.weight"])
+        table = "embedding.weight" if self.model["tie_embeddings"] else "head.weight"
+        logits = F.linear(self.norm("final_norm.weight", x), self.parameters[table])
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
+
+
+class Trainer:
+    def __init__(self, description, inputs, variant):
+        precision, mode = variant.split("-")
+        self.autocast = precision == "autocast"
+        self.description, self.train = description, description["configuration"]["train"]
+        self.model = Model(description, inputs["initial"], torch.bfloat16 if precision == "bf16" else torch.float32)
+        self.loss = torch.compile(self.model.loss) if mode == "compile" else self.model.loss
+        optimizer = description["configuration"]["optimizer"]
+        self.clip = optimizer["clip"]
+        betas = tuple(float(beta) for beta in str(optimizer["betas"]).split(","))
+        self.optimizer = torch.optim.AdamW(list(self.model.groups()), betas=betas, eps=optimizer["epsilon"], fused=True)
+        self.ids, self.targets = (torch.from_numpy(inputs[name][()]).long() for name in ("ids", "targets"))
+        self.number = 0
+
+    def step(self):
+        start = time.perf_counter()
+        batch = self.number % len(self.ids)
+        micro, total = self.train["micro_batch"], 0.0
+        share = micro / self.train["global_batch"]
+        for ids, targets in zip(self.ids[batch].split(micro), self.targets[batch].split(micro)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+                loss = self.loss(ids, targets) * share
+            loss.backward()
+            total += loss.item()
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), self.clip, foreach=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.description["learning_rates"][self.number]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.number += 1
+        return time.perf_counter() - start, total
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--description", required=True)
+    parser.add_argument("--inputs", required=True)
+    parser.add_argument("--variant", required=True, help="fp32-eager, fp32-compile, autocast-…, bf16-…")
+    arguments = parser.parse_args()
+    with open(arguments.description, encoding="utf-8") as file:
+        description = json.load(file)
+    torch.set_num_threads(description["threads"])
+    with h5py.File(arguments.inputs) as inputs:
+        trainer = Trainer(description, inputs, arguments.variant)
+    print(json.dumps({"ready": True, "version": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        results = [trainer.step() for _ in range(int(line.split()[1]))]
+        print(json.dumps({"seconds": [seconds for seconds, _ in results], "losses": [loss for _, loss in results]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

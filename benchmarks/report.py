@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Writes docs/performance.md from benchmarks/results/*.json, which the benchmarks keep. --check: fails if it would change.
+
+Every figure of the document comes out of those files; the sentences here hold none.
+"""
+import argparse
+import json
+import pathlib
+import re
+import string
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "performance.md"
+SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
+         "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
+         "bf16-eager": "PyTorch, bf16 weights, eager", "bf16-compile": "PyTorch, bf16 weights, compiled"}
+MODELS = ["toy", "30m", "124m"]
+
+
+class Results:
+    """What was kept, by kind; machines get letters in the order in which they turn up."""
+
+    def __init__(self, folder):
+        self.all, self.machines = [], []
+        for path in sorted(folder.glob("*.json")):
+            result = json.loads(path.read_text(encoding="utf-8"))
+            result["name"] = path.stem
+            if result["machine"] not in self.machines:
+                self.machines.append(result["machine"])
+            result["letter"] = string.ascii_uppercase[self.machines.index(result["machine"])]
+            named = re.search(r"configs/([\w.]+)\.conf", result["command"])
+            result.setdefault("model", named.group(1) if named else result["name"])
+            self.all.append(result)
+
+    def of(self, kind):
+        order = {model: place for place, model in enumerate(MODELS)}
+        return sorted((result for result in self.all if result["kind"] == kind),
+                      key=lambda result: (result["letter"], order.get(result["model"], len(MODELS)), result.get("precision", ""),
+                                          result["name"]))
+
+
+def table(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def percent(value, digits=0):
+    return f"{100 * value:.{digits}f} %"
+
+
+def interval(pair, text):
+    return "–" if not pair else f"{text(pair[0])} to {text(pair[1])}"
+
+
+def provenance(results):
+    """Where each figure of a section is from: machine, date, what else ran, versions, command."""
+    yield "Measured:"
+    yield ""
+    for result in results:
+        versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        yield (f"* {result['model']}: machine {result['letter']}, {result['date']}, other processes used "
+               f"{result['other_cores']:.2f} cores meanwhile; {versions}")
+        yield f"  `{result['command']}`"
+    yield ""
+
+
+def machine_lines(results):
+    yield "## Machines"
+    yield ""
+    rows = []
+    for place, machine in enumerate(results.machines):
+        rows.append([string.ascii_uppercase[place],
+                     f"{machine['processor']} (family {machine['family']}, model {machine['model']})", str(machine["cores"]),
+                     ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB", machine["system"]])
+    yield from table(["", "processor", "cores", "instructions", "memory", "system"], rows)
+
+
+def floor_of(results, letter, model, precision):
+    for floor in results.of("step_floor"):
+        if (floor["letter"], floor["model"]) == (letter, model) and floor["result"][precision]:
+            return floor["result"][precision]["tokens_per_second"]
+    return None
+
+
+def comparison_lines(results):
+    kept = results.of("vs_pytorch")
+    if not kept:
+        return
+    yield "## Training steps against PyTorch"
+    yield ""
+    yield ("The same model with KV shift, the same weights, the same tokens, AdamW and clipping included. All sides are live "
+           "processes that take turns in short blocks; a side that waits sleeps on its pipe. The ratio is the speed of Shiftron "
+           "over that of the row, by pairs of blocks; its interval holds it with 95 % confidence. The loss column is the largest "
+           "relative difference of any step's loss from Shiftron's. Share: of the tokens/s that the step's products alone allow.")
+    yield ""
+    for result in kept:
+        data = result["result"]
+        yield f"### {result['model']}, {result['precision']}, {data['threads']} threads, machine {result['letter']}"
+        yield ""
+        floor = floor_of(results, result["letter"], result["model"], result["precision"])
+        rows = []
+        for name, side in data["sides"].items():
+            own = name == "shiftron"
+            speed = side["tokens_per_second"]
+            rows.append([SIDES.get(name, name), f"{speed:.0f}", f"{side['fastest']:.0f}", percent(speed / floor) if floor else "–",
+                         f"{side['peak_bytes'] / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
+                         "" if own else interval(side["interval_95"], "{:.2f}".format),
+                         "" if own else f"{side['loss_difference']:.0e}"])
+        yield from table(["", "tokens/s (median)", "fastest step", "share", "peak memory", "ratio", "95 %", "loss"], rows)
+    yield from provenance(kept)
+
+
+def floor_lines(results):
+    kept = results.of("step_floor")
+    if not kept:
+        return
+    yield "## The products of a step alone"
+    yield ""
+    yield ("Tokens/s that the matrix products of a step would allow if everything else cost nothing: each product through oneDNN "
+           "directly on buffers that are in no cache, in the fastest of the ways that the library offers.")
+    yield ""
+    rows = []
+    for result in kept:
+        for precision in ("fp32", "bf16"):
+            data = result["result"][precision]
+            rows.append([result["model"], result["letter"], str(result["result"]["threads"]), precision] +
+                        ([f"{data['tokens_per_second']:.0f}", f"{data['gflops']:.0f}"] if data else ["none here", ""]))
+    yield from table(["model", "machine", "threads", "precision", "tokens/s", "GFLOP/s"], rows)
+    yield from provenance(kept)
+
+
+def shift_lines(results):
+    kept = [result for result in results.of("train_steps") if "overhead" in result["result"]]
+    if not kept:
+        return
+    yield "## What the KV shift costs"
+    yield ""
+    yield ("Two trainers in one process, with and without the shift, take steps in turn. The overhead is the median over the pairs "
+           "of steps; its 95 % interval is that of the median, by order statistics.")
+    yield ""
+    rows = []
+    for result in kept:
+        data = result["result"]
+        rows.append([result["model"], result["letter"], str(data["threads"]), data["precision"], str(data["pairs"]),
+                     f"{1e3 * data['seconds_without']:.0f} ms", f"{1e3 * data['seconds_with']:.0f} ms",
+                     percent(data["overhead"], 2), interval(data["interval_95"], lambda value: percent(value, 2))])
+    yield from table(["model", "machine", "threads", "precision", "pairs", "step without", "step with", "overhead", "95 %"], rows)
+    yield from provenance(kept)
+
+
+def kernel_lines(results):
+    kept = results.of("kernels_benchmark")
+    if not kept:
+        return
+    yield "## Kernels"
+    yield ""
+    for result in kept:
+        rows = []
+        for one in result["result"]["benchmarks"]:
+            rates = [f"{one[unit] / 1e9:.1f}" if unit in one else "" for unit in ("GB/s", "GFLOP/s")]
+            rows.append([one["name"].removesuffix("/real_time"), result["letter"], f"{one['real_time']:.3f} {one['time_unit']}", *rates])
+        yield from table(["kernel", "machine", "time", "GB/s", "GFLOP/s"], rows)
+    yield from provenance(kept)
+
+
+def device_lines(results):
+    if any((ROOT / "src").rglob("*.cu")) and not any(result.get("device") == "cuda" for result in results.all):
+        yield "## CUDA"
+        yield ""
+        yield "There is a CUDA backend; nothing of it is measured."
+        yield ""
+
+
+def document(results):
+    lines = ["# Performance", "",
+             "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
+             "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
+    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, kernel_lines, device_lines):
+        lines += section(results)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    text = document(Results(ROOT / "benchmarks" / "results"))
+    if arguments.check:
+        if not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != text:
+            sys.exit("report: docs/performance.md is not what the results say\n  next: benchmarks/report.py")
+        return
+    DOCUMENT.write_text(text, encoding="utf-8")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+// Training steps on command, for comparisons: the model's configuration is read as `shiftron train` reads it.
+//   train_steps OPTIONS --describe          prints configuration, parameters and learning rates as one JSON line
+//   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": […], "losses": […]}, K each
+//   train_steps OPTIONS --compare-shift     time of a step with the configured KV shift against one without any shift:
+//                                           two trainers, --pairs N steps of each in turn
+// FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
+// read in a circle.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/config_reader.h"
+#include "cli/process.h"
+#include "core/hdf5_file.h"
+#include "core/philox.h"
+#include "train/learning_rate.h"
+#include "train/trainer.h"
+
+namespace shiftron {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe prints
+
+// A trainer of a world of one, planned on meta as a real run is.
+class LocalTrainer {
+ public:
+  LocalTrainer(const RunConfig& config, int threads)
+      : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_, .threads = threads} {
+    const ParallelLayout layout = make_layout(config.parallel, 1);
+    if (config.train.precision == Precision::bf16) stream_.bfloat16_matmul = bfloat16_matmul_pays(stream_);
+    Ledger planned;
+    const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
+    trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);
+    parameters().initialise(static_cast<uint64_t>(config.train.seed));
+  }
+  ParameterSet& parameters() { return trainer_->engine().parameters(); }
+  void refresh_weights() { parameters().refresh_weights(stream_); }
+
+  // Seconds of the next step.
+  double step(const std::function<void(int64_t first_sample, HostBatch& batch)>& read) {
+    number_ += 1;
+    const auto start = Clock::now();
+    trainer_->step(
+        number_, [&](int index, HostBatch& batch) { read(first_sample(config_, 1, number_, index, 0), batch); }, false);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  double loss() const { return trainer_->result(number_).loss; }
+  const Ledger& ledger() const { return ledger_; }
+
+ private:
+  RunConfig config_;
+  std::unique_ptr<Communicator> world_;
+  Ledger ledger_;
+  Stream stream_;
+  std::optional<Trainer> trainer_;
+  int64_t number_ = 0;
+};
+
+// ---- --describe -----------------------------------------------------------------------------------------------------
+
+json describe(const RunConfig& config, int threads) {
+  Ledger ledger;
+  Stream stream{.device = DeviceKind::meta, .ledger = &ledger, .threads = threads};
+  const auto world = make_meta_world(0, 1);
+  Trainer trainer(config, make_groups(*world, make_layout(config.parallel, 1), config.model.kv_heads), stream, {});
+  json parameters = json::array(), rates = json::array();
+  for (const auto& parameter : trainer.engine().parameters().parameters()) {
+    const ParameterSpec& spec = parameter->spec;
+    json shape = json::array();
+    for (int dim = 0; dim < spec.shape.dims(); ++dim) shape.push_back(spec.shape[dim]);
+    const double decay = spec.group == DecayGroup::matrix  ? config.optimizer.weight_decay
+                         : spec.group == DecayGroup::shift ? config.optimizer.shift_weight_decay
+                                                           : 0;
+    parameters.push_back({{"name", spec.name}, {"shape", shape}, {"weight_decay", decay}});
+  }
+  for (int64_t step = 1; step <= kDescribedRates; ++step) {
+    rates.push_back(learning_rate(config.optimizer, config.train.steps, step));
+  }
+  return {{"configuration", json::parse(to_json(config))},
+          {"threads", threads},
+          {"parameters", parameters},
+          {"learning_rates", rates}};
+}
+
+// ---- --inputs -------------------------------------------------------------------------------------------------------
+
+void assign_initial(ParameterSet& set, const Hdf5File& file) {
+  for (const auto& parameter : set.parameters()) {
+    const std::string name = "initial/" + parameter->spec.name;
+    if (file.info(name).byte_size != static_cast<uint64_t>(parameter->master.bytes())) {
+      throw_bad_input(file.path(), ": ", name, " has ", file.info(name).byte_size, " bytes, the model ",
+                      parameter->master.bytes());
+    }
+    file.read(name, parameter->master.data<float>());
+  }
+}
+
+void serve(const RunConfig& config, int threads, const std::string& path) {
+  if (config.train.precision == Precision::fp64) throw_bad_input("--inputs is for train.precision fp32 and bf16");
+  LocalTrainer trainer(config, threads);
+  std::vector<int32_t> ids, targets;
+  std::vector<uint8_t> starts;
+  {
+    const Hdf5File file = Hdf5File::open(path);
+    assign_initial(trainer.parameters(), file);
+    ids = file.read_all<int32_t>("ids", Hdf5Type::i32);
+    targets = file.read_all<int32_t>("targets", Hdf5Type::i32);
+    starts = file.read_all<uint8_t>("document_starts", Hdf5Type::u8);
+  }
+  trainer.refresh_weights();
+  const int64_t rows = static_cast<int64_t>(ids.size());
+  const int64_t count = config.train.micro_batch * config.train.sequence_length;
+  if (rows == 0 || rows % (config.train.global_batch * config.train.sequence_length) != 0 ||
+      targets.size() != ids.size() || starts.size() != ids.size()) {
+    throw_bad_input(path, ": ids, targets and document_starts must hold whole batches of ", config.train.global_batch,
+                    " x ", config.train.sequence_length);
+  }
+  const auto read = [&](int64_t first_sample, HostBatch& batch) {
+    const int64_t first = first_sample * config.train.sequence_length % rows;
+    std::copy_n(ids.begin() + first, count, batch.ids.begin());
+    std::copy_n(targets.begin() + first, count, batch.targets.begin());
+    std::copy_n(starts.begin() + first, count, batch.document_starts.begin());
+  };
+  std::cout << json{{"ready", true}, {"memory_bytes", trainer.ledger().memory()}} << std::endl;
+  std::string word;
+  int64_t steps = 0;
+  while (std::cin >> word >> steps) {
+    if (word != "run") throw_bad_input("'", word, "' is no command; say: run K");
+    json seconds = json::array(), losses = json::array();
+    for (int64_t i = 0; i < steps; ++i) {
+      seconds.push_back(trainer.step(read));
+      losses.push_back(trainer.loss());
+    }
+    std::cout << json{{"seconds", seconds}, {"losses", losses}} << std::endl;
+  }
+}
+
+// ---- --compare-shift ------------------------------------------------------------------------------------------------
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// 95 % interval of the median: order statistics, whose ranks follow the binomial distribution of one half.
+std::pair<double, double> median_interval(std::vector<double> values) {
+  std::ranges::sort(values);
+  const auto n = static_cast<double>(values.size());
+  double probability = std::pow(0.5, n), below = probability;
+  size_t rank = 0;  // P(fewer than rank + 1 values lie below the median) ≤ 2.5 %
+  while (below <= 0.025 && rank + 1 < values.size() / 2) {
+    rank += 1;
+    probability *= (n - static_cast<double>(rank) + 1) / static_cast<double>(rank);
+    below += probability;
+  }
+  if (rank > 0) rank -= 1;
+  return {values[rank], values[values.size() - 1 - rank]};
+}
+
+json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
+  if (config.model.shift.query + config.model.shift.key + config.model.shift.value == 0) {
+    throw_bad_input("--compare-shift needs a configuration with a shift; leave vanilla.conf out");
+  }
+  RunConfig vanilla = config;
+  vanilla.model.shift.query = vanilla.model.shift.key = vanilla.model.shift.value = 0;
+  LocalTrainer without(vanilla, threads), with(config, threads);
+  without.refresh_weights();
+  with.refresh_weights();
+  const Philox random(1, "tokens");
+  const auto read = [&](int64_t first_sample, HostBatch& batch) {
+    const int64_t length = config.train.sequence_length;
+    const auto token = [&](int64_t row) {
+      return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(first_sample * length + row)) *
+                                  static_cast<double>(config.model.vocab));
+    };
+    for (int64_t row = 0; row < static_cast<int64_t>(batch.ids.size()); ++row) {
+      batch.ids[row] = token(row);
+      batch.targets[row] = token(row + 1);
+      batch.document_starts[row] = row % length == 0;
+    }
+  };
+  constexpr int kWarmUp = 2;
+  for (int i = 0; i < kWarmUp; ++i) {
+    without.step(read);
+    with.step(read);
+  }
+  std::vector<double> plain, shifted, overhead;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    if (pair % 2 == 0) {  // each goes first in every other pair
+      plain.push_back(without.step(read));
+      shifted.push_back(with.step(read));
+    } else {
+      shifted.push_back(with.step(read));
+      plain.push_back(without.step(read));
+    }
+    overhead.push_back(shifted.back() / plain.back() - 1);
+  }
+  const auto [low, high] = median_interval(overhead);
+  return {{"precision", to_string(config.train.precision)},
+          {"threads", threads},
+          {"pairs", pairs},
+          {"seconds_without", median(plain)},
+          {"seconds_with", median(shifted)},
+          {"overhead", median(overhead)},
+          {"interval_95", {low, high}}};
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const cli::ParsedConfig parsed =
+      cli::read_config(arguments, {{"describe", "", "print the configuration and the parameters as JSON"},
+                                   {"inputs", "FILE", "weights and batches (.h5); steps run on command"},
+                                   {"compare-shift", "", "time steps with and without the KV shift"},
+                                   {"pairs", "N", "of --compare-shift (50)"}});
+  if (parsed.help) {
+    std::cout
+        << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N])\n";
+    return 0;
+  }
+  RunConfig config = parsed.config;
+  validate(config, 1, Use::dry_run);
+  resolve(config);
+  const int threads = cli::thread_count(config.device.threads, 1);
+  if (parsed.has("describe")) {
+    std::cout << describe(config, threads) << std::endl;
+  } else if (parsed.has("compare-shift")) {
+    std::cout << compare_shift(config, threads, parsed.integer("pairs", 50, 1)) << std::endl;
+  } else if (parsed.has("inputs")) {
+    serve(config, threads, parsed.text("inputs"));
+  } else {
+    throw_bad_input("say what to do: --describe, --inputs FILE.h5 or --compare-shift");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shiftron
+
+int main(int argc, char** argv) {
+  try {
+    return shiftron::run({argv + 1, argv + argc});
+  } catch (const shiftron::Error& error) {
+    std::cerr << "train_steps: " << error.what() << std::endl;
+    return static_cast<int>(error.code());
+  }
+}

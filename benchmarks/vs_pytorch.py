@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Trains one model from the same weights on the same tokens here and in PyTorch, and compares speed, loss and memory.
+
+    build/python/bin/python benchmarks/vs_pytorch.py toy 30m           (configs/NAME.conf with KV shift; -- --KEY VALUE for all)
+
+Every side is a live process that waits on its pipe while another one runs; they take turns in short blocks (A B C A B C …),
+so that a machine that slows down slows all of them. The ratio is that of the blocks of one round; its 95 % interval is the
+t interval of its logarithm over the rounds. Losses are compared over all steps, and fp32 fails beyond 1e-4.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy as np
+
+from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, wait_until_quiet
+
+VARIANTS = {"fp32": ["fp32-eager", "fp32-compile"],
+            "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile"]}
+LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}  # relative; fp32 differs by the order of its sums alone
+BATCHES = 4  # in the file, read in a circle
+STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 15: 2.131,
+             20: 2.086, 30: 2.042, 60: 2.0}
+
+
+def interval_95(logarithms):
+    """exp of mean and mean ± t s / √n."""
+    mean, n = statistics.fmean(logarithms), len(logarithms)
+    if n < 2:
+        return math.exp(mean), None
+    t = STUDENT_T[max(degrees for degrees in STUDENT_T if degrees <= n - 1)]
+    half = t * statistics.stdev(logarithms) / math.sqrt(n)
+    return math.exp(mean), [math.exp(mean - half), math.exp(mean + half)]
+
+
+class Side:
+    """One live process: a name, its blocks."""
+
+    def __init__(self, name, command, environment):
+        self.name, self.seconds, self.losses, self.blocks = name, [], [], []
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env=environment)
+        self.ready = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise Fault(f"{self.name} ended with code {self.process.wait()}; its message stands above")
+        return json.loads(line)
+
+    def run(self, steps, counts=True):
+        self.process.stdin.write(f"run {steps}\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        self.losses += answer["losses"]
+        if counts:
+            self.seconds += answer["seconds"]
+            self.blocks.append(statistics.fmean(answer["seconds"]))
+        return answer
+
+    def peak_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def write_inputs(path, description, random):
+    configuration = description["configuration"]
+    train = configuration["train"]
+    with h5py.File(path, "w") as file:
+        for parameter in description["parameters"]:
+            name, shape = parameter["name"], parameter["shape"]
+            if name.endswith("norm.weight"):
+                value = np.ones(shape)
+            elif ".shift_" in name:
+                share = random.random((shape[0], 1))
+                value = np.concatenate([1 - share, share], 1)
+            else:
+                value = configuration["model"]["init_std"] * random.standard_normal(shape)
+            file[f"initial/{name}"] = value.astype("<f4")
+        tokens = random.integers(0, configuration["model"]["vocab"], (BATCHES, train["global_batch"], train["sequence_length"] + 1))
+        file["ids"], file["targets"] = tokens[..., :-1].astype("<i4"), tokens[..., 1:].astype("<i4")
+        starts = np.zeros(file["ids"].shape, "u1")
+        starts[..., 0] = 1
+        file["document_starts"] = starts
+
+
+def largest_difference(losses, reference):
+    return max(abs(one / other - 1) for one, other in zip(losses, reference))
+
+
+def compare(options, precision, arguments, environment, folder):
+    program = [arguments.train_steps, *options, "--train.precision", precision]
+    described = subprocess.run([*map(str, program), "--describe"], capture_output=True, text=True, check=False)
+    if described.returncode != 0:
+        raise Fault(described.stderr.strip())
+    description = json.loads(described.stdout)
+    shift, train = description["configuration"]["shift"], description["configuration"]["train"]
+    if max(shift[stream] for stream in ("query", "key", "value")) > 1 or shift["form"] != "free":
+        raise Fault("the PyTorch side knows one previous token and free taps")
+    (folder / "description.json").write_text(described.stdout, encoding="utf-8")
+    write_inputs(folder / "inputs.h5", description, np.random.default_rng(1))
+    inputs = ["--inputs", folder / "inputs.h5"]
+    worker = [sys.executable, ROOT / "benchmarks" / "pytorch_steps.py", "--description", folder / "description.json", *inputs]
+    environment = environment | {"OMP_NUM_THREADS": str(description["threads"])}
+    ours = Side("shiftron", [*program, *inputs], environment)
+    theirs = [Side(variant, [*worker, "--variant", variant], environment) for variant in VARIANTS[precision]
+              if not arguments.variant or variant in arguments.variant]
+    sides = [ours, *theirs]
+    for side in sides:
+        side.run(arguments.warm_up, counts=False)
+    meter = OtherWork([side.process.pid for side in sides])
+    for _ in range(arguments.blocks):
+        for side in sides:
+            side.run(arguments.steps)
+    other_cores = meter.cores()
+    tokens = train["global_batch"] * train["sequence_length"]
+    best = min(theirs, key=lambda side: statistics.median(side.seconds))
+    result = {"threads": description["threads"], "tokens_per_step": tokens, "blocks": arguments.blocks,
+              "steps_per_block": arguments.steps, "other_cores": other_cores, "best": best.name, "sides": {}}
+    for side in sides:
+        ratio, interval = interval_95([math.log(other / own) for own, other in zip(ours.blocks, side.blocks)])
+        result["sides"][side.name] = {
+            "tokens_per_second": tokens / statistics.median(side.seconds), "fastest": tokens / min(side.seconds),
+            "peak_bytes": side.peak_bytes(), "speed_of_shiftron_over_it": ratio, "interval_95": interval,
+            "loss_difference": largest_difference(ours.losses, side.losses)}
+    version = theirs[0].ready["version"]
+    for side in sides:
+        side.end()
+    return result, version
+
+
+def show(name, precision, result):
+    print(f"{name} {precision}, {result['threads']} threads; other processes used {result['other_cores']} cores")
+    for side, values in result["sides"].items():
+        interval = "" if not values["interval_95"] else " [{:.3f}, {:.3f}]".format(*values["interval_95"])
+        print(f"  {side:17} {values['tokens_per_second']:7.0f} tokens/s, fastest {values['fastest']:7.0f}, "
+              f"{values['peak_bytes'] / 1e9:.2f} GB, ratio {values['speed_of_shiftron_over_it']:.3f}{interval}, "
+              f"loss {values['loss_difference']:.1e}", flush=True)
+
+
+def parse_arguments():
+    words, own = sys.argv[1:], []
+    if "--" in words:
+        words, own = words[:words.index("--")], words[words.index("--") + 1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="names of configs/NAME.conf")
+    parser.add_argument("--precision", choices=VARIANTS, default="fp32")
+    parser.add_argument("--variant", action="append", help="only these of PyTorch's; may repeat")
+    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2, help="of a block")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before the first block")
+    parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
+    parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
+    parser.add_argument("--train-steps", default=ROOT / "build" / "release" / "benchmarks" / "train_steps", metavar="PROGRAM")
+    return parser.parse_args(words), own
+
+
+def main():
+    arguments, options = parse_arguments()
+    failed = []
+    for name in arguments.models:
+        if not arguments.busy:
+            wait_until_quiet(arguments.wait)
+        model = ["--config", ROOT / "configs" / f"{name}.conf", "--config", ROOT / "configs" / "kv-shift.conf", *options]
+        with tempfile.TemporaryDirectory() as folder:
+            result, version = compare(model, arguments.precision, arguments, dict(os.environ), pathlib.Path(folder))
+        show(name, arguments.precision, result)
+        worst = max(side["loss_difference"] for side in result["sides"].values())
+        if worst > LOSS_TOLERANCE[arguments.precision]:
+            failed.append(f"{name}: losses differ by {worst:.1e}, more than {LOSS_TOLERANCE[arguments.precision]:.0e}")
+        elif not arguments.busy and result["other_cores"] > QUIET_CORES:
+            failed.append(f"{name}: other processes used {result['other_cores']} cores meanwhile: not kept")
+        elif not arguments.busy:
+            words = ["build/python/bin/python", "benchmarks/vs_pytorch.py", name, "--precision", arguments.precision,
+                     "--blocks", arguments.blocks, "--steps", arguments.steps, "--warm-up", arguments.warm_up]
+            command = " ".join(map(str, words + (["--", *options] if options else [])))
+            keep(f"vs-pytorch-{name}-{arguments.precision}", "vs_pytorch", command, result["other_cores"],
+                 {"model": name, "precision": arguments.precision, "result": result}, {"PyTorch": version})
+    if failed:
+        raise Fault("; ".join(failed))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Fault as fault:
+        sys.exit(f"vs_pytorch: {fault}")
