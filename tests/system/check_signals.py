@@ -54,7 +54,8 @@ class Hangs(SystemTest):
     def hang(self, name, layout, rank, launcher, slack):
         ranks, parallel = LAYOUTS[layout]
         run = self.folder / name
-        settings = {**self.settings(run, train__steps=100000, checkpoint__every=50, fault__step_deadline=self.DEADLINE), **parallel}
+        settings = {**self.settings(run, train__steps=100000, checkpoint__every=50, fault__step_deadline=self.DEADLINE,
+                                  fault__checkpoint_deadline=self.DEADLINE), **parallel}
         job = self.train(ranks, settings, launcher)
         self.wait_for(lambda: last_step(run) >= 2, job)
         os.kill(job.ranks()[rank], signal.SIGSTOP)
