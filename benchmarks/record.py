@@ -81,7 +81,7 @@ def wait_until_quiet(seconds):
     deadline = time.monotonic() + seconds
     while True:
         meter = OtherWork()
-        time.sleep(2)
+        time.sleep(1)
         cores = meter.cores()
         if cores <= QUIET_CORES:
             return

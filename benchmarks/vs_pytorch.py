@@ -4,7 +4,7 @@
     build/python/bin/python benchmarks/vs_pytorch.py toy 30m           (configs/NAME.conf with KV shift; -- --KEY VALUE for all)
 
 Every side is a live process that waits on its pipe while another one runs; they take turns in short blocks (A B C A B C …),
-so that a machine that slows down slows all of them. The ratio is that of the blocks of one round; its 95 % interval is the
+so that a machine that slows down slows all of them; a round of blocks during which other programs ran is left out. The ratio is that of the blocks of one round; its 95 % interval is the
 t interval of its logarithm over the rounds. Losses are compared over all steps, and fp32 fails beyond 1e-4.
 """
 import argparse
@@ -66,6 +66,10 @@ class Side:
             self.blocks.append(statistics.fmean(answer["seconds"]))
         return answer
 
+    def drop_block(self, steps):
+        self.blocks.pop()
+        del self.seconds[-steps:]
+
     def peak_bytes(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
@@ -120,15 +124,27 @@ def compare(options, precision, arguments, environment, folder):
     sides = [ours, *theirs]
     for side in sides:
         side.run(arguments.warm_up, counts=False)
-    meter = OtherWork([side.process.pid for side in sides])
-    for _ in range(arguments.blocks):
+    other_cores, disturbed = [], 0
+    while len(other_cores) < arguments.blocks and disturbed < 5 * arguments.blocks:
+        if not arguments.busy:
+            wait_until_quiet(arguments.wait)
+        meter = OtherWork([side.process.pid for side in sides])
         for side in sides:
             side.run(arguments.steps)
-    other_cores = meter.cores()
+        cores = meter.cores()
+        if cores > QUIET_CORES and not arguments.busy:
+            disturbed += 1
+            for side in sides:
+                side.drop_block(arguments.steps)
+        else:
+            other_cores.append(cores)
+    if len(other_cores) < arguments.blocks:
+        raise Fault(f"other processes disturbed {disturbed} rounds of blocks; try again later")
     tokens = train["global_batch"] * train["sequence_length"]
     best = min(theirs, key=lambda side: statistics.median(side.seconds))
     result = {"threads": description["threads"], "tokens_per_step": tokens, "blocks": arguments.blocks,
-              "steps_per_block": arguments.steps, "other_cores": other_cores, "best": best.name, "sides": {}}
+              "steps_per_block": arguments.steps, "disturbed_blocks": disturbed,
+              "other_cores": round(statistics.fmean(other_cores), 3), "best": best.name, "sides": {}}
     for side in sides:
         ratio, interval = interval_95([math.log(other / own) for own, other in zip(ours.blocks, side.blocks)])
         result["sides"][side.name] = {
@@ -171,8 +187,6 @@ def main():
     arguments, options = parse_arguments()
     failed = []
     for name in arguments.models:
-        if not arguments.busy:
-            wait_until_quiet(arguments.wait)
         model = ["--config", ROOT / "configs" / f"{name}.conf", "--config", ROOT / "configs" / "kv-shift.conf", *options]
         with tempfile.TemporaryDirectory() as folder:
             result, version = compare(model, arguments.precision, arguments, dict(os.environ), pathlib.Path(folder))
@@ -180,8 +194,6 @@ def main():
         worst = max(side["loss_difference"] for side in result["sides"].values())
         if worst > LOSS_TOLERANCE[arguments.precision]:
             failed.append(f"{name}: losses differ by {worst:.1e}, more than {LOSS_TOLERANCE[arguments.precision]:.0e}")
-        elif not arguments.busy and result["other_cores"] > QUIET_CORES:
-            failed.append(f"{name}: other processes used {result['other_cores']} cores meanwhile: not kept")
         elif not arguments.busy:
             words = ["build/python/bin/python", "benchmarks/vs_pytorch.py", name, "--precision", arguments.precision,
                      "--blocks", arguments.blocks, "--steps", arguments.steps, "--warm-up", arguments.warm_up]
