@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Signals save and stop with 75, a rank that hangs ends the job with 71."""
 import os
+import pathlib
+import re
 import signal
 import time
 import unittest
@@ -9,6 +11,14 @@ from harness import LAYOUTS, SystemTest, events, last_step, losses, step
 
 
 class Signals(SystemTest):
+    def check_masks(self, job, number):
+        """No handler may run on the threads that compute: see src/train/stop_signal.h."""
+        for rank, process in job.ranks().items():
+            status = pathlib.Path(f"/proc/{process}/task/{process}/status").read_text()
+            masks = {name: int(value, 16) for name, value in re.findall(r"Sig(Blk|Cgt):\s+(\w+)", status)}
+            for name, mask in masks.items():
+                self.assertTrue(mask >> (number - 1) & 1, f"rank {rank}: Sig{name} lacks {number.name}")
+
     def stopped_and_resumed(self, name, layout, number, launcher="mpirun"):
         ranks, parallel = LAYOUTS[layout]
         run = self.folder / name
@@ -16,6 +26,7 @@ class Signals(SystemTest):
         job = self.train(ranks, settings, launcher)
         self.wait_for(lambda: last_step(run) >= 2, job)
         before = last_step(run)
+        self.check_masks(job, number if layout == "single" else signal.SIGUSR1)
         job.process.send_signal(number)
         sent = time.monotonic()
         text = self.expect(75, job)
