@@ -125,7 +125,7 @@ def compare(options, precision, arguments, environment, folder):
     for side in sides:
         side.run(arguments.warm_up, counts=False)
     other_cores, disturbed = [], 0
-    while len(other_cores) < arguments.blocks and disturbed < 5 * arguments.blocks:
+    while len(other_cores) < arguments.blocks and disturbed < 20 * arguments.blocks:
         if not arguments.busy:
             wait_until_quiet(arguments.wait)
         meter = OtherWork([side.process.pid for side in sides])
@@ -134,6 +134,7 @@ def compare(options, precision, arguments, environment, folder):
         cores = meter.cores()
         if cores > QUIET_CORES and not arguments.busy:
             disturbed += 1
+            print(f"left out a round: other processes used {cores} cores", file=sys.stderr)
             for side in sides:
                 side.drop_block(arguments.steps)
         else:
