@@ -16,6 +16,7 @@
 #include "cli/process.h"
 #include "core/hdf5_file.h"
 #include "core/philox.h"
+#include "train/batches.h"
 #include "train/learning_rate.h"
 #include "train/trainer.h"
 

@@ -15,6 +15,7 @@
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/stop_signal.h"
+#include "train/batches.h"
 #include "train/train_run.h"
 #include "train/trainer.h"
 

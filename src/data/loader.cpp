@@ -2,9 +2,7 @@
 #include "data/loader.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "core/check.h"
@@ -33,22 +31,6 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
 }
 
 }  // namespace
-
-DataSource DataSource::parse(const std::string& text) {
-  DataSource source{text, 0};
-  const size_t colon = text.find_last_of(':');
-  if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
-    char* end = nullptr;
-    const std::string weight = text.substr(colon + 1);
-    source.weight = std::strtod(weight.c_str(), &end);
-    source.directory = text.substr(0, colon);
-    if (weight.empty() || *end != '\0' || !std::isfinite(source.weight) || source.weight <= 0) {
-      throw_bad_input("data source ", text, ": the weight \"", weight, "\" is no positive number (form: path:weight)");
-    }
-  }
-  if (source.directory.empty()) throw_bad_input("data source \"", text, "\" names no directory");
-  return source;
-}
 
 struct Loader::Implementation {
   std::vector<Dataset> datasets;

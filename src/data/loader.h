@@ -11,8 +11,6 @@ namespace shiftron {
 struct DataSource {
   std::string directory;  // a dataset, as `data build` makes it
   double weight = 0;      // share of the samples, relative to the others; 0 = not given
-  // "path" or "path:weight". Throws Error(bad_input) where the weight is no positive number.
-  static DataSource parse(const std::string& text);
 };
 
 // Reads only; one object per thread. Windows of sequence_length + 1 tokens at stride sequence_length over a source's

@@ -12,10 +12,10 @@
 #include "checkpoint/save.h"
 #include "core/file.h"
 #include "core/hash.h"
-#include "data/loader.h"
 #include "parallel/agree.h"
+#include "train/batches.h"
 #include "train/learning_rate.h"
-#include "train/tensorboard.h"
+#include "train/run_report.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -23,23 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle) {
-  return Loader(sources, config.train.sequence_length, static_cast<uint64_t>(config.train.seed),
-                config.data.document_reset, shuffle);
-}
-
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-std::string thousands(double value) {
-  std::string text = std::to_string(static_cast<int64_t>(value));
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
-  return text;
-}
 
 class TrainingRun {
  public:
@@ -54,16 +37,14 @@ class TrainingRun {
   void warn_of_new_end(const RunConfig& saved) const;
   void announce() const;
   void measure_peak();
-  BatchReader reader(Loader& loader, int64_t step);
-  void report(int64_t step, double step_seconds);
-  void write_metrics(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars);
+  void settle(int64_t step, double step_seconds);
   void evaluate(int64_t step);
   bool save(int64_t step);
   bool stop_asked(int64_t step) const;
   bool wants_save(int64_t step) const;
+  int dp() const { return trainer_->engine().groups().at.dp; }
   bool first_rank() const { return environment_.world.rank() == 0; }
   std::string checkpoints() const { return config_.output.directory + "/checkpoints"; }
-  nlohmann::ordered_json taps_json(const StepResult& result) const;
 
   const RunConfig& config_;
   const RunEnvironment& environment_;
@@ -73,15 +54,12 @@ class TrainingRun {
   Stream stream_;
   MemoryPlan plan_;
   std::unique_ptr<Trainer> trainer_;
-  JsonLines metrics_;
-  bool metrics_fail_ = false;
-  TensorBoard tensorboard_;
+  RunReport report_;
   double peak_ = 0;         // operations per second of all ranks
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
   bool last_save_failed_ = false;
   bool stop_ = false;
-  Clock::time_point started_ = Clock::now();
 };
 
 TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environment)
@@ -113,7 +91,6 @@ void TrainingRun::open_directory() {
     std::filesystem::create_directories(logs);
     FileDescriptor::open_for_appending(log);
     environment_.log.add_file(log);
-    if (first_rank()) metrics_ = JsonLines(config_.output.directory + "/metrics.jsonl");
   } catch (const std::exception& error) {
     throw_bad_input("output.directory ", config_.output.directory, " cannot be written (", error.what(),
                     "); give another, or make room in it");
@@ -192,8 +169,6 @@ void TrainingRun::resume() {
   }
   if (first_rank()) {
     if (!content) supersede_metrics(config_.output.directory, 0);  // of a run that ended before its first save
-    metrics_ = JsonLines(config_.output.directory + "/metrics.jsonl");
-    tensorboard_ = TensorBoard(config_.output.directory + "/tensorboard", first_step_);
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }
   parameters.refresh_weights(stream_);
@@ -239,35 +214,11 @@ void TrainingRun::announce() const {
                   train_->dropped_tokens(), peak_ / 1e9));
 }
 
-BatchReader TrainingRun::reader(Loader& loader, int64_t step) {
-  return [this, &loader, step](int index, HostBatch& batch) {
-    const int64_t sample = first_sample(config_, layout_.dp, step, index, trainer_->engine().groups().at.dp);
-    loader.read(sample, config_.train.micro_batch, batch.ids.data(), batch.targets.data(),
-                batch.document_starts.data());
-  };
-}
-
 void TrainingRun::evaluate(int64_t step) {
-  const int64_t round = config_.train.micro_batch * layout_.dp;  // sequences
-  const int64_t wanted = config_.evaluation.sequences;
-  const int microbatches = static_cast<int>((wanted + round - 1) / round);
   const auto section = environment_.watchdog.enter(fmt::format("evaluation at step {}", step),
                                                    config_.fault.setup_deadline);
-  const int64_t available = validation_->windows();
-  const BatchReader read = [&](int index, HostBatch& batch) {
-    const int64_t first = index * round + trainer_->engine().groups().at.dp * config_.train.micro_batch;
-    validation_->read(first, config_.train.micro_batch, batch.ids.data(), batch.targets.data(),
-                      batch.document_starts.data());
-    for (int64_t i = 0; i < config_.train.micro_batch; ++i) {  // rows that fill up are not counted
-      if (first + i < std::min(wanted, available)) continue;
-      const int64_t length = config_.train.sequence_length;
-      std::fill_n(batch.targets.begin() + i * length, length, -1);
-    }
-  };
-  const double loss = trainer_->evaluate(microbatches, read);
-  if (!first_rank()) return;
-  write_metrics({{"step", step}, {"validation_loss", json_number(loss)}}, step, {{"validation_loss", loss}});
-  environment_.log.info(fmt::format("step {}: validation loss {:.4f}", step, loss));
+  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_),
+                                              evaluation_batches(config_, layout_, dp(), *validation_)));
 }
 
 bool TrainingRun::save(int64_t step) {
@@ -301,85 +252,17 @@ bool TrainingRun::save(int64_t step) {
   return result.saved;
 }
 
-nlohmann::ordered_json TrainingRun::taps_json(const StepResult& result) const {
-  static constexpr const char* kNames[] = {"query", "key", "value"};
-  nlohmann::ordered_json shift = nlohmann::ordered_json::object();
-  for (size_t layer = 0; layer < result.taps.size(); ++layer) {
-    for (size_t stream = 0; stream < 3; ++stream) {
-      if (!result.taps[layer][stream].empty()) {
-        shift[std::to_string(layer)][kNames[stream]] = result.taps[layer][stream];
-      }
-    }
-  }
-  return shift;
-}
-
-void TrainingRun::report(int64_t step, double step_seconds) {
+void TrainingRun::settle(int64_t step, double step_seconds) {
   const StepResult result = trainer_->result(step);
   stop_ = stop_ || result.stop;
-  if (result.skipped) {
-    if (first_rank()) {
-      environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
-                                           result.loss, result.gradient_norm, result.counted));
-      environment_.events.write("skip", {{"step", step}});
-    }
-  }
   const TimeSplit times = ledger_.take_times();
   if (!first_rank()) return;
-  const TrainSection& train = config_.train;
-  const double tokens = static_cast<double>(train.global_batch * train.sequence_length);
-  const double rate = tokens / step_seconds;
-  const double utilization =
-      rate * static_cast<double>(model_flops_per_token(config_.model, train.sequence_length)) / peak_;
-  nlohmann::ordered_json norms = nlohmann::ordered_json::object();
-  const std::vector<std::string> names = trainer_->group_names();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] != "head" || !config_.model.tie_embeddings) norms[names[i]] = json_number(result.group_norms[i]);
+  if (result.skipped) {
+    environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
+                                         result.loss, result.gradient_norm, result.counted));
+    environment_.events.write("skip", {{"step", step}});
   }
-  const double rate_used = learning_rate(config_.optimizer, train.steps, step);
-  const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
-  const nlohmann::ordered_json line = {
-      {"step", step},
-      {"tokens", step * train.global_batch * train.sequence_length},
-      {"loss", json_number(result.loss)},
-      {"gradient_norm", json_number(result.gradient_norm)},
-      {"learning_rate", rate_used},
-      {"tokens_per_second", rate},
-      {"step_seconds", step_seconds},
-      {"model_flops_utilization", utilization},
-      {"memory_bytes", ledger_.memory()},
-      {"time_seconds",
-       {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
-      {"layer_gradient_norms", norms},
-      {"shift", taps_json(result)},
-      {"skipped", trainer_->skipped()}};
-  write_metrics(line, step,
-                {{"loss", result.loss},
-                 {"gradient_norm", result.gradient_norm},
-                 {"learning_rate", rate_used},
-                 {"tokens_per_second", rate}});
-  if (step % config_.output.log_every != 0 && step != train.steps) return;
-  const double left = seconds_since(started_) / static_cast<double>(step - first_step_ + 1) *
-                      static_cast<double>(train.steps - step);
-  if (environment_.show_progress) {
-    environment_.show_progress(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {:.0f} % of GEMM peak  {} left",
-                                           step, train.steps, result.loss, result.gradient_norm, thousands(rate),
-                                           utilization * 100, duration_text(left)));
-  }
-}
-
-// A disk that is full ends no run: the lines are lost until there is room again.
-void TrainingRun::write_metrics(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars) {
-  tensorboard_.write(step, scalars);
-  try {
-    metrics_.write(line);
-    metrics_fail_ = false;
-  } catch (const Error& error) {
-    if (!metrics_fail_) {
-      environment_.log.warning(fmt::format("{}; lines of metrics.jsonl are lost from step {} on", error.what(), step));
-    }
-    metrics_fail_ = true;
-  }
+  report_.step(step, step_seconds, result, trainer_->group_names(), trainer_->skipped(), times, ledger_);
 }
 
 bool TrainingRun::wants_save(int64_t step) const {
@@ -393,6 +276,9 @@ ExitCode TrainingRun::run() {
     const auto section = environment_.watchdog.enter("resume", config_.fault.setup_deadline);
     told_by_first(environment_.world, [&] { resume(); });
     measure_peak();
+    told_by_first(environment_.world, [&] {
+      if (first_rank()) report_ = RunReport(config_, first_step_, peak_, environment_.log, environment_.show_progress);
+    });
   }
   announce();
   if (first_step_ > config_.train.steps) {
@@ -401,7 +287,7 @@ ExitCode TrainingRun::run() {
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
   StepDeadline automatic(config_.fault.setup_deadline);
-  started_ = Clock::now();
+  report_.start_clock();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
     const double deadline = config_.fault.step_deadline > 0 && step > first_step_ ? config_.fault.step_deadline
                                                                                   : automatic.seconds();
@@ -409,11 +295,11 @@ ExitCode TrainingRun::run() {
     ledger_.take_times();  // of evaluation and saves
     {
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
-      trainer_->step(step, reader(*train_, step), environment_.stop_requested());
+      trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_), environment_.stop_requested());
     }
     const double step_seconds = seconds_since(begin);
     automatic.add(step_seconds);
-    report(step, step_seconds);
+    settle(step, step_seconds);
     if (trainer_->skipped_in_row() >= config_.fault.non_finite_in_row) {
       if (!first_rank()) leave_to_another(ExitCode::non_finite);
       throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
@@ -451,26 +337,6 @@ ExitCode run_training(const RunConfig& config, const RunEnvironment& environment
   TrainingRun run(config, environment);
   setup.leave();
   return run.run();
-}
-
-std::string dump_step(const RunConfig& config, int64_t step) {
-  Loader loader = open_loader(config, config.data.train, true);
-  const int64_t length = config.train.sequence_length;
-  std::vector<int32_t> ids(static_cast<size_t>(length)), targets(ids.size());
-  std::vector<uint8_t> starts(ids.size());
-  nlohmann::ordered_json dump = {{"step", step}};
-  for (const char* key : {"ids", "targets", "document_starts"}) dump[key] = nlohmann::ordered_json::array();
-  for (int64_t i = 0; i < config.train.global_batch; ++i) {
-    loader.read((step - 1) * config.train.global_batch + i, 1, ids.data(), targets.data(), starts.data());
-    dump["ids"].push_back(ids);
-    dump["targets"].push_back(targets);
-    nlohmann::ordered_json offsets = nlohmann::ordered_json::array();
-    for (size_t row = 0; row < starts.size(); ++row) {
-      if (starts[row] != 0) offsets.push_back(row);
-    }
-    dump["document_starts"].push_back(offsets);
-  }
-  return dump.dump();
 }
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// A whole training run of one rank: data, resume, the loop over steps, metrics, saves, stops.
+// A whole training run of one rank: data, resume, the loop over steps, saves, stops.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,5 @@ struct RunEnvironment {
 // Trains to the last step, a stop or an error. Every rank of the world calls it with one valid configuration.
 // Returns done or stopped; throws Error otherwise.
 ExitCode run_training(const RunConfig& config, const RunEnvironment& environment);
-
-// The samples of step `step` in the order of the global batch, as training reads them: JSON
-// {"step", "ids": [[…]], "targets": [[…]], "document_starts": [[…]]}.
-std::string dump_step(const RunConfig& config, int64_t step);
 
 }  // namespace shiftron

@@ -179,11 +179,6 @@ void Trainer::restore_state(const std::string& json) {
   counters[kSkippedInRow] = state.at("skipped_in_row").get<double>();
 }
 
-int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp) {
-  const TrainSection& train = config.train;
-  return (step - 1) * train.global_batch + (static_cast<int64_t>(index) * dp_size + dp) * train.micro_batch;
-}
-
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger) {
   Ledger planned;  // what is allocated counts down again when the trainer goes
   Stream stream{.device = DeviceKind::meta, .ledger = &planned, .threads = threads};

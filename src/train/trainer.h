@@ -1,4 +1,4 @@
-// Trainer: one training step over all ranks, its results one step late, evaluation, and the state that checkpoints keep.
+// Trainer: one training step over all ranks, its results, evaluation, and the state that checkpoints keep.
 #pragma once
 
 #include <array>
@@ -61,9 +61,6 @@ class Trainer {
   Buffer scalars_;
   Tensor sums_, totals_, counters_, update_;  // float64
 };
-
-// Number of the first sample that microbatch `index` of rank `dp` reads in `step` (from 1).
-int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp);
 
 // What a run on meta says this rank needs: bytes of every arena; `ledger` gets memory, kernels and traffic of one step.
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger);

@@ -164,18 +164,6 @@ TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
   EXPECT_EQ(only_first.fingerprint(), Dataset(first).fingerprint());
 }
 
-TEST_F(LoaderTest, SourcesAreParsed) {
-  EXPECT_EQ(DataSource::parse("a/b").directory, "a/b");
-  EXPECT_EQ(DataSource::parse("a/b").weight, 0);
-  EXPECT_EQ(DataSource::parse("a/b:0.25").directory, "a/b");
-  EXPECT_EQ(DataSource::parse("a/b:0.25").weight, 0.25);
-  EXPECT_EQ(DataSource::parse("a:1/b").directory, "a:1/b");
-  for (const char* text : {"", ":1"}) EXPECT_ERROR(DataSource::parse(text), ExitCode::bad_input, "names no directory");
-  for (const char* text : {"a:", "a:x", "a:0", "a:-1", "a:nan", "a:1x"}) {
-    EXPECT_ERROR(DataSource::parse(text), ExitCode::bad_input, "no positive number");
-  }
-}
-
 TEST_F(LoaderTest, UnfitSourcesAreRefused) {
   const std::string directory = build(5);
   EXPECT_ERROR(loader(scratch_ / "missing", 16), ExitCode::bad_input, "missing is no dataset");

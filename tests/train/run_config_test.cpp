@@ -218,6 +218,23 @@ TEST(RunConfig, StrongerLevelsWinAndListsReplace) {
   EXPECT_EQ(to_string(config.origins.at("train.steps")), "a.conf:2");
 }
 
+TEST(RunConfig, SourcesOfDataAreParsed) {
+  const auto parsed = [](const std::string& text) {
+    RunConfig config;
+    apply_level(config, settings_of({{"data.train", text}}));
+    return config;
+  };
+  EXPECT_EQ(parsed("a/b").data.train.at(0).directory, "a/b");
+  EXPECT_EQ(parsed("a/b").data.train.at(0).weight, 0);
+  EXPECT_EQ(parsed("a/b:0.25").data.train.at(0).directory, "a/b");
+  EXPECT_EQ(parsed("a/b:0.25").data.train.at(0).weight, 0.25);
+  EXPECT_EQ(parsed("a:1/b").data.train.at(0).directory, "a:1/b");
+  for (const char* text : {"a:", "a:x", "a:0", "a:-1", "a:nan", "a:1x"}) {
+    EXPECT_EQ(parsed(text).reading_faults.size(), 1u) << text;
+    EXPECT_THAT(parsed(text).data.train, IsEmpty()) << text;
+  }
+}
+
 TEST(RunConfig, AnUnreadableValueOfAWeakerLevelStaysAFault) {
   RunConfig config = small_config();
   apply_level(config, settings_of({{"train.seed", "x"}}));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "parallel/gradient_reduction.h"
+#include "train/batches.h"
 #include "train/trainer.h"
 
 namespace shiftron::testing {

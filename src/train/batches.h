@@ -1,0 +1,30 @@
+// Which samples a rank reads in a step and in an evaluation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "train/engine.h"
+
+namespace shiftron {
+
+// shuffle = false: windows in order, for evaluation.
+Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle);
+
+// Number of the first sample that microbatch `index` of rank `dp` reads in `step` (from 1).
+int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp);
+
+// Both read from `loader`, which outlives them, what data-parallel rank `dp` needs.
+BatchReader training_batches(const RunConfig& config, const ParallelLayout& layout, int dp, int64_t step,
+                             Loader& loader);
+// The first config.evaluation.sequences windows; rows that fill up the last microbatch are not counted.
+BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
+// Microbatches of each data-parallel rank in an evaluation.
+int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout);
+
+// The samples of step `step` in the order of the global batch, as training reads them: JSON
+// {"step", "ids": [[…]], "targets": [[…]], "document_starts": [[…]]}.
+std::string dump_step(const RunConfig& config, int64_t step);
+
+}  // namespace shiftron

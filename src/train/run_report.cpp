@@ -1,0 +1,119 @@
+// Lines about steps.
+#include "train/run_report.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/check.h"
+#include "train/learning_rate.h"
+
+namespace shiftron {
+namespace {
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+nlohmann::ordered_json norms_json(const ModelConfig& model, const StepResult& result,
+                                  const std::vector<std::string>& group_names) {
+  nlohmann::ordered_json norms = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < group_names.size(); ++i) {
+    if (group_names[i] == "head" && model.tie_embeddings) continue;
+    norms[group_names[i]] = json_number(result.group_norms[i]);
+  }
+  return norms;
+}
+
+nlohmann::ordered_json taps_json(const StepResult& result) {
+  static constexpr const char* kNames[] = {"query", "key", "value"};
+  nlohmann::ordered_json shift = nlohmann::ordered_json::object();
+  for (size_t layer = 0; layer < result.taps.size(); ++layer) {
+    for (size_t stream = 0; stream < 3; ++stream) {
+      if (result.taps[layer][stream].empty()) continue;
+      shift[std::to_string(layer)][kNames[stream]] = result.taps[layer][stream];
+    }
+  }
+  return shift;
+}
+
+}  // namespace
+
+std::string thousands(double value) {
+  std::string text = std::to_string(static_cast<int64_t>(value));
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+RunReport::RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
+                     std::function<void(const std::string& line)> show_progress)
+    : config_(&config),
+      log_(&log),
+      first_step_(first_step),
+      peak_(peak),
+      show_progress_(std::move(show_progress)),
+      metrics_(config.output.directory + "/metrics.jsonl"),
+      tensorboard_(config.output.directory + "/tensorboard", first_step) {}
+
+void RunReport::step(int64_t step, double step_seconds, const StepResult& result,
+                     const std::vector<std::string>& group_names, int64_t skipped, const TimeSplit& times,
+                     const Ledger& ledger) {
+  if (config_ == nullptr) return;
+  const TrainSection& train = config_->train;
+  const int64_t tokens = train.global_batch * train.sequence_length;
+  const double rate = static_cast<double>(tokens) / step_seconds;
+  const double utilization =
+      rate * static_cast<double>(model_flops_per_token(config_->model, train.sequence_length)) / peak_;
+  const double rate_used = learning_rate(config_->optimizer, train.steps, step);
+  const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
+  write({{"step", step},
+         {"tokens", step * tokens},
+         {"loss", json_number(result.loss)},
+         {"gradient_norm", json_number(result.gradient_norm)},
+         {"learning_rate", rate_used},
+         {"tokens_per_second", rate},
+         {"step_seconds", step_seconds},
+         {"model_flops_utilization", utilization},
+         {"memory_bytes", ledger.memory()},
+         {"time_seconds",
+          {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
+         {"layer_gradient_norms", norms_json(config_->model, result, group_names)},
+         {"shift", taps_json(result)},
+         {"skipped", skipped}},
+        step,
+        {{"loss", result.loss},
+         {"gradient_norm", result.gradient_norm},
+         {"learning_rate", rate_used},
+         {"tokens_per_second", rate}});
+  if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
+  const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
+  const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
+  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {:.0f} % of GEMM peak  {} left", step,
+                             train.steps, result.loss, result.gradient_norm, thousands(rate), utilization * 100,
+                             duration_text(left)));
+}
+
+void RunReport::validation(int64_t step, double loss) {
+  if (config_ == nullptr) return;
+  write({{"step", step}, {"validation_loss", json_number(loss)}}, step, {{"validation_loss", loss}});
+  log_->info(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+// A disk that is full ends no run: the lines are lost until there is room again.
+void RunReport::write(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars) {
+  tensorboard_.write(step, scalars);
+  try {
+    metrics_.write(line);
+    metrics_fail_ = false;
+  } catch (const Error& error) {
+    if (!metrics_fail_) {
+      log_->warning(fmt::format("{}; lines of metrics.jsonl are lost from step {} on", error.what(), step));
+    }
+    metrics_fail_ = true;
+  }
+}
+
+}  // namespace shiftron

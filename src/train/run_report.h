@@ -1,0 +1,50 @@
+// What a run tells of its steps: metrics.jsonl, TensorBoard, the progress line. Rank 0 writes, the others do nothing.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/ledger.h"
+#include "core/log.h"
+#include "train/run_config.h"
+#include "train/run_files.h"
+#include "train/tensorboard.h"
+#include "train/trainer.h"
+
+namespace shiftron {
+
+class RunReport {
+ public:
+  RunReport() = default;  // writes nothing
+  // Appends to the files of config.output.directory; training starts with step `first_step`, and what older files say
+  // of it and later ones no longer counts. `peak`: GEMM operations per second of all ranks.
+  RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
+            std::function<void(const std::string& line)> show_progress);
+
+  // Of one step: its result, how long it took, and where this rank's time and memory went.
+  void step(int64_t step, double step_seconds, const StepResult& result, const std::vector<std::string>& group_names,
+            int64_t skipped, const TimeSplit& times, const Ledger& ledger);
+  void validation(int64_t step, double loss);
+  // The time that is left is reckoned from here.
+  void start_clock() { started_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void write(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars);
+  const RunConfig* config_ = nullptr;
+  Log* log_ = nullptr;
+  int64_t first_step_ = 1;
+  double peak_ = 0;
+  std::function<void(const std::string& line)> show_progress_;
+  JsonLines metrics_;
+  bool metrics_fail_ = false;
+  TensorBoard tensorboard_;
+  Clock::time_point started_;
+};
+
+// 1234567.8 -> "1,234,567"
+std::string thousands(double value);
+
+}  // namespace shiftron
