@@ -170,8 +170,8 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   }
   const Philox random(options.seed, "generate");
   std::vector<int32_t> made;
-  for (int64_t made_count = 0; made_count < options.tokens; ++made_count) {
-    if (made_count > 0) logits = decoder.feed({made.back()}).back();
+  while (static_cast<int64_t>(made.size()) < options.tokens) {
+    if (!made.empty()) logits = decoder.feed({made.back()}).back();
     const int32_t next = choose(logits, vocab, options.temperature, random.uniform(made.size()));
     if (next == end) break;
     made.push_back(next);
