@@ -204,6 +204,10 @@ json measure(const std::vector<Product>& products, double tokens, DType dtype, i
       if (row.product == &product && (!best || median(row.seconds) < median(best->seconds))) best = &row;
     }
     const double seconds = median(best->seconds);
+    json ways = json::object();
+    for (const Row& row : rows) {
+      if (row.product == &product) ways[row.way.name] = product.operations() / median(row.seconds) / 1e9;
+    }
     total += seconds * static_cast<double>(product.calls);
     operations += product.operations() * static_cast<double>(product.calls);
     list.push_back({{"product", product.name},
@@ -213,7 +217,8 @@ json measure(const std::vector<Product>& products, double tokens, DType dtype, i
                     {"calls", product.calls},
                     {"best", best->way.name},
                     {"seconds", seconds},
-                    {"gflops", product.operations() / seconds / 1e9}});
+                    {"gflops", product.operations() / seconds / 1e9},
+                    {"ways_gflops", ways}});
   }
   return {{"tokens_per_second", tokens / total},
           {"step_seconds", total},

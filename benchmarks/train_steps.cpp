@@ -3,6 +3,7 @@
 //   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": […], "losses": […]}, K each
 //   train_steps OPTIONS --compare-shift     time of a step with the configured KV shift against one without any shift:
 //                                           two trainers, --pairs N steps of each in turn
+//   train_steps OPTIONS --profile           where the time of --steps N steps goes, kernel by kernel
 // FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
 // read in a circle.
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "core/philox.h"
 #include "train/batches.h"
 #include "train/learning_rate.h"
+#include "train/profile.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -25,6 +27,8 @@ namespace {
 
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
+
+using SampleReader = std::function<void(int64_t first_sample, HostBatch& batch)>;
 
 constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe prints
 
@@ -44,7 +48,7 @@ class LocalTrainer {
   void refresh_weights() { parameters().refresh_weights(stream_); }
 
   // Seconds of the next step.
-  double step(const std::function<void(int64_t first_sample, HostBatch& batch)>& read) {
+  double step(const SampleReader& read) {
     number_ += 1;
     const auto start = Clock::now();
     trainer_->step(
@@ -53,6 +57,16 @@ class LocalTrainer {
   }
   double loss() const { return trainer_->result(number_).loss; }
   const Ledger& ledger() const { return ledger_; }
+  // Kernels are timed from here on.
+  void start_profile() {
+    ledger_.clear_work();
+    stream_.timed = true;
+  }
+  MachineRates rates() {
+    const DType dtype = config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16
+                                                                                              : DType::float32;
+    return {measure_matmul_peak(stream_, dtype), measure_copy_bandwidth(stream_)};
+  }
 
  private:
   RunConfig config_;
@@ -142,6 +156,22 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
   }
 }
 
+// Tokens without meaning; each sample is one document.
+SampleReader random_samples(const RunConfig& config) {
+  return [&config, random = Philox(1, "tokens")](int64_t first_sample, HostBatch& batch) {
+    const int64_t length = config.train.sequence_length;
+    const auto token = [&](int64_t row) {
+      return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(first_sample * length + row)) *
+                                  static_cast<double>(config.model.vocab));
+    };
+    for (int64_t row = 0; row < static_cast<int64_t>(batch.ids.size()); ++row) {
+      batch.ids[row] = token(row);
+      batch.targets[row] = token(row + 1);
+      batch.document_starts[row] = row % length == 0;
+    }
+  };
+}
+
 // ---- --compare-shift ------------------------------------------------------------------------------------------------
 
 double median(std::vector<double> values) {
@@ -174,19 +204,7 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
   LocalTrainer without(vanilla, threads), with(config, threads);
   without.refresh_weights();
   with.refresh_weights();
-  const Philox random(1, "tokens");
-  const auto read = [&](int64_t first_sample, HostBatch& batch) {
-    const int64_t length = config.train.sequence_length;
-    const auto token = [&](int64_t row) {
-      return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(first_sample * length + row)) *
-                                  static_cast<double>(config.model.vocab));
-    };
-    for (int64_t row = 0; row < static_cast<int64_t>(batch.ids.size()); ++row) {
-      batch.ids[row] = token(row);
-      batch.targets[row] = token(row + 1);
-      batch.document_starts[row] = row % length == 0;
-    }
-  };
+  const SampleReader read = random_samples(config);
   constexpr int kWarmUp = 2;
   for (int i = 0; i < kWarmUp; ++i) {
     without.step(read);
@@ -213,15 +231,31 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
           {"interval_95", {low, high}}};
 }
 
+// ---- --profile ------------------------------------------------------------------------------------------------------
+
+std::string profile(const RunConfig& config, int threads, int64_t steps) {
+  LocalTrainer trainer(config, threads);
+  trainer.refresh_weights();
+  const SampleReader read = random_samples(config);
+  for (int i = 0; i < 2; ++i) trainer.step(read);
+  trainer.start_profile();
+  double seconds = 0;
+  for (int64_t i = 0; i < steps; ++i) seconds += trainer.step(read);
+  return profile_table(trainer.ledger(), steps, seconds / static_cast<double>(steps), trainer.rates());
+}
+
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed =
       cli::read_config(arguments, {{"describe", "", "print the configuration and the parameters as JSON"},
                                    {"inputs", "FILE", "weights and batches (.h5); steps run on command"},
                                    {"compare-shift", "", "time steps with and without the KV shift"},
-                                   {"pairs", "N", "of --compare-shift (50)"}});
+                                   {"pairs", "N", "of --compare-shift (50)"},
+                                   {"profile", "", "time every kernel"},
+                                   {"steps", "N", "of --profile (5)"}});
   if (parsed.help) {
     std::cout
-        << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N])\n";
+        << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N] "
+           "| --profile [--steps N])\n";
     return 0;
   }
   RunConfig config = parsed.config;
@@ -232,10 +266,12 @@ int run(const std::vector<std::string>& arguments) {
     std::cout << describe(config, threads) << std::endl;
   } else if (parsed.has("compare-shift")) {
     std::cout << compare_shift(config, threads, parsed.integer("pairs", 50, 1)) << std::endl;
+  } else if (parsed.has("profile")) {
+    std::cout << profile(config, threads, parsed.integer("steps", 5, 1)) << std::endl;
   } else if (parsed.has("inputs")) {
     serve(config, threads, parsed.text("inputs"));
   } else {
-    throw_bad_input("say what to do: --describe, --inputs FILE.h5 or --compare-shift");
+    throw_bad_input("say what to do: --describe, --inputs FILE.h5, --compare-shift or --profile");
   }
   return 0;
 }

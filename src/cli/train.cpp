@@ -16,6 +16,7 @@
 #include "parallel/watchdog.h"
 #include "train/stop_signal.h"
 #include "train/batches.h"
+#include "train/run_report.h"
 #include "train/train_run.h"
 #include "train/trainer.h"
 
@@ -26,7 +27,8 @@ const std::vector<ExtraOption>& train_options() {
   static const std::vector<ExtraOption> options = {
       {"dry-run", "", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"},
       {"ranks", "N", "ranks of the dry run (default: tp * cp * pp)"},
-      {"json", "", "print the dry run as JSON"}};
+      {"json", "", "print the dry run as JSON"},
+      {"profile", "", "time every kernel behind the first step: a table of rank 0 at the end"}};
   return options;
 }
 
@@ -38,16 +40,10 @@ nlohmann::ordered_json plan_json(const ParallelLayout& layout, int rank, const L
           {"memory_bytes", ledger.memory()}, {"total_bytes", ledger.memory_total()}, {"traffic", traffic}};
 }
 
-std::string grouped(int64_t value) {
-  std::string text = std::to_string(value);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
-  return text;
-}
-
 void print_plan(const RunConfig& config, const ParallelLayout& layout, const ParameterCount& parameters,
                 const std::vector<nlohmann::ordered_json>& rows) {
-  std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", grouped(parameters.total),
-                           static_cast<double>(parameters.total) / 1e9, grouped(parameters.outside_embedding));
+  std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", thousands(parameters.total),
+                           static_cast<double>(parameters.total) / 1e9, thousands(parameters.outside_embedding));
   std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(),
                            layout.tp, layout.pp, layout.dp,
                            config.train.global_batch / (config.train.micro_batch * layout.dp));
@@ -146,7 +142,8 @@ int run_train(const std::vector<std::string>& arguments) {
   const int threads = thread_count(config.device.threads, session.local_ranks());
   const RunEnvironment environment{.world = *world, .threads = threads, .log = log, .events = events,
                                    .watchdog = watchdog, .stop_requested = [&] { return stop.requested(); },
-                                   .code_version = version_text(), .show_progress = show_line};
+                                   .code_version = version_text(), .show_progress = show_line,
+                                   .profile = parsed.has("profile")};
   try {
     const ExitCode code = run_training(config, environment);
     if (rank == 0) events.write("exit", {{"code", static_cast<int>(code)}});

@@ -1,16 +1,20 @@
 // Sums of the ledger.
 #include "core/ledger.h"
 
+#include <string_view>
 #include <utility>
 
 namespace shiftron {
 
-void Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations) {
-  KernelCost& cost = kernels_[name];
+KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations) {
+  auto at = kernels_.find(std::string_view(name));
+  if (at == kernels_.end()) at = kernels_.emplace(name, KernelCost{}).first;
+  KernelCost& cost = at->second;
   cost.calls += 1;
   cost.bytes_read += bytes_read;
   cost.bytes_written += bytes_written;
   cost.operations += operations;
+  return cost;
 }
 
 void Ledger::add_traffic(const std::string& axis, const char* operation, int64_t bytes) {

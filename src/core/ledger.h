@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -12,6 +13,7 @@ struct KernelCost {
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
   int64_t operations = 0;  // floating-point
+  double seconds = 0;      // of a timed stream
   bool operator==(const KernelCost&) const = default;
 };
 
@@ -30,11 +32,12 @@ struct TimeSplit {
 
 class Ledger {
  public:
-  void add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations);
+  // The sum so far; stays where it is until clear_work().
+  KernelCost& add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations);
   void add_traffic(const std::string& axis, const char* operation, int64_t bytes);
   void add_memory(const std::string& category, int64_t bytes);  // negative when freed
 
-  const std::map<std::string, KernelCost>& kernels() const { return kernels_; }
+  const std::map<std::string, KernelCost, std::less<>>& kernels() const { return kernels_; }
   const std::map<std::string, TrafficCost>& traffic() const { return traffic_; }  // key "axis operation"
   const std::map<std::string, int64_t>& memory() const { return memory_; }
   int64_t memory_total() const;
@@ -44,7 +47,7 @@ class Ledger {
   TimeSplit take_times();
 
  private:
-  std::map<std::string, KernelCost> kernels_;
+  std::map<std::string, KernelCost, std::less<>> kernels_;
   std::map<std::string, TrafficCost> traffic_;
   std::map<std::string, int64_t> memory_;
 };

@@ -64,7 +64,8 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   // q·k and the weighted sum of v, 2 head_dim each, for each pair and query head.
   const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const int64_t seen = shape.key_offset + q.extent(0);
-  if (!launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations)) return;
+  const Launch launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations);
+  if (!launch.runs()) return;
   check_starts(kName, start, shape);
   use_fast(stream, dtype) ? fast::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch)
                           : specification::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch);
@@ -87,7 +88,8 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
                 attention_scratch(stream, q.extent(0), q.extent(1), k.extent(1), q.extent(2)));
   // Five products: scores again, d_out·v, d_q, d_k, d_v.
   const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
-  if (!launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations)) return;
+  const Launch launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations);
+  if (!launch.runs()) return;
   check_starts(kName, start, shape);
   use_fast(stream, dtype)
       ? fast::attention_backward(stream, d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v, scratch)

@@ -20,7 +20,8 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
   check_argument(stream, kName, "logits", logits, dtype, logits.shape());
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   check_argument(stream, kName, "statistics", statistics, accumulation_type(dtype), {rows, 3});
-  if (!launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count())) return;
+  const Launch launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count());
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::cross_entropy_statistics(stream, logits, targets, vocab_begin, statistics)
                           : specification::cross_entropy_statistics(stream, logits, targets, vocab_begin, statistics);
 }
@@ -38,10 +39,9 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
   check_argument(stream, kName, "log_sum_exp", log_sum_exp, dtype, {rows});
   check_argument(stream, kName, "losses", losses, dtype, {rows});
   check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
-  if (!launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor},
-              5 * shards * rows)) {
-    return;
-  }
+  const Launch launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor},
+              5 * shards * rows);
+  if (!launch.runs()) return;
   for_type(dtype, [&](auto element) {
     using A = Accumulation<decltype(element)>;
     double total = 0;
@@ -81,7 +81,8 @@ void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_ex
   check_argument(stream, kName, "logits", values, dtype, values.shape());
   check_argument(stream, kName, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {rows});
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
-  if (!launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count())) return;
+  const Launch launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count());
+  if (!launch.runs()) return;
   use_fast(stream, dtype)
       ? fast::cross_entropy_backward(stream, values, log_sum_exp, targets, vocab_begin, scale)
       : specification::cross_entropy_backward(stream, values, log_sum_exp, targets, vocab_begin, scale);

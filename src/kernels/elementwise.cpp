@@ -12,7 +12,8 @@ void fill_zero(Stream& stream, Tensor x) {
   constexpr const char* kName = "fill_zero";
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_contiguous(kName, "x", x);
-  if (!launch(stream, kName, {}, {x}, 0)) return;
+  const Launch launch(stream, kName, {}, {x}, 0);
+  if (!launch.runs()) return;
   if (x.bytes() > 0) std::memset(x.raw(), 0, static_cast<size_t>(x.bytes()));
 }
 
@@ -22,7 +23,8 @@ void copy(Stream& stream, ConstTensor x, Tensor y) {
   check_floating(kName, "y", y);
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_argument(stream, kName, "y", y, y.dtype(), x.shape());
-  if (!launch(stream, kName, {x}, {y}, 0)) return;
+  const Launch launch(stream, kName, {x}, {y}, 0);
+  if (!launch.runs()) return;
   use_fast(stream, x.dtype()) && use_fast(stream, y.dtype()) ? fast::copy(stream, x, y)
                                                              : specification::copy(stream, x, y);
 }
@@ -33,7 +35,8 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
   check_argument(stream, kName, "a", a, a.dtype(), a.shape());
   check_argument(stream, kName, "b", b, a.dtype(), a.shape());
   check_argument(stream, kName, "y", y, a.dtype(), a.shape());
-  if (!launch(stream, kName, {a, b}, {y}, y.count())) return;
+  const Launch launch(stream, kName, {a, b}, {y}, y.count());
+  if (!launch.runs()) return;
   use_fast(stream, a.dtype()) ? fast::add(stream, a, b, y) : specification::add(stream, a, b, y);
 }
 
@@ -43,7 +46,8 @@ void sum_of_squares(Stream& stream, ConstTensor x, InOut sum) {
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_contiguous(kName, "x", x);
   check_argument(stream, kName, "sum", sum.tensor, DType::float64, {1});
-  if (!launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count())) return;
+  const Launch launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count());
+  if (!launch.runs()) return;
   use_fast(stream, x.dtype()) ? fast::sum_of_squares(stream, x, sum.tensor)
                               : specification::sum_of_squares(stream, x, sum.tensor);
 }
@@ -54,7 +58,8 @@ void sum_columns(Stream& stream, ConstTensor x, InOut sums) {
   check_dims(kName, "x", x, 2);
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_argument(stream, kName, "sums", sums.tensor, DType::float64, {x.extent(1)});
-  if (!launch(stream, kName, {x, sums.tensor}, {sums.tensor}, x.count())) return;
+  const Launch launch(stream, kName, {x, sums.tensor}, {sums.tensor}, x.count());
+  if (!launch.runs()) return;
   for_type(x.dtype(), [&](auto element) {
     const auto* in = x.data<decltype(element)>();
     double* out = sums.tensor.data<double>();

@@ -20,6 +20,8 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
 bool bfloat16_matmul_pays(Stream& stream);
 // Sustained float32 (or bfloat16) rate of matmul_forward on this stream in operations per second; takes about 50 ms.
 double measure_matmul_peak(Stream& stream, DType dtype);
+// Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
+double measure_copy_bandwidth(Stream& stream);
 
 // ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
 void fill_zero(Stream& stream, Tensor x);                         // contiguous

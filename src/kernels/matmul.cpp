@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include "kernels/arguments.h"
@@ -35,7 +36,8 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
   check_argument(stream, kName, "x", x, dtype, {rows, in});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
-  if (!launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out))) return;
+  const Launch launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out));
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::matmul_forward(stream, x, w, y) : specification::matmul_forward(stream, x, w, y);
 }
 
@@ -49,7 +51,8 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
   check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "d_x", d_x, dtype, {rows, in});
-  if (!launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out))) return;
+  const Launch launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out));
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x)
                           : specification::matmul_backward_input(stream, d_y, w, d_x);
 }
@@ -64,7 +67,8 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
   check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
   check_argument(stream, kName, "x", x, dtype, {rows, in});
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation_type(dtype), {out, in});
-  if (!launch(stream, kName, {d_y, x, d_w.tensor}, {d_w.tensor}, operations_of(rows, in, out))) return;
+  const Launch launch(stream, kName, {d_y, x, d_w.tensor}, {d_w.tensor}, operations_of(rows, in, out));
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::matmul_backward_weight(stream, d_y, x, d_w.tensor)
                           : specification::matmul_backward_weight(stream, d_y, x, d_w.tensor);
 }
@@ -146,6 +150,22 @@ double measure_matmul_peak(Stream& stream, DType dtype) {
   } catch (const std::exception&) {
     return 0;  // no such product on this processor
   }
+}
+
+double measure_copy_bandwidth(Stream& stream) {
+  if (stream.device != DeviceKind::cpu) return 0;
+  constexpr int64_t kRows = 8192, kColumns = 4096;
+  const auto memory = std::make_unique<float[]>(2 * kRows * kColumns);
+  const Tensor from(memory.get(), DType::float32, {kRows, kColumns}, DeviceKind::cpu);
+  const Tensor to(memory.get() + kRows * kColumns, DType::float32, {kRows, kColumns}, DeviceKind::cpu);
+  double shortest = 0;
+  for (int round = 0; round < 4; ++round) {
+    const auto start = Clock::now();
+    fast::copy(stream, from, to);
+    const double seconds = seconds_since(start);
+    if (round == 1 || (round > 1 && seconds < shortest)) shortest = seconds;
+  }
+  return static_cast<double>(from.bytes() + to.bytes()) / shortest;
 }
 
 }  // namespace shiftron

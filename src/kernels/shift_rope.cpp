@@ -35,7 +35,8 @@ A sigmoid(A x) {
 void shift_taps_forward(Stream& stream, ConstTensor raw, TapForm form, Tensor taps) {
   constexpr const char* kName = "shift_taps_forward";
   const DType dtype = check_taps(stream, kName, raw, form, taps);
-  if (!launch(stream, kName, {raw}, {taps}, form == TapForm::gate ? 2 * taps.count() : 0)) return;
+  const Launch launch(stream, kName, {raw}, {taps}, form == TapForm::gate ? 2 * taps.count() : 0);
+  if (!launch.runs()) return;
   for_type(dtype, [&](auto element) {
     using A = Accumulation<decltype(element)>;
     for (int64_t head = 0; head < taps.extent(0); ++head) {
@@ -58,7 +59,8 @@ void shift_taps_backward(Stream& stream, ConstTensor raw, TapForm form, ConstTen
   const DType dtype = check_taps(stream, kName, raw, form, d_taps);
   check_argument(stream, kName, "d_raw", d_raw.tensor, dtype, raw.shape());
   const Tensor sums = d_raw.tensor;
-  if (!launch(stream, kName, {raw, d_taps, sums}, {sums}, 3 * d_taps.count())) return;
+  const Launch launch(stream, kName, {raw, d_taps, sums}, {sums}, 3 * d_taps.count());
+  if (!launch.runs()) return;
   for_type(dtype, [&](auto element) {
     using A = Accumulation<decltype(element)>;
     for (int64_t head = 0; head < d_taps.extent(0); ++head) {
@@ -84,7 +86,8 @@ void rope_table(Stream& stream, double base, Tensor table) {
   const int64_t positions = table.extent(1);
   const int64_t half = table.extent(2);
   check_argument(stream, kName, "table", table, accumulation_type(table.dtype()), {2, positions, half});
-  if (!launch(stream, kName, {}, {table}, 2 * table.count())) return;
+  const Launch launch(stream, kName, {}, {table}, 2 * table.count());
+  if (!launch.runs()) return;
   for_type(table.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
     A* cosine = table.data<A>();
@@ -156,9 +159,8 @@ void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Ten
   check_argument(stream, kName, "y", y, x.dtype(), x.shape());
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
-  if (!launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how))) {
-    return;
-  }
+  const Launch launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how));
+  if (!launch.runs()) return;
   check_positions(kName, how);
   use_fast(stream, x.dtype()) ? fast::shift_rope_forward(stream, x, how, y)
                               : specification::shift_rope_forward(stream, x, how, y);
@@ -181,9 +183,8 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   const ConstTensor raw = how.taps.defined() ? x : ConstTensor();  // read only for d_taps
   const int64_t operations = operations_of(x, how) + 2 * tap_count(how) * x.count();
-  if (!launch(stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations)) {
-    return;
-  }
+  const Launch launch(stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations);
+  if (!launch.runs()) return;
   check_positions(kName, how);
   use_fast(stream, dtype) ? fast::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch)
                           : specification::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch);

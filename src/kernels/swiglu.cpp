@@ -13,7 +13,8 @@ void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) 
   check_argument(stream, kName, "gate", gate, dtype, gate.shape());
   check_argument(stream, kName, "up", up, dtype, gate.shape());
   check_argument(stream, kName, "y", y, dtype, gate.shape());
-  if (!launch(stream, kName, {gate, up}, {y}, 5 * y.count())) return;
+  const Launch launch(stream, kName, {gate, up}, {y}, 5 * y.count());
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::swiglu_forward(stream, gate, up, y)
                           : specification::swiglu_forward(stream, gate, up, y);
 }
@@ -28,7 +29,8 @@ void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTen
   check_argument(stream, kName, "up", up, dtype, gate.shape());
   check_argument(stream, kName, "d_gate", d_gate, dtype, gate.shape());
   check_argument(stream, kName, "d_up", d_up, dtype, gate.shape());
-  if (!launch(stream, kName, {d_y, gate, up}, {d_gate, d_up}, 11 * d_y.count())) return;
+  const Launch launch(stream, kName, {d_y, gate, up}, {d_gate, d_up}, 11 * d_y.count());
+  if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::swiglu_backward(stream, d_y, gate, up, d_gate, d_up)
                           : specification::swiglu_backward(stream, d_y, gate, up, d_gate, d_up);
 }

@@ -12,7 +12,8 @@ void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, in
   CHECK(sums.count() >= kFirstSquare + squares && counters.tensor.count() == kUpdateCounters &&
             scalars.count() == kUpdateScalars && result.count() == kUpdateResults,
         "wrong counts of scalars");
-  if (!launch(stream, "update_scalars", {sums, counters.tensor}, {counters.tensor, scalars, result}, squares)) return;
+  const Launch launch(stream, "update_scalars", {sums, counters.tensor}, {counters.tensor, scalars, result}, squares);
+  if (!launch.runs()) return;
   const double* sum = sums.data<double>();
   double* counter = counters.tensor.data<double>();
   double* scalar = scalars.data<double>();

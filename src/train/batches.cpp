@@ -5,6 +5,14 @@
 #include <nlohmann/json.hpp>
 
 namespace shiftron {
+namespace {
+
+int64_t evaluation_sequences(const RunConfig& config, const Loader& loader) {
+  const int64_t wanted = config.evaluation.sequences;
+  return wanted == 0 ? loader.windows() : std::min(wanted, loader.windows());
+}
+
+}  // namespace
 
 Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle) {
   return Loader(sources, config.train.sequence_length, static_cast<uint64_t>(config.train.seed),
@@ -29,16 +37,16 @@ BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& la
     const int64_t rows = config.train.micro_batch, length = config.train.sequence_length;
     const int64_t first = (static_cast<int64_t>(index) * dp_size + dp) * rows;
     loader.read(first, rows, batch.ids.data(), batch.targets.data(), batch.document_starts.data());
-    const int64_t end = std::min(config.evaluation.sequences, loader.windows());
+    const int64_t end = evaluation_sequences(config, loader);
     for (int64_t row = std::clamp<int64_t>(end - first, 0, rows); row < rows; ++row) {
       std::fill_n(batch.targets.begin() + row * length, length, -1);
     }
   };
 }
 
-int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout) {
+int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader) {
   const int64_t round = config.train.micro_batch * layout.dp;  // sequences
-  return static_cast<int>((config.evaluation.sequences + round - 1) / round);
+  return static_cast<int>((evaluation_sequences(config, loader) + round - 1) / round);
 }
 
 std::string dump_step(const RunConfig& config, int64_t step) {

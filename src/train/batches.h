@@ -18,10 +18,10 @@ int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int ind
 // Both read from `loader`, which outlives them, what data-parallel rank `dp` needs.
 BatchReader training_batches(const RunConfig& config, const ParallelLayout& layout, int dp, int64_t step,
                              Loader& loader);
-// The first config.evaluation.sequences windows; rows that fill up the last microbatch are not counted.
+// The first config.evaluation.sequences windows (unset: all); rows that fill up the last microbatch are not counted.
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
 // Microbatches of each data-parallel rank in an evaluation.
-int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout);
+int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader);
 
 // The samples of step `step` in the order of the global batch, as training reads them: JSON
 // {"step", "ids": [[…]], "targets": [[…]], "document_starts": [[…]]}.

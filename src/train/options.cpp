@@ -198,7 +198,7 @@ std::vector<Option> option_table() {
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
-      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation", PLACE(evaluation.sequences), kSize)),
+      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)", PLACE(evaluation.sequences), kSize)),
 
       option("checkpoint.every", "steps between saves, 0 = none but on stops", PLACE(checkpoint.every), kCount),
       option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),

@@ -42,8 +42,8 @@ nlohmann::ordered_json taps_json(const StepResult& result) {
 
 }  // namespace
 
-std::string thousands(double value) {
-  std::string text = std::to_string(static_cast<int64_t>(value));
+std::string thousands(int64_t value) {
+  std::string text = std::to_string(value);
   for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
   return text;
 }
@@ -92,7 +92,7 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
   show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {:.0f} % of GEMM peak  {} left", step,
-                             train.steps, result.loss, result.gradient_norm, thousands(rate), utilization * 100,
+                             train.steps, result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)), utilization * 100,
                              duration_text(left)));
 }
 

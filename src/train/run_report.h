@@ -44,7 +44,7 @@ class RunReport {
   Clock::time_point started_;
 };
 
-// 1234567.8 -> "1,234,567"
-std::string thousands(double value);
+// 1234567 -> "1,234,567"
+std::string thousands(int64_t value);
 
 }  // namespace shiftron

@@ -75,7 +75,7 @@ struct DataSection {
 
 struct EvaluationSection {
   int64_t every = 0;      // steps; 0 = never
-  int64_t sequences = 0;  // in each evaluation
+  int64_t sequences = 0;  // in each evaluation; 0 = all of data.validation
 };
 
 struct ResumeChoice {

@@ -15,6 +15,7 @@
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/learning_rate.h"
+#include "train/profile.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
 
@@ -40,7 +41,7 @@ class TrainingRun {
   void settle(int64_t step, double step_seconds);
   void evaluate(int64_t step);
   bool save(int64_t step);
-  bool stop_asked(int64_t step) const;
+  void tell_profile(int64_t step) const;
   bool wants_save(int64_t step) const;
   int dp() const { return trainer_->engine().groups().at.dp; }
   bool first_rank() const { return environment_.world.rank() == 0; }
@@ -56,6 +57,8 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer_;
   RunReport report_;
   double peak_ = 0;         // operations per second of all ranks
+  MachineRates rates_;      // of this rank
+  double profiled_seconds_ = 0;
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
   bool last_save_failed_ = false;
@@ -195,7 +198,9 @@ void TrainingRun::measure_peak() {
                                                                                            : DType::float32;
   Buffer sum(DeviceKind::cpu, size_of(DType::float64), unused, "peak");
   Tensor value = sum.tensor(0, DType::float64, {1});
-  value.data<double>()[0] = measure_matmul_peak(stream, dtype);
+  rates_.operations = measure_matmul_peak(stream, dtype);
+  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream);
+  value.data<double>()[0] = rates_.operations;
   // In the run's own ledger: the world keeps the staging that this takes.
   environment_.world.all_reduce(stream_, InOut(value), Reduction::sum).wait();
   peak_ = value.data<double>()[0];
@@ -210,14 +215,14 @@ void TrainingRun::announce() const {
                   "tokens dropped); "
                   "GEMM peak {:.0f} GFLOP/s",
                   layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
-                  thousands(static_cast<double>(train_->windows())), config_.train.sequence_length,
+                  thousands(train_->windows()), config_.train.sequence_length,
                   train_->dropped_tokens(), peak_ / 1e9));
 }
 
 void TrainingRun::evaluate(int64_t step) {
   const auto section = environment_.watchdog.enter(fmt::format("evaluation at step {}", step),
                                                    config_.fault.setup_deadline);
-  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_),
+  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
                                               evaluation_batches(config_, layout_, dp(), *validation_)));
 }
 
@@ -265,6 +270,13 @@ void TrainingRun::settle(int64_t step, double step_seconds) {
   report_.step(step, step_seconds, result, trainer_->group_names(), trainer_->skipped(), times, ledger_);
 }
 
+void TrainingRun::tell_profile(int64_t step) const {
+  const int64_t steps = step - first_step_;
+  if (!environment_.profile || !first_rank() || steps < 1) return;
+  environment_.log.info("kernels of rank 0, each step:\n" +
+                        profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
+}
+
 bool TrainingRun::wants_save(int64_t step) const {
   const int64_t every = config_.checkpoint.every;
   if (step == config_.train.stop_at && step > 0) return true;
@@ -300,6 +312,11 @@ ExitCode TrainingRun::run() {
     const double step_seconds = seconds_since(begin);
     automatic.add(step_seconds);
     settle(step, step_seconds);
+    if (stream_.timed) profiled_seconds_ += step_seconds;
+    if (environment_.profile && step == first_step_) {
+      ledger_.clear_work();
+      stream_.timed = true;
+    }
     if (trainer_->skipped_in_row() >= config_.fault.non_finite_in_row) {
       if (!first_rank()) leave_to_another(ExitCode::non_finite);
       throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
@@ -311,6 +328,7 @@ ExitCode TrainingRun::run() {
     const int64_t every = config_.evaluation.every;
     if (every > 0 && (step % every == 0 || step == config_.train.steps)) evaluate(step);
     if (wants_save(step) || stopping) save(step);
+    if (stopping || step == config_.train.steps) tell_profile(step);
     if (stopping && step < config_.train.steps) {
       if (last_save_failed_) {
         if (!first_rank()) leave_to_another(ExitCode::crash);

@@ -22,6 +22,7 @@ struct RunEnvironment {
   std::function<bool()> stop_requested;   // asked once a step
   std::string code_version;
   std::function<void(const std::string& line)> show_progress;  // rank 0; empty = nothing is shown
+  bool profile = false;  // time every kernel behind the first step and log rank 0's table at the end
 };
 
 // Trains to the last step, a stop or an error. Every rank of the world calls it with one valid configuration.

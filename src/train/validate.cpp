@@ -80,7 +80,6 @@ class Checker {
     const bool trains = use_ == Use::train || use_ == Use::dry_run;
     if (key == "data.train") return use_ == Use::train || use_ == Use::dump;
     if (key == "data.validation") return use_ == Use::train && config_.evaluation.every > 0;
-    if (key == "evaluation.sequences") return trains && config_.evaluation.every > 0;
     if (key == "output.directory") return use_ == Use::train;
     if (key == "train.global_batch") return use_ != Use::evaluate;
     if (key == "train.steps" || key == "optimizer.learning_rate") return trains;
@@ -108,8 +107,7 @@ class Checker {
 };
 
 void Checker::check_each_key() {
-  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.sequences",
-                                             "output.directory"};
+  const std::set<std::string> conditional = {"data.train", "data.validation", "output.directory"};
   for (const Option& option : option_table()) {
     const char* key = option.key.c_str();
     const auto origin = config_.origins.find(option.key);

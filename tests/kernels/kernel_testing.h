@@ -263,7 +263,7 @@ struct How {
 
 struct Outcome {
   std::vector<std::vector<double>> values;  // of each argument
-  std::map<std::string, KernelCost> cost;
+  std::map<std::string, KernelCost, std::less<>> cost;
 };
 
 inline Outcome evaluate(const KernelCase& call, const How& how) {

@@ -85,8 +85,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
       {{{"evaluation.every", "10"}},
-       {"data.validation is required: dataset directory for evaluation, repeatable",
-        "evaluation.sequences is required: sequences of an evaluation"}},
+       {"data.validation is required: dataset directory for evaluation, repeatable"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
       {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
       // Keys against each other.
