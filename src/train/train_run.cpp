@@ -273,7 +273,7 @@ void TrainingRun::settle(int64_t step, double step_seconds) {
 void TrainingRun::tell_profile(int64_t step) const {
   const int64_t steps = step - first_step_;
   if (!environment_.profile || !first_rank() || steps < 1) return;
-  environment_.log.info("kernels of rank 0, each step:\n" +
+  environment_.log.info("kernels of rank 0, each step with its share of evaluations:\n" +
                         profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
 }
 
