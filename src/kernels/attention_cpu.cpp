@@ -5,10 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/attention_loops.h"
-#include "kernels/attention_tiles.h"
+#include "kernels/attention_tasks.h"
 #include "kernels/bodies.h"
-#include "kernels/cpu_loops.h"
 #include "kernels/matrix.h"
 
 namespace shiftron::fast {
@@ -19,17 +17,6 @@ struct Operand {
   const float* data;
   int64_t stride;
 };
-
-template <typename T>
-HeadRows<const T> head_rows(const ConstTensor& tensor, int64_t row, int64_t head, int64_t group) {
-  return {tensor.data<T>() + row * tensor.stride(0) + head * tensor.stride(1), tensor.stride(0), tensor.stride(1),
-          group, tensor.extent(2)};
-}
-template <typename T>
-HeadRows<T> head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t group) {
-  return {tensor.data<T>() + row * tensor.stride(0) + head * tensor.stride(1), tensor.stride(0), tensor.stride(1),
-          group, tensor.extent(2)};
-}
 
 // What one thread works in.
 struct Workspace {
@@ -54,52 +41,40 @@ struct Workspace {
   int64_t packed_head = -1, packed_key = -1;  // which block `keys` and `values` hold
 };
 
-// The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end).
-struct Tile {
-  int64_t row, positions, key_begin, key_end;
-};
-
 template <typename T>
-class Attention {
+class Attention : AttentionTasks {
+  auto workspaces() const {
+    return [this](int thread) { return Workspace(tiles, scratch_ + thread * tiles.thread_floats()); };
+  }
+
  public:
-  Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start, AttentionShape shape,
-            Tensor scratch)
-      : q_(q),
+  Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
+            AttentionShape attention_shape, Tensor scratch)
+      : AttentionTasks(stream.threads, q, k, first_keys, attention_shape, AttentionTiles::kKeys),
+        q_(q),
         k_(k),
         v_(v),
-        start_(start.data<int32_t>()),
-        shape_(shape),
-        threads_(std::max(1, stream.threads)),
-        tiles_(q.extent(0), q.extent(1) / k.extent(1), q.extent(2)),
-        kv_heads_(k.extent(1)),
-        samples_(q.extent(0) / shape.sequence_length),
-        tiles_per_sample_((shape.sequence_length + tiles_.queries - 1) / tiles_.queries),
         scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
         scratch_(scratch.data<float>()) {
-    CHECK(scratch.count() >= threads_ * tiles_.thread_floats(), "attention needs more scratch than ", scratch.count());
+    CHECK(scratch.count() >= threads * tiles.thread_floats(), "attention needs more scratch than ", scratch.count());
   }
 
   void forward(Tensor out, Tensor log_sum_exp) {
     const LibraryThreads one(1);
-    for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
-      const int64_t head = task / tiles_per_sample_ % kv_heads_;
-      // The longest tiles of a sample first.
-      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_, tiles_per_sample_ - 1 - task % tiles_per_sample_);
+    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
       forward_tile(tile, head, work, out, log_sum_exp);
     });
     check();
   }
 
-  void backward(ConstTensor d_out, ConstTensor out, ConstTensor log_sum_exp, Tensor d_q, Tensor d_k, Tensor d_v) {
-    CHECK(shape_.key_offset == 0 && k_.extent(0) == q_.extent(0), "backward needs the keys of its own rows");
-    const Gradients gradients{d_out, out, log_sum_exp, d_q, d_k, d_v};
+  void backward(const AttentionGradients& gradients) {
+    CHECK(shape.key_offset == 0 && k_.extent(0) == q_.extent(0), "backward needs the keys of its own rows");
     const LibraryThreads one(1);
-    if (threads_ <= samples_ * kv_heads_) {
-      for_tasks(samples_ * kv_heads_, [&](int64_t task, Workspace& work) {
-        const int64_t sample = task / kv_heads_, head = task % kv_heads_;
-        const int64_t begin = sample * shape_.sequence_length, end = begin + shape_.sequence_length;
+    if (threads <= samples * kv_heads) {
+      for_samples(workspaces(), [&](int64_t sample, int64_t head, Workspace& work) {
+        const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
         start_key_gradients(gradients, head, begin, end);
-        for (int64_t i = 0; i < tiles_per_sample_; ++i) {
+        for (int64_t i = 0; i < tiles_per_sample; ++i) {
           const Tile tile = tile_of(sample, i);
           backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, work);
         }
@@ -112,46 +87,11 @@ class Attention {
   }
 
  private:
-  struct Gradients {
-    ConstTensor d_out, out, log_sum_exp;
-    Tensor d_q, d_k, d_v;
-  };
-
-  // Calls body(task, workspace); a thread keeps its workspace from task to task.
-  template <typename Body>
-  void for_tasks(int64_t tasks, const Body& body) const {
-    parallel_dynamic(
-        threads_, tasks, [&](int thread) { return Workspace(tiles_, scratch_ + thread * tiles_.thread_floats()); },
-        body);
-  }
-
-  Tile tile_of(int64_t sample, int64_t index) const {
-    const int64_t begin = sample * shape_.sequence_length;
-    const int64_t row = begin + index * tiles_.queries;
-    const int64_t positions = std::min(tiles_.queries, begin + shape_.sequence_length - row);
-    const int64_t key_end = shape_.key_offset + row + positions;
-    return {row, positions, std::clamp<int64_t>(start_[row], begin, key_end - 1), key_end};
-  }
-
-  // Calls body(begin, end) for the tile's keys, cut at multiples of kKeys.
-  template <typename Body>
-  static void for_key_blocks(int64_t begin, int64_t end, const Body& body) {
-    while (begin < end) {
-      const int64_t next = std::min(end, (begin / AttentionTiles::kKeys + 1) * AttentionTiles::kKeys);
-      body(begin, next);
-      begin = next;
-    }
-  }
-
-  TileMask mask(const Tile& tile, int64_t begin, int64_t end) const {
-    return {start_ + tile.row, shape_.key_offset + tile.row, begin, end - begin, tiles_.group};
-  }
-
   // The keys and values of the block that `begin` is in, from `begin` on; packed when the thread meets the block.
   std::pair<Operand, Operand> key_block(int64_t begin, int64_t head, Workspace& work) const {
-    const int64_t first = begin / AttentionTiles::kKeys * AttentionTiles::kKeys, dim = tiles_.head_dim;
+    const int64_t first = begin / AttentionTiles::kKeys * AttentionTiles::kKeys, dim = tiles.head_dim;
     if constexpr (std::is_same_v<T, float>) {  // a few rows do not repay the packing
-      if (tiles_.tile_rows() <= 16) {
+      if (tiles.tile_rows() <= 16) {
         return {{head_rows<T>(k_, begin, head, 1).data, k_.stride(0)},
                 {head_rows<T>(v_, begin, head, 1).data, v_.stride(0)}};
       }
@@ -175,8 +115,8 @@ class Attention {
   void check() const { CHECK(!failed_, "sgemm refused a tile of attention"); }
 
   void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) {
-    const int64_t rows = tile.positions * tiles_.group, dim = tiles_.head_dim;
-    pack(head_rows<T>(q_, tile.row, head * tiles_.group, tiles_.group), tile.positions, scale_, work.q);
+    const int64_t rows = tile.positions * tiles.group, dim = tiles.head_dim;
+    pack(head_rows<T>(q_, tile.row, head * tiles.group, tiles.group), tile.positions, scale_, work.q);
     for_key_blocks(tile.key_begin, tile.key_end, [&](int64_t begin, int64_t end) {
       const bool first = begin == tile.key_begin;
       const int64_t keys = end - begin;
@@ -188,26 +128,26 @@ class Attention {
       multiply(rows, dim, keys, {work.scores, stride}, false, v, false, !first, work.result, dim);
     });
     finish_softmax(rows, dim, work.first, work.second, work.result, work.first);
-    unpack(work.result, tile.positions, 1.0f, head_rows<T>(out, tile.row, head * tiles_.group, tiles_.group));
-    float* to = log_sum_exp.data<float>() + head * tiles_.group * log_sum_exp.stride(0) + tile.row;
+    unpack(work.result, tile.positions, 1.0f, head_rows<T>(out, tile.row, head * tiles.group, tiles.group));
+    float* to = log_sum_exp.data<float>() + head * tiles.group * log_sum_exp.stride(0) + tile.row;
     for (int64_t row = 0; row < rows; ++row) {
-      to[row % tiles_.group * log_sum_exp.stride(0) + row / tiles_.group] = work.first[row];
+      to[row % tiles.group * log_sum_exp.stride(0) + row / tiles.group] = work.first[row];
     }
   }
 
   // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
-  void backward_tile(const Gradients& gradients, const Tile& tile, int64_t head, int64_t key_begin, int64_t key_end,
+  void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin, int64_t key_end,
                      bool for_queries, bool for_keys, Workspace& work) {
-    const int64_t rows = tile.positions * tiles_.group, dim = tiles_.head_dim, first_head = head * tiles_.group;
+    const int64_t rows = tile.positions * tiles.group, dim = tiles.head_dim, first_head = head * tiles.group;
     float *log_sum_exp = work.first, *delta = work.second;
-    pack(head_rows<T>(gradients.out, tile.row, first_head, tiles_.group), tile.positions, 1.0f, work.q);
-    pack(head_rows<T>(gradients.d_out, tile.row, first_head, tiles_.group), tile.positions, 1.0f, work.d_out);
+    pack(head_rows<T>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.q);
+    pack(head_rows<T>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_out);
     row_products(rows, dim, work.q, work.d_out, delta);
-    pack(head_rows<T>(q_, tile.row, first_head, tiles_.group), tile.positions, scale_, work.q);
+    pack(head_rows<T>(q_, tile.row, first_head, tiles.group), tile.positions, scale_, work.q);
     const int64_t head_stride = gradients.log_sum_exp.stride(0);
     const float* saved = gradients.log_sum_exp.template data<float>() + first_head * head_stride + tile.row;
     for (int64_t row = 0; row < rows; ++row) {
-      log_sum_exp[row] = saved[row % tiles_.group * head_stride + row / tiles_.group];
+      log_sum_exp[row] = saved[row % tiles.group * head_stride + row / tiles.group];
     }
     for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
       const int64_t keys = end - begin;
@@ -230,32 +170,20 @@ class Attention {
       }
     });
     if (for_queries) {
-      unpack(work.result, tile.positions, scale_, head_rows<T>(gradients.d_q, tile.row, first_head, tiles_.group));
+      unpack(work.result, tile.positions, scale_, head_rows<T>(gradients.d_q, tile.row, first_head, tiles.group));
     }
   }
 
   // d_q by tiles, then d_k and d_v by blocks of keys: 7 products instead of 5, the same sums in the same order.
-  void backward_for_many_threads(const Gradients& gradients) {
-    for_tasks(samples_ * kv_heads_ * tiles_per_sample_, [&](int64_t task, Workspace& work) {
-      const Tile tile = tile_of(task / tiles_per_sample_ / kv_heads_, tiles_per_sample_ - 1 - task % tiles_per_sample_);
-      backward_tile(gradients, tile, task / tiles_per_sample_ % kv_heads_, tile.key_begin, tile.key_end, true, false,
-                    work);
+  void backward_for_many_threads(const AttentionGradients& gradients) {
+    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
+      backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, false, work);
     });
-    // Blocks lie at multiples of kKeys of all rows, as in for_key_blocks, so one may hold the ends of two samples.
-    const int64_t blocks = (q_.extent(0) + AttentionTiles::kKeys - 1) / AttentionTiles::kKeys;
-    for_tasks(blocks * kv_heads_, [&](int64_t task, Workspace& work) {
-      const int64_t head = task % kv_heads_;
-      const int64_t begin = task / kv_heads_ * AttentionTiles::kKeys;
-      const int64_t end = std::min(q_.extent(0), begin + AttentionTiles::kKeys);
+    for_blocks(workspaces(), [&](int64_t begin, int64_t end, int64_t head, Workspace& work) {
       start_key_gradients(gradients, head, begin, end);
-      for (int64_t sample = begin / shape_.sequence_length; sample * shape_.sequence_length < end; ++sample) {
-        for (int64_t i = 0; i < tiles_per_sample_; ++i) {
-          const Tile tile = tile_of(sample, i);
-          const int64_t key_begin = std::max(begin, tile.key_begin), key_end = std::min(end, tile.key_end);
-          if (key_begin >= key_end) continue;
-          backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
-        }
-      }
+      for_tiles_of_keys(begin, end, [&](const Tile& tile, int64_t key_begin, int64_t key_end) {
+        backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
+      });
       finish_key_gradients(gradients, head, begin, end);
     });
   }
@@ -265,22 +193,22 @@ class Attention {
     if constexpr (std::is_same_v<T, float>) {
       return head_rows<float>(gradient, row, head, 1);
     } else {
-      const int64_t dim = tiles_.head_dim, width = kv_heads_ * dim;
-      float* sums = scratch_ + threads_ * tiles_.thread_floats() + index * k_.extent(0) * width;
+      const int64_t dim = tiles.head_dim, width = kv_heads * dim;
+      float* sums = scratch_ + threads * tiles.thread_floats() + index * k_.extent(0) * width;
       return {sums + row * width + head * dim, width, dim, 1, dim};
     }
   }
 
-  void start_key_gradients(const Gradients& gradients, int64_t head, int64_t begin, int64_t end) const {
+  void start_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end) const {
     for (const int64_t index : {0, 1}) {
       const HeadRows<float> sums = key_gradient(index == 0 ? gradients.d_k : gradients.d_v, index, head, begin);
       for (int64_t row = 0; row < end - begin; ++row) {
-        std::fill_n(sums.data + row * sums.position_stride, tiles_.head_dim, 0.0f);
+        std::fill_n(sums.data + row * sums.position_stride, tiles.head_dim, 0.0f);
       }
     }
   }
 
-  void finish_key_gradients(const Gradients& gradients, int64_t head, int64_t begin, int64_t end) const {
+  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end) const {
     if constexpr (!std::is_same_v<T, float>) {
       for (const int64_t index : {0, 1}) {
         const Tensor& gradient = index == 0 ? gradients.d_k : gradients.d_v;
@@ -292,11 +220,6 @@ class Attention {
   }
 
   ConstTensor q_, k_, v_;
-  const int32_t* start_;
-  AttentionShape shape_;
-  int threads_;
-  AttentionTiles tiles_;
-  int64_t kv_heads_, samples_, tiles_per_sample_;
   float scale_;
   float* scratch_;
   std::atomic<bool> failed_ = false;
@@ -309,6 +232,8 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   if (q.extent(0) == 0) return;
   if (q.dtype() == DType::float32)
     Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  else if (attention_in_bfloat16(stream, q, k, v))
+    attention_forward_bfloat16(stream, q, k, v, start, shape, out, log_sum_exp, scratch);
   else
     Attention<bfloat16>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
 }
@@ -317,11 +242,13 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
                         ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
                         Tensor d_v, Tensor scratch) {
   if (q.extent(0) == 0) return;
-  if (q.dtype() == DType::float32) {
-    Attention<float>(stream, q, k, v, start, shape, scratch).backward(d_out, out, log_sum_exp, d_q, d_k, d_v);
-  } else {
-    Attention<bfloat16>(stream, q, k, v, start, shape, scratch).backward(d_out, out, log_sum_exp, d_q, d_k, d_v);
-  }
+  const AttentionGradients gradients{d_out, out, log_sum_exp, d_q, d_k, d_v};
+  if (q.dtype() == DType::float32)
+    Attention<float>(stream, q, k, v, start, shape, scratch).backward(gradients);
+  else if (attention_in_bfloat16(stream, q, k, v))
+    attention_backward_bfloat16(stream, q, k, v, start, shape, gradients, scratch);
+  else
+    Attention<bfloat16>(stream, q, k, v, start, shape, scratch).backward(gradients);
 }
 
 }  // namespace shiftron::fast

@@ -11,6 +11,7 @@ struct AttentionTiles {
   static constexpr int64_t kRows = 128;
   static constexpr int64_t kPositions = 64;
   static constexpr int64_t kKeys = 512;
+  static constexpr int64_t kPairedKeys = 256;  // in bfloat16, where a tile has more forms
 
   AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
       : group(heads_of_group),
@@ -22,6 +23,14 @@ struct AttentionTiles {
     const int64_t floats =
         3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kKeys * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
+  }
+  // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q and
+  // d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers a row.
+  int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
+  int64_t thread_words() const {
+    const int64_t words = paired_rows() * (2 * kPairedKeys + head_dim) + paired_rows() / 2 * 3 * kPairedKeys +
+                          4 * paired_rows() / 2 * head_dim + 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
+    return (words + 31) / 16 * 16;
   }
 
   int64_t group;  // query heads of a KV head

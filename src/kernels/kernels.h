@@ -18,6 +18,8 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w);
 // Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
 bool bfloat16_matmul_pays(Stream& stream);
+// The same of the small products inside of attention, which have a body of their own.
+bool bfloat16_tiles_pay(Stream& stream);
 // Sustained float32 (or bfloat16) rate of matmul_forward on this stream in operations per second; takes about 50 ms.
 double measure_matmul_peak(Stream& stream, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.

@@ -8,6 +8,8 @@
 #include "kernels/arguments.h"
 #include "kernels/bodies.h"
 #include "kernels/launch.h"
+#include "kernels/matrix.h"
+#include "kernels/tile_product.h"
 
 namespace shiftron {
 namespace {
@@ -129,6 +131,31 @@ bool bfloat16_matmul_pays(Stream& stream) {
   } catch (const std::exception&) {
     return false;  // the library has no bfloat16 product for this processor
   }
+}
+
+bool bfloat16_tiles_pay(Stream& stream) {
+  if (stream.device != DeviceKind::cpu || stream.bodies != Bodies::fast || !fast::tile_products_available()) return false;
+  constexpr int64_t kRows = 128, kColumns = 256, kDepth = 64;  // one tile of attention
+  const std::vector<bfloat16> a(kRows * kDepth);
+  const std::vector<uint32_t> b(kDepth / 2 * kColumns);
+  const std::vector<float> wide_a(kRows * kDepth, 1.0f), wide_b(kDepth * kColumns, 1.0f);
+  std::vector<float> c(kRows * kColumns);
+  const fast::LibraryThreads one(1);
+  double shortest[2] = {};
+  for (int round = 0; round < 8; ++round) {
+    for (const int kind : {0, 1}) {
+      const auto start = Clock::now();
+      if (kind == 0) {
+        fast::tile_product(kRows, kColumns, kDepth / 2, a.data(), kDepth, b.data(), kColumns, false, c.data(), kColumns);
+      } else {
+        fast::product_float32(kRows, kColumns, kDepth, wide_a.data(), kDepth, false, wide_b.data(), kColumns, false,
+                              false, c.data(), kColumns);
+      }
+      const double seconds = seconds_since(start);
+      if (round == 1 || (round > 1 && seconds < shortest[kind])) shortest[kind] = seconds;
+    }
+  }
+  return shortest[0] < shortest[1];
 }
 
 double measure_matmul_peak(Stream& stream, DType dtype) {

@@ -15,7 +15,10 @@ Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t, int64_t taps) {
 
 Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
   const fast::AttentionTiles tiles(rows, heads / kv_heads, head_dim);
-  return {std::max(1, stream.threads) * tiles.thread_floats() + 2 * rows * kv_heads * head_dim};
+  // d_k and d_v are summed in whole blocks of keys.
+  const int64_t blocks = (rows + fast::AttentionTiles::kPairedKeys - 1) / fast::AttentionTiles::kPairedKeys;
+  return {std::max(1, stream.threads) * std::max(tiles.thread_floats(), tiles.thread_words()) +
+          2 * blocks * fast::AttentionTiles::kPairedKeys * kv_heads * head_dim};
 }
 
 }  // namespace shiftron

@@ -79,7 +79,9 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   write_start();
   if (config.train.precision == Precision::bf16) {
     // One choice for all ranks: bits depend on it.
-    stream_.bfloat16_matmul = environment.world.broadcast_text(bfloat16_matmul_pays(stream_) ? "1" : "0", 0) == "1";
+    const auto of_first = [&](bool pays) { return environment.world.broadcast_text(pays ? "1" : "0", 0) == "1"; };
+    stream_.bfloat16_matmul = of_first(bfloat16_matmul_pays(stream_));
+    stream_.bfloat16_tiles = of_first(bfloat16_tiles_pay(stream_));
   }
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
@@ -155,7 +157,8 @@ void TrainingRun::resume() {
                       "); restore the dataset, or start a new run");
     }
     trainer_->restore_state(state.at("trainer").dump());
-    if (state.contains("bfloat16_matmul")) stream_.bfloat16_matmul = state["bfloat16_matmul"].get<bool>();
+    stream_.bfloat16_matmul = state.value("bfloat16_matmul", stream_.bfloat16_matmul);
+    stream_.bfloat16_tiles = state.value("bfloat16_tiles", false);  // which older versions had not
     first_step_ = content->step + 1;
     saved_step_ = content->step;
     if (first_rank()) {
@@ -233,7 +236,8 @@ bool TrainingRun::save(int64_t step) {
   const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
-                                {"bfloat16_matmul", stream_.bfloat16_matmul}};
+                                {"bfloat16_matmul", stream_.bfloat16_matmul},
+                                {"bfloat16_tiles", stream_.bfloat16_tiles}};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = state.dump(),

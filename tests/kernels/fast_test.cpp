@@ -37,10 +37,11 @@ INSTANTIATE_TEST_SUITE_P(All, FastTest, ::testing::ValuesIn(all_cases()),
 // The products in float32 that serve bfloat16 on processors without bfloat16 products.
 TEST(FastMatmul, Bfloat16StorageWithFloat32Products) {
   for (KernelCase call : all_cases()) {
-    if (!call.name.starts_with("matmul")) continue;
+    if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
     const auto run = call.run;
     call.run = [run](Stream& stream, const Tensors& tensors) {
       stream.bfloat16_matmul = false;
+      stream.bfloat16_tiles = false;
       run(stream, tensors);
     };
     expect_fast_matches_specification(call, DType::bfloat16, 3);
@@ -51,6 +52,7 @@ TEST(FastMatmul, MeasuresAPeak) {
   Device device(DeviceKind::cpu, Bodies::fast);
   EXPECT_GT(measure_matmul_peak(device.stream, DType::float32), 1e6);
   bfloat16_matmul_pays(device.stream);
+  bfloat16_tiles_pay(device.stream);
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 

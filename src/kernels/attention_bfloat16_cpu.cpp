@@ -1,0 +1,277 @@
+// Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, when they enter the
+// next product. d_k and d_v are summed transposed, so that no tile of scores is ever transposed.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/attention_tasks.h"
+#include "kernels/bodies.h"
+#include "kernels/tile_product.h"
+
+namespace shiftron::fast {
+namespace {
+
+constexpr int64_t kKeys = AttentionTiles::kPairedKeys;
+constexpr int64_t kLargestDim = 512;  // of a head
+
+// What one thread works in.
+struct Workspace {
+  Workspace(const AttentionTiles& tiles, float* memory) {
+    const int64_t rows = tiles.paired_rows(), dim = tiles.head_dim;
+    const auto take = [&]<typename Element>(Element*& place, int64_t elements) {
+      place = reinterpret_cast<Element*>(memory);
+      memory += elements * static_cast<int64_t>(sizeof(Element)) / static_cast<int64_t>(sizeof(float));
+    };
+    take(scores, rows * kKeys);
+    take(d_p, rows * kKeys);
+    take(result, rows * dim);
+    take(p, rows * kKeys);
+    take(p_pairs, rows / 2 * kKeys);
+    take(d_pairs, rows / 2 * kKeys);
+    take(q, rows * dim);
+    take(d_out, rows * dim);
+    take(q_transposed, rows * dim);
+    take(d_out_transposed, rows * dim);
+    take(key_columns, dim / 2 * kKeys);
+    take(key_rows, dim / 2 * kKeys);
+    take(value_columns, dim / 2 * kKeys);
+    take(value_rows, dim / 2 * kKeys);
+    take(first, rows);
+    take(second, rows);
+  }
+  float *scores, *d_p, *result, *first, *second;
+  bfloat16 *p, *q, *d_out, *q_transposed, *d_out_transposed;  // p: of forward; backward keeps d_scores there
+  uint32_t *p_pairs, *d_pairs;
+  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]) and of p v (rows, [kKeys / 2][dim]).
+  uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
+  int64_t packed_head = -1, packed_key = -1;  // which block that is
+};
+
+void pack(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to) {
+  for (int64_t i = 0; i < positions; ++i) {
+    for (int64_t head = 0; head < from.group; ++head, to += from.head_dim) {
+      std::memcpy(to, from.data + i * from.position_stride + head * from.head_stride,
+                  static_cast<size_t>(from.head_dim) * sizeof(bfloat16));
+    }
+  }
+}
+
+// to [pairs of rows][head_dim]; a last row without a partner is paired with zeros.
+void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t head_dim, uint32_t* to) {
+  for (int64_t row = 0; row < rows; row += 2, to += head_dim) {
+    interleave(from + row * stride, row + 1 < rows ? from + (row + 1) * stride : nullptr, head_dim, to);
+  }
+}
+
+class Bfloat16Attention : AttentionTasks {
+  auto workspaces() const {
+    return [this](int thread) { return Workspace(tiles, scratch_ + thread * tiles.thread_words()); };
+  }
+
+ public:
+  Bfloat16Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
+                    AttentionShape attention_shape, Tensor scratch)
+      : AttentionTasks(stream.threads, q, k, first_keys, attention_shape, kKeys),
+        q_(q),
+        k_(k),
+        v_(v),
+        keys_(attention_shape.key_offset + q.extent(0)),
+        dim_(q.extent(2)),
+        scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
+        scratch_(scratch.data<float>()) {
+    CHECK(scratch.count() >= threads * tiles.thread_words() + 2 * blocks() * kKeys * kv_heads * dim_,
+          "attention needs more scratch than ", scratch.count());
+  }
+
+  void forward(Tensor out, Tensor log_sum_exp) {
+    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
+      forward_tile(tile, head, work, out, log_sum_exp);
+    });
+  }
+
+  void backward(const AttentionGradients& gradients) {
+    if (threads <= samples * kv_heads) {
+      for_samples(workspaces(), [&](int64_t sample, int64_t head, Workspace& work) {
+        const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
+        start_key_gradients(head, begin, end);
+        for (int64_t i = 0; i < tiles_per_sample; ++i) {
+          const Tile tile = tile_of(sample, i);
+          backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, work);
+        }
+        finish_key_gradients(gradients, head, begin, end);
+      });
+      return;
+    }
+    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
+      backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, false, work);
+    });
+    for_blocks(workspaces(), [&](int64_t begin, int64_t end, int64_t head, Workspace& work) {
+      start_key_gradients(head, begin, end);
+      for_tiles_of_keys(begin, end, [&](const Tile& tile, int64_t key_begin, int64_t key_end) {
+        backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
+      });
+      finish_key_gradients(gradients, head, begin, end);
+    });
+  }
+
+ private:
+  void pack_keys(int64_t begin, int64_t head, Workspace& work) const {
+    const int64_t first = begin / kKeys * kKeys;
+    if (work.packed_head == head && work.packed_key == first) return;
+    const int64_t count = std::min(keys_, first + kKeys) - first;
+    const auto both_ways = [&](const ConstTensor& from, uint32_t* columns, uint32_t* pairs) {
+      const HeadRows<const bfloat16> rows_of_head = head_rows<bfloat16>(from, first, head, 1);
+      transpose_words(rows_of_head.data, rows_of_head.position_stride / 2, count, dim_ / 2, columns, kKeys);
+      pair_rows(rows_of_head.data, rows_of_head.position_stride, count, dim_, pairs);
+    };
+    both_ways(k_, work.key_columns, work.key_rows);
+    both_ways(v_, work.value_columns, work.value_rows);
+    work.packed_head = head;
+    work.packed_key = first;
+  }
+
+  // Calls body(begin, end, stride) for the tile's keys, block by block, packed; `begin` is even, as pairs of keys are
+  // counted from a block's start.
+  template <typename Body>
+  void for_packed_blocks(int64_t key_begin, int64_t key_end, int64_t head, Workspace& work, const Body& body) const {
+    for_key_blocks(key_begin / 2 * 2, key_end, [&](int64_t begin, int64_t end) {
+      pack_keys(begin, head, work);
+      body(begin, end, (end - begin + 15) / 16 * 16);
+    });
+  }
+
+  void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) const {
+    const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
+    pack_rows(q_, tile, first_head, work.q);
+    for_packed_blocks(tile.key_begin, tile.key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
+      const bool first = begin == tile.key_begin / 2 * 2;
+      const int64_t at = begin % kKeys;
+      tile_product(tile_rows, end - begin, dim_ / 2, work.q, dim_, work.key_columns + at, kKeys, false, work.scores,
+                   stride);
+      softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_, work.scores, work.p, kKeys,
+                   work.first, work.second, work.result);
+      tile_product(tile_rows, dim_, (end - begin + 1) / 2, work.p, kKeys, work.value_rows + at / 2 * dim_, dim_, !first,
+                   work.result, dim_);
+    });
+    finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
+    unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
+    float* to = log_sum_exp.data<float>() + first_head * log_sum_exp.stride(0) + tile.row;
+    for (int64_t row = 0; row < tile_rows; ++row) {
+      to[row % tiles.group * log_sum_exp.stride(0) + row / tiles.group] = work.first[row];
+    }
+  }
+
+  void pack_rows(const ConstTensor& from, const Tile& tile, int64_t first_head, bfloat16* to) const {
+    pack(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
+  }
+
+  // Packs q and d_out, both ways, and the numbers of each row: log_sum_exp in `first`, delta in `second`.
+  void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t first_head,
+                        Workspace& work) const {
+    const int64_t tile_rows = tile.positions * tiles.group;
+    pack_rows(q_, tile, first_head, work.q);
+    pack_rows(gradients.d_out, tile, first_head, work.d_out);
+    const HeadRows<const float> out{work.scores, tiles.group * dim_, dim_, tiles.group, dim_};
+    fast::pack(head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.scores);
+    fast::pack(head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_p);
+    row_products(tile_rows, dim_, out.data, work.d_p, work.second);
+    auto* pairs = reinterpret_cast<uint32_t*>(work.scores);
+    for (const auto& [from, to] : {std::pair{work.q, work.q_transposed}, {work.d_out, work.d_out_transposed}}) {
+      pair_rows(from, dim_, tile_rows, dim_, pairs);
+      transpose_words(pairs, dim_, (tile_rows + 1) / 2, dim_, to, tiles.paired_rows() / 2);
+    }
+    const int64_t stride = gradients.log_sum_exp.stride(0);
+    const float* saved = gradients.log_sum_exp.data<float>() + first_head * stride + tile.row;
+    for (int64_t row = 0; row < tile_rows; ++row) {
+      work.first[row] = saved[row % tiles.group * stride + row / tiles.group];
+    }
+  }
+
+  // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
+  void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin,
+                     int64_t key_end, bool for_queries, bool for_keys, Workspace& work) const {
+    const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
+    const int64_t pairs = (tile_rows + 1) / 2;
+    prepare_backward(gradients, tile, first_head, work);
+    for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
+      const int64_t at = begin % kKeys, keys = end - begin;
+      tile_product(tile_rows, keys, dim_ / 2, work.q, dim_, work.key_columns + at, kKeys, false, work.scores, stride);
+      tile_product(tile_rows, keys, dim_ / 2, work.d_out, dim_, work.value_columns + at, kKeys, false, work.d_p,
+                   stride);
+      softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first, work.second, work.scores,
+                            work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
+      if (for_keys) {  // the key before an odd key_begin may be another task's
+        const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
+        tile_product(dim_, keys - skipped, pairs, work.q_transposed, tiles.paired_rows(), work.d_pairs + skipped, kKeys,
+                     true, key_gradient(0, head, begin + skipped), kKeys);
+        tile_product(dim_, keys - skipped, pairs, work.d_out_transposed, tiles.paired_rows(), work.p_pairs + skipped,
+                     kKeys, true, key_gradient(1, head, begin + skipped), kKeys);
+      }
+      if (for_queries) {
+        tile_product(tile_rows, dim_, (keys + 1) / 2, work.p, kKeys, work.key_rows + at / 2 * dim_, dim_,
+                     begin > key_begin, work.result, dim_);
+      }
+    });
+    if (for_queries) {
+      unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));
+    }
+  }
+
+  // Where d_k (index 0) or d_v (1) of a key is summed: blocks [head_dim][kKeys].
+  float* key_gradient(int64_t index, int64_t head, int64_t key) const {
+    float* sums = scratch_ + threads * tiles.thread_words();
+    return sums + ((index * kv_heads + head) * blocks() + key / kKeys) * dim_ * kKeys + key % kKeys;
+  }
+
+  void start_key_gradients(int64_t head, int64_t key_begin, int64_t key_end) const {
+    for (const int64_t index : {0, 1}) {
+      for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
+        float* sums = key_gradient(index, head, begin);
+        for (int64_t d = 0; d < dim_; ++d) std::fill_n(sums + d * kKeys, end - begin, 0.0f);
+      });
+    }
+  }
+
+  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t key_begin,
+                            int64_t key_end) const {
+    constexpr int64_t kRows = 16;
+    float rows_of_keys[kRows * kLargestDim];
+    for (const int64_t index : {0, 1}) {
+      const Tensor& gradient = index == 0 ? gradients.d_k : gradients.d_v;
+      for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
+        for (int64_t key = begin; key < end; key += kRows) {
+          const int64_t count = std::min(kRows, end - key);
+          transpose_words(key_gradient(index, head, key), kKeys, dim_, count, rows_of_keys, dim_);
+          unpack(rows_of_keys, count, 1.0f, head_rows<bfloat16>(gradient, key, head, 1));
+        }
+      });
+    }
+  }
+
+  ConstTensor q_, k_, v_;
+  int64_t keys_, dim_;
+  float scale_;
+  float* scratch_;
+};
+
+}  // namespace
+
+bool attention_in_bfloat16(const Stream& stream, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v) {
+  const int64_t dim = q.extent(2);
+  // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
+  const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
+  const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim);
+  return stream.bfloat16_tiles && q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 &&
+         dim <= kLargestDim && tile_products_available();
+}
+
+void attention_forward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                                AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
+  Bfloat16Attention(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+}
+
+void attention_backward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                                 AttentionShape shape, const AttentionGradients& gradients, Tensor scratch) {
+  Bfloat16Attention(stream, q, k, v, start, shape, scratch).backward(gradients);
+}
+
+}  // namespace shiftron::fast

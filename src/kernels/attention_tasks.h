@@ -1,0 +1,126 @@
+// How the CPU's attention is cut: tiles of query positions, blocks of keys, tasks for threads.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention_loops.h"
+#include "kernels/attention_tiles.h"
+#include "kernels/cpu_loops.h"
+#include "kernels/kernels.h"
+
+namespace shiftron::fast {
+
+template <typename T>
+HeadRows<const T> head_rows(const ConstTensor& tensor, int64_t row, int64_t head, int64_t group) {
+  return {tensor.data<T>() + row * tensor.stride(0) + head * tensor.stride(1), tensor.stride(0), tensor.stride(1),
+          group, tensor.extent(2)};
+}
+template <typename T>
+HeadRows<T> head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t group) {
+  return {tensor.data<T>() + row * tensor.stride(0) + head * tensor.stride(1), tensor.stride(0), tensor.stride(1),
+          group, tensor.extent(2)};
+}
+
+// The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end).
+struct Tile {
+  int64_t row, positions, key_begin, key_end;
+};
+
+// What backward reads and writes.
+struct AttentionGradients {
+  ConstTensor d_out, out, log_sum_exp;
+  Tensor d_q, d_k, d_v;
+};
+
+struct AttentionTasks {
+  // keys: of a block.
+  AttentionTasks(int all_threads, const ConstTensor& q, const ConstTensor& k, const ConstTensor& first_keys,
+                 AttentionShape attention_shape, int64_t keys)
+      : start(first_keys.data<int32_t>()),
+        shape(attention_shape),
+        threads(std::max(1, all_threads)),
+        tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2)),
+        block_keys(keys),
+        query_rows(q.extent(0)),
+        kv_heads(k.extent(1)),
+        samples(query_rows / shape.sequence_length),
+        tiles_per_sample((shape.sequence_length + tiles.queries - 1) / tiles.queries) {}
+
+  // Calls body(tile, head, work) for every tile of every KV head, the longest of a sample first; a thread keeps its
+  // work = make(thread) from call to call.
+  template <typename Make, typename Body>
+  void for_tiles(const Make& make, const Body& body) const {
+    parallel_dynamic(threads, samples * kv_heads * tiles_per_sample, make, [&](int64_t task, auto& work) {
+      const int64_t head = task / tiles_per_sample % kv_heads;
+      body(tile_of(task / tiles_per_sample / kv_heads, tiles_per_sample - 1 - task % tiles_per_sample), head, work);
+    });
+  }
+
+  // Calls body(sample, head, work).
+  template <typename Make, typename Body>
+  void for_samples(const Make& make, const Body& body) const {
+    parallel_dynamic(threads, samples * kv_heads, make,
+                     [&](int64_t task, auto& work) { body(task / kv_heads, task % kv_heads, work); });
+  }
+
+  // Calls body(begin, end, head, work) for blocks of keys. They lie at multiples of block_keys of all rows, as in
+  // for_key_blocks, so one may hold the ends of two samples.
+  template <typename Make, typename Body>
+  void for_blocks(const Make& make, const Body& body) const {
+    parallel_dynamic(threads, blocks() * kv_heads, make, [&](int64_t task, auto& work) {
+      const int64_t begin = task / kv_heads * block_keys;
+      body(begin, std::min(query_rows, begin + block_keys), task % kv_heads, work);
+    });
+  }
+  int64_t blocks() const { return (query_rows + block_keys - 1) / block_keys; }
+
+  // Calls body(tile, key_begin, key_end) for the tiles that see any of the keys [begin, end).
+  template <typename Body>
+  void for_tiles_of_keys(int64_t begin, int64_t end, const Body& body) const {
+    for (int64_t sample = begin / shape.sequence_length; sample * shape.sequence_length < end; ++sample) {
+      for (int64_t i = 0; i < tiles_per_sample; ++i) {
+        const Tile tile = tile_of(sample, i);
+        const int64_t key_begin = std::max(begin, tile.key_begin), key_end = std::min(end, tile.key_end);
+        if (key_begin < key_end) body(tile, key_begin, key_end);
+      }
+    }
+  }
+
+  Tile tile_of(int64_t sample, int64_t index) const {
+    const int64_t begin = sample * shape.sequence_length;
+    const int64_t row = begin + index * tiles.queries;
+    const int64_t positions = std::min(tiles.queries, begin + shape.sequence_length - row);
+    const int64_t key_end = shape.key_offset + row + positions;
+    return {row, positions, std::clamp<int64_t>(start[row], begin, key_end - 1), key_end};
+  }
+
+  // Calls body(begin, end) for the keys [begin, end), cut at multiples of block_keys.
+  template <typename Body>
+  void for_key_blocks(int64_t begin, int64_t end, const Body& body) const {
+    while (begin < end) {
+      const int64_t next = std::min(end, (begin / block_keys + 1) * block_keys);
+      body(begin, next);
+      begin = next;
+    }
+  }
+
+  TileMask mask(const Tile& tile, int64_t begin, int64_t end) const {
+    return {start + tile.row, shape.key_offset + tile.row, begin, end - begin, tiles.group};
+  }
+
+  const int32_t* start;
+  AttentionShape shape;
+  int threads;
+  AttentionTiles tiles;
+  int64_t block_keys;
+  int64_t query_rows, kv_heads, samples, tiles_per_sample;
+};
+
+// attention_bfloat16_cpu.cpp: products of tiles in bfloat16. Whether these tensors are for it:
+bool attention_in_bfloat16(const Stream& stream, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v);
+void attention_forward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                                AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch);
+void attention_backward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+                                 AttentionShape shape, const AttentionGradients& gradients, Tensor scratch);
+
+}  // namespace shiftron::fast

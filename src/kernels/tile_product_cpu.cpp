@@ -1,0 +1,174 @@
+// vdpbf16ps on 6 rows by 4 vectors: 24 sums, 4 words of b and one of a fit the 32 vector registers.
+#include "kernels/tile_product.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/check.h"
+#include "kernels/cpu_loops.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
+#endif
+
+namespace shiftron::fast {
+
+SHIFTRON_CLONES void interleave(const bfloat16* even, const bfloat16* odd, int64_t count, uint32_t* to) {
+  if (odd == nullptr) {
+    for (int64_t i = 0; i < count; ++i) to[i] = even[i].bits;
+    return;
+  }
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] = even[i].bits | static_cast<uint32_t>(odd[i].bits) << 16;
+}
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr int kRows = 6;
+constexpr int kVectors = 4;
+constexpr int kLanes = 16;
+
+struct Operands {
+  int64_t pairs;
+  const bfloat16* a;
+  int64_t a_stride;
+  const uint32_t* b;
+  int64_t b_stride;
+  bool keep;
+  float* c;
+  int64_t c_stride;
+};
+
+constexpr __mmask16 mask_of(int64_t lanes) { return static_cast<__mmask16>((1u << lanes) - 1u); }
+
+// The last of the vectors has `last` lanes.
+template <int rows, int vectors>
+SHIFTRON_BFLOAT16_TARGET void block(const Operands& by, int64_t last) {
+  const auto lanes = [last](int vector) { return vector + 1 < vectors ? mask_of(kLanes) : mask_of(last); };
+  __m512 sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 4
+    for (int vector = 0; vector < vectors; ++vector) {
+      sum[row][vector] = by.keep ? _mm512_maskz_loadu_ps(lanes(vector), by.c + row * by.c_stride + vector * kLanes)
+                                 : _mm512_setzero_ps();
+    }
+  }
+  const bfloat16* a = by.a;
+  const uint32_t* b = by.b;
+  for (int64_t pair = 0; pair < by.pairs; ++pair, a += 2, b += by.b_stride) {
+    __m512bh words[vectors];
+#pragma GCC unroll 4
+    for (int vector = 0; vector < vectors; ++vector) {
+      words[vector] = (__m512bh)_mm512_maskz_loadu_epi32(lanes(vector), b + vector * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; ++row) {
+      int32_t two;
+      std::memcpy(&two, a + row * by.a_stride, sizeof two);
+      const __m512bh both = (__m512bh)_mm512_set1_epi32(two);
+#pragma GCC unroll 4
+      for (int vector = 0; vector < vectors; ++vector) {
+        sum[row][vector] = _mm512_dpbf16_ps(sum[row][vector], both, words[vector]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 4
+    for (int vector = 0; vector < vectors; ++vector) {
+      _mm512_mask_storeu_ps(by.c + row * by.c_stride + vector * kLanes, lanes(vector), sum[row][vector]);
+    }
+  }
+}
+
+using Block = void (*)(const Operands&, int64_t);
+template <int rows>
+constexpr std::array<Block, kVectors> kBlocksOfRows = {block<rows, 1>, block<rows, 2>, block<rows, 3>, block<rows, 4>};
+constexpr std::array<std::array<Block, kVectors>, kRows> kBlocks = {
+    kBlocksOfRows<1>, kBlocksOfRows<2>, kBlocksOfRows<3>, kBlocksOfRows<4>, kBlocksOfRows<5>, kBlocksOfRows<6>};
+
+// Sixteen rows of sixteen words: pairs of words, pairs of pairs, then quarters change places.
+SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_stride, int64_t rows, int64_t columns,
+                                              int32_t* to, int64_t to_stride) {
+  __m512i x[kLanes], y[kLanes];
+  const __mmask16 read = mask_of(columns);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    x[i] = i < rows ? _mm512_maskz_loadu_epi32(read, from + i * from_stride) : _mm512_setzero_si512();
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 2) {
+    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kLanes; i += 4) {  // x[i + j] holds column 4·quarter + j of rows i to i + 3, in each quarter
+    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i low = _mm512_shuffle_i32x4(x[j], x[j + 4], 0x88), high = _mm512_shuffle_i32x4(x[j], x[j + 4], 0xdd);
+    const __m512i low_2 = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], 0x88);
+    const __m512i high_2 = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], 0xdd);
+    y[j] = _mm512_shuffle_i32x4(low, low_2, 0x88);
+    y[j + 8] = _mm512_shuffle_i32x4(low, low_2, 0xdd);
+    y[j + 4] = _mm512_shuffle_i32x4(high, high_2, 0x88);
+    y[j + 12] = _mm512_shuffle_i32x4(high, high_2, 0xdd);
+  }
+  const __mmask16 written = mask_of(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < columns) _mm512_mask_storeu_epi32(to + i * to_stride, written, y[i]);
+  }
+}
+
+}  // namespace
+
+bool tile_products_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq"); }
+
+void tile_product(int64_t m, int64_t n, int64_t pairs, const bfloat16* a, int64_t a_stride, const uint32_t* b,
+                  int64_t b_stride, bool keep, float* c, int64_t c_stride) {
+  for (int64_t column = 0; column < n; column += kVectors * kLanes) {
+    const int64_t columns = std::min<int64_t>(n - column, kVectors * kLanes);
+    const int64_t vectors = (columns + kLanes - 1) / kLanes;
+    for (int64_t row = 0; row < m; row += kRows) {
+      const int64_t rows = std::min<int64_t>(m - row, kRows);
+      kBlocks[static_cast<size_t>(rows - 1)][static_cast<size_t>(vectors - 1)](
+          {pairs, a + row * a_stride, a_stride, b + column, b_stride, keep, c + row * c_stride + column, c_stride},
+          columns - (vectors - 1) * kLanes);
+    }
+  }
+}
+
+void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to,
+                     int64_t to_stride) {
+  const auto* source = static_cast<const int32_t*>(from);
+  auto* target = static_cast<int32_t*>(to);
+  for (int64_t row = 0; row < rows; row += kLanes) {
+    for (int64_t column = 0; column < columns; column += kLanes) {
+      transpose_block(source + row * from_stride + column, from_stride, std::min<int64_t>(kLanes, rows - row),
+                      std::min<int64_t>(kLanes, columns - column), target + column * to_stride + row, to_stride);
+    }
+  }
+}
+
+#else
+
+bool tile_products_available() { return false; }
+void tile_product(int64_t, int64_t, int64_t, const bfloat16*, int64_t, const uint32_t*, int64_t, bool, float*, int64_t) {
+  CHECK(false, "no bfloat16 vectors on this processor");
+}
+void transpose_words(const void*, int64_t, int64_t, int64_t, void*, int64_t) {
+  CHECK(false, "no bfloat16 vectors on this processor");
+}
+
+#endif
+
+}  // namespace shiftron::fast
