@@ -4,8 +4,8 @@
 #include "kernels/kernels.h"
 
 #define SHIFTRON_BODIES                                                                                               \
-  void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y);                                               \
-  void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x);                                    \
+  void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch);                               \
+  void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                    \
   void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w);                                   \
   void copy(Stream&, ConstTensor x, Tensor y);                                                                        \
   void add(Stream&, ConstTensor a, ConstTensor b, Tensor y);                                                          \

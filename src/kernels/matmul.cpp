@@ -25,9 +25,20 @@ void check_matrices(const char* kernel, const ConstTensor& first, const ConstTen
   check_floating(kernel, "the first operand", first);
 }
 
+void check_weight_scratch(const Stream& stream, const char* kernel, const Tensor& scratch, DType dtype, int64_t rows,
+                          int64_t in, int64_t out) {
+  if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(dtype, rows, in, out));
+}
+
 }  // namespace
 
-void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
+Shape matmul_scratch(DType dtype, int64_t rows, int64_t in, int64_t out) {
+  constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
+  if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
+  return {(in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock)};
+}
+
+void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
   constexpr const char* kName = "matmul_forward";
   check_matrices(kName, x, w);
   const int64_t rows = x.extent(0);
@@ -38,12 +49,14 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
   check_argument(stream, kName, "x", x, dtype, {rows, in});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
+  check_weight_scratch(stream, kName, scratch, dtype, rows, in, out);
   const Launch launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out));
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::matmul_forward(stream, x, w, y) : specification::matmul_forward(stream, x, w, y);
+  use_fast(stream, dtype) ? fast::matmul_forward(stream, x, w, y, scratch)
+                          : specification::matmul_forward(stream, x, w, y, scratch);
 }
 
-void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x) {
+void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
   constexpr const char* kName = "matmul_backward_input";
   check_matrices(kName, d_y, w);
   const int64_t rows = d_y.extent(0);
@@ -53,10 +66,11 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
   check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "d_x", d_x, dtype, {rows, in});
+  check_weight_scratch(stream, kName, scratch, dtype, rows, in, out);
   const Launch launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out));
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x)
-                          : specification::matmul_backward_input(stream, d_y, w, d_x);
+  use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x, scratch)
+                          : specification::matmul_backward_input(stream, d_y, w, d_x, scratch);
 }
 
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w) {
@@ -95,16 +109,16 @@ class TimedProducts {
         sum_(memory_.data() + 2 * size * size, DType::float32, {size, size}, DeviceKind::cpu) {}
 
   void forward(Stream& stream) {
-    use_fast(stream, a_.dtype()) ? fast::matmul_forward(stream, a_, b_, c_)
-                                 : specification::matmul_forward(stream, a_, b_, c_);
+    use_fast(stream, a_.dtype()) ? fast::matmul_forward(stream, a_, b_, c_, {})
+                                 : specification::matmul_forward(stream, a_, b_, c_, {});
   }
   // Shortest of three rounds after one that warms up; a round is one product of each kind.
   double seconds_of_a_round(Stream& stream) {
     double shortest = 0;
     for (int round = 0; round < 4; ++round) {
       const auto start = Clock::now();
-      fast::matmul_forward(stream, a_, b_, c_);
-      fast::matmul_backward_input(stream, a_, b_, c_);
+      fast::matmul_forward(stream, a_, b_, c_, {});
+      fast::matmul_backward_input(stream, a_, b_, c_, {});
       fast::matmul_backward_weight(stream, a_, b_, sum_);
       const double seconds = seconds_since(start);
       if (round == 1 || (round > 1 && seconds < shortest)) shortest = seconds;

@@ -38,6 +38,7 @@ struct Bfloat16Product {
   bool a_transposed, b_transposed, keep;
   DType c_dtype;
   int threads;
+  int64_t scratch_bytes;  // 0: b is read as it lies
   auto operator<=>(const Bfloat16Product&) const = default;
 };
 
@@ -52,13 +53,19 @@ dnnl::memory::desc describe(int64_t rows, int64_t columns, int64_t stride, bool 
 class Bfloat16Library {
  public:
   // False when the processor has no such product.
-  bool run(const Bfloat16Product& shape, const void* a, const void* b, void* c) {
+  bool run(const Bfloat16Product& shape, const void* a, const void* b, void* c, void* scratch) {
     if (refused_) return false;
     try {
       Made& made = find(shape);
       made.a.set_data_handle(const_cast<void*>(a));
-      made.b.set_data_handle(const_cast<void*>(b));
       made.c.set_data_handle(c);
+      if (made.packs) {
+        made.plain_b.set_data_handle(const_cast<void*>(b));
+        made.b.set_data_handle(scratch);
+        made.pack.execute(stream_, made.plain_b, made.b);
+      } else {
+        made.b.set_data_handle(const_cast<void*>(b));
+      }
       made.primitive.execute(stream_, made.arguments);
       stream_.wait();
       return true;
@@ -74,6 +81,9 @@ class Bfloat16Library {
     dnnl::matmul primitive;
     dnnl::memory a, b, c;
     std::unordered_map<int, dnnl::memory> arguments;
+    bool packs = false;
+    dnnl::reorder pack;
+    dnnl::memory plain_b;
   };
 
   Made& find(const Bfloat16Product& shape) {
@@ -89,10 +99,24 @@ class Bfloat16Library {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
+    const dnnl::memory::desc any({shape.k, shape.n}, dnnl::memory::data_type::bf16, dnnl::memory::format_tag::any);
+    const auto primitive_of = [&](const dnnl::memory::desc& b_read) {
+      return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b_read, c), attributes, engine_);
+    };
+    dnnl::matmul::primitive_desc how = primitive_of(shape.scratch_bytes > 0 ? any : b);
     Made made;
-    made.primitive = dnnl::matmul({dnnl::matmul::desc(a, b, c), attributes, engine_});
+    made.packs = how.weights_desc() != b;
+    if (made.packs && static_cast<int64_t>(how.weights_desc().get_size()) > shape.scratch_bytes) {
+      made.packs = false;
+      how = primitive_of(b);
+    }
+    made.primitive = dnnl::matmul(how);
+    if (made.packs) {
+      made.pack = dnnl::reorder(dnnl::reorder::primitive_desc(engine_, b, engine_, how.weights_desc()));
+      made.plain_b = dnnl::memory(b, engine_, nullptr);
+    }
     made.a = dnnl::memory(a, engine_, nullptr);
-    made.b = dnnl::memory(b, engine_, nullptr);
+    made.b = dnnl::memory(how.weights_desc(), engine_, nullptr);
     made.c = dnnl::memory(c, engine_, nullptr);
     made.arguments = {{DNNL_ARG_SRC, made.a}, {DNNL_ARG_WEIGHTS, made.b}, {DNNL_ARG_DST, made.c}};
     return made_.emplace(shape, std::move(made)).first->second;
@@ -104,9 +128,9 @@ class Bfloat16Library {
   bool refused_ = false;
 };
 
-bool product_bfloat16(const Bfloat16Product& shape, const void* a, const void* b, void* c) {
+bool product_bfloat16(const Bfloat16Product& shape, const void* a, const void* b, void* c, void* scratch) {
   thread_local Bfloat16Library library;
-  return library.run(shape, a, b, c);
+  return library.run(shape, a, b, c, scratch);
 }
 
 // Converts rows [row, row + rows) and columns [column, column + columns) of a stored matrix.
@@ -169,7 +193,7 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
 }
 
 void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride) {
+             void* c, DType c_dtype, int64_t c_stride, Tensor scratch) {
   if (m == 0 || n == 0) return;
   if (k == 0) {  // which the library does not take
     const auto size = static_cast<size_t>(size_of(c_dtype));
@@ -190,23 +214,24 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
   CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
   if (bfloat16_products) {
-    const Bfloat16Product shape{m,    n,       k,      a.stride, b.stride, c_stride, a.transposed, b.transposed,
-                                keep, c_dtype, threads};
-    if (product_bfloat16(shape, a.data, b.data, c)) return;
+    const bool packs = scratch.defined() && scratch.count() > 0;
+    const Bfloat16Product shape{m,    n,       k,       a.stride, b.stride, c_stride, a.transposed, b.transposed,
+                                keep, c_dtype, threads, packs ? scratch.bytes() : 0};
+    if (product_bfloat16(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
   }
   product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);
 }
 
-void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y) {
+void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
   product(stream.threads, stream.bfloat16_matmul, x.extent(0), w.extent(0), x.extent(1),
           {x.raw(), x.dtype(), x.stride(0)}, {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(),
-          y.stride(0));
+          y.stride(0), scratch);
 }
 
-void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x) {
+void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
   product(stream.threads, stream.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, false, d_x.raw(), d_x.dtype(),
-          d_x.stride(0));
+          d_x.stride(0), scratch);
 }
 
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w) {

@@ -48,7 +48,7 @@ void product(int64_t rows, int64_t columns, int64_t inner, Matrix<const T> a, Ma
 
 }  // namespace
 
-void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y) {
+void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     for_type(y.dtype(), [&](auto result) {
@@ -60,7 +60,7 @@ void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y) {
   });
 }
 
-void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x) {
+void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     T* out = d_x.data<T>();

@@ -22,8 +22,9 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
 
 // c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
 // bfloat16_products: multiply bfloat16 as such where the processor can; otherwise blocks are converted to float32.
+// scratch: bfloat16 elements into which b may be copied in the library's own layout, or undefined.
 void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride);
+             void* c, DType c_dtype, int64_t c_stride, Tensor scratch = {});
 
 // The library takes its number of threads from the calling thread's OpenMP setting; given back at the end.
 class LibraryThreads {

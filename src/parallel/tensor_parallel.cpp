@@ -16,6 +16,12 @@ int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
   return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
 }
 
+// Where a product of `rows` rows with w [out, in] may lay w out anew; undefined where it would not.
+Tensor weight_scratch(Run& run, const Tensor& w, int64_t rows) {
+  const Shape shape = matmul_scratch(w.dtype(), rows, w.extent(1), w.extent(0));
+  return shape.count() > 0 ? run.scratch.allocate(w.dtype(), shape) : Tensor();
+}
+
 Tensor as_matrix(const Tensor& tensor, int64_t columns) { return tensor.view({tensor.count() / columns, columns}); }
 
 }  // namespace
@@ -70,14 +76,20 @@ int64_t Linear::out() const {
 
 Tensor Linear::forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) const {
   Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
-  matmul_forward(run.stream, x, set_->joined(parameters_, &Parameter::weight, in_), y);
+  ArenaScope scope(run.scratch);
+  const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
+  matmul_forward(run.stream, x, weight, y, weight_scratch(run, weight, x.extent(0)));
   saved.x = x;
   return y;
 }
 
 Tensor Linear::backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& arena) const {
   Tensor d_x = arena.allocate(d_y.dtype(), {d_y.extent(0), in_});
-  matmul_backward_input(run.stream, d_y, set_->joined(parameters_, &Parameter::weight, in_), d_x);
+  {
+    ArenaScope scope(run.scratch);
+    const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
+    matmul_backward_input(run.stream, d_y, weight, d_x, weight_scratch(run, weight, d_y.extent(0)));
+  }
   Stream* stream = &run.stream;
   run.weight_gradients.waiting.push_back(
       [stream, d_y, x = saved.x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
@@ -114,7 +126,9 @@ Range VocabularyParallelLoss::vocabulary() const {
 
 Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x) const {
   Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), head_->box.extent[0]});
-  matmul_forward(run.stream, x, as_matrix(head_->weight, head_->spec.shape[1]), y);
+  ArenaScope scope(run.scratch);
+  const Tensor weight = as_matrix(head_->weight, head_->spec.shape[1]);
+  matmul_forward(run.stream, x, weight, y, weight_scratch(run, weight, x.extent(0)));
   return y;
 }
 
@@ -147,7 +161,10 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
     if (!run.training) continue;
     cross_entropy_backward(run.stream, InOut(logits), log_sum_exp, target, vocabulary().begin, run.loss_scale);
-    matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows));
+    {
+      ArenaScope weight_scope(run.scratch);
+      matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows), weight_scratch(run, weight, rows));
+    }
     matmul_backward_weight(run.stream, logits, x_chunk, InOut(as_matrix(head_->gradient, hidden)));
   }
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();

@@ -114,7 +114,7 @@ inline std::vector<KernelCase> all_cases() {
     int64_t rows, in, out;
   };
   for (const Three& m : {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3},
-                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}}) {
+                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}, Three{300, 70, 130}}) {
     add_matmul_cases(cases, m.rows, m.in, m.out);
   }
   for (const auto& [rows, columns] :

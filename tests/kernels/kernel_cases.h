@@ -59,6 +59,15 @@ struct Builder {
 };
 
 // ---- products -------------------------------------------------------------------------------------------------------
+// Calls body(scratch) with the room that a product of w may use.
+template <typename Body>
+void with_weight_scratch(const Stream& stream, const Tensor& w, int64_t rows, const Body& body) {
+  const Shape shape = matmul_scratch(w.dtype(), rows, w.extent(1), w.extent(0));
+  if (shape.count() == 0 || stream.device != DeviceKind::cpu) return body(Tensor());
+  const Owned scratch(w.dtype(), shape);
+  body(scratch.tensor());
+}
+
 inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, int64_t out) {
   const auto n = [](int64_t terms) { return static_cast<double>(terms); };
   for (const Kind kind : {Kind::activation, Kind::accumulation}) {
@@ -66,14 +75,20 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
     b.input("x", {rows, in});
     b.input("w", {out, in});
     b.output("y", {rows, out}, n(in), kind).magnitude = std::sqrt(n(in));
-    b.call.run = [](Stream& s, const Tensors& a) { matmul_forward(s, a[0], a[1], a[2]); };
+    b.call.run = [](Stream& s, const Tensors& a) {
+      with_weight_scratch(s, a[1], a[0].extent(0),
+                          [&](const Tensor& scratch) { matmul_forward(s, a[0], a[1], a[2], scratch); });
+    };
     cases.push_back(b.call);
   }
   Builder b(label("matmul_backward_input", {rows, in, out}));
   b.input("d_y", {rows, out});
   b.input("w", {out, in});
   b.output("d_x", {rows, in}, n(out)).magnitude = std::sqrt(n(out));
-  b.call.run = [](Stream& s, const Tensors& a) { matmul_backward_input(s, a[0], a[1], a[2]); };
+  b.call.run = [](Stream& s, const Tensors& a) {
+    with_weight_scratch(s, a[1], a[0].extent(0),
+                        [&](const Tensor& scratch) { matmul_backward_input(s, a[0], a[1], a[2], scratch); });
+  };
   cases.push_back(b.call);
   Builder c(label("matmul_backward_weight", {rows, in, out}));
   c.input("d_y", {rows, out});
