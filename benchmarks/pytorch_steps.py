@@ -7,6 +7,8 @@ multiply-add. Inputs: the .h5 file and the description (train_steps --describe) 
 """
 import argparse
 import json
+import pathlib
+import re
 import sys
 import time
 
@@ -121,7 +123,12 @@ class Trainer:
         return time.perf_counter() - start, total
 
 
+def resident_bytes():
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path("/proc/self/status").read_text()).group(1))
+
+
 def main():
+    start_bytes = resident_bytes()  # the libraries alone
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--description", required=True)
     parser.add_argument("--inputs", required=True)
@@ -132,7 +139,7 @@ def main():
     torch.set_num_threads(description["threads"])
     with h5py.File(arguments.inputs) as inputs:
         trainer = Trainer(description, inputs, arguments.variant)
-    print(json.dumps({"ready": True, "version": torch.__version__}), flush=True)
+    print(json.dumps({"ready": True, "version": torch.__version__, "start_bytes": start_bytes}), flush=True)
     for line in sys.stdin:
         results = [trainer.step() for _ in range(int(line.split()[1]))]
         print(json.dumps({"seconds": [seconds for seconds, _ in results], "losses": [loss for _, loss in results]}), flush=True)

@@ -82,7 +82,7 @@ def machine_lines(results):
 def floor_of(results, letter, model, precision):
     for floor in results.of("step_floor"):
         if (floor["letter"], floor["model"]) == (letter, model) and floor["result"][precision]:
-            return floor["result"][precision]["tokens_per_second"]
+            return floor["result"][precision]["floor_tokens_per_second"]
     return None
 
 
@@ -92,14 +92,15 @@ def comparison_lines(results):
         return
     yield "## Training steps against PyTorch"
     yield ""
-    yield ("The same model with KV shift, the same weights, the same tokens, AdamW and clipping included. All sides are live "
+    yield ("The same model, the same weights, the same tokens, AdamW and clipping included. All sides are live "
            "processes that take turns in short blocks; a side that waits sleeps on its pipe. The ratio is the speed of Shiftron "
            "over that of the row, by pairs of blocks; its interval holds it with 95 % confidence. The loss column is the largest "
-           "relative difference of any step's loss from Shiftron's. Share: of the tokens/s that the step's products alone allow.")
+           "relative difference of any step's loss from Shiftron's. Share: of the floor below.")
     yield ""
     for result in kept:
         data = result["result"]
-        yield f"### {result['model']}, {result['precision']}, {data['threads']} threads, machine {result['letter']}"
+        shift = "without shift" if result.get("vanilla") else "with KV shift"
+        yield f"### {result['model']} {shift}, {result['precision']}, {data['threads']} threads, machine {result['letter']}"
         yield ""
         floor = floor_of(results, result["letter"], result["model"], result["precision"])
         rows = []
@@ -107,10 +108,10 @@ def comparison_lines(results):
             own = name == "shiftron"
             speed = side["tokens_per_second"]
             rows.append([SIDES.get(name, name), f"{speed:.0f}", f"{side['fastest']:.0f}", percent(speed / floor) if floor else "–",
-                         f"{side['peak_bytes'] / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
+                         f"{side['own_bytes'] / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
                          "" if own else interval(side["interval_95"], "{:.2f}".format),
                          "" if own else f"{side['loss_difference']:.0e}"])
-        yield from table(["", "tokens/s (median)", "fastest step", "share", "peak memory", "ratio", "95 %", "loss"], rows)
+        yield from table(["", "tokens/s (median)", "fastest step", "share", "peak memory above start-up", "ratio", "95 %", "loss"], rows)
     yield from provenance(kept)
 
 
@@ -118,18 +119,22 @@ def floor_lines(results):
     kept = results.of("step_floor")
     if not kept:
         return
-    yield "## The products of a step alone"
+    yield "## The floor of a step"
     yield ""
-    yield ("Tokens/s that the matrix products of a step would allow if everything else cost nothing: each product through oneDNN "
-           "directly on buffers that are in no cache, in the fastest of the ways that the library offers.")
+    yield ("The least that a step costs on a machine: each matrix product through oneDNN directly, on buffers that are in no cache, in "
+           "the fastest of the ways that the library offers; the products of attention (the causal half) at their mean rate; the bytes "
+           "of all other kernels at the speed of copying. `step_floor` without `--json` lists the products one by one, "
+           "`train_steps --profile` says where a step's time goes.")
     yield ""
     rows = []
     for result in kept:
         for precision in ("fp32", "bf16"):
             data = result["result"][precision]
             rows.append([result["model"], result["letter"], str(result["result"]["threads"]), precision] +
-                        ([f"{data['tokens_per_second']:.0f}", f"{data['gflops']:.0f}"] if data else ["none here", ""]))
-    yield from table(["model", "machine", "threads", "precision", "tokens/s", "GFLOP/s"], rows)
+                        ([f"{data['floor_tokens_per_second']:.0f}", f"{data['tokens_per_second']:.0f}", f"{data['gflops']:.0f}",
+                          f"{1e3 * data['step_seconds']:.0f} + {1e3 * data['attention_seconds']:.0f} + {1e3 * data['other_seconds']:.0f} ms"]
+                         if data else ["none here", "", "", ""]))
+    yield from table(["model", "machine", "threads", "precision", "tokens/s", "products alone", "GFLOP/s", "products + attention + rest"], rows)
     yield from provenance(kept)
 
 
@@ -149,6 +154,25 @@ def shift_lines(results):
                      f"{1e3 * data['seconds_without']:.0f} ms", f"{1e3 * data['seconds_with']:.0f} ms",
                      percent(data["overhead"], 2), interval(data["interval_95"], lambda value: percent(value, 2))])
     yield from table(["model", "machine", "threads", "precision", "pairs", "step without", "step with", "overhead", "95 %"], rows)
+    yield from provenance(kept)
+
+
+def parallel_lines(results):
+    kept = results.of("parallel_efficiency")
+    if not kept:
+        return
+    yield "## Two ranks of one thread against one rank of two"
+    yield ""
+    yield ("Whole runs of `shiftron train` in turn, the median over the steps behind the first; efficiency is the speed of two ranks "
+           "over that of one, by rounds.")
+    yield ""
+    rows = []
+    for result in kept:
+        for layout, data in result["result"]["layouts"].items():
+            rows.append([result["model"], result["precision"], result["letter"], layout, f"{data['tokens_per_second']:.0f}",
+                         f"{data['single_tokens_per_second']:.0f}", f"{data['efficiency']:.3f}",
+                         f"{min(data['rounds']):.3f} to {max(data['rounds']):.3f}"])
+    yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "one rank", "efficiency", "rounds"], rows)
     yield from provenance(kept)
 
 
@@ -179,7 +203,7 @@ def document(results):
     lines = ["# Performance", "",
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
-    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, kernel_lines, device_lines):
+    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, kernel_lines, device_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

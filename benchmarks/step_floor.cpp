@@ -1,4 +1,5 @@
-// The matrix products of a training step alone: what they would allow if everything else cost nothing.
+// The least time that a training step can take here: its matrix products by the library's fastest calls, attention's at
+// their rate (the causal half), and the bytes of every other kernel at the speed of copying.
 //   step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]
 // Every product of the step (forward, backward to input and to weight) runs through oneDNN directly, on buffers that
 // rotate through more memory than any cache holds, in every way that the library offers; the fastest of each counts.
@@ -16,6 +17,7 @@
 #include "cli/config_reader.h"
 #include "cli/process.h"
 #include "kernels/element.h"
+#include "kernels/kernels.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -175,8 +177,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What a step does besides the listed products.
+struct OtherWork {
+  double attention_operations = 0, bytes = 0;
+};
+
 // Null where the processor has no such product.
-json measure(const std::vector<Product>& products, double tokens, DType dtype, int64_t rounds, Pools& pools) {
+json measure(const std::vector<Product>& products, const OtherWork& other, double copy_rate, double tokens, DType dtype,
+             int64_t rounds, Pools& pools) {
   Library library;
   struct Row {
     const Product* product;
@@ -220,10 +228,34 @@ json measure(const std::vector<Product>& products, double tokens, DType dtype, i
                     {"gflops", product.operations() / seconds / 1e9},
                     {"ways_gflops", ways}});
   }
+  const double attention = other.attention_operations / (operations / total);
+  const double rest = other.bytes / copy_rate;
+  const double whole = total + attention + rest;
   return {{"tokens_per_second", tokens / total},
           {"step_seconds", total},
           {"gflops", operations / total / 1e9},
+          {"attention_seconds", attention},
+          {"other_bytes", other.bytes},
+          {"other_seconds", rest},
+          {"floor_seconds", whole},
+          {"floor_tokens_per_second", tokens / whole},
           {"products", list}};
+}
+
+OtherWork other_work(RunConfig config, DType dtype, int threads) {
+  config.train.precision = dtype == DType::float32 ? Precision::fp32 : Precision::bf16;
+  Ledger ledger;
+  plan_memory(config, make_layout(config.parallel, 1), 0, threads, ledger);
+  const ModelConfig& model = config.model;
+  // Forward and backward without what is computed twice: 6 · layers · width · sequence length a token.
+  OtherWork work{6.0 * static_cast<double>(model.layers * model.heads * model.head_dim * config.train.sequence_length *
+                                           config.train.global_batch * config.train.sequence_length),
+                 0};
+  for (const auto& [name, cost] : ledger.kernels()) {
+    if (name.starts_with("matmul_") || name.starts_with("attention_")) continue;
+    work.bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
+  }
+  return work;
 }
 
 // Products of a step are those that a step on meta counts.
@@ -256,10 +288,14 @@ int run(const std::vector<std::string>& arguments) {
   fill(pools.inputs);
   fill(pools.outputs);
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);
-  json result = {{"threads", threads}};
+  Ledger unused;
+  Stream stream{.ledger = &unused, .threads = threads};
+  const double copy_rate = measure_copy_bandwidth(stream);
+  json result = {{"threads", threads}, {"copy_bytes_per_second", copy_rate}};
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     result[dtype == DType::float32 ? "fp32" : "bf16"] =
-        measure(products, tokens, dtype, parsed.integer("rounds", 7, 1), pools);
+        measure(products, other_work(config, dtype, threads), copy_rate, tokens, dtype, parsed.integer("rounds", 7, 1),
+                pools);
   }
   if (parsed.has("json")) {
     std::cout << result << std::endl;
@@ -272,7 +308,9 @@ int run(const std::vector<std::string>& arguments) {
       std::cout << "no such product on this processor\n";
       continue;
     }
-    std::cout << of["tokens_per_second"] << " tokens/s, " << of["gflops"] << " GFLOP/s\n";
+    std::cout << of["floor_tokens_per_second"] << " tokens/s at most; the products alone: " << of["tokens_per_second"]
+              << " tokens/s, " << of["gflops"] << " GFLOP/s; attention " << of["attention_seconds"] << " s, the rest "
+              << of["other_seconds"] << " s of " << of["floor_seconds"] << " s\n";
     for (const json& row : of["products"]) {
       std::cout << "  " << row["gflops"] << " GFLOP/s, " << row["calls"] << " x " << row["product"].get<std::string>()
                 << " by " << row["best"].get<std::string>() << "\n";

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -106,6 +107,18 @@ json describe(const RunConfig& config, int threads) {
           {"learning_rates", rates}};
 }
 
+// What the process holds now, in bytes.
+int64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmRSS:") continue;
+    int64_t kilobytes = 0;
+    status >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
 // ---- --inputs -------------------------------------------------------------------------------------------------------
 
 void assign_initial(ParameterSet& set, const Hdf5File& file) {
@@ -121,6 +134,7 @@ void assign_initial(ParameterSet& set, const Hdf5File& file) {
 
 void serve(const RunConfig& config, int threads, const std::string& path) {
   if (config.train.precision == Precision::fp64) throw_bad_input("--inputs is for train.precision fp32 and bf16");
+  const int64_t start_bytes = resident_bytes();
   LocalTrainer trainer(config, threads);
   std::vector<int32_t> ids, targets;
   std::vector<uint8_t> starts;
@@ -145,7 +159,8 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
     std::copy_n(targets.begin() + first, count, batch.targets.begin());
     std::copy_n(starts.begin() + first, count, batch.document_starts.begin());
   };
-  std::cout << json{{"ready", true}, {"memory_bytes", trainer.ledger().memory()}} << std::endl;
+  std::cout << json{{"ready", true}, {"start_bytes", start_bytes}, {"memory_bytes", trainer.ledger().memory()}}
+            << std::endl;
   std::string word;
   int64_t steps = 0;
   while (std::cin >> word >> steps) {

@@ -150,7 +150,7 @@ def compare(options, precision, arguments, environment, folder):
         ratio, interval = interval_95([math.log(other / own) for own, other in zip(ours.blocks, side.blocks)])
         result["sides"][side.name] = {
             "tokens_per_second": tokens / statistics.median(side.seconds), "fastest": tokens / min(side.seconds),
-            "peak_bytes": side.peak_bytes(), "speed_of_shiftron_over_it": ratio, "interval_95": interval,
+            "peak_bytes": side.peak_bytes(), "own_bytes": side.peak_bytes() - side.ready["start_bytes"], "speed_of_shiftron_over_it": ratio, "interval_95": interval,
             "loss_difference": largest_difference(ours.losses, side.losses)}
     version = theirs[0].ready["version"]
     for side in sides:
@@ -163,7 +163,7 @@ def show(name, precision, result):
     for side, values in result["sides"].items():
         interval = "" if not values["interval_95"] else " [{:.3f}, {:.3f}]".format(*values["interval_95"])
         print(f"  {side:17} {values['tokens_per_second']:7.0f} tokens/s, fastest {values['fastest']:7.0f}, "
-              f"{values['peak_bytes'] / 1e9:.2f} GB, ratio {values['speed_of_shiftron_over_it']:.3f}{interval}, "
+              f"{values['own_bytes'] / 1e9:.2f} GB above start-up, ratio {values['speed_of_shiftron_over_it']:.3f}{interval}, "
               f"loss {values['loss_difference']:.1e}", flush=True)
 
 
@@ -174,6 +174,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="names of configs/NAME.conf")
     parser.add_argument("--precision", choices=VARIANTS, default="fp32")
+    parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
     parser.add_argument("--variant", action="append", help="only these of PyTorch's; may repeat")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of a block")
@@ -188,7 +189,8 @@ def main():
     arguments, options = parse_arguments()
     failed = []
     for name in arguments.models:
-        model = ["--config", ROOT / "configs" / f"{name}.conf", "--config", ROOT / "configs" / "kv-shift.conf", *options]
+        form = "vanilla" if arguments.vanilla else "kv-shift"
+        model = ["--config", ROOT / "configs" / f"{name}.conf", "--config", ROOT / "configs" / f"{form}.conf", *options]
         with tempfile.TemporaryDirectory() as folder:
             result, version = compare(model, arguments.precision, arguments, dict(os.environ), pathlib.Path(folder))
         show(name, arguments.precision, result)
@@ -198,9 +200,11 @@ def main():
         elif not arguments.busy:
             words = ["build/python/bin/python", "benchmarks/vs_pytorch.py", name, "--precision", arguments.precision,
                      "--blocks", arguments.blocks, "--steps", arguments.steps, "--warm-up", arguments.warm_up]
+            words += ["--vanilla"] if arguments.vanilla else []
             command = " ".join(map(str, words + (["--", *options] if options else [])))
-            keep(f"vs-pytorch-{name}-{arguments.precision}", "vs_pytorch", command, result["other_cores"],
-                 {"model": name, "precision": arguments.precision, "result": result}, {"PyTorch": version})
+            keep(f"vs-pytorch-{name}-{arguments.precision}" + ("-vanilla" if arguments.vanilla else ""), "vs_pytorch", command,
+                 result["other_cores"], {"model": name, "precision": arguments.precision, "vanilla": arguments.vanilla, "result": result},
+                 {"PyTorch": version})
     if failed:
         raise Fault("; ".join(failed))
 

@@ -13,7 +13,7 @@
 
 // On leaf functions: loops alone, no parallel regions. Three bodies are compiled; the processor's is bound at start.
 // Sanitizers do not survive the binding, which runs before they do.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHIFTRON_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define SHIFTRON_CLONES

@@ -131,7 +131,11 @@ SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_
 
 }  // namespace
 
+#if defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__AVX512F__)
+bool tile_products_available() { return false; }
+#else
 bool tile_products_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq"); }
+#endif
 
 void tile_product(int64_t m, int64_t n, int64_t pairs, const bfloat16* a, int64_t a_stride, const uint32_t* b,
                   int64_t b_stride, bool keep, float* c, int64_t c_stride) {
