@@ -15,9 +15,9 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tens
 // d_x = d_y w.           d_y [rows, out] T, w [out, in] T, d_x [rows, in] T
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch = {});
 // d_w += d_yᵀ x.         d_y [rows, out] T, x [rows, in] T, d_w [out, in] A
-void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w);
-// Elements of T in which w may be laid out anew for many rows; none where that does not pay.
-Shape matmul_scratch(DType dtype, int64_t rows, int64_t in, int64_t out);
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch = {});
+// Elements of T in which each of the three may lay an operand out anew; none where that does not pay.
+Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out);
 // Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
 bool bfloat16_matmul_pays(Stream& stream);
 // The same of the small products inside of attention, which have a body of their own.

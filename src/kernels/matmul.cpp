@@ -1,4 +1,5 @@
 // Front ends of the three products of a linear layer, and their timing at start.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -10,6 +11,7 @@
 #include "kernels/launch.h"
 #include "kernels/matrix.h"
 #include "kernels/tile_product.h"
+#include "kernels/weight_gradient.h"
 
 namespace shiftron {
 namespace {
@@ -25,17 +27,18 @@ void check_matrices(const char* kernel, const ConstTensor& first, const ConstTen
   check_floating(kernel, "the first operand", first);
 }
 
-void check_weight_scratch(const Stream& stream, const char* kernel, const Tensor& scratch, DType dtype, int64_t rows,
+void check_product_scratch(const Stream& stream, const char* kernel, const Tensor& scratch, DType dtype, int64_t rows,
                           int64_t in, int64_t out) {
-  if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(dtype, rows, in, out));
+  if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(stream, dtype, rows, in, out));
 }
 
 }  // namespace
 
-Shape matmul_scratch(DType dtype, int64_t rows, int64_t in, int64_t out) {
+Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
   constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
   if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
-  return {(in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock)};
+  const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
+  return {std::max(weight, fast::WeightGradientSizes(rows, in).bytes(std::max(1, stream.threads)) / size_of(dtype))};
 }
 
 void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
@@ -49,7 +52,7 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tens
   check_argument(stream, kName, "x", x, dtype, {rows, in});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
-  check_weight_scratch(stream, kName, scratch, dtype, rows, in, out);
+  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
   const Launch launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out));
   if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::matmul_forward(stream, x, w, y, scratch)
@@ -66,14 +69,14 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
   check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
   check_argument(stream, kName, "w", w, dtype, {out, in});
   check_argument(stream, kName, "d_x", d_x, dtype, {rows, in});
-  check_weight_scratch(stream, kName, scratch, dtype, rows, in, out);
+  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
   const Launch launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out));
   if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x, scratch)
                           : specification::matmul_backward_input(stream, d_y, w, d_x, scratch);
 }
 
-void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w) {
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch) {
   constexpr const char* kName = "matmul_backward_weight";
   check_matrices(kName, d_y, x);
   const int64_t rows = d_y.extent(0);
@@ -83,10 +86,11 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
   check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
   check_argument(stream, kName, "x", x, dtype, {rows, in});
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation_type(dtype), {out, in});
+  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
   const Launch launch(stream, kName, {d_y, x, d_w.tensor}, {d_w.tensor}, operations_of(rows, in, out));
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::matmul_backward_weight(stream, d_y, x, d_w.tensor)
-                          : specification::matmul_backward_weight(stream, d_y, x, d_w.tensor);
+  use_fast(stream, dtype) ? fast::matmul_backward_weight(stream, d_y, x, d_w.tensor, scratch)
+                          : specification::matmul_backward_weight(stream, d_y, x, d_w.tensor, scratch);
 }
 
 // ---- timing ---------------------------------------------------------------------------------------------------------
@@ -119,7 +123,7 @@ class TimedProducts {
       const auto start = Clock::now();
       fast::matmul_forward(stream, a_, b_, c_, {});
       fast::matmul_backward_input(stream, a_, b_, c_, {});
-      fast::matmul_backward_weight(stream, a_, b_, sum_);
+      fast::matmul_backward_weight(stream, a_, b_, sum_, {});
       const double seconds = seconds_since(start);
       if (round == 1 || (round > 1 && seconds < shortest)) shortest = seconds;
     }
@@ -160,7 +164,7 @@ bool bfloat16_tiles_pay(Stream& stream) {
     for (const int kind : {0, 1}) {
       const auto start = Clock::now();
       if (kind == 0) {
-        fast::tile_product(kRows, kColumns, kDepth / 2, a.data(), kDepth, b.data(), kColumns, false, c.data(), kColumns);
+        fast::tile_product(kRows, kColumns, kDepth / 2, fast::rows_of(a.data(), kDepth), b.data(), kColumns, false, c.data(), kColumns);
       } else {
         fast::product_float32(kRows, kColumns, kDepth, wide_a.data(), kDepth, false, wide_b.data(), kColumns, false,
                               false, c.data(), kColumns);

@@ -12,6 +12,8 @@
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix.h"
+#include "kernels/tile_product.h"
+#include "kernels/weight_gradient.h"
 
 namespace shiftron::fast {
 namespace {
@@ -234,7 +236,11 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
           d_x.stride(0), scratch);
 }
 
-void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w) {
+void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
+  const bool has_room = scratch.defined() && scratch.count() > 0;
+  if (has_room && x.dtype() == DType::bfloat16 && stream.bfloat16_tiles && tile_products_available()) {
+    return weight_gradient_bfloat16(stream.threads, d_y, x, d_w, scratch);
+  }
   product(stream.threads, stream.bfloat16_matmul, d_y.extent(1), x.extent(1), x.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, {x.raw(), x.dtype(), x.stride(0)}, true, d_w.raw(),
           d_w.dtype(), d_w.stride(0));

@@ -69,7 +69,7 @@ void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, 
   });
 }
 
-void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w) {
+void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     auto* out = d_w.data<Accumulation<T>>();

@@ -16,10 +16,18 @@ namespace shiftron::fast {
 // True where the processor multiplies bfloat16 vectors; nothing below may be called otherwise.
 bool tile_products_available();
 
-// c [m, n] float32 = a [m, 2·pairs] · b + keep · c. a: rows a_stride (even) apart; b: rows of words b_stride apart.
-// Reads and writes nothing outside of the stated extents.
-void tile_product(int64_t m, int64_t n, int64_t pairs, const bfloat16* a, int64_t a_stride, const uint32_t* b,
-                  int64_t b_stride, bool keep, float* c, int64_t c_stride);
+// A left operand [m, 2·pairs] as words: two neighbours of a row each.
+struct LeftTile {
+  const void* words;
+  int64_t row_stride, pair_stride;  // in words
+};
+inline LeftTile rows_of(const bfloat16* a, int64_t stride) { return {a, stride / 2, 1}; }                // stride even
+inline LeftTile transpose_of(const uint32_t* pairs, int64_t stride) { return {pairs, 1, stride}; }  // [pairs][m]
+
+// c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the stated
+// extents.
+void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+                  bool keep, float* c, int64_t c_stride);
 
 // to [columns, rows] = from [rows, columns], of 32-bit words.
 void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to, int64_t to_stride);

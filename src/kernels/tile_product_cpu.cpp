@@ -33,8 +33,8 @@ constexpr int kLanes = 16;
 
 struct Operands {
   int64_t pairs;
-  const bfloat16* a;
-  int64_t a_stride;
+  const int32_t* a;
+  int64_t row_stride, pair_stride;
   const uint32_t* b;
   int64_t b_stride;
   bool keep;
@@ -57,9 +57,9 @@ SHIFTRON_BFLOAT16_TARGET void block(const Operands& by, int64_t last) {
                                  : _mm512_setzero_ps();
     }
   }
-  const bfloat16* a = by.a;
+  const int32_t* a = by.a;
   const uint32_t* b = by.b;
-  for (int64_t pair = 0; pair < by.pairs; ++pair, a += 2, b += by.b_stride) {
+  for (int64_t pair = 0; pair < by.pairs; ++pair, a += by.pair_stride, b += by.b_stride) {
     __m512bh words[vectors];
 #pragma GCC unroll 4
     for (int vector = 0; vector < vectors; ++vector) {
@@ -68,7 +68,7 @@ SHIFTRON_BFLOAT16_TARGET void block(const Operands& by, int64_t last) {
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) {
       int32_t two;
-      std::memcpy(&two, a + row * by.a_stride, sizeof two);
+      std::memcpy(&two, a + row * by.row_stride, sizeof two);
       const __m512bh both = (__m512bh)_mm512_set1_epi32(two);
 #pragma GCC unroll 4
       for (int vector = 0; vector < vectors; ++vector) {
@@ -137,15 +137,17 @@ bool tile_products_available() { return false; }
 bool tile_products_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq"); }
 #endif
 
-void tile_product(int64_t m, int64_t n, int64_t pairs, const bfloat16* a, int64_t a_stride, const uint32_t* b,
-                  int64_t b_stride, bool keep, float* c, int64_t c_stride) {
+void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+                  bool keep, float* c, int64_t c_stride) {
+  const auto* words = static_cast<const int32_t*>(a.words);
   for (int64_t column = 0; column < n; column += kVectors * kLanes) {
     const int64_t columns = std::min<int64_t>(n - column, kVectors * kLanes);
     const int64_t vectors = (columns + kLanes - 1) / kLanes;
     for (int64_t row = 0; row < m; row += kRows) {
       const int64_t rows = std::min<int64_t>(m - row, kRows);
       kBlocks[static_cast<size_t>(rows - 1)][static_cast<size_t>(vectors - 1)](
-          {pairs, a + row * a_stride, a_stride, b + column, b_stride, keep, c + row * c_stride + column, c_stride},
+          {pairs, words + row * a.row_stride, a.row_stride, a.pair_stride, b + column, b_stride, keep,
+           c + row * c_stride + column, c_stride},
           columns - (vectors - 1) * kLanes);
     }
   }
@@ -166,7 +168,7 @@ void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_
 #else
 
 bool tile_products_available() { return false; }
-void tile_product(int64_t, int64_t, int64_t, const bfloat16*, int64_t, const uint32_t*, int64_t, bool, float*, int64_t) {
+void tile_product(int64_t, int64_t, int64_t, const LeftTile&, const uint32_t*, int64_t, bool, float*, int64_t) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }
 void transpose_words(const void*, int64_t, int64_t, int64_t, void*, int64_t) {

@@ -16,10 +16,13 @@ int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
   return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
 }
 
-// Where a product of `rows` rows with w [out, in] may lay w out anew; undefined where it would not.
-Tensor weight_scratch(Run& run, const Tensor& w, int64_t rows) {
-  const Shape shape = matmul_scratch(w.dtype(), rows, w.extent(1), w.extent(0));
-  return shape.count() > 0 ? run.scratch.allocate(w.dtype(), shape) : Tensor();
+// Where a product of `rows` rows with w [out, in] may lay an operand out anew; undefined where it would not.
+Tensor product_scratch(const Stream& stream, Arena& arena, const Tensor& w, DType dtype, int64_t rows) {
+  const Shape shape = matmul_scratch(stream, dtype, rows, w.extent(1), w.extent(0));
+  return shape.count() > 0 ? arena.allocate(dtype, shape) : Tensor();
+}
+Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) {
+  return product_scratch(run.stream, run.scratch, w, w.dtype(), rows);
 }
 
 Tensor as_matrix(const Tensor& tensor, int64_t columns) { return tensor.view({tensor.count() / columns, columns}); }
@@ -78,7 +81,7 @@ Tensor Linear::forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) co
   Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
   ArenaScope scope(run.scratch);
   const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
-  matmul_forward(run.stream, x, weight, y, weight_scratch(run, weight, x.extent(0)));
+  matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
   saved.x = x;
   return y;
 }
@@ -88,12 +91,14 @@ Tensor Linear::backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& 
   {
     ArenaScope scope(run.scratch);
     const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
-    matmul_backward_input(run.stream, d_y, weight, d_x, weight_scratch(run, weight, d_y.extent(0)));
+    matmul_backward_input(run.stream, d_y, weight, d_x, product_scratch(run, weight, d_y.extent(0)));
   }
   Stream* stream = &run.stream;
   run.weight_gradients.waiting.push_back(
-      [stream, d_y, x = saved.x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
-        matmul_backward_weight(*stream, d_y, x, InOut(d_w));
+      [stream, arena = &run.scratch, d_y, x = saved.x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
+        ArenaScope scope(*arena);
+        matmul_backward_weight(*stream, d_y, x, InOut(d_w),
+                               product_scratch(*stream, *arena, d_w, x.dtype(), x.extent(0)));
       });
   if (!run.weight_gradients.deferred) run.weight_gradients.drain();
   return d_x;
@@ -128,7 +133,7 @@ Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x) const {
   Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), head_->box.extent[0]});
   ArenaScope scope(run.scratch);
   const Tensor weight = as_matrix(head_->weight, head_->spec.shape[1]);
-  matmul_forward(run.stream, x, weight, y, weight_scratch(run, weight, x.extent(0)));
+  matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
   return y;
 }
 
@@ -163,9 +168,10 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     cross_entropy_backward(run.stream, InOut(logits), log_sum_exp, target, vocabulary().begin, run.loss_scale);
     {
       ArenaScope weight_scope(run.scratch);
-      matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows), weight_scratch(run, weight, rows));
+      const Tensor scratch = product_scratch(run, weight, rows);
+      matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows), scratch);
+      matmul_backward_weight(run.stream, logits, x_chunk, InOut(as_matrix(head_->gradient, hidden)), scratch);
     }
-    matmul_backward_weight(run.stream, logits, x_chunk, InOut(as_matrix(head_->gradient, hidden)));
   }
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();
 }

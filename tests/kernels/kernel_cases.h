@@ -59,12 +59,12 @@ struct Builder {
 };
 
 // ---- products -------------------------------------------------------------------------------------------------------
-// Calls body(scratch) with the room that a product of w may use.
+// Calls body(scratch) with the room that a product of x may use, w [out, in] or its gradient being the other operand.
 template <typename Body>
-void with_weight_scratch(const Stream& stream, const Tensor& w, int64_t rows, const Body& body) {
-  const Shape shape = matmul_scratch(w.dtype(), rows, w.extent(1), w.extent(0));
+void with_product_scratch(const Stream& stream, const Tensor& x, const Tensor& w, const Body& body) {
+  const Shape shape = matmul_scratch(stream, x.dtype(), x.extent(0), w.extent(1), w.extent(0));
   if (shape.count() == 0 || stream.device != DeviceKind::cpu) return body(Tensor());
-  const Owned scratch(w.dtype(), shape);
+  const Owned scratch(x.dtype(), shape);
   body(scratch.tensor());
 }
 
@@ -76,8 +76,8 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
     b.input("w", {out, in});
     b.output("y", {rows, out}, n(in), kind).magnitude = std::sqrt(n(in));
     b.call.run = [](Stream& s, const Tensors& a) {
-      with_weight_scratch(s, a[1], a[0].extent(0),
-                          [&](const Tensor& scratch) { matmul_forward(s, a[0], a[1], a[2], scratch); });
+      with_product_scratch(s, a[0], a[1],
+                           [&](const Tensor& scratch) { matmul_forward(s, a[0], a[1], a[2], scratch); });
     };
     cases.push_back(b.call);
   }
@@ -86,15 +86,19 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   b.input("w", {out, in});
   b.output("d_x", {rows, in}, n(out)).magnitude = std::sqrt(n(out));
   b.call.run = [](Stream& s, const Tensors& a) {
-    with_weight_scratch(s, a[1], a[0].extent(0),
-                        [&](const Tensor& scratch) { matmul_backward_input(s, a[0], a[1], a[2], scratch); });
+    with_product_scratch(s, a[0], a[1],
+                         [&](const Tensor& scratch) { matmul_backward_input(s, a[0], a[1], a[2], scratch); });
   };
   cases.push_back(b.call);
   Builder c(label("matmul_backward_weight", {rows, in, out}));
   c.input("d_y", {rows, out});
   c.input("x", {rows, in});
   c.sum("d_w", {out, in}, n(rows + 1));
-  c.call.run = [](Stream& s, const Tensors& a) { matmul_backward_weight(s, a[0], a[1], InOut(a[2])); };
+  c.call.run = [](Stream& s, const Tensors& a) {
+    with_product_scratch(s, a[1], a[2], [&](const Tensor& scratch) {
+      matmul_backward_weight(s, a[0], a[1], InOut(a[2]), scratch);
+    });
+  };
   cases.push_back(c.call);
 }
 
