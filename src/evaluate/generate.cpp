@@ -116,6 +116,11 @@ void Decoder::restart() {
   for (AttentionState& state : implementation_->states) state.length = 0;
 }
 
+void Decoder::start_profile() {
+  ledger_->clear_work();
+  implementation_->stream.timed = true;
+}
+
 std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
   Implementation& decoder = *implementation_;
   const Tensor logits = decoder.feed(ids);
