@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/attention_loops.h"
+#include "kernels/attention_row.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
@@ -307,6 +308,7 @@ class Attention {
 void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                        AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) == 0) return;
+  if (attention_of_one_row(stream, q, k, v, start, shape, out, log_sum_exp, scratch)) return;
   if (q.dtype() == DType::float32)
     Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
   else
