@@ -10,6 +10,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
@@ -114,7 +115,9 @@ class Generation {
   std::string profile(const MachineRates& rates) {
     profiled_ = true;
     const std::vector<double> seconds = round();
-    return profile_table(decoder_.ledger(), static_cast<int64_t>(seconds.size()), median(seconds), rates);
+    const auto tokens = static_cast<double>(seconds.size());
+    return profile_table(decoder_.ledger(), static_cast<int64_t>(seconds.size()),
+                         std::accumulate(seconds.begin(), seconds.end(), 0.0) / tokens, rates);
   }
 
   int64_t weight_bytes() const { return weight_bytes_; }

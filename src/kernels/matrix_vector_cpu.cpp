@@ -58,6 +58,11 @@ SHIFTRON_INLINE float dot(const float* x, const float* w, int64_t in) {
       sums.add(j, x + i + j * kLanes, weights);
     }
   }
+  for (; i + kLanes <= in; i += kLanes) {
+    LaneBits weights;
+    std::memcpy(&weights, w + i, sizeof weights);
+    sums.add(0, x + i, weights);
+  }
   float rest = 0;
   for (; i < in; ++i) rest += x[i] * w[i];
   return sums.total() + rest;
@@ -79,6 +84,13 @@ SHIFTRON_INLINE float dot(const float* x, const bfloat16* w, int64_t in) {
       sums.add(2 * j, even + i + j * kLanes, pairs << 16);
       sums.add(2 * j + 1, odd + i + j * kLanes, pairs & 0xffff0000u);
     }
+  }
+  if (i + kLanes <= in / 2) {
+    LaneBits pairs;
+    std::memcpy(&pairs, w + 2 * i, sizeof pairs);
+    sums.add(0, even + i, pairs << 16);
+    sums.add(1, odd + i, pairs & 0xffff0000u);
+    i += kLanes;
   }
   float rest = 0;
   for (; 2 * i < in; ++i) {
@@ -136,7 +148,7 @@ void blocks(int threads, int64_t rows, int64_t outputs, int64_t in, const Rows<c
 
 bool product_of_few_rows(int threads, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool keep,
                          void* c, DType c_dtype, int64_t c_stride) {
-  if (m > kFewRows || a.transposed || !b.transposed || keep || a.dtype != b.dtype) return false;
+  if (m > few_rows(a.dtype) || a.transposed || !b.transposed || keep || a.dtype != b.dtype) return false;
   if (a.dtype == DType::float32 && c_dtype == DType::float32) {
     blocks<float, float>(threads, m, n, k, {static_cast<const float*>(a.data), a.stride}, b, c, c_stride);
     return true;

@@ -113,9 +113,10 @@ inline std::vector<KernelCase> all_cases() {
   struct Three {
     int64_t rows, in, out;
   };
-  for (const Three& m : {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3},
-                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}, Three{1, 131, 67}, Three{1, 64, 1},
-                         Three{2, 1, 37}, Three{3, 58, 13}, Three{7, 127, 33}, Three{8, 769, 35}, Three{9, 130, 33}}) {
+  for (const Three& m :
+       {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3}, Three{64, 64, 64},
+        Three{37, 129, 65}, Three{257, 31, 18}, Three{1, 131, 67}, Three{1, 64, 1}, Three{2, 1, 37}, Three{3, 58, 13},
+        Three{4, 769, 35}, Three{7, 127, 33}, Three{8, 769, 35}, Three{9, 130, 33}}) {
     add_matmul_cases(cases, m.rows, m.in, m.out);
   }
   for (const auto& [rows, columns] :

@@ -1,6 +1,7 @@
 // The bodies that serve decoding, products of few rows and attention of one: their bits depend on neither the threads
 // nor the other rows. Their errors are held in fast_test.cpp, over the table of all calls.
 #include "kernels/kernel_testing.h"
+#include "kernels/matrix.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -28,9 +29,10 @@ TEST(FewRows, BitsOfAProductDependOnNoThreadAndNoOtherRow) {
   for (const auto& [dtype, result] : {std::pair{DType::float32, DType::float32},
                                       {DType::bfloat16, DType::bfloat16},
                                       {DType::bfloat16, DType::float32}}) {
-    const std::vector<double> all = product(dtype, result, 0, 8, 1);
-    for (const int threads : {2, 3}) EXPECT_EQ(product(dtype, result, 0, 8, threads), all) << threads << " threads";
-    for (int64_t row = 0; row < 8; ++row) {
+    const int64_t rows = fast::few_rows(dtype);
+    const std::vector<double> all = product(dtype, result, 0, rows, 1);
+    for (const int threads : {2, 3}) EXPECT_EQ(product(dtype, result, 0, rows, threads), all) << threads << " threads";
+    for (int64_t row = 0; row < rows; ++row) {
       const std::vector<double> alone = product(dtype, result, row, 1, 1);
       const auto width = static_cast<int64_t>(alone.size());
       const std::vector<double> among(all.begin() + row * width, all.begin() + (row + 1) * width);
