@@ -30,15 +30,32 @@ struct Queries {
   int64_t group, head_dim;
 };
 
+// Keys and values are taken four at a time: short loops of their own cost more than what they do.
 template <typename T>
 SHIFTRON_INLINE void score(const float* q, const T* k, int64_t stride, int64_t count, int64_t head_dim, float* scores) {
-  for (int64_t i = 0; i < count; ++i, k += stride) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4, k += 4 * stride) {
+    const T *k1 = k + stride, *k2 = k1 + stride, *k3 = k2 + stride;
+    float sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+#pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
+    for (int64_t d = 0; d < head_dim; ++d) {
+      sum0 += q[d] * to_accumulate(k[d]);
+      sum1 += q[d] * to_accumulate(k1[d]);
+      sum2 += q[d] * to_accumulate(k2[d]);
+      sum3 += q[d] * to_accumulate(k3[d]);
+    }
+    scores[i] = sum0;
+    scores[i + 1] = sum1;
+    scores[i + 2] = sum2;
+    scores[i + 3] = sum3;
+  }
+  for (; i < count; ++i, k += stride) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t d = 0; d < head_dim; ++d) sum += q[d] * to_accumulate(k[d]);
     scores[i] = sum;
   }
-  for (int64_t i = count; i < kStep; ++i) scores[i] = -INFINITY;
+  for (; i < kStep; ++i) scores[i] = -INFINITY;
 }
 
 // scores ← exp(score − maximum); the maximum counts earlier keys too, whose sums are shrunk to it.
@@ -97,11 +114,21 @@ SHIFTRON_INLINE void attend_block(const Queries& queries, const Keys<T>& keys, f
     }
   }
 }
+// Loops of a known length are faster.
+template <typename T>
+SHIFTRON_INLINE void attend_width(const Queries& queries, const Keys<T>& keys, float* partials) {
+  if (queries.head_dim == 64)
+    attend_block({queries.q, queries.group, 64}, keys, partials);
+  else if (queries.head_dim == 128)
+    attend_block({queries.q, queries.group, 128}, keys, partials);
+  else
+    attend_block(queries, keys, partials);
+}
 SHIFTRON_CLONES void attend(const Queries& queries, const Keys<float>& keys, float* partials) {
-  attend_block(queries, keys, partials);
+  attend_width(queries, keys, partials);
 }
 SHIFTRON_CLONES void attend(const Queries& queries, const Keys<bfloat16>& keys, float* partials) {
-  attend_block(queries, keys, partials);
+  attend_width(queries, keys, partials);
 }
 
 // Joins the blocks of one query head into the first; returns log Σ exp.

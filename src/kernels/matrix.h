@@ -27,7 +27,7 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
 
 // c = a · b for at most few_rows(dtype) rows of a and a b that is stored transposed, any types of product(). False for
 // any other product. A row's bits depend on neither the threads nor the other rows.
-// few_rows: from about twice as many on the library is faster, which multiplies bfloat16 faster than float32.
+// few_rows: with more the library, which multiplies bfloat16 faster than float32, is as fast or faster.
 inline constexpr int64_t few_rows(DType dtype) {
   return dtype == DType::float32 ? 8 : 4;
 }

@@ -130,7 +130,12 @@ SHIFTRON_CLONES void block(int64_t rows, int64_t outputs, int64_t in, const Rows
 
 SHIFTRON_CLONES void widen_pairs(const bfloat16* from, int64_t count, float* to) {
   float* odd = to + (count + 1) / 2;
-  for (int64_t i = 0; i < count; ++i) (i % 2 == 0 ? to : odd)[i / 2] = to_accumulate(from[i]);
+#pragma omp simd
+  for (int64_t i = 0; i < count / 2; ++i) {
+    to[i] = to_accumulate(from[2 * i]);
+    odd[i] = to_accumulate(from[2 * i + 1]);
+  }
+  if (count % 2 == 1) to[count / 2] = to_accumulate(from[count - 1]);
 }
 
 template <typename T, typename Y>

@@ -160,6 +160,8 @@ inline std::vector<KernelCase> all_cases() {
                                             {"long", {3, 260, 50}, 313, 2, 1, 16},
                                             {"decode_one_row", {1}, 1, 4, 2, 16, 37, 5},
                                             {"decode_odd_head_dim", {1}, 1, 3, 1, 7, 129, 0},
+                                            {"decode_head_dim_64", {1}, 1, 6, 2, 64, 70, 1},
+                                            {"decode_head_dim_128", {1}, 1, 2, 2, 128, 66, 0},
                                             {"decode_long", {1}, 1, 6, 2, 24, 2345, 7},
                                             {"decode_rows", {6}, 6, 4, 1, 16, 129, 0},
                                             {"prefill_into_cache", {11}, 11, 2, 1, 8, 0, 6}}) {
