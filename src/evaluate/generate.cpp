@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "checkpoint/restore.h"
 #include "core/philox.h"
 #include "data/tokenizer.h"
+#include "kernels/element.h"
 #include "train/engine.h"
 
 namespace shiftron {
@@ -67,20 +67,6 @@ struct Decoder::Implementation {
 
 namespace {
 
-double element(const Tensor& logits, int64_t index) {
-  switch (logits.dtype()) {
-    case DType::float64: return logits.data<double>()[index];
-    case DType::float32: return logits.data<float>()[index];
-    default: {
-      const uint32_t bits = static_cast<uint32_t>(logits.data<bfloat16>()[index].bits) << 16;
-      float value;
-      static_assert(sizeof value == sizeof bits);
-      std::memcpy(&value, &bits, sizeof value);
-      return value;
-    }
-  }
-}
-
 ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 1, .pp = 1}; }
 
 }  // namespace
@@ -116,6 +102,11 @@ void Decoder::restart() {
   for (AttentionState& state : implementation_->states) state.length = 0;
 }
 
+void Decoder::start_profile() {
+  ledger_->clear_work();
+  implementation_->stream.timed = true;
+}
+
 std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
   Implementation& decoder = *implementation_;
   const Tensor logits = decoder.feed(ids);
@@ -123,19 +114,18 @@ std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) 
   const int64_t local = logits.extent(1);
   const int64_t vocab = decoder.config.model.vocab;
   const int shards = decoder.groups.tp->size();
-  // Shards may be uneven: each rank adds its own columns to zeros.
-  Ledger& ledger = *ledger_;
-  Buffer buffer(DeviceKind::cpu, rows * vocab * size_of(DType::float64), ledger, "logits");
-  const Tensor whole = buffer.tensor(0, DType::float64, {rows, vocab});
-  for (int64_t row = 0; row < rows; ++row) {
-    double* values = whole.data<double>() + row * vocab + decoder.stage.vocabulary().begin;
-    for (int64_t i = 0; i < local; ++i) values[i] = element(logits, row * local + i);
-  }
-  if (shards > 1) decoder.groups.tp->all_reduce(decoder.stream, InOut(whole), Reduction::sum).wait();
   std::vector<std::vector<double>> result;
   for (int64_t row = 0; row < rows; ++row) {
-    const double* values = whole.data<double>() + row * vocab;
-    result.emplace_back(values, values + vocab);
+    // Shards may be uneven: each rank adds its own columns to zeros.
+    std::vector<double>& whole = result.emplace_back(static_cast<size_t>(vocab));
+    double* values = whole.data() + decoder.stage.vocabulary().begin;
+    for_type(logits.dtype(), [&](auto type) {
+      const auto* from = logits.data<decltype(type)>() + row * logits.stride(0);
+      for (int64_t i = 0; i < local; ++i) values[i] = to_accumulate(from[i]);
+    });
+    if (shards == 1) continue;
+    const Tensor view(whole.data(), DType::float64, {vocab}, DeviceKind::cpu);
+    decoder.groups.tp->all_reduce(decoder.stream, InOut(view), Reduction::sum).wait();
   }
   return result;
 }

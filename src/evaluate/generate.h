@@ -22,6 +22,8 @@ class Decoder {
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
   void restart();  // forgets everything that was fed
+  void start_profile();  // from here on the ledger counts and times every kernel
+  const Ledger& ledger() const { return *ledger_; }
 
  private:
   struct Implementation;

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/attention_row.h"
 #include "kernels/attention_tasks.h"
 #include "kernels/bodies.h"
 #include "kernels/matrix.h"
@@ -230,6 +231,7 @@ class Attention : AttentionTasks {
 void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                        AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) == 0) return;
+  if (attention_of_one_row(stream, q, k, v, start, shape, out, log_sum_exp, scratch)) return;
   if (q.dtype() == DType::float32)
     Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
   else if (attention_in_bfloat16(stream, q, k, v))

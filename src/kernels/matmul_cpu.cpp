@@ -204,6 +204,7 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
     }
     return;
   }
+  if (product_of_few_rows(threads, m, n, k, a, b, keep, c, c_dtype, c_stride)) return;
   const LibraryThreads guard(threads);
   if (a.dtype == DType::float32) {
     CHECK(b.dtype == DType::float32 && c_dtype == DType::float32, "a float32 product takes float32 alone");

@@ -113,8 +113,11 @@ inline std::vector<KernelCase> all_cases() {
   struct Three {
     int64_t rows, in, out;
   };
-  for (const Three& m : {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3},
-                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}, Three{300, 70, 130}}) {
+  for (const Three& m :
+       {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3}, Three{64, 64, 64},
+        Three{37, 129, 65}, Three{257, 31, 18}, Three{300, 70, 130}, Three{2101, 66, 50}, Three{1, 131, 67},
+        Three{1, 64, 1}, Three{2, 1, 37}, Three{3, 58, 13}, Three{4, 769, 35}, Three{7, 127, 33}, Three{8, 769, 35},
+        Three{9, 130, 33}}) {
     add_matmul_cases(cases, m.rows, m.in, m.out);
   }
   for (const auto& [rows, columns] :
@@ -157,6 +160,10 @@ inline std::vector<KernelCase> all_cases() {
                                             {"head_dim_1", {5}, 5, 2, 1, 1},
                                             {"long", {3, 260, 50}, 313, 2, 1, 16},
                                             {"decode_one_row", {1}, 1, 4, 2, 16, 37, 5},
+                                            {"decode_odd_head_dim", {1}, 1, 3, 1, 7, 129, 0},
+                                            {"decode_head_dim_64", {1}, 1, 6, 2, 64, 70, 1},
+                                            {"decode_head_dim_128", {1}, 1, 2, 2, 128, 66, 0},
+                                            {"decode_long", {1}, 1, 6, 2, 24, 2345, 7},
                                             {"decode_rows", {6}, 6, 4, 1, 16, 129, 0},
                                             {"prefill_into_cache", {11}, 11, 2, 1, 8, 0, 6}}) {
     add_attention_cases(cases, at);
