@@ -176,6 +176,26 @@ def parallel_lines(results):
     yield from provenance(kept)
 
 
+def generation_lines(results):
+    kept = results.of("generate_tokens")
+    if not kept:
+        return
+    yield "## Generation"
+    yield ""
+    yield ("One sequence, token by token, with random weights. The bound: the speed at which the same process reads memory, over the bytes "
+           "of weights and cache that a token must read; the share is that of the bound of its own round.")
+    yield ""
+    rows = []
+    for result in kept:
+        data = result["result"]
+        rows.append([result["model"], data["precision"], result["letter"], str(data["threads"]), str(data["cache"]),
+                     f"{data['tokens_per_second']:.0f}", f"{data['bound_tokens_per_second']:.0f}",
+                     f"{data['read_bytes_per_second'] / 1e9:.0f} GB/s", f"{data['share_of_bound']:.2f}",
+                     interval(data["share_range"], "{:.2f}".format)])
+    yield from table(["model", "precision", "machine", "threads", "tokens in cache", "tokens/s", "bound", "read", "share", "rounds"], rows)
+    yield from provenance(kept)
+
+
 def kernel_lines(results):
     kept = results.of("kernels_benchmark")
     if not kept:
@@ -203,7 +223,7 @@ def document(results):
     lines = ["# Performance", "",
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
-    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, kernel_lines, device_lines):
+    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines, kernel_lines, device_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -39,10 +39,7 @@ class LocalTrainer {
   LocalTrainer(const RunConfig& config, int threads)
       : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_, .threads = threads} {
     const ParallelLayout layout = make_layout(config.parallel, 1);
-    if (config.train.precision == Precision::bf16) {
-      stream_.bfloat16_matmul = bfloat16_matmul_pays(stream_);
-      stream_.bfloat16_tiles = bfloat16_tiles_pay(stream_);
-    }
+    choose_bfloat16_products(config.train.precision, *world_, stream_);
     Ledger planned;
     const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
     trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);

@@ -91,6 +91,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
   }
   implementation_ = std::make_unique<Implementation>(config, make_groups(world, layout, kv_heads), DeviceKind::cpu,
                                                      threads, *ledger_, plan, capacity);
+  choose_bfloat16_products(config.train.precision, world, implementation_->stream);
   fill(implementation_->parameters);
   implementation_->parameters.refresh_weights(implementation_->stream);
 }

@@ -46,6 +46,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     plan = engine.arena_peaks();
   }
   Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = threads};
+  choose_bfloat16_products(config.train.precision, world, stream);
   Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
   engine.parameters().refresh_weights(stream);

@@ -27,9 +27,9 @@ Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Saved& saved) cons
   const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
   const Tensor d_activated = down_.backward(run, d_y, saved.down_input, run.scratch);
   const int64_t ffn = d_activated.extent(1);
-  Tensor d_gate_up = run.scratch.allocate(d_y.dtype(), saved.gate_up.shape());
-  swiglu_backward(run.stream, d_activated, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn),
-                  d_gate_up.slice(1, 0, ffn), d_gate_up.slice(1, ffn, ffn));
+  const Tensor d_gate_up = saved.gate_up;  // read for the last time
+  const Tensor gate = d_gate_up.slice(1, 0, ffn), up = d_gate_up.slice(1, ffn, ffn);
+  swiglu_backward(run.stream, d_activated, gate, up, gate, up);
   return reduce_rows(run, gate_up_.backward(run, d_gate_up, saved.gate_up_input, run.scratch), run.scratch);
 }
 

@@ -27,6 +27,17 @@ NumberTypes number_types(Precision precision) {
   CHECK(false, "unknown precision");
 }
 
+void choose_bfloat16_products(Precision precision, Communicator& world, Stream& stream) {
+  if (precision != Precision::bf16) return;
+  const bool first = world.rank() == 0;
+  std::string choice = "00";
+  if (first && bfloat16_matmul_pays(stream)) choice[0] = '1';
+  if (first && bfloat16_tiles_pay(stream)) choice[1] = '1';
+  choice = world.broadcast_text(choice, 0);
+  stream.bfloat16_matmul = choice.at(0) == '1';
+  stream.bfloat16_tiles = choice.at(1) == '1';
+}
+
 Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training)
     : config_(config), groups_(std::move(groups)), stream_(stream),
       parameters_(groups_.layout, groups_.at, number_types(config.train.precision)) {

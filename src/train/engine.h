@@ -21,6 +21,9 @@ using BatchReader = std::function<void(int index, HostBatch& batch)>;
 
 NumberTypes number_types(Precision precision);
 
+// Of a bf16 run: which products are faster in bfloat16 here, timed on rank 0 and told to all, since bits depend on it.
+void choose_bfloat16_products(Precision precision, Communicator& world, Stream& stream);
+
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).

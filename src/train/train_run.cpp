@@ -77,12 +77,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   });
   all_agree(environment.world, [&] { open_directory(); });
   write_start();
-  if (config.train.precision == Precision::bf16) {
-    // One choice for all ranks: bits depend on it.
-    const auto of_first = [&](bool pays) { return environment.world.broadcast_text(pays ? "1" : "0", 0) == "1"; };
-    stream_.bfloat16_matmul = of_first(bfloat16_matmul_pays(stream_));
-    stream_.bfloat16_tiles = of_first(bfloat16_tiles_pay(stream_));
-  }
+  choose_bfloat16_products(config.train.precision, environment.world, stream_);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
   trainer_ = std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads), stream_,
