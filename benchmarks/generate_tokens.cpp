@@ -20,6 +20,7 @@
 #include "kernels/cpu_loops.h"
 #include "train/profile.h"
 #include "train/trainer.h"
+#include "program.h"
 
 namespace shiftron {
 namespace {
@@ -32,12 +33,6 @@ constexpr int kReads = 5;                           // of which the fastest coun
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 SHIFTRON_CLONES uint64_t sum(const uint64_t* values, int64_t count) {
@@ -219,11 +214,4 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) {
-  try {
-    return shiftron::run({argv + 1, argv + argc});
-  } catch (const shiftron::Error& error) {
-    std::cerr << "generate_tokens: " << error.what() << std::endl;
-    return static_cast<int>(error.code());
-  }
-}
+int main(int argc, char** argv) { return shiftron::run_program("generate_tokens", shiftron::run, argc, argv); }

@@ -19,6 +19,7 @@
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "train/trainer.h"
+#include "program.h"
 
 namespace shiftron {
 namespace {
@@ -172,11 +173,6 @@ std::vector<Way> ways_of(const Product& product, DType dtype, Library& library, 
   return ways;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
-
 // What a step does besides the listed products.
 struct OtherWork {
   double attention_operations = 0, bytes = 0;
@@ -322,11 +318,4 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) {
-  try {
-    return shiftron::run({argv + 1, argv + argc});
-  } catch (const shiftron::Error& error) {
-    std::cerr << "step_floor: " << error.what() << std::endl;
-    return static_cast<int>(error.code());
-  }
-}
+int main(int argc, char** argv) { return shiftron::run_program("step_floor", shiftron::run, argc, argv); }

@@ -22,6 +22,7 @@
 #include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/trainer.h"
+#include "program.h"
 
 namespace shiftron {
 namespace {
@@ -189,12 +190,6 @@ SampleReader random_samples(const RunConfig& config) {
 
 // ---- --compare-shift ------------------------------------------------------------------------------------------------
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 // 95 % interval of the median: order statistics, whose ranks follow the binomial distribution of one half.
 std::pair<double, double> median_interval(std::vector<double> values) {
   std::ranges::sort(values);
@@ -294,11 +289,4 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) {
-  try {
-    return shiftron::run({argv + 1, argv + argc});
-  } catch (const shiftron::Error& error) {
-    std::cerr << "train_steps: " << error.what() << std::endl;
-    return static_cast<int>(error.code());
-  }
-}
+int main(int argc, char** argv) { return shiftron::run_program("train_steps", shiftron::run, argc, argv); }

@@ -17,15 +17,20 @@ Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config
 Tensor Mlp::forward(Run& run, const Tensor& x_local, Saved& saved) const {
   const Tensor x = gather_rows(run, x_local, run.activations);
   saved.gate_up = gate_up_.forward(run, x, saved.gate_up_input, run.activations);
+  Linear::Saved unused;
+  return reduce_rows(run, down_.forward(run, activate(run, saved), unused, run.scratch), run.scratch);
+}
+
+Tensor Mlp::activate(Run& run, const Saved& saved) const {
   const int64_t ffn = saved.gate_up.extent(1) / 2;
-  Tensor activated = run.activations.allocate(x.dtype(), {run.rows, ffn});
+  Tensor activated = run.scratch.allocate(saved.gate_up.dtype(), {saved.gate_up.extent(0), ffn});
   swiglu_forward(run.stream, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn), activated);
-  return reduce_rows(run, down_.forward(run, activated, saved.down_input, run.scratch), run.scratch);
+  return activated;
 }
 
 Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Saved& saved) const {
   const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
-  const Tensor d_activated = down_.backward(run, d_y, saved.down_input, run.scratch);
+  const Tensor d_activated = down_.backward(run, d_y, {activate(run, saved)}, run.scratch);
   const int64_t ffn = d_activated.extent(1);
   const Tensor d_gate_up = saved.gate_up;  // read for the last time
   const Tensor gate = d_gate_up.slice(1, 0, ffn), up = d_gate_up.slice(1, ffn, ffn);
