@@ -18,9 +18,9 @@
 #include "core/philox.h"
 #include "evaluate/generate.h"
 #include "kernels/cpu_loops.h"
+#include "program.h"
 #include "train/profile.h"
 #include "train/trainer.h"
-#include "program.h"
 
 namespace shiftron {
 namespace {
@@ -214,4 +214,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) { return shiftron::run_program("generate_tokens", shiftron::run, argc, argv); }
+int main(int argc, char** argv) {
+  return shiftron::run_program("generate_tokens", shiftron::run, argc, argv);
+}

@@ -18,8 +18,8 @@
 #include "cli/process.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
-#include "train/trainer.h"
 #include "program.h"
+#include "train/trainer.h"
 
 namespace shiftron {
 namespace {
@@ -289,9 +289,8 @@ int run(const std::vector<std::string>& arguments) {
   const double copy_rate = measure_copy_bandwidth(stream);
   json result = {{"threads", threads}, {"copy_bytes_per_second", copy_rate}};
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    result[dtype == DType::float32 ? "fp32" : "bf16"] =
-        measure(products, other_work(config, dtype, threads), copy_rate, tokens, dtype, parsed.integer("rounds", 7, 1),
-                pools);
+    result[dtype == DType::float32 ? "fp32" : "bf16"] = measure(products, other_work(config, dtype, threads), copy_rate,
+                                                                tokens, dtype, parsed.integer("rounds", 7, 1), pools);
   }
   if (parsed.has("json")) {
     std::cout << result << std::endl;
@@ -318,4 +317,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) { return shiftron::run_program("step_floor", shiftron::run, argc, argv); }
+int main(int argc, char** argv) {
+  return shiftron::run_program("step_floor", shiftron::run, argc, argv);
+}

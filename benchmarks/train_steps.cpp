@@ -18,11 +18,11 @@
 #include "cli/process.h"
 #include "core/hdf5_file.h"
 #include "core/philox.h"
+#include "program.h"
 #include "train/batches.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/trainer.h"
-#include "program.h"
 
 namespace shiftron {
 namespace {
@@ -65,8 +65,8 @@ class LocalTrainer {
     stream_.timed = true;
   }
   MachineRates rates() {
-    const DType dtype = config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16
-                                                                                              : DType::float32;
+    const DType dtype =
+        config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16 : DType::float32;
     return {measure_matmul_peak(stream_, dtype), measure_copy_bandwidth(stream_)};
   }
 
@@ -289,4 +289,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace shiftron
 
-int main(int argc, char** argv) { return shiftron::run_program("train_steps", shiftron::run, argc, argv); }
+int main(int argc, char** argv) {
+  return shiftron::run_program("train_steps", shiftron::run, argc, argv);
+}

@@ -21,9 +21,9 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut g
   check("first_moment", first_moment.tensor, dtype);
   check("second_moment", second_moment.tensor, dtype);
   if (weight.defined()) check("weight", weight, DType::bfloat16);
-  const Launch launch(stream, kName, {scalars, gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor},
-              {gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor, weight},
-              16 * shape.count());
+  const Launch launch(
+      stream, kName, {scalars, gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor},
+      {gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor, weight}, 16 * shape.count());
   if (!launch.runs()) return;
   use_fast(stream, dtype) ? fast::adamw(stream, parameters, scalars, gradient.tensor, master.tensor,
                                         first_moment.tensor, second_moment.tensor, weight)

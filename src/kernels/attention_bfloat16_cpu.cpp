@@ -1,5 +1,5 @@
-// Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, when they enter the
-// next product. d_k and d_v are summed transposed, so that no tile of scores is ever transposed.
+// Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, when they enter
+// the next product. d_k and d_v are summed transposed, so that no tile of scores is ever transposed.
 #include <cmath>
 #include <cstring>
 
@@ -41,7 +41,8 @@ struct Workspace {
   float *scores, *d_p, *result, *first, *second;
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
   uint32_t *p_pairs, *d_pairs, *q_pairs, *d_out_pairs;
-  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]) and of p v (rows, [kKeys / 2][dim]).
+  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]) and of p v (rows, [kKeys /
+  // 2][dim]).
   uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
   int64_t packed_head = -1, packed_key = -1;  // which block that is
 };
@@ -145,12 +146,12 @@ class Bfloat16Attention : AttentionTasks {
     for_packed_blocks(tile.key_begin, tile.key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
       const bool first = begin == tile.key_begin / 2 * 2;
       const int64_t at = begin % kKeys;
-      tile_product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false, work.scores,
-                   stride);
-      softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_, work.scores, work.p, kKeys,
-                   work.first, work.second, work.result);
-      tile_product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys), work.value_rows + at / 2 * dim_, dim_, !first,
-                   work.result, dim_);
+      tile_product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false,
+                   work.scores, stride);
+      softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_, work.scores, work.p,
+                            kKeys, work.first, work.second, work.result);
+      tile_product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys), work.value_rows + at / 2 * dim_,
+                   dim_, !first, work.result, dim_);
     });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
@@ -164,14 +165,16 @@ class Bfloat16Attention : AttentionTasks {
     pack(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
   }
 
-  // Packs q and d_out, as rows and as pairs of rows, and the numbers of each row: log_sum_exp in `first`, delta in `second`.
+  // Packs q and d_out, as rows and as pairs of rows, and the numbers of each row: log_sum_exp in `first`, delta in
+  // `second`.
   void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t first_head,
                         Workspace& work) const {
     const int64_t tile_rows = tile.positions * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
     pack_rows(gradients.d_out, tile, first_head, work.d_out);
     const HeadRows<const float> out{work.scores, tiles.group * dim_, dim_, tiles.group, dim_};
-    fast::pack(head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.scores);
+    fast::pack(head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f,
+               work.scores);
     fast::pack(head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_p);
     row_products(tile_rows, dim_, out.data, work.d_p, work.second);
     pair_rows(work.q, dim_, tile_rows, dim_, work.q_pairs);
@@ -191,17 +194,18 @@ class Bfloat16Attention : AttentionTasks {
     prepare_backward(gradients, tile, first_head, work);
     for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
       const int64_t at = begin % kKeys, keys = end - begin;
-      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false, work.scores, stride);
-      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), work.value_columns + at, kKeys, false, work.d_p,
+      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false, work.scores,
                    stride);
-      softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first, work.second, work.scores,
-                            work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
+      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), work.value_columns + at, kKeys, false,
+                   work.d_p, stride);
+      softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first, work.second,
+                                     work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
       if (for_keys) {  // the key before an odd key_begin may be another task's
         const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-        tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys,
-                     true, key_gradient(0, head, begin + skipped), kKeys);
-        tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped,
-                     kKeys, true, key_gradient(1, head, begin + skipped), kKeys);
+        tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys, true,
+                     key_gradient(0, head, begin + skipped), kKeys);
+        tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped, kKeys,
+                     true, key_gradient(1, head, begin + skipped), kKeys);
       }
       if (for_queries) {
         tile_product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), work.key_rows + at / 2 * dim_, dim_,

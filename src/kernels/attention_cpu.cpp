@@ -137,8 +137,8 @@ class Attention : AttentionTasks {
   }
 
   // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
-  void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin, int64_t key_end,
-                     bool for_queries, bool for_keys, Workspace& work) {
+  void backward_tile(const AttentionGradients& gradients, const Tile& tile, int64_t head, int64_t key_begin,
+                     int64_t key_end, bool for_queries, bool for_keys, Workspace& work) {
     const int64_t rows = tile.positions * tiles.group, dim = tiles.head_dim, first_head = head * tiles.group;
     float *log_sum_exp = work.first, *delta = work.second;
     pack(head_rows<T>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.q);

@@ -37,8 +37,8 @@ Seen seen_by(const TileMask& mask, int64_t row) {
 SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 exponential(__m512 x) {
   const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-87.3f), x);  // the second one where x is NaN
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(bounded, _mm512_set1_ps(1.44269504f)), 0);
-  const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f),
-                                    _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), bounded));
+  const __m512 r =
+      _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), bounded));
   __m512 series = _mm512_fmadd_ps(r, _mm512_set1_ps(0.001375138193f), _mm512_set1_ps(0.008368923426f));
   series = _mm512_fmadd_ps(r, series, _mm512_set1_ps(0.04166953423f));
   series = _mm512_fmadd_ps(r, series, _mm512_set1_ps(0.1666651840f));

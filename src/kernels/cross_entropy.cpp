@@ -40,7 +40,7 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
   check_argument(stream, kName, "losses", losses, dtype, {rows});
   check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
   const Launch launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor},
-              5 * shards * rows);
+                      5 * shards * rows);
   if (!launch.runs()) return;
   for_type(dtype, [&](auto element) {
     using A = Accumulation<decltype(element)>;

@@ -28,7 +28,7 @@ void check_matrices(const char* kernel, const ConstTensor& first, const ConstTen
 }
 
 void check_product_scratch(const Stream& stream, const char* kernel, const Tensor& scratch, DType dtype, int64_t rows,
-                          int64_t in, int64_t out) {
+                           int64_t in, int64_t out) {
   if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(stream, dtype, rows, in, out));
 }
 
@@ -152,7 +152,8 @@ bool bfloat16_matmul_pays(Stream& stream) {
 }
 
 bool bfloat16_tiles_pay(Stream& stream) {
-  if (stream.device != DeviceKind::cpu || stream.bodies != Bodies::fast || !fast::tile_products_available()) return false;
+  if (stream.device != DeviceKind::cpu || stream.bodies != Bodies::fast || !fast::tile_products_available())
+    return false;
   constexpr int64_t kRows = 128, kColumns = 256, kDepth = 64;  // one tile of attention
   const std::vector<bfloat16> a(kRows * kDepth);
   const std::vector<uint32_t> b(kDepth / 2 * kColumns);
@@ -164,7 +165,8 @@ bool bfloat16_tiles_pay(Stream& stream) {
     for (const int kind : {0, 1}) {
       const auto start = Clock::now();
       if (kind == 0) {
-        fast::tile_product(kRows, kColumns, kDepth / 2, fast::rows_of(a.data(), kDepth), b.data(), kColumns, false, c.data(), kColumns);
+        fast::tile_product(kRows, kColumns, kDepth / 2, fast::rows_of(a.data(), kDepth), b.data(), kColumns, false,
+                           c.data(), kColumns);
       } else {
         fast::product_float32(kRows, kColumns, kDepth, wide_a.data(), kDepth, false, wide_b.data(), kColumns, false,
                               false, c.data(), kColumns);

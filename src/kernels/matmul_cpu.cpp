@@ -218,8 +218,18 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
   if (bfloat16_products) {
     const bool packs = scratch.defined() && scratch.count() > 0;
-    const Bfloat16Product shape{m,    n,       k,       a.stride, b.stride, c_stride, a.transposed, b.transposed,
-                                keep, c_dtype, threads, packs ? scratch.bytes() : 0};
+    const Bfloat16Product shape{m,
+                                n,
+                                k,
+                                a.stride,
+                                b.stride,
+                                c_stride,
+                                a.transposed,
+                                b.transposed,
+                                keep,
+                                c_dtype,
+                                threads,
+                                packs ? scratch.bytes() : 0};
     if (product_bfloat16(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
   }
   product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);

@@ -40,7 +40,7 @@ void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTens
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation, {hidden});
   check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(rows, hidden));
   const Launch launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor},
-              11 * x.count());
+                      11 * x.count());
   if (!launch.runs()) return;
   use_fast(stream, dtype)
       ? fast::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch)

@@ -159,7 +159,8 @@ void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Ten
   check_argument(stream, kName, "y", y, x.dtype(), x.shape());
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
-  const Launch launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how));
+  const Launch launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y},
+                      operations_of(x, how));
   if (!launch.runs()) return;
   check_positions(kName, how);
   use_fast(stream, x.dtype()) ? fast::shift_rope_forward(stream, x, how, y)
@@ -183,7 +184,8 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   const ConstTensor raw = how.taps.defined() ? x : ConstTensor();  // read only for d_taps
   const int64_t operations = operations_of(x, how) + 2 * tap_count(how) * x.count();
-  const Launch launch(stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations);
+  const Launch launch(stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps},
+                      operations);
   if (!launch.runs()) return;
   check_positions(kName, how);
   use_fast(stream, dtype) ? fast::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch)

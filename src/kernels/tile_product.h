@@ -1,5 +1,5 @@
-// Small bfloat16 products on one thread, on operands in cache: what attention's tiles are made of. The right operand lies
-// in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps reads it.
+// Small bfloat16 products on one thread, on operands in cache: what attention's tiles are made of. The right operand
+// lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps reads it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,12 @@ struct LeftTile {
   const void* words;
   int64_t row_stride, pair_stride;  // in words
 };
-inline LeftTile rows_of(const bfloat16* a, int64_t stride) { return {a, stride / 2, 1}; }                // stride even
-inline LeftTile transpose_of(const uint32_t* pairs, int64_t stride) { return {pairs, 1, stride}; }  // [pairs][m]
+inline LeftTile rows_of(const bfloat16* a, int64_t stride) {
+  return {a, stride / 2, 1};
+}  // stride even
+inline LeftTile transpose_of(const uint32_t* pairs, int64_t stride) {
+  return {pairs, 1, stride};
+}  // [pairs][m]
 
 // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the stated
 // extents.

@@ -1,12 +1,11 @@
 // vdpbf16ps on 6 rows by 4 vectors: 24 sums, 4 words of b and one of a fit the 32 vector registers.
-#include "kernels/tile_product.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "core/check.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/tile_product.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -42,7 +41,9 @@ struct Operands {
   int64_t c_stride;
 };
 
-constexpr __mmask16 mask_of(int64_t lanes) { return static_cast<__mmask16>((1u << lanes) - 1u); }
+constexpr __mmask16 mask_of(int64_t lanes) {
+  return static_cast<__mmask16>((1u << lanes) - 1u);
+}
 
 // The last of the vectors has `last` lanes.
 template <int rows, int vectors>
@@ -132,9 +133,13 @@ SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_
 }  // namespace
 
 #if defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__AVX512F__)
-bool tile_products_available() { return false; }
+bool tile_products_available() {
+  return false;
+}
 #else
-bool tile_products_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq"); }
+bool tile_products_available() {
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
+}
 #endif
 
 void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
@@ -167,7 +172,9 @@ void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_
 
 #else
 
-bool tile_products_available() { return false; }
+bool tile_products_available() {
+  return false;
+}
 void tile_product(int64_t, int64_t, int64_t, const LeftTile&, const uint32_t*, int64_t, bool, float*, int64_t) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }

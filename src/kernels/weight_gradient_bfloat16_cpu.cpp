@@ -1,10 +1,9 @@
-// d_w += d_yᵀ x in bfloat16. Both operands lie along the sum already, so pairing rows is all the packing there is: that is
-// what a library's product, which transposes d_y, cannot know. x is paired whole, d_y block by block.
-#include "kernels/matrix.h"
-
+// d_w += d_yᵀ x in bfloat16. Both operands lie along the sum already, so pairing rows is all the packing there is: that
+// is what a library's product, which transposes d_y, cannot know. x is paired whole, d_y block by block.
 #include <vector>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/matrix.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
 
@@ -52,8 +51,8 @@ void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tenso
       const int64_t pairs = (std::min(rows - depth * Sizes::kDepth, Sizes::kDepth) + 1) / 2;
       for (int64_t column = 0; column < sizes.panels; ++column) {
         const int64_t width = std::min(Sizes::kColumns, in - column * Sizes::kColumns);
-        tile_product(height, width, pairs, transpose_of(block, Sizes::kRows), panel(depth, column), Sizes::kColumns, true,
-                     d_w.data<float>() + row * d_w.stride(0) + column * Sizes::kColumns, d_w.stride(0));
+        tile_product(height, width, pairs, transpose_of(block, Sizes::kRows), panel(depth, column), Sizes::kColumns,
+                     true, d_w.data<float>() + row * d_w.stride(0) + column * Sizes::kColumns, d_w.stride(0));
       }
     }
   });

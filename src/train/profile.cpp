@@ -1,8 +1,9 @@
 // The roofline as text.
 #include "train/profile.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -20,14 +21,14 @@ std::string profile_table(const Ledger& ledger, int64_t steps, double step_secon
     if (cost.seconds <= 0) continue;
     const double bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / cost.seconds;
     const double operations = static_cast<double>(cost.operations) / cost.seconds;
-    const double reached = std::max(rates.bytes > 0 ? bytes / rates.bytes : 0,
-                                    rates.operations > 0 ? operations / rates.operations : 0);
+    const double reached =
+        std::max(rates.bytes > 0 ? bytes / rates.bytes : 0, rates.operations > 0 ? operations / rates.operations : 0);
     text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>7.1f}%{:>9.1f}{:>10.1f}{:>9.0f}%\n", name,
                         static_cast<double>(cost.calls) / count, cost.seconds / count * 1e3, cost.seconds / all * 100,
                         bytes / 1e9, operations / 1e9, reached * 100);
   }
-  text += fmt::format("{:<26}{:>10}{:>11.3f}\n{:<26}{:>10}{:>11.3f}\n", "all kernels", "", all / count * 1e3, "step", "",
-                      step_seconds * 1e3);
+  text += fmt::format("{:<26}{:>10}{:>11.3f}\n{:<26}{:>10}{:>11.3f}\n", "all kernels", "", all / count * 1e3, "step",
+                      "", step_seconds * 1e3);
   text += fmt::format("peak: {:.0f} GFLOP/s in products, {:.1f} GB/s copying; {} steps", rates.operations / 1e9,
                       rates.bytes / 1e9, steps);
   return text;

@@ -1,8 +1,9 @@
 // Lines about steps.
 #include "train/run_report.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -92,8 +93,8 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
   show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {:.0f} % of GEMM peak  {} left", step,
-                             train.steps, result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)), utilization * 100,
-                             duration_text(left)));
+                             train.steps, result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)),
+                             utilization * 100, duration_text(left)));
 }
 
 void RunReport::validation(int64_t step, double loss) {
