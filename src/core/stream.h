@@ -15,7 +15,7 @@ struct Stream {
   int threads = 1;           // of the CPU bodies
   Bodies bodies = Bodies::fast;
   bool bfloat16_matmul = true;  // false: bfloat16 storage, products in float32 (processors on which that is faster)
-  bool bfloat16_tiles = true;   // the same of attention's small products
+  bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
   bool timed = false;           // the ledger gets the time of every kernel
 };
 

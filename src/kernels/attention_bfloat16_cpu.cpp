@@ -41,8 +41,7 @@ struct Workspace {
   float *scores, *d_p, *result, *first, *second;
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
   uint32_t *p_pairs, *d_pairs, *q_pairs, *d_out_pairs;
-  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]) and of p v (rows, [kKeys /
-  // 2][dim]).
+  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]), of p v (rows, [kKeys / 2][dim]).
   uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
   int64_t packed_head = -1, packed_key = -1;  // which block that is
 };
@@ -53,13 +52,6 @@ void pack(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to)
       std::memcpy(to, from.data + i * from.position_stride + head * from.head_stride,
                   static_cast<size_t>(from.head_dim) * sizeof(bfloat16));
     }
-  }
-}
-
-// to [pairs of rows][head_dim]; a last row without a partner is paired with zeros.
-void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t head_dim, uint32_t* to) {
-  for (int64_t row = 0; row < rows; row += 2, to += head_dim) {
-    interleave(from + row * stride, row + 1 < rows ? from + (row + 1) * stride : nullptr, head_dim, to);
   }
 }
 
@@ -90,28 +82,10 @@ class Bfloat16Attention : AttentionTasks {
   }
 
   void backward(const AttentionGradients& gradients) {
-    if (threads <= samples * kv_heads) {
-      for_samples(workspaces(), [&](int64_t sample, int64_t head, Workspace& work) {
-        const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
-        start_key_gradients(head, begin, end);
-        for (int64_t i = 0; i < tiles_per_sample; ++i) {
-          const Tile tile = tile_of(sample, i);
-          backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, work);
-        }
-        finish_key_gradients(gradients, head, begin, end);
-      });
-      return;
-    }
-    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
-      backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, false, work);
-    });
-    for_blocks(workspaces(), [&](int64_t begin, int64_t end, int64_t head, Workspace& work) {
-      start_key_gradients(head, begin, end);
-      for_tiles_of_keys(begin, end, [&](const Tile& tile, int64_t key_begin, int64_t key_end) {
-        backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
-      });
-      finish_key_gradients(gradients, head, begin, end);
-    });
+    for_gradients(
+        workspaces(), [&](int64_t head, int64_t begin, int64_t end) { start_key_gradients(head, begin, end); },
+        [&](auto&&... arguments) { backward_tile(gradients, arguments...); },
+        [&](int64_t head, int64_t begin, int64_t end) { finish_key_gradients(gradients, head, begin, end); });
   }
 
  private:
@@ -122,7 +96,7 @@ class Bfloat16Attention : AttentionTasks {
     const auto both_ways = [&](const ConstTensor& from, uint32_t* columns, uint32_t* pairs) {
       const HeadRows<const bfloat16> rows_of_head = head_rows<bfloat16>(from, first, head, 1);
       transpose_words(rows_of_head.data, rows_of_head.position_stride / 2, count, dim_ / 2, columns, kKeys);
-      pair_rows(rows_of_head.data, rows_of_head.position_stride, count, dim_, pairs);
+      pair_rows(rows_of_head.data, rows_of_head.position_stride, count, dim_, pairs, dim_);
     };
     both_ways(k_, work.key_columns, work.key_rows);
     both_ways(v_, work.value_columns, work.value_rows);
@@ -155,10 +129,7 @@ class Bfloat16Attention : AttentionTasks {
     });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
-    float* to = log_sum_exp.data<float>() + first_head * log_sum_exp.stride(0) + tile.row;
-    for (int64_t row = 0; row < tile_rows; ++row) {
-      to[row % tiles.group * log_sum_exp.stride(0) + row / tiles.group] = work.first[row];
-    }
+    write_numbers(work.first, tile, head, log_sum_exp);
   }
 
   void pack_rows(const ConstTensor& from, const Tile& tile, int64_t first_head, bfloat16* to) const {
@@ -167,23 +138,17 @@ class Bfloat16Attention : AttentionTasks {
 
   // Packs q and d_out, as rows and as pairs of rows, and the numbers of each row: log_sum_exp in `first`, delta in
   // `second`.
-  void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t first_head,
-                        Workspace& work) const {
-    const int64_t tile_rows = tile.positions * tiles.group;
+  void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t head, Workspace& work) const {
+    const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
     pack_rows(gradients.d_out, tile, first_head, work.d_out);
-    const HeadRows<const float> out{work.scores, tiles.group * dim_, dim_, tiles.group, dim_};
     fast::pack(head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f,
                work.scores);
     fast::pack(head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_p);
-    row_products(tile_rows, dim_, out.data, work.d_p, work.second);
-    pair_rows(work.q, dim_, tile_rows, dim_, work.q_pairs);
-    pair_rows(work.d_out, dim_, tile_rows, dim_, work.d_out_pairs);
-    const int64_t stride = gradients.log_sum_exp.stride(0);
-    const float* saved = gradients.log_sum_exp.data<float>() + first_head * stride + tile.row;
-    for (int64_t row = 0; row < tile_rows; ++row) {
-      work.first[row] = saved[row % tiles.group * stride + row / tiles.group];
-    }
+    row_products(tile_rows, dim_, work.scores, work.d_p, work.second);
+    pair_rows(work.q, dim_, tile_rows, dim_, work.q_pairs, dim_);
+    pair_rows(work.d_out, dim_, tile_rows, dim_, work.d_out_pairs, dim_);
+    read_numbers(gradients.log_sum_exp, tile, head, work.first);
   }
 
   // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
@@ -191,7 +156,7 @@ class Bfloat16Attention : AttentionTasks {
                      int64_t key_end, bool for_queries, bool for_keys, Workspace& work) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     const int64_t pairs = (tile_rows + 1) / 2;
-    prepare_backward(gradients, tile, first_head, work);
+    prepare_backward(gradients, tile, head, work);
     for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
       const int64_t at = begin % kKeys, keys = end - begin;
       tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false, work.scores,

@@ -71,19 +71,11 @@ class Attention : AttentionTasks {
   void backward(const AttentionGradients& gradients) {
     CHECK(shape.key_offset == 0 && k_.extent(0) == q_.extent(0), "backward needs the keys of its own rows");
     const LibraryThreads one(1);
-    if (threads <= samples * kv_heads) {
-      for_samples(workspaces(), [&](int64_t sample, int64_t head, Workspace& work) {
-        const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
-        start_key_gradients(gradients, head, begin, end);
-        for (int64_t i = 0; i < tiles_per_sample; ++i) {
-          const Tile tile = tile_of(sample, i);
-          backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, true, work);
-        }
-        finish_key_gradients(gradients, head, begin, end);
-      });
-    } else {
-      backward_for_many_threads(gradients);
-    }
+    for_gradients(
+        workspaces(),
+        [&](int64_t head, int64_t begin, int64_t end) { start_key_gradients(gradients, head, begin, end); },
+        [&](auto&&... arguments) { backward_tile(gradients, arguments...); },
+        [&](int64_t head, int64_t begin, int64_t end) { finish_key_gradients(gradients, head, begin, end); });
     check();
   }
 
@@ -130,10 +122,7 @@ class Attention : AttentionTasks {
     });
     finish_softmax(rows, dim, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<T>(out, tile.row, head * tiles.group, tiles.group));
-    float* to = log_sum_exp.data<float>() + head * tiles.group * log_sum_exp.stride(0) + tile.row;
-    for (int64_t row = 0; row < rows; ++row) {
-      to[row % tiles.group * log_sum_exp.stride(0) + row / tiles.group] = work.first[row];
-    }
+    write_numbers(work.first, tile, head, log_sum_exp);
   }
 
   // Adds what the keys [key_begin, key_end) of a tile give: to d_k and d_v of the keys, and (queries) writes d_q.
@@ -145,11 +134,7 @@ class Attention : AttentionTasks {
     pack(head_rows<T>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_out);
     row_products(rows, dim, work.q, work.d_out, delta);
     pack(head_rows<T>(q_, tile.row, first_head, tiles.group), tile.positions, scale_, work.q);
-    const int64_t head_stride = gradients.log_sum_exp.stride(0);
-    const float* saved = gradients.log_sum_exp.template data<float>() + first_head * head_stride + tile.row;
-    for (int64_t row = 0; row < rows; ++row) {
-      log_sum_exp[row] = saved[row % tiles.group * head_stride + row / tiles.group];
-    }
+    read_numbers(gradients.log_sum_exp, tile, head, log_sum_exp);
     for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
       const int64_t keys = end - begin;
       const int64_t stride = (keys + 15) / 16 * 16;
@@ -173,20 +158,6 @@ class Attention : AttentionTasks {
     if (for_queries) {
       unpack(work.result, tile.positions, scale_, head_rows<T>(gradients.d_q, tile.row, first_head, tiles.group));
     }
-  }
-
-  // d_q by tiles, then d_k and d_v by blocks of keys: 7 products instead of 5, the same sums in the same order.
-  void backward_for_many_threads(const AttentionGradients& gradients) {
-    for_tiles(workspaces(), [&](const Tile& tile, int64_t head, Workspace& work) {
-      backward_tile(gradients, tile, head, tile.key_begin, tile.key_end, true, false, work);
-    });
-    for_blocks(workspaces(), [&](int64_t begin, int64_t end, int64_t head, Workspace& work) {
-      start_key_gradients(gradients, head, begin, end);
-      for_tiles_of_keys(begin, end, [&](const Tile& tile, int64_t key_begin, int64_t key_end) {
-        backward_tile(gradients, tile, head, key_begin, key_end, false, true, work);
-      });
-      finish_key_gradients(gradients, head, begin, end);
-    });
   }
 
   // Where d_k (index 0) or d_v (1) of a head is summed: in place for float32, in scratch for bfloat16.

@@ -20,7 +20,7 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out);
 // Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
 bool bfloat16_matmul_pays(Stream& stream);
-// The same of the small products inside of attention, which have a body of their own.
+// The same of the tiles in attention and in weight gradients, which have a body of their own.
 bool bfloat16_tiles_pay(Stream& stream);
 // Sustained float32 (or bfloat16) rate of matmul_forward on this stream in operations per second; takes about 50 ms.
 double measure_matmul_peak(Stream& stream, DType dtype);

@@ -36,7 +36,8 @@ void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const 
 // to [columns, rows] = from [rows, columns], of 32-bit words.
 void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to, int64_t to_stride);
 
-// to[i] = the pair (even[i], odd[i]); without `odd` its half is 0.
-void interleave(const bfloat16* even, const bfloat16* odd, int64_t count, uint32_t* to);
+// to [pairs of rows][columns], pairs to_stride words apart, from rows `stride` apart; a last row without a partner is
+// paired with zeros. Runs on every processor.
+void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* to, int64_t to_stride);
 
 }  // namespace shiftron::fast

@@ -14,13 +14,17 @@
 
 namespace shiftron::fast {
 
-SHIFTRON_CLONES void interleave(const bfloat16* even, const bfloat16* odd, int64_t count, uint32_t* to) {
-  if (odd == nullptr) {
-    for (int64_t i = 0; i < count; ++i) to[i] = even[i].bits;
-    return;
-  }
+SHIFTRON_CLONES void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* to,
+                               int64_t to_stride) {
+  for (int64_t row = 0; row < rows; row += 2, from += 2 * stride, to += to_stride) {
+    if (row + 1 == rows) {
+      for (int64_t i = 0; i < columns; ++i) to[i] = from[i].bits;
+      return;
+    }
+    const bfloat16* odd = from + stride;
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = even[i].bits | static_cast<uint32_t>(odd[i].bits) << 16;
+    for (int64_t i = 0; i < columns; ++i) to[i] = from[i].bits | static_cast<uint32_t>(odd[i].bits) << 16;
+  }
 }
 
 #if defined(__x86_64__)

@@ -8,29 +8,13 @@
 #include "kernels/weight_gradient.h"
 
 namespace shiftron::fast {
-namespace {
-
 using Sizes = WeightGradientSizes;
-
-// Pairs rows [row, row + kDepth) and columns [column, column + width) of x; rows behind the last one are zeros.
-void pair_block(const bfloat16* x, int64_t stride, int64_t rows, int64_t row, int64_t column, int64_t width,
-                int64_t to_stride, uint32_t* to) {
-  for (int64_t i = row; i < row + Sizes::kDepth; i += 2, to += to_stride) {
-    const bfloat16* even = x + i * stride + column;
-    if (i < rows) {
-      interleave(even, i + 1 < rows ? even + stride : nullptr, width, to);
-    } else {
-      std::fill_n(to, width, 0u);
-    }
-  }
-}
-
-}  // namespace
 
 void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const int64_t rows = x.extent(0), in = x.extent(1), out = d_y.extent(1);
   const Sizes sizes(rows, in);
   CHECK(scratch.bytes() >= sizes.bytes(threads), "the weight gradient needs more scratch than ", scratch.bytes());
+  const auto rows_at = [&](int64_t depth) { return std::min(rows - depth * Sizes::kDepth, Sizes::kDepth); };
   auto* words = static_cast<uint32_t*>(scratch.raw());
   // [depth block][panel of columns][kDepth / 2][kColumns]
   const auto panel = [&](int64_t depth, int64_t column) {
@@ -39,16 +23,17 @@ void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tenso
   parallel_for(threads, sizes.depths * sizes.panels, [&](int64_t task) {
     const int64_t depth = task / sizes.panels, column = task % sizes.panels;
     const int64_t width = std::min(Sizes::kColumns, in - column * Sizes::kColumns);
-    pair_block(x.data<bfloat16>(), x.stride(0), rows, depth * Sizes::kDepth, column * Sizes::kColumns, width,
-               Sizes::kColumns, panel(depth, column));
+    pair_rows(x.data<bfloat16>() + depth * Sizes::kDepth * x.stride(0) + column * Sizes::kColumns, x.stride(0),
+              rows_at(depth), width, panel(depth, column), Sizes::kColumns);
   });
   uint32_t* blocks = panel(sizes.depths, 0);
   const auto block_of = [&](int thread) { return blocks + thread * (Sizes::kDepth / 2) * Sizes::kRows; };
   parallel_dynamic(threads, (out + Sizes::kRows - 1) / Sizes::kRows, block_of, [&](int64_t task, uint32_t* block) {
     const int64_t row = task * Sizes::kRows, height = std::min(Sizes::kRows, out - row);
     for (int64_t depth = 0; depth < sizes.depths; ++depth) {
-      pair_block(d_y.data<bfloat16>(), d_y.stride(0), rows, depth * Sizes::kDepth, row, height, Sizes::kRows, block);
-      const int64_t pairs = (std::min(rows - depth * Sizes::kDepth, Sizes::kDepth) + 1) / 2;
+      pair_rows(d_y.data<bfloat16>() + depth * Sizes::kDepth * d_y.stride(0) + row, d_y.stride(0), rows_at(depth),
+                height, block, Sizes::kRows);
+      const int64_t pairs = (rows_at(depth) + 1) / 2;
       for (int64_t column = 0; column < sizes.panels; ++column) {
         const int64_t width = std::min(Sizes::kColumns, in - column * Sizes::kColumns);
         tile_product(height, width, pairs, transpose_of(block, Sizes::kRows), panel(depth, column), Sizes::kColumns,
