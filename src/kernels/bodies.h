@@ -24,7 +24,8 @@
                           ConstTensor log_sum_exp, ConstTensor start, AttentionShape, Tensor d_q, Tensor d_k,         \
                           Tensor d_v, Tensor scratch);                                                                \
   void swiglu_forward(Stream&, ConstTensor gate, ConstTensor up, Tensor y);                                           \
-  void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up);       \
+  void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,        \
+                       Tensor y);                                                                                     \
   void cross_entropy_statistics(Stream&, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s);     \
   void cross_entropy_backward(Stream&, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,                   \
                               int64_t vocab_begin, double scale);                                                     \

@@ -96,8 +96,9 @@ Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64
 // ---- SwiGLU (swiglu.cpp) --------------------------------------------------------------------------------------------
 // y = gate · sigmoid(gate) · up.     all [rows, ffn] T
 void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y);
-// d_gate, d_up of the same; they may be the memory of gate and up.
-void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up);
+// d_gate, d_up of the same, and y again where defined; they may be the memory of gate, up and d_y.
+void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
+                     Tensor y = {});
 
 // ---- vocabulary-parallel cross-entropy (cross_entropy.cpp) ----------------------------------------------------------
 // Of this shard: statistics[row] = (max of logits, Σ exp(logit − max), logit of the target or 0 if it is elsewhere).

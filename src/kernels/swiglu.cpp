@@ -19,7 +19,8 @@ void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) 
                           : specification::swiglu_forward(stream, gate, up, y);
 }
 
-void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up) {
+void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
+                     Tensor y) {
   constexpr const char* kName = "swiglu_backward";
   check_dims(kName, "gate", gate, 2);
   check_floating(kName, "gate", gate);
@@ -29,10 +30,11 @@ void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTen
   check_argument(stream, kName, "up", up, dtype, gate.shape());
   check_argument(stream, kName, "d_gate", d_gate, dtype, gate.shape());
   check_argument(stream, kName, "d_up", d_up, dtype, gate.shape());
-  const Launch launch(stream, kName, {d_y, gate, up}, {d_gate, d_up}, 11 * d_y.count());
+  if (y.defined()) check_argument(stream, kName, "y", y, dtype, gate.shape());
+  const Launch launch(stream, kName, {d_y, gate, up}, {d_gate, d_up, y}, (y.defined() ? 13 : 11) * d_y.count());
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::swiglu_backward(stream, d_y, gate, up, d_gate, d_up)
-                          : specification::swiglu_backward(stream, d_y, gate, up, d_gate, d_up);
+  use_fast(stream, dtype) ? fast::swiglu_backward(stream, d_y, gate, up, d_gate, d_up, y)
+                          : specification::swiglu_backward(stream, d_y, gate, up, d_gate, d_up, y);
 }
 
 }  // namespace shiftron

@@ -21,8 +21,10 @@ SHIFTRON_CLONES void forward(const bfloat16* gate, const bfloat16* up, bfloat16*
   forward_row(gate, up, y, count);
 }
 
-template <typename T>
-SHIFTRON_INLINE void backward_row(const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up, int64_t count) {
+// y: null where it is not wanted.
+template <bool with_y, typename T>
+SHIFTRON_INLINE void backward_elements(const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up, T* y,
+                                       int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float d = to_accumulate(d_y[i]);
@@ -31,15 +33,23 @@ SHIFTRON_INLINE void backward_row(const T* d_y, const T* gate, const T* up, T* d
     const float s = sigmoid(g);
     d_up[i] = round_to<T>(d * g * s);
     d_gate[i] = round_to<T>(d * u * s * (1.0f + g * (1.0f - s)));
+    if constexpr (with_y) y[i] = round_to<T>(g * s * u);
   }
 }
+template <typename T>
+SHIFTRON_INLINE void backward_row(const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up, T* y, int64_t count) {
+  if (y != nullptr)
+    backward_elements<true>(d_y, gate, up, d_gate, d_up, y, count);
+  else
+    backward_elements<false>(d_y, gate, up, d_gate, d_up, y, count);
+}
 SHIFTRON_CLONES void backward(const float* d_y, const float* gate, const float* up, float* d_gate, float* d_up,
-                              int64_t count) {
-  backward_row(d_y, gate, up, d_gate, d_up, count);
+                              float* y, int64_t count) {
+  backward_row(d_y, gate, up, d_gate, d_up, y, count);
 }
 SHIFTRON_CLONES void backward(const bfloat16* d_y, const bfloat16* gate, const bfloat16* up, bfloat16* d_gate,
-                              bfloat16* d_up, int64_t count) {
-  backward_row(d_y, gate, up, d_gate, d_up, count);
+                              bfloat16* d_up, bfloat16* y, int64_t count) {
+  backward_row(d_y, gate, up, d_gate, d_up, y, count);
 }
 
 constexpr int64_t kRows = 16;
@@ -63,11 +73,11 @@ void forward_all(int threads, const ConstTensor& gate, const ConstTensor& up, co
 
 template <typename T>
 void backward_all(int threads, const ConstTensor& d_y, const ConstTensor& gate, const ConstTensor& up,
-                  const Tensor& d_gate, const Tensor& d_up) {
+                  const Tensor& d_gate, const Tensor& d_up, const Tensor& y) {
   parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       backward(row_of<T>(d_y, i), row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(d_gate, i), row_of<T>(d_up, i),
-               gate.extent(1));
+               y.defined() ? row_of<T>(y, i) : nullptr, gate.extent(1));
     }
   });
 }
@@ -81,11 +91,12 @@ void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) 
     forward_all<bfloat16>(stream.threads, gate, up, y);
 }
 
-void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up) {
+void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
+                     Tensor y) {
   if (gate.dtype() == DType::float32)
-    backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up);
+    backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up, y);
   else
-    backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up);
+    backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up, y);
 }
 
 }  // namespace shiftron::fast

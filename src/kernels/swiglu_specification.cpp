@@ -29,8 +29,9 @@ void swiglu_forward(Stream&, ConstTensor gate, ConstTensor up, Tensor y) {
   });
 }
 
-// d_up = d_y gate s, d_gate = d_y up s (1 + gate (1 − s)), s = sigmoid(gate); both are read before they are written.
-void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up) {
+// d_up = d_y gate s, d_gate = d_y up s (1 + gate (1 − s)), s = sigmoid(gate); all are read before they are written.
+void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
+                     Tensor y) {
   for_type(gate.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;
@@ -40,6 +41,7 @@ void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up,
       const T* u = up.data<T>() + row * up.stride(0);
       T* d_g = d_gate.data<T>() + row * d_gate.stride(0);
       T* d_u = d_up.data<T>() + row * d_up.stride(0);
+      T* out = y.defined() ? y.data<T>() + row * y.stride(0) : nullptr;
       for (int64_t j = 0; j < gate.extent(1); ++j) {
         const A value = to_accumulate(g[j]);
         const A factor = to_accumulate(u[j]);
@@ -47,6 +49,7 @@ void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up,
         const A s = sigmoid(value);
         d_g[j] = round_to<T>(d * factor * s * (A{1} + value * (A{1} - s)));
         d_u[j] = round_to<T>(d * value * s);
+        if (out != nullptr) out[j] = round_to<T>(value * s * factor);
       }
     }
   });

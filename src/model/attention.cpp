@@ -49,61 +49,67 @@ Attention::Streams Attention::split(const Tensor& raw) const {
   return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
 }
 
-Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, Saved& saved) const {
-  const Tensor x = gather_rows(run, x_local, run.activations);                      // [rows, hidden]
-  saved.raw = projections_.forward(run, x, saved.projections, run.activations);
-  const Streams raw = split(saved.raw);
-  const DType dtype = x.dtype();
-  saved.q = run.activations.allocate(dtype, raw.q.shape());
-  saved.k = run.activations.allocate(dtype, raw.k.shape());
-  query_shift_.forward(run, raw.q, rope, {}, saved.q);
-  key_shift_.forward(run, raw.k, rope, {}, saved.k);
-  saved.v = raw.v;
-  if (!value_shift_.changes_nothing()) {
-    saved.v = run.activations.allocate(dtype, raw.v.shape());
-    value_shift_.forward(run, raw.v, rope, {}, saved.v);
+Attention::Streams Attention::shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const {
+  const Streams from = split(raw);
+  Streams to = split(memory);
+  query_shift_.forward(run, from.q, rope, {}, to.q);
+  key_shift_.forward(run, from.k, rope, {}, to.k);
+  if (value_shift_.changes_nothing()) {
+    to.v = from.v;
+  } else {
+    value_shift_.forward(run, from.v, rope, {}, to.v);
   }
-  saved.attended = run.activations.allocate(dtype, saved.q.shape());
-  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {saved.q.extent(1), run.rows});
-  {
-    ArenaScope scope(run.scratch);
-    Tensor scratch = run.scratch.allocate(
-        accumulation_type(dtype),
-        attention_scratch(run.stream, run.rows, saved.q.extent(1), saved.k.extent(1), head_dim_));
-    attention_forward(run.stream, saved.q, saved.k, saved.v, run.documents.attention_start,
-                      {.sequence_length = run.sequence_length}, saved.attended, saved.log_sum_exp, scratch);
-  }
-  const Tensor y = out_.forward(run, saved.attended.merge_last(), saved.out, run.scratch);
-  return reduce_rows(run, y, run.scratch);
+  return to;
 }
 
-Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& rope, const Saved& saved) const {
-  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
-  const Tensor d_attended = out_.backward(run, d_y, saved.out, run.scratch).split_last(saved.q.extent(1), head_dim_);
-  const DType dtype = d_y.dtype();
-  Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
-  const Streams raw = split(saved.raw);
-  const Streams d = split(d_raw);
+Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.scratch);  // [rows, hidden]
+  const DType dtype = x.dtype();
+  saved.raw = projections_.forward(run, x, run.activations);
+  const int64_t heads = query_->box.extent[0];
+  saved.attended = run.activations.allocate(dtype, {run.rows, heads, head_dim_});
+  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, run.rows});
   {
     ArenaScope scope(run.scratch);
-    Tensor d_q = run.scratch.allocate(dtype, saved.q.shape());
-    Tensor d_k = run.scratch.allocate(dtype, saved.k.shape());
-    Tensor d_v = value_shift_.changes_nothing() ? d.v : run.scratch.allocate(dtype, saved.v.shape());
+    const Streams s = shift(run, saved.raw, rope, run.scratch.allocate(dtype, saved.raw.shape()));
+    Tensor scratch = run.scratch.allocate(
+        accumulation_type(dtype), attention_scratch(run.stream, run.rows, heads, s.k.extent(1), head_dim_));
+    attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start,
+                      {.sequence_length = run.sequence_length}, saved.attended, saved.log_sum_exp, scratch);
+  }
+  return reduce_rows(run, out_.forward(run, saved.attended.merge_last(), run.scratch), run.scratch);
+}
+
+Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Tensor& rope,
+                           const Saved& saved) const {
+  const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
+  const DType dtype = d_y.dtype();
+  const int64_t heads = query_->box.extent[0];
+  const Tensor d_attended =
+      out_.backward(run, d_y, saved.attended.merge_last(), run.scratch).split_last(heads, head_dim_);
+  // Query, key and value first, then the gradient of the raw ones in their place.
+  const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
+  {
+    ArenaScope scope(run.scratch);
+    const Streams s = shift(run, saved.raw, rope, d_raw);
+    const Streams raw = split(saved.raw), into = split(d_raw);
+    Tensor d_q = run.scratch.allocate(dtype, s.q.shape());
+    Tensor d_k = run.scratch.allocate(dtype, s.k.shape());
+    Tensor d_v = value_shift_.changes_nothing() ? into.v : run.scratch.allocate(dtype, s.v.shape());
     {
       ArenaScope kernel_scope(run.scratch);
       Tensor scratch = run.scratch.allocate(
-          accumulation_type(dtype),
-          attention_scratch(run.stream, run.rows, saved.q.extent(1), saved.k.extent(1), head_dim_));
-      attention_backward(run.stream, d_attended, saved.q, saved.k, saved.v, saved.attended, saved.log_sum_exp,
+          accumulation_type(dtype), attention_scratch(run.stream, run.rows, heads, s.k.extent(1), head_dim_));
+      attention_backward(run.stream, d_attended, s.q, s.k, s.v, saved.attended, saved.log_sum_exp,
                          run.documents.attention_start, {.sequence_length = run.sequence_length}, d_q, d_k, d_v,
                          scratch);
     }
-    query_shift_.backward(run, d_q, raw.q, rope, d.q);
-    key_shift_.backward(run, d_k, raw.k, rope, d.k);
-    if (!value_shift_.changes_nothing()) value_shift_.backward(run, d_v, raw.v, rope, d.v);
+    query_shift_.backward(run, d_q, raw.q, rope, into.q);
+    key_shift_.backward(run, d_k, raw.k, rope, into.k);
+    if (!value_shift_.changes_nothing()) value_shift_.backward(run, d_v, raw.v, rope, into.v);
   }
-  const Tensor d_x = projections_.backward(run, d_raw, saved.projections, run.scratch);
-  return reduce_rows(run, d_x, run.scratch);
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  return reduce_rows(run, projections_.backward(run, d_raw, x, run.scratch), run.scratch);
 }
 
 AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity) const {
@@ -120,8 +126,7 @@ AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity
 }
 
 Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
-  Linear::Saved unused;
-  const Streams raw = split(projections_.forward(run, x, unused, run.scratch));
+  const Streams raw = split(projections_.forward(run, x, run.scratch));
   const int64_t rows = x.extent(0);
   if (state.length == 0) {
     for (const Tensor& carried : {state.carried_query, state.carried_key, state.carried_value}) {
@@ -150,7 +155,7 @@ Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, Attentio
   attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
                     run.documents.attention_start, {.sequence_length = rows, .key_offset = before}, attended,
                     log_sum_exp, scratch);
-  return reduce_rows(run, out_.forward(run, attended.merge_last(), unused, run.scratch), run.scratch);
+  return reduce_rows(run, out_.forward(run, attended.merge_last(), run.scratch), run.scratch);
 }
 
 }  // namespace shiftron

@@ -15,10 +15,10 @@ struct AttentionState {
 
 class Attention {
  public:
+  // Query, key and value behind shift and RoPE are made again in backward: two passes over memory for a seventh of the
+  // activations.
   struct Saved {
-    Linear::Saved projections, out;
     Tensor raw;            // [rows, local (heads + 2 KV heads) · head_dim]
-    Tensor q, k, v;        // [rows, local heads, head_dim] after shift and RoPE
     Tensor attended;       // [rows, local heads, head_dim]
     Tensor log_sum_exp;    // [local heads, rows] A
   };
@@ -26,7 +26,8 @@ class Attention {
 
   // x [local rows, hidden] → [local rows, hidden] in run.scratch; rope: [2, positions, head_dim/2].
   Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const;
-  Tensor backward(Run& run, const Tensor& d_y, const Tensor& rope, const Saved& saved) const;
+  // x: as in forward.
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, const Saved& saved) const;
   // The same over the rows that follow those in `state`; run.documents must start at row 0.
   Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
   AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;
@@ -36,6 +37,8 @@ class Attention {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
   Streams split(const Tensor& raw) const;
+  // Shifted and rotated, in `memory` of the shape of `raw`; a value without shift is the raw one.
+  Streams shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const;
   int64_t head_dim_;
   Parameter *query_, *key_, *value_;
   KvShift query_shift_, key_shift_, value_shift_;

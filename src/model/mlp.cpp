@@ -15,27 +15,26 @@ Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config
       down_(set, {down_weight_}, down_weight_->box.extent[1]) {}
 
 Tensor Mlp::forward(Run& run, const Tensor& x_local, Saved& saved) const {
-  const Tensor x = gather_rows(run, x_local, run.activations);
-  saved.gate_up = gate_up_.forward(run, x, saved.gate_up_input, run.activations);
-  Linear::Saved unused;
-  return reduce_rows(run, down_.forward(run, activate(run, saved), unused, run.scratch), run.scratch);
-}
-
-Tensor Mlp::activate(Run& run, const Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  saved.gate_up = gate_up_.forward(run, x, run.activations);
   const int64_t ffn = saved.gate_up.extent(1) / 2;
-  Tensor activated = run.scratch.allocate(saved.gate_up.dtype(), {saved.gate_up.extent(0), ffn});
+  Tensor activated = run.scratch.allocate(x.dtype(), {x.extent(0), ffn});
   swiglu_forward(run.stream, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn), activated);
-  return activated;
+  return reduce_rows(run, down_.forward(run, activated, run.scratch), run.scratch);
 }
 
-Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Saved& saved) const {
+Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Saved& saved) const {
   const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
-  const Tensor d_activated = down_.backward(run, d_y, {activate(run, saved)}, run.scratch);
+  const Tensor d_activated = down_.backward_input(run, d_y, run.scratch);
   const int64_t ffn = d_activated.extent(1);
-  const Tensor d_gate_up = saved.gate_up;  // read for the last time
-  const Tensor gate = d_gate_up.slice(1, 0, ffn), up = d_gate_up.slice(1, ffn, ffn);
-  swiglu_backward(run.stream, d_activated, gate, up, gate, up);
-  return reduce_rows(run, gate_up_.backward(run, d_gate_up, saved.gate_up_input, run.scratch), run.scratch);
+  const Tensor gate = saved.gate_up.slice(1, 0, ffn), up = saved.gate_up.slice(1, ffn, ffn);
+  // Each gradient takes the place of what it is the gradient of; the output, in that of its own, is made again.
+  const Tensor activated = d_activated;
+  swiglu_backward(run.stream, d_activated, gate, up, gate, up, activated);
+  const Tensor d_gate_up = saved.gate_up;
+  down_.backward_weight(run, d_y, activated);
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  return reduce_rows(run, gate_up_.backward(run, d_gate_up, x, run.scratch), run.scratch);
 }
 
 }  // namespace shiftron

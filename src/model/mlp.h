@@ -10,17 +10,15 @@ namespace shiftron {
 class Mlp {
  public:
   struct Saved {
-    Linear::Saved gate_up_input;
     Tensor gate_up;  // [rows, 2 · local ffn]; backward overwrites it
   };
   Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
   // x [local rows, hidden] → [local rows, hidden] in run.scratch.
   Tensor forward(Run& run, const Tensor& x, Saved& saved) const;
-  Tensor backward(Run& run, const Tensor& d_y, const Saved& saved) const;
+  // x: as in forward.
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;
 
  private:
-  // [rows, local ffn] in run.scratch. Made again in backward: 1 % of a step's time for a sixth of its activations.
-  Tensor activate(Run& run, const Saved& saved) const;
   Parameter *gate_, *up_, *down_weight_;
   Linear gate_up_, down_;
 };

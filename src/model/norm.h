@@ -18,11 +18,16 @@ class RmsNorm {
                              .group = DecayGroup::norm, .keep_precise = true, .layer = layer})),
         epsilon_(epsilon) {}
 
-  // y [local rows, hidden] in run.activations.
+  // y [local rows, hidden] in run.scratch.
   Tensor forward(Run& run, const Tensor& x, Saved& saved) const {
-    Tensor y = run.activations.allocate(x.dtype(), x.shape());
     saved = {x, run.activations.allocate(accumulation_type(x.dtype()), {x.extent(0)})};
-    rms_norm_forward(run.stream, x, weight_->weight, epsilon_, y, saved.inverse_rms);
+    return output(run, saved);
+  }
+
+  // The y of forward, made from what is saved: cheaper than to keep it.
+  Tensor output(Run& run, const Saved& saved) const {
+    Tensor y = run.scratch.allocate(saved.x.dtype(), saved.x.shape());
+    rms_norm_forward(run.stream, saved.x, weight_->weight, epsilon_, y, saved.inverse_rms);
     return y;
   }
 

@@ -20,41 +20,42 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
       mlp_(set, layer_name(layer) + ".mlp", config, layer) {}
 
 Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
-  const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
   {
     ArenaScope scope(run.scratch);
+    const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
     add(run.stream, x, attention_.forward(run, normed, rope, saved.attention), middle);
   }
-  const Tensor normed_middle = mlp_norm_.forward(run, middle, saved.mlp_norm);
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
-  add(run.stream, middle, mlp_.forward(run, normed_middle, saved.mlp), y);
+  const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
+  add(run.stream, middle, mlp_.forward(run, normed, saved.mlp), y);
   return y;
 }
 
 void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
   {
     ArenaScope scope(run.scratch);
-    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, saved.mlp), saved.mlp_norm, d_x);
+    const Tensor normed = mlp_norm_.output(run, saved.mlp_norm);
+    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, saved.mlp), saved.mlp_norm, d_x);
   }
   ArenaScope scope(run.scratch);
-  attention_norm_.backward(run, attention_.backward(run, d_x.tensor, rope, saved.attention), saved.attention_norm, d_x);
+  const Tensor normed = attention_norm_.output(run, saved.attention_norm);
+  const Tensor d_normed = attention_.backward(run, d_x.tensor, normed, rope, saved.attention);
+  attention_norm_.backward(run, d_normed, saved.attention_norm, d_x);
 }
 
 Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
   RmsNorm::Saved unused;
   Mlp::Saved unused_mlp;
-  const Tensor normed = attention_norm_.forward(run, x, unused);
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
   {
     ArenaScope scope(run.scratch);
-    add(run.stream, x, attention_.decode(run, normed, rope, state), middle);
+    add(run.stream, x, attention_.decode(run, attention_norm_.forward(run, x, unused), rope, state), middle);
   }
-  const Tensor normed_middle = mlp_norm_.forward(run, middle, unused);
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
-  add(run.stream, middle, mlp_.forward(run, normed_middle, unused_mlp), y);
+  add(run.stream, middle, mlp_.forward(run, mlp_norm_.forward(run, middle, unused), unused_mlp), y);
   return y;
 }
 

@@ -77,30 +77,36 @@ int64_t Linear::out() const {
   return count / in_;
 }
 
-Tensor Linear::forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) const {
+Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
   Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
   ArenaScope scope(run.scratch);
   const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
   matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
-  saved.x = x;
   return y;
 }
 
-Tensor Linear::backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& arena) const {
+Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
   Tensor d_x = arena.allocate(d_y.dtype(), {d_y.extent(0), in_});
-  {
-    ArenaScope scope(run.scratch);
-    const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
-    matmul_backward_input(run.stream, d_y, weight, d_x, product_scratch(run, weight, d_y.extent(0)));
-  }
+  ArenaScope scope(run.scratch);
+  const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
+  matmul_backward_input(run.stream, d_y, weight, d_x, product_scratch(run, weight, d_y.extent(0)));
+  return d_x;
+}
+
+void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x) const {
   Stream* stream = &run.stream;
   run.weight_gradients.waiting.push_back(
-      [stream, arena = &run.scratch, d_y, x = saved.x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
+      [stream, arena = &run.scratch, d_y, x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
         ArenaScope scope(*arena);
         matmul_backward_weight(*stream, d_y, x, InOut(d_w),
                                product_scratch(*stream, *arena, d_w, x.dtype(), x.extent(0)));
       });
   if (!run.weight_gradients.deferred) run.weight_gradients.drain();
+}
+
+Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena) const {
+  const Tensor d_x = backward_input(run, d_y, arena);
+  backward_weight(run, d_y, x);
   return d_x;
 }
 

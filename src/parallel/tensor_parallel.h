@@ -14,18 +14,21 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
-// The only place where a backward is split into its input and its weight part.
+// The only place where a backward is split into its input and its weight part. It keeps nothing: backward is given the x
+// of forward again, kept or made anew by the module that owns the layer.
 class Linear {
  public:
-  struct Saved {
-    Tensor x;  // [rows, in]
-  };
   // `in`: columns of the piece seen as a matrix.
   Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in);
   int64_t out() const;  // rows of the piece
-  Tensor forward(Run& run, const Tensor& x, Saved& saved, Arena& arena) const;
-  // d_x [rows, in] in `arena`; the weight gradient is queued with d_y, which must live until it has run.
-  Tensor backward(Run& run, const Tensor& d_y, const Saved& saved, Arena& arena) const;
+  // x [rows, in] → [rows, out] in `arena`.
+  Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
+  // d_x [rows, in] in `arena`.
+  Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
+  // Queues the weight gradient; d_y and x must live until it has run.
+  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x) const;
+  // Both.
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena) const;
 
  private:
   const ParameterSet* set_;

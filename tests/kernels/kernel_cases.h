@@ -204,10 +204,10 @@ inline void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   c.call.run = [](Stream& s, const Tensors& a) { swiglu_backward(s, a[0], a[1], a[2], a[3], a[4]); };
   cases.push_back(c.call);
   Builder d(label("swiglu_backward_in_place", {rows, ffn}));
-  d.input("d_y", shape);
+  d.input("d_y", shape).role = Role::in_out;
   d.input("gate", shape, Kind::activation, 3).role = Role::in_out;
   d.input("up", shape).role = Role::in_out;
-  d.call.run = [](Stream& s, const Tensors& a) { swiglu_backward(s, a[0], a[1], a[2], a[1], a[2]); };
+  d.call.run = [](Stream& s, const Tensors& a) { swiglu_backward(s, a[0], a[1], a[2], a[1], a[2], a[0]); };
   cases.push_back(d.call);
 }
 

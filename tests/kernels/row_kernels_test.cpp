@@ -129,7 +129,10 @@ TEST(Swiglu, GradientMatchesDifferences) {
   expect_gradient("up", up, d_up.values(), loss);
   const Owned in_place_gate(DType::float64, {3, 4}, gate.values());
   const Owned in_place_up(DType::float64, {3, 4}, up.values());
-  swiglu_backward(device.stream, d_y, in_place_gate, in_place_up, in_place_gate, in_place_up);
+  const Owned in_place_y(DType::float64, {3, 4}, d_y.values());
+  swiglu_backward(device.stream, in_place_y, in_place_gate, in_place_up, in_place_gate, in_place_up, in_place_y);
+  loss();
+  EXPECT_EQ(in_place_y.values(), y.values());
   EXPECT_EQ(in_place_gate.values(), d_gate.values());
   EXPECT_EQ(in_place_up.values(), d_up.values());
 }
