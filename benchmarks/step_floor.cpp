@@ -1,118 +1,272 @@
-// The least time that a training step can take here: its matrix products by the library's fastest calls, attention's at
-// their rate (the causal half), and the bytes of every other kernel at the speed of copying.
+// The least time that a training step can take here, and how far the trainer is from it, part by part.
 //   step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]
-// Every product of the step (forward, backward to input and to weight) runs through oneDNN directly, on buffers that
-// rotate through more memory than any cache holds, in every way that the library offers; the fastest of each counts.
+// The floor: the step's matrix products by the library's fastest calls, attention's at their rate (the causal half),
+// and the bytes of every other kernel at the speed of copying. Every product (forward, backward to input and to weight)
+// runs through oneDNN directly, on buffers that rotate through more memory than any cache holds, in every way that the
+// library offers; the fastest of each counts. A round calls each product in each way once, copies, and takes one step
+// of the trainer: a machine whose speed drifts is as slow for one side as for the other. Of products, copies and steps
+// the median over the rounds counts; the parts of the measured step are means, which add up.
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
 #include "kernels/kernels.h"
+#include "local_trainer.h"
 #include "program.h"
 #include "step_products.h"
-#include "train/trainer.h"
 
 namespace shiftron {
 namespace {
 
 using nlohmann::json;
 
-// What a step does besides the listed products.
-struct OtherWork {
-  double attention_operations = 0, bytes = 0;
-};
+constexpr const char* kAttention = "attention";
+constexpr const char* kOutside = "outside of kernels";
 
-// Null where the processor has no such product.
-json measure(const std::vector<Product>& products, const OtherWork& other, double copy_rate, double tokens, DType dtype,
-             int64_t rounds, Pools& pools) {
-  struct Row {
-    const Product* product;
-    Way way;
-    std::vector<double> seconds;
-  };
-  std::vector<Row> rows;
-  for (const Product& product : products) {
-    std::vector<Way> ways = ways_of(product, dtype, pools);
-    if (ways.empty()) return nullptr;
-    for (Way& way : ways) rows.push_back({&product, std::move(way), {}});
-  }
-  for (Row& row : rows) row.way.call();
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (Row& row : rows) row.seconds.push_back(row.way.call());
-  }
-  double total = 0, operations = 0;
-  json list = json::array();
-  for (const Product& product : products) {
-    const Row* best = nullptr;
-    for (const Row& row : rows) {
-      if (row.product == &product && (!best || median(row.seconds) < median(best->seconds))) best = &row;
-    }
-    const double seconds = median(best->seconds);
-    json ways = json::object();
-    for (const Row& row : rows) {
-      if (row.product == &product) ways[row.way.name] = product.operations() / median(row.seconds) / 1e9;
-    }
-    total += seconds * static_cast<double>(product.calls);
-    operations += product.operations() * static_cast<double>(product.calls);
-    list.push_back({{"product", product.name},
-                    {"m", product.m},
-                    {"n", product.n},
-                    {"k", product.k},
-                    {"calls", product.calls},
-                    {"best", best->way.name},
-                    {"seconds", seconds},
-                    {"gflops", product.operations() / seconds / 1e9},
-                    {"ways_gflops", ways}});
-  }
-  const double attention = other.attention_operations / (operations / total);
-  const double rest = other.bytes / copy_rate;
-  const double whole = total + attention + rest;
-  return {{"tokens_per_second", tokens / total},
-          {"step_seconds", total},
-          {"gflops", operations / total / 1e9},
-          {"attention_seconds", attention},
-          {"other_bytes", other.bytes},
-          {"other_seconds", rest},
-          {"floor_seconds", whole},
-          {"floor_tokens_per_second", tokens / whole},
-          {"products", list}};
+// The part of the step that a kernel counts to.
+std::string part_of(const std::string& kernel) {
+  if (kernel == "matmul_forward") return "products forward";
+  if (kernel == "matmul_backward_input") return "products backward to input";
+  if (kernel == "matmul_backward_weight") return "products backward to weight";
+  return kernel.starts_with("attention_") ? kAttention : kernel;
 }
 
-OtherWork other_work(RunConfig config, DType dtype, int threads) {
-  config.train.precision = dtype == DType::float32 ? Precision::fp32 : Precision::bf16;
-  Ledger ledger;
-  plan_memory(config, make_layout(config.parallel, 1), 0, threads, ledger);
+// What a step does besides the listed products.
+struct OtherWork {
+  double attention_operations = 0;
+  std::map<std::string, double> bytes;  // by kernel
+};
+
+OtherWork other_work(const RunConfig& config, const Ledger& planned) {
   const ModelConfig& model = config.model;
   // Forward and backward without what is computed twice: 6 · layers · width · sequence length a token.
   OtherWork work{6.0 * static_cast<double>(model.layers * model.heads * model.head_dim * config.train.sequence_length *
                                            config.train.global_batch * config.train.sequence_length),
-                 0};
-  for (const auto& [name, cost] : ledger.kernels()) {
+                 {}};
+  for (const auto& [name, cost] : planned.kernels()) {
     if (name.starts_with("matmul_") || name.starts_with("attention_")) continue;
-    work.bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
+    work.bytes[name] = static_cast<double>(cost.bytes_read + cost.bytes_written);
   }
   return work;
 }
 
 // Products of a step are those that a step on meta counts.
-void check_complete(const std::vector<Product>& products, const RunConfig& config, int threads) {
-  Ledger ledger;
-  plan_memory(config, make_layout(config.parallel, 1), 0, threads, ledger);
+void check_complete(const std::vector<Product>& products, const Ledger& planned) {
   double counted = 0, listed = 0;
-  for (const auto& [name, cost] : ledger.kernels()) {
+  for (const auto& [name, cost] : planned.kernels()) {
     if (name.starts_with("matmul_")) counted += static_cast<double>(cost.operations);
   }
   for (const Product& product : products) listed += product.operations() * static_cast<double>(product.calls);
   CHECK(counted == listed, "a step has ", counted, " operations in products, the list ", listed);
 }
 
+// A product in all its ways, with the seconds of each by round.
+struct Row {
+  const Product* product;
+  std::vector<Way> ways;
+  std::vector<std::vector<double>> seconds;
+  size_t best = 0;  // of the ways, by median
+
+  double seconds_of_step(double call) const { return call * static_cast<double>(product->calls); }
+  double best_seconds() const { return median(seconds[best]); }
+};
+
+struct Rounds {
+  std::vector<Row> rows;  // none where the processor has no such product
+  std::vector<double> copy_rates, step_seconds;
+  std::map<std::string, double> kernel_seconds;  // of a step, on average
+
+  double mean_step() const {
+    return std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0) / static_cast<double>(step_seconds.size());
+  }
+};
+
+void call_products(std::vector<Row>& rows, bool keep) {
+  for (Row& row : rows) {
+    for (size_t way = 0; way < row.ways.size(); ++way) {
+      const double seconds = row.ways[way].call();
+      if (keep) row.seconds[way].push_back(seconds);
+    }
+  }
+}
+
+Rounds measure(const RunConfig& config, const std::vector<Product>& products, int threads, int64_t count,
+               Pools& pools) {
+  const DType dtype = config.train.precision == Precision::fp32 ? DType::float32 : DType::bfloat16;
+  Rounds rounds;
+  for (const Product& product : products) {
+    std::vector<Way> ways = ways_of(product, dtype, pools);
+    if (ways.empty()) return {};
+    std::vector<std::vector<double>> seconds(ways.size());
+    rounds.rows.push_back({&product, std::move(ways), std::move(seconds)});
+  }
+  LocalTrainer trainer(config, threads);
+  trainer.refresh_weights();
+  const SampleReader read = random_samples(config);
+  Ledger unused;
+  Stream stream{.ledger = &unused, .threads = threads};
+  call_products(rounds.rows, false);
+  trainer.warm_up(read);
+  trainer.start_profile();
+  for (int64_t round = 0; round < count; ++round) {
+    call_products(rounds.rows, true);
+    rounds.copy_rates.push_back(measure_copy_bandwidth(stream));
+    rounds.step_seconds.push_back(trainer.step(read));
+  }
+  for (Row& row : rounds.rows) {
+    row.best = static_cast<size_t>(
+        std::ranges::min_element(row.seconds, {}, [](const auto& seconds) { return median(seconds); }) -
+        row.seconds.begin());
+  }
+  for (const auto& [name, cost] : trainer.ledger().kernels()) {
+    rounds.kernel_seconds[name] = cost.seconds / static_cast<double>(count);
+  }
+  return rounds;
+}
+
+// Seconds of a step, by part and by kind.
+struct Floor {
+  std::map<std::string, double> parts;
+  double products = 0, attention = 0, rest = 0;
+  double operations = 0;  // of the products
+  double whole() const { return products + attention + rest; }
+};
+
+Floor floor_of(const Rounds& rounds, const OtherWork& other) {
+  Floor floor;
+  for (const Row& row : rounds.rows) {
+    const double seconds = row.seconds_of_step(row.best_seconds());
+    floor.parts[part_of(row.product->kernel)] += seconds;
+    floor.products += seconds;
+    floor.operations += row.product->operations() * static_cast<double>(row.product->calls);
+  }
+  floor.attention = other.attention_operations / (floor.operations / floor.products);
+  floor.parts[kAttention] = floor.attention;
+  for (const auto& [kernel, bytes] : other.bytes) {
+    const double seconds = bytes / median(rounds.copy_rates);
+    floor.parts[part_of(kernel)] += seconds;
+    floor.rest += seconds;
+  }
+  return floor;
+}
+
+double loss_of(const json& part) {
+  return part.at("measured_seconds").get<double>() - part.at("floor_seconds").get<double>();
+}
+
+// The largest loss first.
+json parts_of(const Floor& floor, const Rounds& rounds) {
+  std::map<std::string, double> measured;
+  double kernels = 0;
+  for (const auto& [part, seconds] : floor.parts) measured[part] = 0;
+  for (const auto& [kernel, seconds] : rounds.kernel_seconds) {
+    measured[part_of(kernel)] += seconds;
+    kernels += seconds;
+  }
+  measured[kOutside] = rounds.mean_step() - kernels;
+  std::vector<json> parts;
+  for (const auto& [part, seconds] : measured) {
+    const auto least = floor.parts.find(part);
+    parts.push_back({{"part", part},
+                     {"floor_seconds", least == floor.parts.end() ? 0.0 : least->second},
+                     {"measured_seconds", seconds}});
+  }
+  std::ranges::sort(parts, std::ranges::greater(), loss_of);
+  return parts;
+}
+
+// Least and most share of the floor in a round. The products' seconds are those of the round; what is small beside
+// them, attention and the rest, is that of the medians.
+json share_range(const Floor& floor, const Rounds& rounds) {
+  std::vector<double> shares;
+  for (size_t round = 0; round < rounds.step_seconds.size(); ++round) {
+    double seconds = floor.attention + floor.rest;
+    for (const Row& row : rounds.rows) seconds += row.seconds_of_step(row.seconds[row.best][round]);
+    shares.push_back(seconds / rounds.step_seconds[round]);
+  }
+  const auto [least, most] = std::ranges::minmax(shares);
+  return {least, most};
+}
+
+json list_of(const std::vector<Row>& rows) {
+  json list = json::array();
+  for (const Row& row : rows) {
+    const Product& product = *row.product;
+    json ways = json::object();
+    for (size_t way = 0; way < row.ways.size(); ++way) {
+      ways[row.ways[way].name] = product.operations() / median(row.seconds[way]) / 1e9;
+    }
+    list.push_back({{"product", product.name},
+                    {"m", product.m},
+                    {"n", product.n},
+                    {"k", product.k},
+                    {"calls", product.calls},
+                    {"best", row.ways[row.best].name},
+                    {"seconds", row.best_seconds()},
+                    {"gflops", product.operations() / row.best_seconds() / 1e9},
+                    {"ways_gflops", ways}});
+  }
+  return list;
+}
+
+// Null where the processor has no such product.
+json result_of(const Rounds& rounds, const OtherWork& other, double tokens) {
+  if (rounds.rows.empty()) return nullptr;
+  const Floor floor = floor_of(rounds, other);
+  double bytes = 0;
+  for (const auto& [kernel, count] : other.bytes) bytes += count;
+  return {{"tokens_per_second", tokens / floor.products},
+          {"step_seconds", floor.products},
+          {"gflops", floor.operations / floor.products / 1e9},
+          {"attention_seconds", floor.attention},
+          {"copy_bytes_per_second", median(rounds.copy_rates)},
+          {"other_bytes", bytes},
+          {"other_seconds", floor.rest},
+          {"floor_seconds", floor.whole()},
+          {"floor_tokens_per_second", tokens / floor.whole()},
+          {"measured_step_seconds", median(rounds.step_seconds)},
+          {"share_of_floor", floor.whole() / median(rounds.step_seconds)},
+          {"share_range", share_range(floor, rounds)},
+          {"parts", parts_of(floor, rounds)},
+          {"products", list_of(rounds.rows)}};
+}
+
+std::string text_of(const std::string& precision, const json& of) {
+  if (of.is_null()) return precision + ": no such product on this processor\n";
+  const auto number = [](const json& row, const char* key) { return row.at(key).get<double>(); };
+  std::string text = fmt::format(
+      "{}: {:.0f} tokens/s at most; the products alone: {:.0f} tokens/s, {:.0f} GFLOP/s; attention {:.2f} ms, the rest "
+      "{:.2f} ms of {:.2f} ms\n",
+      precision, number(of, "floor_tokens_per_second"), number(of, "tokens_per_second"), number(of, "gflops"),
+      number(of, "attention_seconds") * 1e3, number(of, "other_seconds") * 1e3, number(of, "floor_seconds") * 1e3);
+  for (const json& row : of.at("products")) {
+    text += fmt::format("  {:.0f} GFLOP/s, {} x {} by {}\n", number(row, "gflops"), row.at("calls").get<int64_t>(),
+                        row.at("product").get<std::string>(), row.at("best").get<std::string>());
+  }
+  double step = 0;
+  for (const json& part : of.at("parts")) step += number(part, "measured_seconds");
+  text += fmt::format("  {:<30}{:>12}{:>12}{:>15}\n", "part", "floor, ms", "step, ms", "lost of step");
+  for (const json& part : of.at("parts")) {
+    text += fmt::format("  {:<30}{:>12.3f}{:>12.3f}{:>13.1f} %\n", part.at("part").get<std::string>(),
+                        number(part, "floor_seconds") * 1e3, number(part, "measured_seconds") * 1e3,
+                        loss_of(part) / step * 100);
+  }
+  return text + fmt::format("  share of the floor: {:.2f} of {:.2f} ms, {:.1f} % ({:.1f} to {:.1f} % by rounds)\n",
+                            number(of, "floor_seconds") * 1e3, number(of, "measured_step_seconds") * 1e3,
+                            number(of, "share_of_floor") * 100, of.at("share_range")[0].get<double>() * 100,
+                            of.at("share_range")[1].get<double>() * 100);
+}
+
 int run(const std::vector<std::string>& arguments) {
-  const cli::ParsedConfig parsed =
-      cli::read_config(arguments, {{"json", "", "print JSON"}, {"rounds", "N", "calls of each product and way (7)"}});
+  const cli::ParsedConfig parsed = cli::read_config(
+      arguments, {{"json", "", "print JSON"}, {"rounds", "N", "calls of each product and way, and steps (7)"}});
   if (parsed.help) {
     std::cout << "step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]\n";
     return 0;
@@ -123,36 +277,21 @@ int run(const std::vector<std::string>& arguments) {
   const int threads = cli::thread_count(config.device.threads, 1);
   omp_set_num_threads(threads);
   const std::vector<Product> products = products_of(config);
-  check_complete(products, config, threads);
   Pools pools;
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);
-  Ledger unused;
-  Stream stream{.ledger = &unused, .threads = threads};
-  const double copy_rate = measure_copy_bandwidth(stream);
-  json result = {{"threads", threads}, {"copy_bytes_per_second", copy_rate}};
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    result[dtype == DType::float32 ? "fp32" : "bf16"] = measure(products, other_work(config, dtype, threads), copy_rate,
-                                                                tokens, dtype, parsed.integer("rounds", 7, 1), pools);
+  json result = {{"threads", threads}};
+  std::string text;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    config.train.precision = precision;
+    Ledger planned;
+    plan_memory(config, make_layout(config.parallel, 1), 0, threads, planned);
+    check_complete(products, planned);
+    const Rounds rounds = measure(config, products, threads, parsed.integer("rounds", 7, 1), pools);
+    const std::string name(to_string(precision));
+    result[name] = result_of(rounds, other_work(config, planned), tokens);
+    text += text_of(name, result[name]);
   }
-  if (parsed.has("json")) {
-    std::cout << result << std::endl;
-    return 0;
-  }
-  for (const char* precision : {"fp32", "bf16"}) {
-    const json& of = result[precision];
-    std::cout << precision << ": ";
-    if (of.is_null()) {
-      std::cout << "no such product on this processor\n";
-      continue;
-    }
-    std::cout << of["floor_tokens_per_second"] << " tokens/s at most; the products alone: " << of["tokens_per_second"]
-              << " tokens/s, " << of["gflops"] << " GFLOP/s; attention " << of["attention_seconds"] << " s, the rest "
-              << of["other_seconds"] << " s of " << of["floor_seconds"] << " s\n";
-    for (const json& row : of["products"]) {
-      std::cout << "  " << row["gflops"] << " GFLOP/s, " << row["calls"] << " x " << row["product"].get<std::string>()
-                << " by " << row["best"].get<std::string>() << "\n";
-    }
-  }
+  std::cout << (parsed.has("json") ? result.dump() + "\n" : text) << std::flush;
   return 0;
 }
 
