@@ -16,6 +16,34 @@ SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile":
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
          "bf16-eager": "PyTorch, bf16 weights, eager", "bf16-compile": "PyTorch, bf16 weights, compiled"}
 MODELS = ["toy", "30m", "124m"]
+WORTH_A_LINE = 0.01  # of a step, lost in one part of it
+WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; in bfloat16 the step does it in every call, in float32 "
+                 "it takes sgemm on the weight as it lies")
+EVERY_PARAMETER = "one call for each parameter, small ones too, and the end of each waits for all threads"
+# Why a part of the step is above its floor, from what its kernel does.
+REASONS = {
+    "products forward": WEIGHT_REASON,
+    "products backward to input": WEIGHT_REASON,
+    "products backward to weight": "in float32 the step takes sgemm, the floor whatever is fastest; in bfloat16, where the processor multiplies "
+                                   "such vectors, the step's own tiles first bring the rows of both operands together in pairs",
+    "attention": "backward makes the scores again, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
+                 "matrices, and the floor has no exponentials",
+    "swiglu_forward": "bound by the exponential and the division of the sigmoid, not by memory; it runs in backward once more, and the floor "
+                      "has the bytes of both",
+    "swiglu_backward": "bound by the exponential and the division of the sigmoid, not by memory",
+    "cross_entropy_statistics": "two passes over every row of logits, the second bound by the exponential",
+    "cross_entropy_backward": "bound by the exponential, not by memory",
+    "shift_rope_forward": "bound by arithmetic on short rows: every head of every token is mixed and rotated for itself",
+    "shift_rope_backward": "bound by arithmetic on short rows: every head of every token is rotated back, mixed, and multiplied for the "
+                           "gradient of the taps",
+    "rms_norm_forward": "two passes over every row, the second behind the sum of the first",
+    "rms_norm_backward": "two passes over every row, the second behind the sum of the first; the gradient of the scale is read and written "
+                         "with every row",
+    "embedding_backward": "rows of the table in the order of the tokens",
+    "adamw": f"{EVERY_PARAMETER}; many arrays are read and written at once, where a copy reads one and writes another",
+    "sum_of_squares": EVERY_PARAMETER,
+    "outside of kernels": "reading and preparing the batch, and what the host does between kernels",
+}
 
 
 class Results:
@@ -79,13 +107,6 @@ def machine_lines(results):
     yield from table(["", "processor", "cores", "instructions", "memory", "system"], rows)
 
 
-def floor_of(results, letter, model, precision):
-    for floor in results.of("step_floor"):
-        if (floor["letter"], floor["model"]) == (letter, model) and floor["result"][precision]:
-            return floor["result"][precision]["floor_tokens_per_second"]
-    return None
-
-
 def comparison_lines(results):
     kept = results.of("vs_pytorch")
     if not kept:
@@ -95,24 +116,47 @@ def comparison_lines(results):
     yield ("The same model, the same weights, the same tokens, AdamW and clipping included. All sides are live "
            "processes that take turns in short blocks; a side that waits sleeps on its pipe. The ratio is the speed of Shiftron "
            "over that of the row, by pairs of blocks; its interval holds it with 95 % confidence. The loss column is the largest "
-           "relative difference of any step's loss from Shiftron's. Share: of the floor below.")
+           "relative difference of any step's loss from Shiftron's.")
     yield ""
     for result in kept:
         data = result["result"]
         shift = "without shift" if result.get("vanilla") else "with KV shift"
         yield f"### {result['model']} {shift}, {result['precision']}, {data['threads']} threads, machine {result['letter']}"
         yield ""
-        floor = floor_of(results, result["letter"], result["model"], result["precision"])
         rows = []
         for name, side in data["sides"].items():
             own = name == "shiftron"
-            speed = side["tokens_per_second"]
-            rows.append([SIDES.get(name, name), f"{speed:.0f}", f"{side['fastest']:.0f}", percent(speed / floor) if floor else "–",
+            rows.append([SIDES.get(name, name), f"{side['tokens_per_second']:.0f}", f"{side['fastest']:.0f}",
                          f"{side['own_bytes'] / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
                          "" if own else interval(side["interval_95"], "{:.2f}".format),
                          "" if own else f"{side['loss_difference']:.0e}"])
-        yield from table(["", "tokens/s (median)", "fastest step", "share", "peak memory above start-up", "ratio", "95 %", "loss"], rows)
+        yield from table(["", "tokens/s (median)", "fastest step", "peak memory above start-up", "ratio", "95 %", "loss"], rows)
     yield from provenance(kept)
+
+
+def milliseconds(seconds):
+    return f"{1e3 * seconds:.0f} ms"
+
+
+def floor_row(data):
+    """Of a precision's figures; older results have no measured step."""
+    kinds = " + ".join(f"{1e3 * data[key]:.0f}" for key in ("step_seconds", "attention_seconds", "other_seconds"))
+    measured = "measured_step_seconds" in data
+    return [f"{data['gflops']:.0f}", f"{kinds} ms", f"{data['floor_tokens_per_second']:.0f}",
+            milliseconds(data["floor_seconds"]), milliseconds(data["measured_step_seconds"]) if measured else "–",
+            percent(data["share_of_floor"]) if measured else "–", interval(data.get("share_range"), percent)]
+
+
+def part_lines(data):
+    """The parts of a step that are above their floor by a share of the step that is worth a line, the largest loss first."""
+    step = sum(part["measured_seconds"] for part in data["parts"])
+    for part in sorted(data["parts"], key=lambda one: one["floor_seconds"] - one["measured_seconds"]):
+        loss = (part["measured_seconds"] - part["floor_seconds"]) / step
+        if loss < WORTH_A_LINE:
+            return
+        reason = REASONS.get(part["part"])
+        yield (f"* {part['part']}: {milliseconds(part['measured_seconds'])} for {milliseconds(part['floor_seconds'])}, "
+               f"{percent(loss, 1)} of the step" + (f": {reason}" if reason else ""))
 
 
 def floor_lines(results):
@@ -123,18 +167,25 @@ def floor_lines(results):
     yield ""
     yield ("The least that a step costs on a machine: each matrix product through oneDNN directly, on buffers that are in no cache, in "
            "the fastest of the ways that the library offers; the products of attention (the causal half) at their mean rate; the bytes "
-           "of all other kernels at the speed of copying. `step_floor` without `--json` lists the products one by one, "
-           "`train_steps --profile` says where a step's time goes.")
+           "of all other kernels at the speed of copying. The step is the trainer's in the same process: each round calls every product "
+           "and takes a step, so that a machine whose speed drifts is as slow for both. The share is that of the floor in the step; its "
+           "range is over the rounds. `step_floor` without `--json` lists the products one by one and all parts of the step.")
     yield ""
-    rows = []
+    rows, lists = [], []
     for result in kept:
         for precision in ("fp32", "bf16"):
             data = result["result"][precision]
             rows.append([result["model"], result["letter"], str(result["result"]["threads"]), precision] +
-                        ([f"{data['floor_tokens_per_second']:.0f}", f"{data['tokens_per_second']:.0f}", f"{data['gflops']:.0f}",
-                          f"{1e3 * data['step_seconds']:.0f} + {1e3 * data['attention_seconds']:.0f} + {1e3 * data['other_seconds']:.0f} ms"]
-                         if data else ["none here", "", "", ""]))
-    yield from table(["model", "machine", "threads", "precision", "tokens/s", "products alone", "GFLOP/s", "products + attention + rest"], rows)
+                        (floor_row(data) if data else ["none here"] + 6 * [""]))
+            losses = list(part_lines(data)) if data and "parts" in data else []
+            if losses:
+                lists += [f"### Above the floor: {result['model']}, {precision}, machine {result['letter']}", "", *losses, ""]
+    yield from table(["model", "machine", "threads", "precision", "GFLOP/s of products", "products + attention + rest", "tokens/s at most",
+                      "floor", "step", "share", "rounds"], rows)
+    if lists:
+        yield "What the step takes longer than the floor, part by part (means over the rounds):"
+        yield ""
+        yield from lists
     yield from provenance(kept)
 
 

@@ -7,19 +7,16 @@
 // FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
 // read in a circle.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "cli/config_reader.h"
 #include "cli/process.h"
 #include "core/hdf5_file.h"
-#include "core/philox.h"
+#include "local_trainer.h"
 #include "program.h"
-#include "train/batches.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/trainer.h"
@@ -28,56 +25,8 @@ namespace shiftron {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-using SampleReader = std::function<void(int64_t first_sample, HostBatch& batch)>;
 
 constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe prints
-
-// A trainer of a world of one, planned on meta as a real run is.
-class LocalTrainer {
- public:
-  LocalTrainer(const RunConfig& config, int threads)
-      : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_, .threads = threads} {
-    const ParallelLayout layout = make_layout(config.parallel, 1);
-    choose_bfloat16_products(config.train.precision, *world_, stream_);
-    Ledger planned;
-    const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
-    trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);
-    parameters().initialise(static_cast<uint64_t>(config.train.seed));
-  }
-  ParameterSet& parameters() { return trainer_->engine().parameters(); }
-  void refresh_weights() { parameters().refresh_weights(stream_); }
-
-  // Seconds of the next step.
-  double step(const SampleReader& read) {
-    number_ += 1;
-    const auto start = Clock::now();
-    trainer_->step(
-        number_, [&](int index, HostBatch& batch) { read(first_sample(config_, 1, number_, index, 0), batch); }, false);
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  double loss() const { return trainer_->result(number_).loss; }
-  const Ledger& ledger() const { return ledger_; }
-  // Kernels are timed from here on.
-  void start_profile() {
-    ledger_.clear_work();
-    stream_.timed = true;
-  }
-  MachineRates rates() {
-    const DType dtype =
-        config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16 : DType::float32;
-    return {measure_matmul_peak(stream_, dtype), measure_copy_bandwidth(stream_)};
-  }
-
- private:
-  RunConfig config_;
-  std::unique_ptr<Communicator> world_;
-  Ledger ledger_;
-  Stream stream_;
-  std::optional<Trainer> trainer_;
-  int64_t number_ = 0;
-};
 
 // ---- --describe -----------------------------------------------------------------------------------------------------
 
@@ -172,22 +121,6 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
   }
 }
 
-// Tokens without meaning; each sample is one document.
-SampleReader random_samples(const RunConfig& config) {
-  return [&config, random = Philox(1, "tokens")](int64_t first_sample, HostBatch& batch) {
-    const int64_t length = config.train.sequence_length;
-    const auto token = [&](int64_t row) {
-      return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(first_sample * length + row)) *
-                                  static_cast<double>(config.model.vocab));
-    };
-    for (int64_t row = 0; row < static_cast<int64_t>(batch.ids.size()); ++row) {
-      batch.ids[row] = token(row);
-      batch.targets[row] = token(row + 1);
-      batch.document_starts[row] = row % length == 0;
-    }
-  };
-}
-
 // ---- --compare-shift ------------------------------------------------------------------------------------------------
 
 // 95 % interval of the median: order statistics, whose ranks follow the binomial distribution of one half.
@@ -215,11 +148,8 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
   without.refresh_weights();
   with.refresh_weights();
   const SampleReader read = random_samples(config);
-  constexpr int kWarmUp = 2;
-  for (int i = 0; i < kWarmUp; ++i) {
-    without.step(read);
-    with.step(read);
-  }
+  without.warm_up(read);
+  with.warm_up(read);
   std::vector<double> plain, shifted, overhead;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (pair % 2 == 0) {  // each goes first in every other pair
@@ -247,7 +177,7 @@ std::string profile(const RunConfig& config, int threads, int64_t steps) {
   LocalTrainer trainer(config, threads);
   trainer.refresh_weights();
   const SampleReader read = random_samples(config);
-  for (int i = 0; i < 2; ++i) trainer.step(read);
+  trainer.warm_up(read);
   trainer.start_profile();
   double seconds = 0;
   for (int64_t i = 0; i < steps; ++i) seconds += trainer.step(read);

@@ -1,0 +1,47 @@
+// A trainer whose steps are measured, and the samples that it is fed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/ledger.h"
+#include "parallel/communicator.h"
+#include "train/profile.h"
+#include "train/trainer.h"
+
+namespace shiftron {
+
+// Fills a microbatch with the samples from `first_sample` on.
+using SampleReader = std::function<void(int64_t first_sample, HostBatch& batch)>;
+
+// Tokens without meaning; each sample is one document.
+SampleReader random_samples(const RunConfig& config);
+
+// A trainer of a world of one, planned on meta as a real run is.
+class LocalTrainer {
+ public:
+  LocalTrainer(const RunConfig& config, int threads);
+  ParameterSet& parameters() { return trainer_->engine().parameters(); }
+  void refresh_weights() { parameters().refresh_weights(stream_); }
+
+  void warm_up(const SampleReader& read);  // steps that are not to be measured
+  // Seconds of the next step.
+  double step(const SampleReader& read);
+  double loss() const { return trainer_->result(number_).loss; }
+  const Ledger& ledger() const { return ledger_; }
+  // Kernels are timed from here on.
+  void start_profile();
+  MachineRates rates();
+
+ private:
+  RunConfig config_;
+  std::unique_ptr<Communicator> world_;
+  Ledger ledger_;
+  Stream stream_;
+  std::optional<Trainer> trainer_;
+  int64_t number_ = 0;
+};
+
+}  // namespace shiftron
