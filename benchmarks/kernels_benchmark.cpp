@@ -130,9 +130,8 @@ void add_attention(const std::string& prefix, DType dtype, const Model& model) {
       const Tensor out = b.zeros(dtype, heads), d_out = b.normal(dtype, heads);
       const Tensor start = b.integers([](int64_t i) { return i / kLength * kLength; });
       const Tensor log_sum_exp = b.zeros(DType::float32, {model.heads, kRows});
-      const Tensor scratch =
-          b.zeros(DType::float32, attention_scratch(b.stream, kRows, model.heads, model.kv_heads, model.head_dim));
       const AttentionShape shape{.sequence_length = kLength};
+      const Tensor scratch = b.zeros(DType::float32, attention_scratch(b.stream, in.q, in.k, shape));
       attention_forward(b.stream, in.q, in.k, in.v, start, shape, out, log_sum_exp, scratch);
       b.time(state, 1, [&] {
         if (backward)

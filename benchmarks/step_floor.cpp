@@ -276,13 +276,13 @@ int run(const std::vector<std::string>& arguments) {
   resolve(config);
   const int threads = cli::thread_count(config.device.threads, 1);
   omp_set_num_threads(threads);
-  const std::vector<Product> products = products_of(config);
   Pools pools;
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);
   json result = {{"threads", threads}};
   std::string text;
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     config.train.precision = precision;
+    const std::vector<Product> products = products_of(config, number_types(precision).activation);
     Ledger planned;
     plan_memory(config, make_layout(config.parallel, 1), 0, threads, planned);
     check_complete(products, planned);

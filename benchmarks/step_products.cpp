@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/element.h"
+#include "parallel/tensor_parallel.h"
 
 namespace shiftron {
 namespace {
@@ -17,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 using dnnl::memory;
 
 constexpr int64_t kPoolBytes = int64_t{512} << 20;
-constexpr int64_t kLossRows = 1024;  // rows of logits at a time, as in parallel/tensor_parallel.cpp
 
 double timed(const std::function<void()>& body) {
   const auto start = Clock::now();
@@ -78,7 +78,7 @@ Way matmul(const Product& p, Pools& pools, memory::data_type type, bool pack, bo
 
 }  // namespace
 
-std::vector<Product> products_of(const RunConfig& config) {
+std::vector<Product> products_of(const RunConfig& config, DType dtype) {
   const ModelConfig& model = config.model;
   const int64_t rows = config.train.micro_batch * config.train.sequence_length;
   const int64_t microbatches = config.train.global_batch / config.train.micro_batch;
@@ -96,7 +96,7 @@ std::vector<Product> products_of(const RunConfig& config) {
   add("attention output", calls, rows, heads, model.hidden);
   add("gate, up", calls, rows, model.hidden, 2 * model.ffn);
   add("down", calls, rows, model.ffn, model.hidden);
-  const int64_t chunk = std::min(rows, kLossRows);
+  const int64_t chunk = VocabularyParallelLoss::chunk_rows(rows, model.vocab, dtype);
   add("head", microbatches * (rows / chunk), chunk, model.hidden, model.vocab);
   if (rows % chunk != 0) add("head, rest", microbatches, rows % chunk, model.hidden, model.vocab);
   return products;

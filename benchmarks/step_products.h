@@ -23,7 +23,7 @@ struct Product {
   double operations() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
-std::vector<Product> products_of(const RunConfig& config);
+std::vector<Product> products_of(const RunConfig& config, DType dtype);
 
 // Memory that is handed out in a circle, so that what comes next has left the caches. Filled with small numbers.
 class Pool {

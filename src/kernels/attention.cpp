@@ -59,8 +59,7 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   check_attention(stream, kName, q, k, v, start, shape, log_sum_exp);
   const DType dtype = q.dtype();
   check_argument(stream, kName, "out", out, dtype, q.shape());
-  check_scratch(stream, kName, scratch, accumulation_type(dtype),
-                attention_scratch(stream, q.extent(0), q.extent(1), k.extent(1), q.extent(2)));
+  check_scratch(stream, kName, scratch, accumulation_type(dtype), attention_scratch(stream, q, k, shape));
   // q·k and the weighted sum of v, 2 head_dim each, for each pair and query head.
   const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const int64_t seen = shape.key_offset + q.extent(0);
@@ -84,8 +83,7 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
   check_argument(stream, kName, "d_q", d_q, dtype, q.shape());
   check_argument(stream, kName, "d_k", d_k, dtype, k.shape());
   check_argument(stream, kName, "d_v", d_v, dtype, k.shape());
-  check_scratch(stream, kName, scratch, accumulation_type(dtype),
-                attention_scratch(stream, q.extent(0), q.extent(1), k.extent(1), q.extent(2)));
+  check_scratch(stream, kName, scratch, accumulation_type(dtype), attention_scratch(stream, q, k, shape));
   // Five products: scores again, d_out·v, d_q, d_k, d_v.
   const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const Launch launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations);

@@ -37,6 +37,7 @@ struct Workspace {
     take(value_rows, dim / 2 * kKeys);
     take(first, rows);
     take(second, rows);
+    key_sums = memory;
   }
   float *scores, *d_p, *result, *first, *second;
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
@@ -44,6 +45,9 @@ struct Workspace {
   // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]), of p v (rows, [kKeys / 2][dim]).
   uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
   int64_t packed_head = -1, packed_key = -1;  // which block that is
+  // d_k, then d_v of a task's keys: blocks [head_dim][kKeys] from the one of first_key on, as many of each.
+  float* key_sums;
+  int64_t first_key = 0, sum_blocks = 0;
 };
 
 void pack(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to) {
@@ -57,7 +61,7 @@ void pack(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to)
 
 class Bfloat16Attention : AttentionTasks {
   auto workspaces() const {
-    return [this](int thread) { return Workspace(tiles, scratch_ + thread * tiles.thread_words()); };
+    return [this](int thread) { return Workspace(tiles, scratch_ + thread * thread_words_); };
   }
 
  public:
@@ -70,9 +74,9 @@ class Bfloat16Attention : AttentionTasks {
         keys_(attention_shape.key_offset + q.extent(0)),
         dim_(q.extent(2)),
         scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
+        thread_words_(tiles.thread_words() + tiles.key_sums(keys_of_task())),
         scratch_(scratch.data<float>()) {
-    CHECK(scratch.count() >= threads * tiles.thread_words() + 2 * blocks() * kKeys * kv_heads * dim_,
-          "attention needs more scratch than ", scratch.count());
+    CHECK(scratch.count() >= threads * thread_words_, "attention needs more scratch than ", scratch.count());
   }
 
   void forward(Tensor out, Tensor log_sum_exp) {
@@ -83,9 +87,10 @@ class Bfloat16Attention : AttentionTasks {
 
   void backward(const AttentionGradients& gradients) {
     for_gradients(
-        workspaces(), [&](int64_t head, int64_t begin, int64_t end) { start_key_gradients(head, begin, end); },
+        workspaces(),
+        [&](int64_t, int64_t begin, int64_t end, Workspace& work) { start_key_gradients(begin, end, work); },
         [&](auto&&... arguments) { backward_tile(gradients, arguments...); },
-        [&](int64_t head, int64_t begin, int64_t end) { finish_key_gradients(gradients, head, begin, end); });
+        [&](auto&&... arguments) { finish_key_gradients(gradients, arguments...); });
   }
 
  private:
@@ -168,9 +173,9 @@ class Bfloat16Attention : AttentionTasks {
       if (for_keys) {  // the key before an odd key_begin may be another task's
         const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
         tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys, true,
-                     key_gradient(0, head, begin + skipped), kKeys);
+                     key_gradient(0, begin + skipped, work), kKeys);
         tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped, kKeys,
-                     true, key_gradient(1, head, begin + skipped), kKeys);
+                     true, key_gradient(1, begin + skipped, work), kKeys);
       }
       if (for_queries) {
         tile_product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), work.key_rows + at / 2 * dim_, dim_,
@@ -182,23 +187,20 @@ class Bfloat16Attention : AttentionTasks {
     }
   }
 
-  // Where d_k (index 0) or d_v (1) of a key is summed: blocks [head_dim][kKeys].
-  float* key_gradient(int64_t index, int64_t head, int64_t key) const {
-    float* sums = scratch_ + threads * tiles.thread_words();
-    return sums + ((index * kv_heads + head) * blocks() + key / kKeys) * dim_ * kKeys + key % kKeys;
+  // Where d_k (index 0) or d_v (1) of a key is summed.
+  float* key_gradient(int64_t index, int64_t key, const Workspace& work) const {
+    const int64_t block = key / kKeys - work.first_key / kKeys;
+    return work.key_sums + (index * work.sum_blocks + block) * dim_ * kKeys + key % kKeys;
   }
 
-  void start_key_gradients(int64_t head, int64_t key_begin, int64_t key_end) const {
-    for (const int64_t index : {0, 1}) {
-      for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
-        float* sums = key_gradient(index, head, begin);
-        for (int64_t d = 0; d < dim_; ++d) std::fill_n(sums + d * kKeys, end - begin, 0.0f);
-      });
-    }
+  void start_key_gradients(int64_t begin, int64_t end, Workspace& work) const {
+    work.first_key = begin;
+    work.sum_blocks = (end - 1) / kKeys - begin / kKeys + 1;
+    std::fill_n(work.key_sums, 2 * work.sum_blocks * dim_ * kKeys, 0.0f);
   }
 
-  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t key_begin,
-                            int64_t key_end) const {
+  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t key_begin, int64_t key_end,
+                            const Workspace& work) const {
     constexpr int64_t kRows = 16;
     float rows_of_keys[kRows * kLargestDim];
     for (const int64_t index : {0, 1}) {
@@ -206,7 +208,7 @@ class Bfloat16Attention : AttentionTasks {
       for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
         for (int64_t key = begin; key < end; key += kRows) {
           const int64_t count = std::min(kRows, end - key);
-          transpose_words(key_gradient(index, head, key), kKeys, dim_, count, rows_of_keys, dim_);
+          transpose_words(key_gradient(index, key, work), kKeys, dim_, count, rows_of_keys, dim_);
           unpack(rows_of_keys, count, 1.0f, head_rows<bfloat16>(gradient, key, head, 1));
         }
       });
@@ -216,6 +218,7 @@ class Bfloat16Attention : AttentionTasks {
   ConstTensor q_, k_, v_;
   int64_t keys_, dim_;
   float scale_;
+  int64_t thread_words_;
   float* scratch_;
 };
 

@@ -37,15 +37,19 @@ struct Workspace {
     values = take(AttentionTiles::kKeys * tiles.head_dim);
     first = take(rows);
     second = take(rows);
+    key_sums = memory;
   }
   float *scores, *d_scores, *q, *d_out, *result, *keys, *values, *first, *second;
   int64_t packed_head = -1, packed_key = -1;  // which block `keys` and `values` hold
+  // In bfloat16: d_k, then d_v of a task's keys, [keys, head_dim] each from first_key on.
+  float* key_sums;
+  int64_t first_key = 0, sum_keys = 0;
 };
 
 template <typename T>
 class Attention : AttentionTasks {
   auto workspaces() const {
-    return [this](int thread) { return Workspace(tiles, scratch_ + thread * tiles.thread_floats()); };
+    return [this](int thread) { return Workspace(tiles, scratch_ + thread * thread_floats_); };
   }
 
  public:
@@ -56,8 +60,9 @@ class Attention : AttentionTasks {
         k_(k),
         v_(v),
         scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
+        thread_floats_(tiles.thread_floats() + (kSumsInPlace ? 0 : tiles.key_sums(keys_of_task()))),
         scratch_(scratch.data<float>()) {
-    CHECK(scratch.count() >= threads * tiles.thread_floats(), "attention needs more scratch than ", scratch.count());
+    CHECK(scratch.count() >= threads * thread_floats_, "attention needs more scratch than ", scratch.count());
   }
 
   void forward(Tensor out, Tensor log_sum_exp) {
@@ -72,10 +77,9 @@ class Attention : AttentionTasks {
     CHECK(shape.key_offset == 0 && k_.extent(0) == q_.extent(0), "backward needs the keys of its own rows");
     const LibraryThreads one(1);
     for_gradients(
-        workspaces(),
-        [&](int64_t head, int64_t begin, int64_t end) { start_key_gradients(gradients, head, begin, end); },
+        workspaces(), [&](auto&&... arguments) { start_key_gradients(gradients, arguments...); },
         [&](auto&&... arguments) { backward_tile(gradients, arguments...); },
-        [&](int64_t head, int64_t begin, int64_t end) { finish_key_gradients(gradients, head, begin, end); });
+        [&](auto&&... arguments) { finish_key_gradients(gradients, arguments...); });
     check();
   }
 
@@ -144,8 +148,8 @@ class Attention : AttentionTasks {
       softmax_gradient_tile(mask(tile, begin, end), tile.positions, stride, log_sum_exp, delta, work.scores,
                             work.d_scores);
       if (for_keys) {
-        const HeadRows<float> d_k = key_gradient(gradients.d_k, 0, head, begin);
-        const HeadRows<float> d_v = key_gradient(gradients.d_v, 1, head, begin);
+        const HeadRows<float> d_k = key_gradient(gradients.d_k, 0, head, begin, work);
+        const HeadRows<float> d_v = key_gradient(gradients.d_v, 1, head, begin, work);
         multiply(keys, dim, rows, {work.d_scores, stride}, true, {work.q, dim}, false, true, d_k.data,
                  d_k.position_stride);
         multiply(keys, dim, rows, {work.scores, stride}, true, {work.d_out, dim}, false, true, d_v.data,
@@ -160,39 +164,45 @@ class Attention : AttentionTasks {
     }
   }
 
-  // Where d_k (index 0) or d_v (1) of a head is summed: in place for float32, in scratch for bfloat16.
-  HeadRows<float> key_gradient(const Tensor& gradient, int64_t index, int64_t head, int64_t row) const {
-    if constexpr (std::is_same_v<T, float>) {
+  // Where d_k (index 0) or d_v (1) of a head is summed.
+  HeadRows<float> key_gradient(const Tensor& gradient, int64_t index, int64_t head, int64_t row,
+                               const Workspace& work) const {
+    if constexpr (kSumsInPlace) {
       return head_rows<float>(gradient, row, head, 1);
     } else {
-      const int64_t dim = tiles.head_dim, width = kv_heads * dim;
-      float* sums = scratch_ + threads * tiles.thread_floats() + index * k_.extent(0) * width;
-      return {sums + row * width + head * dim, width, dim, 1, dim};
+      const int64_t dim = tiles.head_dim;
+      return {work.key_sums + (index * work.sum_keys + row - work.first_key) * dim, dim, dim, 1, dim};
     }
   }
 
-  void start_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end) const {
+  void start_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end,
+                           Workspace& work) const {
+    work.first_key = begin;
+    work.sum_keys = end - begin;
     for (const int64_t index : {0, 1}) {
-      const HeadRows<float> sums = key_gradient(index == 0 ? gradients.d_k : gradients.d_v, index, head, begin);
+      const HeadRows<float> sums = key_gradient(index == 0 ? gradients.d_k : gradients.d_v, index, head, begin, work);
       for (int64_t row = 0; row < end - begin; ++row) {
         std::fill_n(sums.data + row * sums.position_stride, tiles.head_dim, 0.0f);
       }
     }
   }
 
-  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end) const {
-    if constexpr (!std::is_same_v<T, float>) {
+  void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t begin, int64_t end,
+                            const Workspace& work) const {
+    if constexpr (!kSumsInPlace) {
       for (const int64_t index : {0, 1}) {
         const Tensor& gradient = index == 0 ? gradients.d_k : gradients.d_v;
         for (int64_t row = begin; row < end; ++row) {
-          unpack(key_gradient(gradient, index, head, row).data, 1, 1.0f, head_rows<T>(gradient, row, head, 1));
+          unpack(key_gradient(gradient, index, head, row, work).data, 1, 1.0f, head_rows<T>(gradient, row, head, 1));
         }
       }
     }
   }
 
+  static constexpr bool kSumsInPlace = std::is_same_v<T, float>;
   ConstTensor q_, k_, v_;
   float scale_;
+  int64_t thread_floats_;
   float* scratch_;
   std::atomic<bool> failed_ = false;
 };

@@ -58,7 +58,7 @@ struct AttentionTasks {
 
   // The tasks of backward. body(tile, head, key_begin, key_end, for_queries, for_keys, work) adds what the keys
   // [key_begin, key_end) of a tile give, to d_q or to d_k and d_v or to both; the sums of keys lie between start(head,
-  // begin, end) and finish(head, begin, end). With more threads than samples and heads: d_q by tiles, then d_k and d_v
+  // begin, end, work) and finish(head, begin, end, work) of one thread. With more threads than samples and heads: d_q by tiles, then d_k and d_v
   // by blocks of keys, 7 products instead of 5, the same sums in the same order.
   template <typename Make, typename Start, typename Body, typename Finish>
   void for_gradients(const Make& make, const Start& start_keys, const Body& body, const Finish& finish_keys) const {
@@ -66,12 +66,12 @@ struct AttentionTasks {
       parallel_dynamic(threads, samples * kv_heads, make, [&](int64_t task, auto& work) {
         const int64_t sample = task / kv_heads, head = task % kv_heads;
         const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
-        start_keys(head, begin, end);
+        start_keys(head, begin, end, work);
         for (int64_t i = 0; i < tiles_per_sample; ++i) {
           const Tile tile = tile_of(sample, i);
           body(tile, head, tile.key_begin, tile.key_end, true, true, work);
         }
-        finish_keys(head, begin, end);
+        finish_keys(head, begin, end, work);
       });
       return;
     }
@@ -82,7 +82,7 @@ struct AttentionTasks {
     parallel_dynamic(threads, blocks() * kv_heads, make, [&](int64_t task, auto& work) {
       const int64_t head = task % kv_heads, begin = task / kv_heads * block_keys;
       const int64_t end = std::min(query_rows, begin + block_keys);
-      start_keys(head, begin, end);
+      start_keys(head, begin, end, work);
       for (int64_t sample = begin / shape.sequence_length; sample * shape.sequence_length < end; ++sample) {
         for (int64_t i = 0; i < tiles_per_sample; ++i) {
           const Tile tile = tile_of(sample, i);
@@ -90,9 +90,11 @@ struct AttentionTasks {
           if (key_begin < key_end) body(tile, head, key_begin, key_end, false, true, work);
         }
       }
-      finish_keys(head, begin, end);
+      finish_keys(head, begin, end, work);
     });
   }
+  // At most; of one task of backward.
+  int64_t keys_of_task() const { return threads <= samples * kv_heads ? shape.sequence_length : block_keys; }
   int64_t blocks() const { return (query_rows + block_keys - 1) / block_keys; }
 
   // One number of each row of a tile, from or to a tensor [heads, rows].

@@ -33,6 +33,9 @@ struct AttentionTiles {
     return (words + 31) / 16 * 16;
   }
 
+  // Floats in which a thread sums d_k and d_v of a task's keys in bfloat16, in whole blocks.
+  int64_t key_sums(int64_t keys) const { return 2 * (keys / kPairedKeys + 2) * kPairedKeys * head_dim; }
+
   int64_t group;  // query heads of a KV head
   int64_t head_dim;
   int64_t queries;  // positions of a tile; its rows are queries × group, positions first

@@ -90,8 +90,8 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
 void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
                         ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
                         Tensor d_v, Tensor scratch);
-// float32 elements (float64 for float64) that the two need, for any number of threads up to stream.threads.
-Shape attention_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
+// Elements of A that the two need, for any number of threads up to stream.threads; q and k may be on meta.
+Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape);
 
 // ---- SwiGLU (swiglu.cpp) --------------------------------------------------------------------------------------------
 // y = gate · sigmoid(gate) · up.     all [rows, ffn] T

@@ -6,8 +6,11 @@ namespace {
 
 Parameter* declare_heads(ParameterSet& set, const std::string& name, int64_t heads, const ModelConfig& config,
                          int layer, bool adjacent) {
-  return set.declare({.name = name, .shape = {heads, config.head_dim, config.hidden}, .split_dim = 0,
-                      .initial = init_normal(config.init_std), .layer = layer},
+  return set.declare({.name = name,
+                      .shape = {heads, config.head_dim, config.hidden},
+                      .split_dim = 0,
+                      .initial = init_normal(config.init_std),
+                      .layer = layer},
                      adjacent);
 }
 
@@ -69,13 +72,13 @@ Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, S
   const int64_t heads = query_->box.extent[0];
   saved.attended = run.activations.allocate(dtype, {run.rows, heads, head_dim_});
   saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, run.rows});
+  const AttentionShape shape{.sequence_length = run.sequence_length};
   {
     ArenaScope scope(run.scratch);
     const Streams s = shift(run, saved.raw, rope, run.scratch.allocate(dtype, saved.raw.shape()));
-    Tensor scratch = run.scratch.allocate(
-        accumulation_type(dtype), attention_scratch(run.stream, run.rows, heads, s.k.extent(1), head_dim_));
-    attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start,
-                      {.sequence_length = run.sequence_length}, saved.attended, saved.log_sum_exp, scratch);
+    Tensor scratch = run.scratch.allocate(accumulation_type(dtype), attention_scratch(run.stream, s.q, s.k, shape));
+    attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start, shape, saved.attended,
+                      saved.log_sum_exp, scratch);
   }
   return reduce_rows(run, out_.forward(run, saved.attended.merge_last(), run.scratch), run.scratch);
 }
@@ -87,6 +90,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
   const int64_t heads = query_->box.extent[0];
   const Tensor d_attended =
       out_.backward(run, d_y, saved.attended.merge_last(), run.scratch).split_last(heads, head_dim_);
+  const AttentionShape shape{.sequence_length = run.sequence_length};
   // Query, key and value first, then the gradient of the raw ones in their place.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
   {
@@ -98,11 +102,9 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
     Tensor d_v = value_shift_.changes_nothing() ? into.v : run.scratch.allocate(dtype, s.v.shape());
     {
       ArenaScope kernel_scope(run.scratch);
-      Tensor scratch = run.scratch.allocate(
-          accumulation_type(dtype), attention_scratch(run.stream, run.rows, heads, s.k.extent(1), head_dim_));
+      Tensor scratch = run.scratch.allocate(accumulation_type(dtype), attention_scratch(run.stream, s.q, s.k, shape));
       attention_backward(run.stream, d_attended, s.q, s.k, s.v, saved.attended, saved.log_sum_exp,
-                         run.documents.attention_start, {.sequence_length = run.sequence_length}, d_q, d_k, d_v,
-                         scratch);
+                         run.documents.attention_start, shape, d_q, d_k, d_v, scratch);
     }
     query_shift_.backward(run, d_q, raw.q, rope, into.q);
     key_shift_.backward(run, d_k, raw.k, rope, into.k);
@@ -150,11 +152,10 @@ Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, Attentio
   state.length += rows;
   Tensor attended = run.scratch.allocate(x.dtype(), q.shape());
   Tensor log_sum_exp = run.scratch.allocate(accumulation_type(x.dtype()), {q.extent(1), rows});
-  Tensor scratch = run.scratch.allocate(
-      accumulation_type(x.dtype()), attention_scratch(run.stream, rows, q.extent(1), k.extent(1), head_dim_));
+  const AttentionShape shape{.sequence_length = rows, .key_offset = before};
+  Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), attention_scratch(run.stream, q, k, shape));
   attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
-                    run.documents.attention_start, {.sequence_length = rows, .key_offset = before}, attended,
-                    log_sum_exp, scratch);
+                    run.documents.attention_start, shape, attended, log_sum_exp, scratch);
   return reduce_rows(run, out_.forward(run, attended.merge_last(), run.scratch), run.scratch);
 }
 

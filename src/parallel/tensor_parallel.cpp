@@ -11,11 +11,6 @@ namespace {
 constexpr int64_t kLossChunkRows = 1024;       // rows of logits at a time
 constexpr int64_t kLossChunkBytes = 64 << 20;  // and at most this much
 
-int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
-  const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / (vocab * size_of(dtype)));
-  return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
-}
-
 // Where a product of `rows` rows with w [out, in] may lay an operand out anew; undefined where it would not.
 Tensor product_scratch(const Stream& stream, Arena& arena, const Tensor& w, DType dtype, int64_t rows) {
   const Shape shape = matmul_scratch(stream, dtype, rows, w.extent(1), w.extent(0));
@@ -129,6 +124,11 @@ void VocabularyParallelEmbedding::backward(Run& run, const Tensor& d_y, const Sa
   ArenaScope scope(run.scratch);
   const Tensor d_whole = gather_rows(run, d_y, run.scratch);
   embedding_backward(run.stream, saved.ids, d_whole, table_->box.offset[0], InOut(table_->gradient));
+}
+
+int64_t VocabularyParallelLoss::chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
+  const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / (vocab * size_of(dtype)));
+  return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
 }
 
 Range VocabularyParallelLoss::vocabulary() const {

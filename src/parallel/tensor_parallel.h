@@ -65,6 +65,8 @@ class VocabularyParallelLoss {
   // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
   Tensor logits(Run& run, const Tensor& x) const;
   Range vocabulary() const;
+  // Rows of logits at a time.
+  static int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype);
 
  private:
   Parameter* head_;

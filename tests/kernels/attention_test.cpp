@@ -19,7 +19,7 @@ struct AttentionInputs {
         start(integers(documents.start)),
         out(DType::float64, {rows, heads, head_dim}),
         log_sum_exp(DType::float64, {heads, rows}),
-        scratch(DType::float64, attention_scratch(device.stream, rows, heads, kv_heads, head_dim)) {}
+        scratch(DType::float64, attention_scratch(device.stream, q, k, shape)) {}
   void forward() { attention_forward(device.stream, q, k, v, start, shape, out, log_sum_exp, scratch); }
 
   Device device;

@@ -68,9 +68,9 @@ TEST(FewRows, BitsOfAttentionDependOnNoThread) {
       const Owned v = random_of(dtype, "v", {kKeys, kKvHeads, kWidth});
       const Owned out(dtype, {1, kHeads, kWidth});
       const Owned log_sum_exp(DType::float32, {kHeads, 1});
-      const Owned scratch(DType::float32, attention_scratch(device.stream, 1, kHeads, kKvHeads, kWidth));
-      attention_forward(device.stream, q, k, v, integers({0}), {.sequence_length = 1, .key_offset = kKeys - 1}, out,
-                        log_sum_exp, scratch);
+      const AttentionShape shape{.sequence_length = 1, .key_offset = kKeys - 1};
+      const Owned scratch(DType::float32, attention_scratch(device.stream, q, k, shape));
+      attention_forward(device.stream, q, k, v, integers({0}), shape, out, log_sum_exp, scratch);
       std::vector<double> results = out.values();
       for (const double value : log_sum_exp.values()) results.push_back(value);
       return results;

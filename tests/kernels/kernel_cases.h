@@ -298,7 +298,10 @@ inline void add_attention_cases(std::vector<KernelCase>& cases, const AttentionC
     b.integers("start", documents.start);
   };
   Device device;
-  const Shape scratch = attention_scratch(device.stream, rows, at.heads, at.kv_heads, at.head_dim);
+  // bfloat16 needs most.
+  const auto described = [](Shape of) { return ConstTensor(nullptr, DType::bfloat16, of, DeviceKind::meta); };
+  const Shape scratch = attention_scratch(device.stream, described({rows, at.heads, at.head_dim}),
+                                          described({rows, at.kv_heads, at.head_dim}), shape);
   Builder b(std::string("attention_forward_") + at.name);
   add_inputs(b);
   b.output("out", {rows, at.heads, at.head_dim}, terms);
