@@ -130,6 +130,20 @@ SHIFTRON_INLINE void mix_rows(int64_t reach, const T* const* from, const float* 
   }
 }
 
+// Rows of a fused projection lie in pages of their own, across which no processor prefetches.
+constexpr int64_t kRowsAhead = 8;
+
+template <typename T>
+SHIFTRON_INLINE void prefetch_row(const T* row, int64_t width, bool for_writing) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t d = 0; d < width; d += kLine) {
+    if (for_writing)
+      __builtin_prefetch(row + d, 1);
+    else
+      __builtin_prefetch(row + d, 0);
+  }
+}
+
 // Rows [begin, end) of all heads. Without taps, direction −1 is the whole backward.
 template <typename T>
 SHIFTRON_INLINE void forward_rows(const Call<T>& call, int64_t begin, int64_t end, float direction, const View<T>& y) {
@@ -137,7 +151,10 @@ SHIFTRON_INLINE void forward_rows(const Call<T>& call, int64_t begin, int64_t en
     const int64_t reach = call.count == 0 ? 1 : call.sources(t);
     const int64_t entry = call.cosine == nullptr ? 0 : call.positions[t] * call.rope_stride;
     const float* cosine = call.cosine == nullptr ? nullptr : call.cosine + entry;
+    const int64_t ahead = std::min(t + kRowsAhead, call.rows - 1);
     for (int64_t head = 0; head < call.heads; ++head) {
+      prefetch_row(call.x.at(ahead, head), call.head_dim, false);
+      prefetch_row(y.at(ahead, head), call.head_dim, true);
       const T* from[kMaxTaps] = {};
       float factors[kMaxTaps] = {1.0f};
       for (int64_t b = 0; b < reach; ++b) {
@@ -149,53 +166,101 @@ SHIFTRON_INLINE void forward_rows(const Call<T>& call, int64_t begin, int64_t en
   }
 }
 
+// What backward reads and writes where it stands at row t of one head: g of row t, products of row t, d_x of row
+// s = t − (taps − 1), whose last contribution that g is. What does not exist is zeros, or is written to nowhere.
 template <typename T>
-SHIFTRON_INLINE void add_products(const float* g, const T* x, int64_t count, float* sums) {
-#pragma omp simd
-  for (int64_t d = 0; d < count; ++d) sums[d] += g[d] * to_accumulate(x[d]);
-}
+struct BackwardRow {
+  const T* d_y;
+  const T* x[kMaxTaps];         // of row t − b
+  const float* g_of[kMaxTaps];  // of row s + b, b < taps − 1
+  float factors[kMaxTaps];      // of g of row s + b
+  const float *cosine, *sine;   // null: no rotation
+  float* g;
+  T* d_x;
+};
 
-// Rows [begin, end) of the heads [first, last), from the last row to the first, so that g of the rows after is at hand.
-template <typename T>
-SHIFTRON_INLINE void backward_heads(const Call<T>& call, const View<const T>& d_y, int64_t begin, int64_t end,
-                                    int64_t first, int64_t last, const View<T>& d_x, float* partial) {
-  alignas(64) float g[kMaxTaps][kGroupWidth];     // of row t in g[t % kMaxTaps]
-  alignas(64) float sums[kMaxTaps][kGroupWidth];  // products for d_c_b, by element of the heads
-  const int64_t width = (last - first) * call.head_dim;
-  const float one[kMaxTaps] = {1.0f};
-  for (int64_t b = 0; b < call.count; ++b) std::fill_n(sums[b], width, 0.0f);
-  for (int64_t t = std::min(call.rows, end + call.count - 1) - 1; t >= begin; --t) {
-    const int64_t entry = call.cosine == nullptr ? 0 : call.positions[t] * call.rope_stride;
-    const float* cosine = call.cosine == nullptr ? nullptr : call.cosine + entry;
-    for (int64_t head = first; head < last; ++head) {
-      const T* const in[kMaxTaps] = {d_y.at(t, head)};
-      float* g_t = g[t % kMaxTaps] + (head - first) * call.head_dim;
-      mix_row<1>(in, one, call.head_dim, cosine, call.sine + entry, -1.0f, g_t);
+// Adds the products of the row to sums[taps − 1 − b], the gradients of the taps.
+template <int taps, typename T>
+SHIFTRON_INLINE void backward_row(const BackwardRow<T>& row, int64_t head_dim, float* sums) {
+  const T *const d_y = row.d_y, *const x0 = row.x[0], *const x1 = row.x[1], *const x2 = row.x[2], *const x3 = row.x[3];
+  const float *const g0 = row.g_of[0], *const g1 = row.g_of[1], *const g2 = row.g_of[2];
+  const float by0 = row.factors[0], by1 = row.factors[1], by2 = row.factors[2], by3 = row.factors[3];
+  float* const g_out = row.g;
+  T* const d_x = row.d_x;
+  const auto at = [](const T* x, int64_t d) __attribute__((always_inline)) {
+    return to_accumulate(x[d]);
+  };
+  const auto finish = [&](int64_t d, float g) __attribute__((always_inline)) {
+    float z = by0 * (taps > 1 ? g0[d] : g);
+    if constexpr (taps > 1) z += by1 * (taps > 2 ? g1[d] : g);
+    if constexpr (taps > 2) z += by2 * (taps > 3 ? g2[d] : g);
+    if constexpr (taps > 3) z += by3 * g;
+    d_x[d] = round_to<T>(z);
+    g_out[d] = g;
+  };
+  float sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+  if (row.cosine == nullptr) {
+#pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const float g = at(d_y, d);
+      sum0 += g * at(x0, d);
+      if constexpr (taps > 1) sum1 += g * at(x1, d);
+      if constexpr (taps > 2) sum2 += g * at(x2, d);
+      if constexpr (taps > 3) sum3 += g * at(x3, d);
+      finish(d, g);
     }
-    if (t >= end) continue;
-    const int64_t reach = call.receivers(t);
-    const int64_t sources = call.sources(t);
-    for (int64_t head = first; head < last; ++head) {
-      const int64_t place = (head - first) * call.head_dim;
-      const float* after[kMaxTaps] = {};
-      float factors[kMaxTaps] = {};
-      for (int64_t b = 0; b < reach; ++b) {
-        after[b] = g[(t + b) % kMaxTaps] + place;
-        factors[b] = call.factor(head, b);
-      }
-      mix_rows(reach, after, factors, call.head_dim, nullptr, nullptr, 1.0f, d_x.at(t, head));
-      for (int64_t b = 0; b < sources; ++b) {
-        add_products(g[t % kMaxTaps] + place, call.source(t - b, head), call.head_dim, sums[b] + place);
-      }
+  } else {
+    const int64_t half = head_dim / 2;
+    const float *const cosine = row.cosine, *const sine = row.sine;
+#pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
+    for (int64_t i = 0; i < half; ++i) {
+      const int64_t k = half + i;
+      const float g = at(d_y, i) * cosine[i] + at(d_y, k) * sine[i];
+      const float h = at(d_y, k) * cosine[i] - at(d_y, i) * sine[i];
+      sum0 += g * at(x0, i) + h * at(x0, k);
+      if constexpr (taps > 1) sum1 += g * at(x1, i) + h * at(x1, k);
+      if constexpr (taps > 2) sum2 += g * at(x2, i) + h * at(x2, k);
+      if constexpr (taps > 3) sum3 += g * at(x3, i) + h * at(x3, k);
+      finish(i, g);
+      finish(k, h);
     }
   }
-  for (int64_t head = first; head < last; ++head) {
-    for (int64_t b = 0; b < call.count; ++b) {
-      const float* products = sums[b] + (head - first) * call.head_dim;
-      float total = 0.0f;
-#pragma omp simd reduction(+ : total)
-      for (int64_t d = 0; d < call.head_dim; ++d) total += products[d];
-      partial[head * call.count + call.count - 1 - b] = total;
+  const float all[kMaxTaps] = {sum0, sum1, sum2, sum3};
+  for (int b = 0; b < taps; ++b) sums[taps - 1 - b] += all[b];
+}
+
+// Rows [begin, end) of the heads [first, last).
+template <int taps, typename T>
+SHIFTRON_INLINE void backward_heads(const Call<T>& call, const View<const T>& d_y, int64_t begin, int64_t end,
+                                    int64_t first, int64_t last, const View<T>& d_x, float* partial) {
+  alignas(64) static constexpr float kZeros[kGroupWidth] = {};
+  alignas(64) float g[kMaxTaps][kGroupWidth];  // of row t in g[t % kMaxTaps]
+  alignas(64) T nowhere[kGroupWidth];
+  const T* const zeros = reinterpret_cast<const T*>(kZeros);
+  std::fill_n(partial + first * taps, (last - first) * taps, 0.0f);
+  for (int64_t t = begin; t < end + taps - 1; ++t) {
+    const int64_t s = t - (taps - 1);
+    const int64_t sources = t < end ? call.sources(t) : 0, receivers = s >= begin ? call.receivers(s) : 0;
+    const int64_t entry = call.cosine == nullptr || t >= call.rows ? 0 : call.positions[t] * call.rope_stride;
+    const int64_t ahead = std::min(t + kRowsAhead, call.rows - 1);
+    for (int64_t head = first; head < last; ++head) {
+      prefetch_row(call.x.at(ahead, head), call.head_dim, false);
+      prefetch_row(d_x.at(ahead, head), call.head_dim, true);
+      const int64_t place = (head - first) * call.head_dim;
+      BackwardRow<T> row{.d_y = t < call.rows ? d_y.at(t, head) : zeros,
+                         .x = {},
+                         .g_of = {},
+                         .factors = {},
+                         .cosine = call.cosine == nullptr ? nullptr : call.cosine + entry,
+                         .sine = call.sine + entry,
+                         .g = g[t % kMaxTaps] + place,
+                         .d_x = s >= begin ? d_x.at(s, head) : nowhere};
+      for (int b = 0; b < taps; ++b) {
+        row.x[b] = b < sources ? call.source(t - b, head) : zeros;
+        row.g_of[b] = b < receivers ? g[(s + b) % kMaxTaps] + place : kZeros;
+        row.factors[b] = b < receivers ? call.factor(head, b) : 0.0f;
+      }
+      backward_row<taps>(row, call.head_dim, partial + head * taps);
     }
   }
 }
@@ -205,7 +270,21 @@ SHIFTRON_INLINE void backward_rows(const Call<T>& call, const View<const T>& d_y
                                    const View<T>& d_x, float* partial) {
   const int64_t group = kGroupWidth / call.head_dim;
   for (int64_t first = 0; first < call.heads; first += group) {
-    backward_heads(call, d_y, begin, end, first, std::min(call.heads, first + group), d_x, partial);
+    const int64_t last = std::min(call.heads, first + group);
+    switch (call.count) {
+      case 1:
+        backward_heads<1>(call, d_y, begin, end, first, last, d_x, partial);
+        break;
+      case 2:
+        backward_heads<2>(call, d_y, begin, end, first, last, d_x, partial);
+        break;
+      case 3:
+        backward_heads<3>(call, d_y, begin, end, first, last, d_x, partial);
+        break;
+      default:
+        backward_heads<4>(call, d_y, begin, end, first, last, d_x, partial);
+        break;
+    }
   }
 }
 
