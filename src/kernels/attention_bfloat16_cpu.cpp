@@ -13,6 +13,11 @@ namespace {
 constexpr int64_t kKeys = AttentionTiles::kPairedKeys;
 constexpr int64_t kLargestDim = 512;  // of a head
 
+// A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]), of p v (rows, [kKeys / 2][dim]).
+struct PackedBlock {
+  uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
+};
+
 // What one thread works in.
 struct Workspace {
   Workspace(const AttentionTiles& tiles, float* memory) {
@@ -31,10 +36,12 @@ struct Workspace {
     take(d_out, rows * dim);
     take(q_pairs, rows / 2 * dim);
     take(d_out_pairs, rows / 2 * dim);
-    take(key_columns, dim / 2 * kKeys);
-    take(key_rows, dim / 2 * kKeys);
-    take(value_columns, dim / 2 * kKeys);
-    take(value_rows, dim / 2 * kKeys);
+    for (PackedBlock& block : blocks) {
+      take(block.key_columns, dim / 2 * kKeys);
+      take(block.key_rows, dim / 2 * kKeys);
+      take(block.value_columns, dim / 2 * kKeys);
+      take(block.value_rows, dim / 2 * kKeys);
+    }
     take(first, rows);
     take(second, rows);
     key_sums = memory;
@@ -42,9 +49,8 @@ struct Workspace {
   float *scores, *d_p, *result, *first, *second;
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
   uint32_t *p_pairs, *d_pairs, *q_pairs, *d_out_pairs;
-  // A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]), of p v (rows, [kKeys / 2][dim]).
-  uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
-  int64_t packed_head = -1, packed_key = -1;  // which block that is
+  PackedBlock blocks[AttentionTiles::kPairedSlots];
+  PackedBlocks<AttentionTiles::kPairedSlots> packed;
   // d_k, then d_v of a task's keys: blocks [head_dim][kKeys] from the one of first_key on, as many of each.
   float* key_sums;
   int64_t first_key = 0, sum_blocks = 0;
@@ -86,6 +92,7 @@ class Bfloat16Attention : AttentionTasks {
   }
 
   void backward(const AttentionGradients& gradients) {
+    backward_ = true;
     for_gradients(
         workspaces(),
         [&](int64_t, int64_t begin, int64_t end, Workspace& work) { start_key_gradients(begin, end, work); },
@@ -94,44 +101,52 @@ class Bfloat16Attention : AttentionTasks {
   }
 
  private:
-  void pack_keys(int64_t begin, int64_t head, Workspace& work) const {
+  // The block that `begin` is in. Forward reads keys by columns and values by rows, backward both both ways.
+  const PackedBlock& pack_keys(int64_t begin, int64_t head, Workspace& work) const {
     const int64_t first = begin / kKeys * kKeys;
-    if (work.packed_head == head && work.packed_key == first) return;
+    const PackedBlock& block = work.blocks[work.packed.slot_of(first / kKeys)];
+    if (!work.packed.missing(head, first / kKeys)) return block;
     const int64_t count = std::min(keys_, first + kKeys) - first;
-    const auto both_ways = [&](const ConstTensor& from, uint32_t* columns, uint32_t* pairs) {
-      const HeadRows<const bfloat16> rows_of_head = head_rows<bfloat16>(from, first, head, 1);
-      transpose_words(rows_of_head.data, rows_of_head.position_stride / 2, count, dim_ / 2, columns, kKeys);
-      pair_rows(rows_of_head.data, rows_of_head.position_stride, count, dim_, pairs, dim_);
+    const auto by_columns = [&](const HeadRows<const bfloat16>& from, uint32_t* to) {
+      transpose_words(from.data, from.position_stride / 2, count, dim_ / 2, to, kKeys);
     };
-    both_ways(k_, work.key_columns, work.key_rows);
-    both_ways(v_, work.value_columns, work.value_rows);
-    work.packed_head = head;
-    work.packed_key = first;
+    const auto by_rows = [&](const HeadRows<const bfloat16>& from, uint32_t* to) {
+      pair_rows(from.data, from.position_stride, count, dim_, to, dim_);
+    };
+    const HeadRows<const bfloat16> k = head_rows<bfloat16>(k_, first, head, 1),
+                                   v = head_rows<bfloat16>(v_, first, head, 1);
+    by_columns(k, block.key_columns);
+    by_rows(v, block.value_rows);
+    if (backward_) {
+      by_rows(k, block.key_rows);
+      by_columns(v, block.value_columns);
+    }
+    return block;
   }
 
-  // Calls body(begin, end, stride) for the tile's keys, block by block, packed; `begin` is even, as pairs of keys are
-  // counted from a block's start.
+  // Calls body(begin, end, stride, block) for the tile's keys, block by block, packed; `begin` is even, as pairs of
+  // keys are counted from a block's start.
   template <typename Body>
   void for_packed_blocks(int64_t key_begin, int64_t key_end, int64_t head, Workspace& work, const Body& body) const {
     for_key_blocks(key_begin / 2 * 2, key_end, [&](int64_t begin, int64_t end) {
-      pack_keys(begin, head, work);
-      body(begin, end, (end - begin + 15) / 16 * 16);
+      body(begin, end, (end - begin + 15) / 16 * 16, pack_keys(begin, head, work));
     });
   }
 
   void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
-    for_packed_blocks(tile.key_begin, tile.key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
-      const bool first = begin == tile.key_begin / 2 * 2;
-      const int64_t at = begin % kKeys;
-      tile_product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false,
-                   work.scores, stride);
-      softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_, work.scores, work.p,
-                            kKeys, work.first, work.second, work.result);
-      tile_product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys), work.value_rows + at / 2 * dim_,
-                   dim_, !first, work.result, dim_);
-    });
+    for_packed_blocks(tile.key_begin, tile.key_end, head, work,
+                      [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
+                        const bool first = begin == tile.key_begin / 2 * 2;
+                        const int64_t at = begin % kKeys;
+                        tile_product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
+                                     kKeys, false, work.scores, stride);
+                        softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_,
+                                              work.scores, work.p, kKeys, work.first, work.second, work.result);
+                        tile_product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys),
+                                     block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
+                      });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
     write_numbers(work.first, tile, head, log_sum_exp);
@@ -162,26 +177,27 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     const int64_t pairs = (tile_rows + 1) / 2;
     prepare_backward(gradients, tile, head, work);
-    for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride) {
-      const int64_t at = begin % kKeys, keys = end - begin;
-      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), work.key_columns + at, kKeys, false, work.scores,
-                   stride);
-      tile_product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), work.value_columns + at, kKeys, false,
-                   work.d_p, stride);
-      softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first, work.second,
-                                     work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
-      if (for_keys) {  // the key before an odd key_begin may be another task's
-        const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-        tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys, true,
-                     key_gradient(0, begin + skipped, work), kKeys);
-        tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped, kKeys,
-                     true, key_gradient(1, begin + skipped, work), kKeys);
-      }
-      if (for_queries) {
-        tile_product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), work.key_rows + at / 2 * dim_, dim_,
-                     begin > key_begin, work.result, dim_);
-      }
-    });
+    for_packed_blocks(
+        key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
+          const int64_t at = begin % kKeys, keys = end - begin;
+          tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kKeys, false,
+                       work.scores, stride);
+          tile_product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kKeys, false,
+                       work.d_p, stride);
+          softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first,
+                                         work.second, work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
+          if (for_keys) {  // the key before an odd key_begin may be another task's
+            const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
+            tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys,
+                         true, key_gradient(0, begin + skipped, work), kKeys);
+            tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped,
+                         kKeys, true, key_gradient(1, begin + skipped, work), kKeys);
+          }
+          if (for_queries) {
+            tile_product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), block.key_rows + at / 2 * dim_, dim_,
+                         begin > key_begin, work.result, dim_);
+          }
+        });
     if (for_queries) {
       unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));
     }
@@ -220,6 +236,7 @@ class Bfloat16Attention : AttentionTasks {
   float scale_;
   int64_t thread_words_;
   float* scratch_;
+  bool backward_ = false;
 };
 
 }  // namespace

@@ -33,14 +33,14 @@ struct Workspace {
     q = take(rows * tiles.head_dim);
     d_out = take(rows * tiles.head_dim);
     result = take(rows * tiles.head_dim);
-    keys = take(AttentionTiles::kKeys * tiles.head_dim);
-    values = take(AttentionTiles::kKeys * tiles.head_dim);
+    keys = take(AttentionTiles::kSlots * AttentionTiles::kKeys * tiles.head_dim);
+    values = take(AttentionTiles::kSlots * AttentionTiles::kKeys * tiles.head_dim);
     first = take(rows);
     second = take(rows);
     key_sums = memory;
   }
   float *scores, *d_scores, *q, *d_out, *result, *keys, *values, *first, *second;
-  int64_t packed_head = -1, packed_key = -1;  // which block `keys` and `values` hold
+  PackedBlocks<AttentionTiles::kSlots> packed;  // what `keys` and `values` hold
   // In bfloat16: d_k, then d_v of a task's keys, [keys, head_dim] each from first_key on.
   float* key_sums;
   int64_t first_key = 0, sum_keys = 0;
@@ -93,14 +93,15 @@ class Attention : AttentionTasks {
                 {head_rows<T>(v_, begin, head, 1).data, v_.stride(0)}};
       }
     }
-    if (work.packed_head != head || work.packed_key != first) {
+    const int64_t block = first / AttentionTiles::kKeys;
+    const int64_t place = work.packed.slot_of(block) * AttentionTiles::kKeys * dim;
+    if (work.packed.missing(head, block)) {
       const int64_t keys = std::min(k_.extent(0), first + AttentionTiles::kKeys) - first;
-      pack(head_rows<T>(k_, first, head, 1), keys, 1.0f, work.keys);
-      pack(head_rows<T>(v_, first, head, 1), keys, 1.0f, work.values);
-      work.packed_head = head;
-      work.packed_key = first;
+      pack(head_rows<T>(k_, first, head, 1), keys, 1.0f, work.keys + place);
+      pack(head_rows<T>(v_, first, head, 1), keys, 1.0f, work.values + place);
     }
-    return {{work.keys + (begin - first) * dim, dim}, {work.values + (begin - first) * dim, dim}};
+    const int64_t at = place + (begin - first) * dim;
+    return {{work.keys + at, dim}, {work.values + at, dim}};
   }
 
   void multiply(int64_t m, int64_t n, int64_t k, Operand a, bool a_transposed, Operand b, bool b_transposed, bool keep,

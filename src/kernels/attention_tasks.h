@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/attention_loops.h"
 #include "kernels/attention_tiles.h"
@@ -30,6 +31,25 @@ struct Tile {
 struct AttentionGradients {
   ConstTensor d_out, out, log_sum_exp;
   Tensor d_q, d_k, d_v;
+};
+
+// Which blocks of keys and values a thread holds packed, each in the place of its number modulo `slots`.
+template <int64_t slots>
+class PackedBlocks {
+ public:
+  PackedBlocks() { heads_.fill(-1); }
+  static int64_t slot_of(int64_t block) { return block % slots; }
+  // False where the block is there; true, once, where it is to be packed into its slot.
+  bool missing(int64_t head, int64_t block) {
+    const auto slot = static_cast<size_t>(slot_of(block));
+    const bool there = heads_[slot] == head && blocks_[slot] == block;
+    heads_[slot] = head;
+    blocks_[slot] = block;
+    return !there;
+  }
+
+ private:
+  std::array<int64_t, static_cast<size_t>(slots)> heads_, blocks_{};
 };
 
 struct AttentionTasks {

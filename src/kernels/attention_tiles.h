@@ -12,6 +12,9 @@ struct AttentionTiles {
   static constexpr int64_t kPositions = 64;
   static constexpr int64_t kKeys = 512;
   static constexpr int64_t kPairedKeys = 256;  // in bfloat16, where a tile has more forms
+  // Blocks of keys that a thread keeps packed from tile to tile: 1,024 keys.
+  static constexpr int64_t kSlots = 1024 / kKeys;
+  static constexpr int64_t kPairedSlots = 1024 / kPairedKeys;
 
   AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
       : group(heads_of_group),
@@ -21,7 +24,7 @@ struct AttentionTiles {
   // Backward needs most: q, d_out, d_q, two tiles of scores, keys and values in float32, two numbers a row.
   int64_t thread_floats() const {
     const int64_t floats =
-        3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kKeys * head_dim + 2 * tile_rows();
+        3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kSlots * kKeys * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
   }
   // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q and
@@ -29,7 +32,7 @@ struct AttentionTiles {
   int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
   int64_t thread_words() const {
     const int64_t words = paired_rows() * (2 * kPairedKeys + head_dim) + paired_rows() / 2 * 3 * kPairedKeys +
-                          4 * paired_rows() / 2 * head_dim + 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
+                          4 * paired_rows() / 2 * head_dim + kPairedSlots * 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
     return (words + 31) / 16 * 16;
   }
 
