@@ -28,14 +28,12 @@ REASONS = {
                                    "such vectors, the step's own tiles first bring the rows of both operands together in pairs",
     "attention": "backward makes the scores again, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
                  "matrices, and the floor has no exponentials",
-    "swiglu_forward": "bound by the exponential and the division of the sigmoid, not by memory; it runs in backward once more, and the floor "
-                      "has the bytes of both",
+    "swiglu_forward": "bound by the exponential and the division of the sigmoid, not by memory",
     "swiglu_backward": "bound by the exponential and the division of the sigmoid, not by memory",
     "cross_entropy_statistics": "two passes over every row of logits, the second bound by the exponential",
     "cross_entropy_backward": "bound by the exponential, not by memory",
-    "shift_rope_forward": "bound by arithmetic on short rows: every head of every token is mixed and rotated for itself",
-    "shift_rope_backward": "bound by arithmetic on short rows: every head of every token is rotated back, mixed, and multiplied for the "
-                           "gradient of the taps",
+    "shift_rope_forward": "short rows, each in another page of memory",
+    "shift_rope_backward": "short rows, each in another page of memory",
     "rms_norm_forward": "two passes over every row, the second behind the sum of the first",
     "rms_norm_backward": "two passes over every row, the second behind the sum of the first; the gradient of the scale is read and written "
                          "with every row",
