@@ -136,6 +136,30 @@ def milliseconds(seconds):
     return f"{1e3 * seconds:.0f} ms"
 
 
+def summary_lines(results):
+    kept = results.of("vs_pytorch")
+    if not kept:
+        return
+    yield "## At a glance"
+    yield ""
+    yield ("Training steps on a CPU against the fastest PyTorch of each case, from the tables below: how many times as fast, and the peak "
+           "memory above start-up as a share of that PyTorch's, and of the PyTorch that needs least.")
+    yield ""
+    rows = []
+    for result in kept:
+        sides = result["result"]["sides"]
+        own = sides["shiftron"]
+        others = {name: side for name, side in sides.items() if name != "shiftron"}
+        best = max(others, key=lambda name: others[name]["tokens_per_second"])
+        least = min(side["own_bytes"] for side in others.values())
+        rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result["letter"],
+                     f"{own['tokens_per_second']:.0f}", SIDES.get(best, best), f"{others[best]['speed_of_shiftron_over_it']:.2f}",
+                     interval(others[best]["interval_95"], "{:.2f}".format), f"{own['own_bytes'] / others[best]['own_bytes']:.2f}",
+                     f"{own['own_bytes'] / least:.2f}"])
+    yield from table(["model", "KV shift", "precision", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
+                      "of the least"], rows)
+
+
 def floor_row(data):
     """Of a precision's figures; older results have no measured step."""
     kinds = " + ".join(f"{1e3 * data[key]:.0f}" for key in ("step_seconds", "attention_seconds", "other_seconds"))
@@ -272,7 +296,7 @@ def document(results):
     lines = ["# Performance", "",
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
-    for section in (machine_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines, kernel_lines, device_lines):
+    for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines, kernel_lines, device_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 
