@@ -113,6 +113,13 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
 
+// ---- masters in two halves (split_master.cpp) -----------------------------------------------------------------------
+// With b the bits of master: weight = (b + 2¹⁵) / 2¹⁶ mod 2¹⁶, the nearest bfloat16, ties away from zero; rest = b mod
+// 2¹⁶. Divisions round down. master float32, weight bfloat16, rest uint16; one shape, contiguous.
+void split_master(Stream& stream, ConstTensor master, Tensor weight, Tensor rest);
+// The inverse, exactly: b = ((weight − rest / 2¹⁵) mod 2¹⁶) · 2¹⁶ + rest.
+void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor master);
+
 // ---- AdamW (adamw.cpp); Loshchilov and Hutter 2019, as in PyTorch ---------------------------------------------------
 // Device scalars of an update, float64 [kUpdateScalars].
 enum UpdateScalar { kLearningRate, kGradientFactor, kBiasCorrection1, kBiasCorrection2, kSkip, kUpdateScalars };

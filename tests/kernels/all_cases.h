@@ -77,6 +77,30 @@ inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool w
   cases.push_back(b.call);
 }
 
+// Values that bfloat16 does not hold, so that masters in two halves have a rest.
+inline std::vector<double> wide_values(const std::string& name, int64_t count) {
+  std::vector<double> values = random_values(name, count);
+  for (double& value : values) value = rounded(1.1 * value, DType::float32);
+  return values;
+}
+
+inline void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
+  Builder b(label("split_master", {count}));
+  b.given("master", {count}, Kind::float32, wide_values("master", count));
+  b.output("weight", {count}, 1, Kind::bfloat16);
+  b.output("rest", {count}, 1, Kind::uint16);
+  b.call.run = [](Stream& s, const Tensors& a) { split_master(s, a[0], a[1], a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("join_master", {count}));
+  c.input("weight", {count}, Kind::bfloat16);
+  std::vector<double> rest(static_cast<size_t>(count));
+  for (size_t i = 0; i < rest.size(); ++i) rest[i] = static_cast<double>(i * 40503 % 65536);
+  c.given("rest", {count}, Kind::uint16, rest);
+  c.output("master", {count}, 1, Kind::float32);
+  c.call.run = [](Stream& s, const Tensors& a) { join_master(s, a[0], a[1], a[2]); };
+  cases.push_back(c.call);
+}
+
 // ---- small kernels --------------------------------------------------------------------------------------------------
 inline void add_small_cases(std::vector<KernelCase>& cases) {
   Builder zero("fill_zero");
@@ -178,6 +202,7 @@ inline std::vector<KernelCase> all_cases() {
   for (const int64_t count : {0, 1, 7, 4099}) {
     add_adamw_case(cases, count, false, false);
     add_adamw_case(cases, count, true, false);
+    add_split_master_cases(cases, count);
   }
   add_adamw_case(cases, 13, true, true);
   add_small_cases(cases);
