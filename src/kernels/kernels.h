@@ -128,10 +128,10 @@ struct AdamW {
   double learning_rate_scale = 1;  // of update and decay alike
 };
 // g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
-// All contiguous A of one count; weight: the bfloat16 copy of p, may be undefined; gradient is set to 0; kSkip ≠ 0 only
-// clears the gradient.
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut master,
-           InOut first_moment, InOut second_moment, Tensor weight);
+// All contiguous of one count, A; where `rest` is defined p is float32 and lies in two halves, as split_master
+// lays it out, else p is weight itself. gradient is set to 0; kSkip ≠ 0 only clears the gradient.
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut weight, InOut rest,
+           InOut first_moment, InOut second_moment);
 
 // From the sums of a step over all ranks to the scalars of its update, without asking the host.
 struct UpdateRule {

@@ -1,4 +1,4 @@
-// Masters in two halves: exact for every float32.
+// Masters in two halves: exact for every float32, and an update of them is the update of whole ones.
 #include <bit>
 #include <tuple>
 
@@ -82,15 +82,53 @@ TEST_P(SplitMaster, InfinitiesAndTheirDifferenceStayWhatTheyAre) {
   EXPECT_TRUE(std::isnan(weight[3]));
 }
 
+// The same bits as an update of whole masters, and both halves of each.
+TEST_P(SplitMaster, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
+  constexpr int64_t kCount = 40'001;
+  Device device(DeviceKind::cpu, GetParam());
+  const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const auto random = [](const std::string& name) {
+    std::vector<double> values = random_values(name, kCount);
+    for (double& value : values) value *= 1.1;
+    return Owned(DType::float32, {kCount}, values);
+  };
+  const std::vector<double> nothing(kCount);
+  const Owned p = random("p"), m(DType::float32, {kCount}, nothing), v(DType::float32, {kCount}, nothing);
+  const Owned weight(DType::bfloat16, {kCount}), rest(DType::uint16, {kCount}), joined(DType::float32, {kCount});
+  const Owned own_m(DType::float32, {kCount}, nothing), own_v(DType::float32, {kCount}, nothing);
+  split_master(device.stream, p, weight, rest);
+  for (int step = 1; step <= 3; ++step) {
+    const std::string name = "gradient " + std::to_string(step);
+    const Owned scalars(DType::float64, {kUpdateScalars},
+                        {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
+    adamw(device.stream, parameters, scalars, InOut(random(name)), InOut(p), InOut(Tensor()), InOut(m), InOut(v));
+    adamw(device.stream, parameters, scalars, InOut(random(name)), InOut(weight), InOut(rest), InOut(own_m),
+          InOut(own_v));
+    join_master(device.stream, weight, rest, joined);
+    ASSERT_EQ(joined.values(), p.values()) << step;
+    ASSERT_EQ(own_v.values(), v.values()) << step;
+    const Owned expected(DType::bfloat16, {kCount}), expected_rest(DType::uint16, {kCount});
+    split_master(device.stream, p, expected, expected_rest);
+    ASSERT_EQ(weight.values(), expected.values()) << step;
+  }
+}
+
 TEST_P(SplitMaster, FaultsNameTheValues) {
   Device device(DeviceKind::cpu, GetParam());
   const Owned master(DType::float32, {3}), weight(DType::bfloat16, {3}), rest(DType::uint16, {3});
+  const Owned moment(DType::float32, {3}), scalars(DType::float64, {kUpdateScalars});
   expect_fault("split_master: weight is [2], not [3]",
                [&] { split_master(device.stream, master, Owned(DType::bfloat16, {2}), rest); });
   expect_fault("join_master: rest holds int32, not uint16",
                [&] { join_master(device.stream, weight, Owned(DType::int32, {3}), master); });
   expect_fault("join_master: master holds bfloat16, not float32",
                [&] { join_master(device.stream, weight, rest, weight); });
+  const auto update = [&](const Tensor& p, const Tensor& low) {
+    adamw(device.stream, {}, scalars, InOut(moment), InOut(p), InOut(low), InOut(moment), InOut(moment));
+  };
+  expect_fault("adamw: weight holds float32, not bfloat16", [&] { update(master, rest); });
+  expect_fault("adamw: weight holds bfloat16, not float32", [&] { update(weight, {}); });
+  expect_fault("adamw: rest is [2], not [3]", [&] { update(weight, Owned(DType::uint16, {2})); });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SplitMaster, ::testing::Values(Bodies::specification, Bodies::fast),
