@@ -24,7 +24,6 @@ class LocalTrainer {
  public:
   LocalTrainer(const RunConfig& config, int threads);
   ParameterSet& parameters() { return trainer_->engine().parameters(); }
-  void refresh_weights() { parameters().refresh_weights(stream_); }
 
   void warm_up(const SampleReader& read);  // steps that are not to be measured
   // Seconds of the next step.

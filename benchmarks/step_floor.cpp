@@ -108,7 +108,6 @@ Rounds measure(const RunConfig& config, const std::vector<Product>& products, in
     rounds.rows.push_back({&product, std::move(ways), std::move(seconds)});
   }
   LocalTrainer trainer(config, threads);
-  trainer.refresh_weights();
   const SampleReader read = random_samples(config);
   Ledger unused;
   Stream stream{.ledger = &unused, .threads = threads};

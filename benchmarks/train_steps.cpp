@@ -26,6 +26,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kRowsAtOnce = 64;
 constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe prints
 
 // ---- --describe -----------------------------------------------------------------------------------------------------
@@ -68,14 +69,21 @@ int64_t resident_bytes() {
 
 // ---- --inputs -------------------------------------------------------------------------------------------------------
 
+// By few rows, since the memory that this takes is measured.
 void assign_initial(ParameterSet& set, const Hdf5File& file) {
   for (const auto& parameter : set.parameters()) {
     const std::string name = "initial/" + parameter->spec.name;
-    if (file.info(name).byte_size != static_cast<uint64_t>(parameter->master.bytes())) {
-      throw_bad_input(file.path(), ": ", name, " has ", file.info(name).byte_size, " bytes, the model ",
-                      parameter->master.bytes());
+    const int64_t rows = parameter->box.extent[0], row = parameter->box.extent.count() / rows;
+    const uint64_t bytes = static_cast<uint64_t>(rows * row) * sizeof(float);
+    if (file.info(name).byte_size != bytes) {
+      throw_bad_input(file.path(), ": ", name, " has ", file.info(name).byte_size, " bytes, the model ", bytes);
     }
-    file.read(name, parameter->master.data<float>());
+    std::vector<float> values(static_cast<size_t>(kRowsAtOnce * row));
+    for (int64_t at = 0; at < rows; at += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, rows - at);
+      file.read_range(name, at, count, values.data());
+      write_master(*parameter, at * row, count * row, values.data());
+    }
   }
 }
 
@@ -92,7 +100,6 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
     targets = file.read_all<int32_t>("targets", Hdf5Type::i32);
     starts = file.read_all<uint8_t>("document_starts", Hdf5Type::u8);
   }
-  trainer.refresh_weights();
   const int64_t rows = static_cast<int64_t>(ids.size());
   const int64_t count = config.train.micro_batch * config.train.sequence_length;
   if (rows == 0 || rows % (config.train.global_batch * config.train.sequence_length) != 0 ||
@@ -145,8 +152,6 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
   RunConfig vanilla = config;
   vanilla.model.shift.query = vanilla.model.shift.key = vanilla.model.shift.value = 0;
   LocalTrainer without(vanilla, threads), with(config, threads);
-  without.refresh_weights();
-  with.refresh_weights();
   const SampleReader read = random_samples(config);
   without.warm_up(read);
   with.warm_up(read);
@@ -175,7 +180,6 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
 
 std::string profile(const RunConfig& config, int threads, int64_t steps) {
   LocalTrainer trainer(config, threads);
-  trainer.refresh_weights();
   const SampleReader read = random_samples(config);
   trainer.warm_up(read);
   trainer.start_profile();

@@ -12,22 +12,25 @@
 namespace shiftron {
 namespace {
 
-// A tensor of the model with the views of this rank's box.
+// A tensor of the model with the view of this rank's box.
 struct Wanted {
   ManifestTensor tensor;
   Box box;
-  Tensor to;
+  Tensor to;             // undefined: masters that lie in two halves
+  Parameter* parameter;  // whose these are
 };
 
 std::vector<Wanted> wanted_of(const ParameterSet& set, bool with_moments) {
   std::vector<Wanted> wanted;
   for (const auto& parameter : set.parameters()) {
     const auto add = [&](TensorGroup group, const Tensor& to) {
-      if (!to.defined()) return;
-      wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, to.dtype()}, parameter->box, to});
+      wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
+                        parameter->box,
+                        to,
+                        parameter.get()});
     };
-    add(TensorGroup::parameters, parameter->master);
-    if (!with_moments) continue;
+    add(TensorGroup::parameters, parameter->rest.defined() ? Tensor() : parameter->weight);
+    if (!with_moments || !parameter->first_moment.defined()) continue;
     add(TensorGroup::first_moment, parameter->first_moment);
     add(TensorGroup::second_moment, parameter->second_moment);
   }
@@ -78,10 +81,33 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
   return path + " belongs to another model:" + mismatch;
 }
 
+// Masters that lie in two halves, by rows that together hold a few blocks: rows that cross boxes of other ranks read
+// parts of many blocks.
+void read_halves(StepReader& reader, int tensor, const Wanted& entry) {
+  constexpr uint64_t kBlocks = 4;
+  Box rows = entry.box;
+  const int64_t row = entry.box.extent.count() / entry.box.extent[0];
+  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes / sizeof(float));
+  const int64_t most = std::max<int64_t>(1, room / row);
+  std::vector<float> values;
+  for (int64_t at = 0; at < entry.box.extent[0]; at += most) {
+    rows.offset[0] = entry.box.offset[0] + at;
+    rows.extent[0] = std::min(most, entry.box.extent[0] - at);
+    values.resize(static_cast<size_t>(rows.extent.count()));
+    reader.read(tensor, rows, values.data());
+    write_master(*entry.parameter, at * row, rows.extent.count(), values.data());
+  }
+}
+
 void read_into(StepReader& reader, const std::vector<Wanted>& wanted) {
   for (const Wanted& entry : wanted) {
     if (entry.box.extent.count() == 0) continue;
-    reader.read(reader.find(entry.tensor.group, entry.tensor.name), entry.box, entry.to.raw());
+    const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
+    if (entry.to.defined()) {
+      reader.read(tensor, entry.box, entry.to.raw());
+    } else {
+      read_halves(reader, tensor, entry);
+    }
   }
 }
 

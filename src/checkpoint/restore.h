@@ -13,9 +13,9 @@
 namespace shiftron {
 
 // Every rank of `world` calls it. Reads the newest step of `directory` that every rank can read without a fault, or
-// exactly step `which`; faults are logged. Fills masters, and moments where the set has them; call refresh_weights()
-// afterwards. Nothing: the directory holds no step. Errors, alike on every rank: steps are there, none is valid
-// (no_checkpoint, each with its fault); the step belongs to another model, or `which` is not there (bad_input).
+// exactly step `which`; faults are logged. Fills masters, and moments where the set has them. Nothing: the directory
+// holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
+// step belongs to another model, or `which` is not there (bad_input).
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
                                                  ParameterSet& set, Communicator& world, Log& log);
 

@@ -19,17 +19,29 @@ namespace fs = std::filesystem;
 struct Piece {
   ManifestTensor tensor;
   Box box;
-  ConstTensor values;
+  ConstTensor values;          // undefined: masters in two halves, joined when they are read
+  const Parameter* parameter;  // whose these are
+
+  int64_t count() const { return box.extent.count(); }
+  uint64_t bytes() const { return static_cast<uint64_t>(count() * size_of(tensor.dtype)); }
+  // Elements [first, first + count): where they lie, or in `room`.
+  const void* elements(int64_t first, int64_t count, std::vector<float>& room) const {
+    if (values.defined()) return static_cast<const std::byte*>(values.raw()) + first * size_of(tensor.dtype);
+    room.resize(static_cast<size_t>(count));
+    read_master(*parameter, first, count, room.data());
+    return room.data();
+  }
 };
 
-std::vector<Piece> views(const Parameter& parameter) {
-  const std::pair<TensorGroup, ConstTensor> all[] = {{TensorGroup::parameters, parameter.master},
-                                                     {TensorGroup::first_moment, parameter.first_moment},
-                                                     {TensorGroup::second_moment, parameter.second_moment}};
+std::vector<Piece> views(const Parameter& parameter, DType dtype) {
   std::vector<Piece> pieces;
-  for (const auto& [group, values] : all) {
-    if (!values.defined()) continue;
-    pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, values.dtype()}, parameter.box, values});
+  const auto add = [&](TensorGroup group, const ConstTensor& values) {
+    pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, dtype}, parameter.box, values, &parameter});
+  };
+  add(TensorGroup::parameters, parameter.rest.defined() ? ConstTensor() : ConstTensor(parameter.weight));
+  if (parameter.first_moment.defined()) {
+    add(TensorGroup::first_moment, parameter.first_moment);
+    add(TensorGroup::second_moment, parameter.second_moment);
   }
   return pieces;
 }
@@ -48,7 +60,7 @@ std::vector<Piece> pieces_to_write(const ParameterSet& set) {
     const auto least = std::min_element(load.begin(), load.end());
     *least += parameter->box.extent.count();
     if (least - load.begin() != mine) continue;
-    for (Piece& piece : views(*parameter)) pieces.push_back(std::move(piece));
+    for (Piece& piece : views(*parameter, set.types().accumulation)) pieces.push_back(std::move(piece));
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.tensor.group < b.tensor.group; });
@@ -59,18 +71,38 @@ std::vector<Piece> pieces_to_write(const ParameterSet& set) {
 uint64_t file_bytes(const std::vector<Piece>& pieces) {
   constexpr uint64_t kPerDataset = 8192;  // alignment and HDF5's own records
   uint64_t bytes = pieces.empty() ? 0 : uint64_t{64} << 10;
-  for (const Piece& piece : pieces) bytes += static_cast<uint64_t>(piece.values.bytes()) + kPerDataset;
+  for (const Piece& piece : pieces) bytes += piece.bytes() + kPerDataset;
   return bytes;
 }
 
-std::vector<uint64_t> block_hashes(const ConstTensor& values, uint64_t block_bytes) {
-  const auto* bytes = static_cast<const std::byte*>(values.raw());
-  const uint64_t size = static_cast<uint64_t>(values.bytes());
+std::vector<uint64_t> block_hashes(const Piece& piece, uint64_t block_bytes) {
+  const int64_t size = size_of(piece.tensor.dtype);
+  const int64_t block = static_cast<int64_t>(block_bytes) / size;
   std::vector<uint64_t> hashes;
-  for (uint64_t at = 0; at < size; at += block_bytes) {
-    hashes.push_back(xxh3_64(bytes + at, std::min(block_bytes, size - at)));
+  std::vector<float> room;
+  for (int64_t at = 0; at < piece.count(); at += block) {
+    const int64_t count = std::min(block, piece.count() - at);
+    hashes.push_back(xxh3_64(piece.elements(at, count, room), static_cast<size_t>(count * size)));
   }
   return hashes;
+}
+
+// Masters in two halves are joined in rows of about `block_bytes` together.
+void write_dataset(Hdf5File& file, const std::string& dataset, const Piece& piece, uint64_t block_bytes) {
+  std::vector<int64_t> shape;
+  for (int dim = 0; dim < piece.box.extent.dims(); ++dim) shape.push_back(piece.box.extent[dim]);
+  file.create_dataset(dataset, piece.tensor.dtype == DType::float64 ? Hdf5Type::f64 : Hdf5Type::f32, shape);
+  if (piece.values.defined()) {
+    file.write(dataset, piece.values.raw());
+    return;
+  }
+  const int64_t row = piece.count() / shape[0];
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(block_bytes) / (row * size_of(piece.tensor.dtype)));
+  std::vector<float> room;
+  for (int64_t at = 0; at < shape[0]; at += most) {
+    const int64_t rows = std::min(most, shape[0] - at);
+    file.write_range(dataset, at, rows, piece.elements(at * row, rows * row, room));
+  }
 }
 
 class Save {
@@ -157,7 +189,7 @@ Manifest Save::describe(const std::string& name) const {
   part.writer = set_.layout();
   std::vector<std::string> paths;
   for (const auto& parameter : set_.parameters()) {
-    for (const Piece& piece : views(*parameter)) {
+    for (const Piece& piece : views(*parameter, set_.types().accumulation)) {
       part.tensors.push_back(piece.tensor);
       paths.push_back(piece.tensor.path());
     }
@@ -167,8 +199,8 @@ Manifest Save::describe(const std::string& name) const {
     const auto found = std::find(paths.begin(), paths.end(), piece.tensor.path());
     part.boxes.push_back({.tensor = static_cast<int>(found - paths.begin()),
                           .box = piece.box,
-                          .bytes = static_cast<uint64_t>(piece.values.bytes()),
-                          .block_hashes = block_hashes(piece.values, options_.block_bytes)});
+                          .bytes = piece.bytes(),
+                          .block_hashes = block_hashes(piece, options_.block_bytes)});
   }
   return part;
 }
@@ -185,12 +217,7 @@ Manifest Save::write_file() {
   FileDescriptor written = FileDescriptor::open_for_reading(path, false);
   at("file created");
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const Piece& piece = pieces_[i];
-    std::vector<int64_t> shape;
-    for (int dim = 0; dim < piece.box.extent.dims(); ++dim) shape.push_back(piece.box.extent[dim]);
-    const std::string dataset = part.dataset(part.boxes[i]);
-    file.create_dataset(dataset, piece.tensor.dtype == DType::float64 ? Hdf5Type::f64 : Hdf5Type::f32, shape);
-    file.write(dataset, piece.values.raw());
+    write_dataset(file, part.dataset(part.boxes[i]), pieces_[i], options_.block_bytes);
     if (i == pieces_.size() / 2) at("half written");
   }
   file.close();
@@ -319,7 +346,7 @@ SaveResult Save::run(const Retention& keep) {
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
                            Communicator& world, const Retention& keep, Log& log, const SaveOptions& options) {
   CHECK(!set.parameters().empty(), "a checkpoint of no parameters");
-  const DeviceKind device = set.parameters().front()->master.device();
+  const DeviceKind device = set.parameters().front()->weight.device();
   if (device == DeviceKind::meta) {
     SaveResult nothing;
     nothing.saved = true;
@@ -327,6 +354,7 @@ SaveResult save_checkpoint(const std::string& directory, const CheckpointContent
   }
   CHECK(device == DeviceKind::cpu, "saving from ", name_of(device), " is not in this version");
   CHECK(content.step >= 0, "step ", content.step);
+  CHECK(options.block_bytes % sizeof(double) == 0, "blocks of ", options.block_bytes, " bytes hold no whole elements");
   return Save(directory, content, set, world, log, options).run(keep);
 }
 

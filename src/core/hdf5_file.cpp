@@ -53,17 +53,19 @@ void reserve_space(hid_t file, hid_t dataset, const std::string& path, const std
   }
 }
 
-// Selects [first, first + count) of a one-dimensional dataset; returns its file space.
-hid_t range_space(const std::string& where, const std::vector<int64_t>& shape, int64_t first, int64_t count) {
-  CHECK(shape.size() == 1 && first >= 0 && count > 0 && count <= shape[0] && first <= shape[0] - count, where,
-        ": elements ", first, " to ", first + count, " of ", shape.size(), " dims, first dim ",
-        shape.empty() ? 1 : shape[0]);
-  const auto extent = static_cast<hsize_t>(shape[0]);
-  const auto start = static_cast<hsize_t>(first);
-  const auto length = static_cast<hsize_t>(count);
-  const hid_t space = H5Screate_simple(1, &extent, nullptr);
-  H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, nullptr, &length, nullptr);
-  return space;
+// File and memory space of [first, first + count) of a dataset's first dim, whole in the others.
+std::pair<hid_t, hid_t> range_spaces(const std::string& where, const std::vector<int64_t>& shape, int64_t first,
+                                     int64_t count) {
+  CHECK(!shape.empty() && first >= 0 && count > 0 && count <= shape[0] && first <= shape[0] - count, where, ": rows ",
+        first, " to ", first + count, " of ", shape.size(), " dims, first dim ", shape.empty() ? 1 : shape[0]);
+  const std::vector<hsize_t> extent(shape.begin(), shape.end());
+  std::vector<hsize_t> start(extent.size(), 0), length = extent;
+  start[0] = static_cast<hsize_t>(first);
+  length[0] = static_cast<hsize_t>(count);
+  const auto dims = static_cast<int>(extent.size());
+  const hid_t file = H5Screate_simple(dims, extent.data(), nullptr);
+  H5Sselect_hyperslab(file, H5S_SELECT_SET, start.data(), nullptr, length.data(), nullptr);
+  return {file, H5Screate_simple(dims, length.data(), nullptr)};
 }
 
 void write_attribute(hid_t file, const std::string& path, const std::string& object, const std::string& name,
@@ -161,9 +163,8 @@ void Hdf5File::write_range(const std::string& dataset, int64_t first, int64_t co
   const LibraryLock lock;
   const Handle handle(written(H5Dopen2(file_, dataset.c_str(), H5P_DEFAULT), path_, dataset), H5Dclose);
   const hid_t type = library_type(file_type(handle, path_, dataset));
-  const Handle space(range_space(place(path_, dataset), shape_of(handle, path_, dataset), first, count), H5Sclose);
-  const auto length = static_cast<hsize_t>(count);
-  const Handle memory(H5Screate_simple(1, &length, nullptr), H5Sclose);
+  const auto spaces = range_spaces(place(path_, dataset), shape_of(handle, path_, dataset), first, count);
+  const Handle space(spaces.first, H5Sclose), memory(spaces.second, H5Sclose);
   written(H5Dwrite(handle, type, memory, space, H5P_DEFAULT, data), path_, dataset);
 }
 
@@ -256,9 +257,8 @@ void Hdf5File::read_range(const std::string& dataset, int64_t first, int64_t cou
   const LibraryLock lock;
   const Handle handle = open_dataset(file_, path_, dataset);
   const Hdf5DatasetInfo info = dataset_info(file_, handle, path_, dataset);
-  const Handle space(range_space(place(path_, dataset), info.shape, first, count), H5Sclose);
-  const auto length = static_cast<hsize_t>(count);
-  const Handle memory(H5Screate_simple(1, &length, nullptr), H5Sclose);
+  const auto spaces = range_spaces(place(path_, dataset), info.shape, first, count);
+  const Handle space(spaces.first, H5Sclose), memory(spaces.second, H5Sclose);
   readable(H5Dread(handle, library_type(info.type), memory, space, H5P_DEFAULT, data), path_, dataset);
 }
 

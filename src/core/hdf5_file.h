@@ -46,7 +46,7 @@ class Hdf5File {
   void create_dataset(const std::string& dataset, Hdf5Type type, const std::vector<int64_t>& shape);
   // All elements in row-major order.
   void write(const std::string& dataset, const void* data);
-  // Elements [first, first + count) of a one-dimensional dataset.
+  // [first, first + count) of the first dim, whole in the others.
   void write_range(const std::string& dataset, int64_t first, int64_t count, const void* data);
 
   // Attributes of the dataset or group `object`; "/" is the file itself. Written once.
@@ -65,7 +65,7 @@ class Hdf5File {
   Hdf5DatasetInfo info(const std::string& dataset) const;
   // All elements into `data`, which has room for info().byte_size bytes.
   void read(const std::string& dataset, void* data) const;
-  // Elements [first, first + count) of a one-dimensional dataset.
+  // [first, first + count) of the first dim, whole in the others.
   void read_range(const std::string& dataset, int64_t first, int64_t count, void* data) const;
   // The whole dataset, which must have the element type `type`.
   template <typename T>

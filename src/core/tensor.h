@@ -11,14 +11,14 @@
 
 namespace shiftron {
 
-enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint8 };
+enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint16, uint8 };
 enum class DeviceKind : uint8_t { cpu, cuda, meta };  // meta: shapes without bytes
 
 int64_t size_of(DType dtype);  // bytes of one element
 const char* name_of(DType dtype);
 const char* name_of(DeviceKind device);
 
-// Upper half of a float32, rounded to nearest even.
+// Upper half of a float32, rounded to nearest: ties to even, but in the halves of masters away from zero.
 struct bfloat16 {
   uint16_t bits;
 };
@@ -120,6 +120,10 @@ template <> struct DTypeOf<float> { static constexpr DType value = DType::float3
 template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
 template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::int64; };
 template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::int32; };
+template <>
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::uint16;
+};
 template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::uint8; };
 
 template <typename T>

@@ -93,7 +93,6 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
                                                      threads, *ledger_, plan, capacity);
   choose_bfloat16_products(config.train.precision, world, implementation_->stream);
   fill(implementation_->parameters);
-  implementation_->parameters.refresh_weights(implementation_->stream);
 }
 
 Decoder::~Decoder() = default;

@@ -49,7 +49,6 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   choose_bfloat16_products(config.train.precision, world, stream);
   Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
-  engine.parameters().refresh_weights(stream);
 
   const Coordinates at = engine.groups().at;
   const bool counts = at.tp == 0 && engine.stage().last();

@@ -5,30 +5,31 @@
 
 namespace shiftron {
 
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut master,
-           InOut first_moment, InOut second_moment, Tensor weight) {
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut weight, InOut rest,
+           InOut first_moment, InOut second_moment) {
   constexpr const char* kName = "adamw";
-  check_floating(kName, "master", master.tensor);
-  const DType dtype = accumulation_type(master.tensor.dtype());
-  const Shape shape = master.tensor.shape();
+  check_floating(kName, "weight", weight.tensor);
+  const bool split = rest.tensor.defined();
+  const DType dtype = split ? DType::float32 : accumulation_type(weight.tensor.dtype());
+  const Shape shape = weight.tensor.shape();
   const auto check = [&](const char* name, const ConstTensor& tensor, DType type) {
     check_argument(stream, kName, name, tensor, type, shape);
     check_contiguous(kName, name, tensor);
   };
   check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
   check("gradient", gradient.tensor, dtype);
-  check("master", master.tensor, dtype);
+  check("weight", weight.tensor, split ? DType::bfloat16 : dtype);
+  if (split) check("rest", rest.tensor, DType::uint16);
   check("first_moment", first_moment.tensor, dtype);
   check("second_moment", second_moment.tensor, dtype);
-  if (weight.defined()) check("weight", weight, DType::bfloat16);
   const Launch launch(
-      stream, kName, {scalars, gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor},
-      {gradient.tensor, master.tensor, first_moment.tensor, second_moment.tensor, weight}, 16 * shape.count());
+      stream, kName, {scalars, gradient.tensor, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor},
+      {gradient.tensor, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor}, 16 * shape.count());
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::adamw(stream, parameters, scalars, gradient.tensor, master.tensor,
-                                        first_moment.tensor, second_moment.tensor, weight)
-                          : specification::adamw(stream, parameters, scalars, gradient.tensor, master.tensor,
-                                                 first_moment.tensor, second_moment.tensor, weight);
+  use_fast(stream, dtype) ? fast::adamw(stream, parameters, scalars, gradient.tensor, weight.tensor, rest.tensor,
+                                        first_moment.tensor, second_moment.tensor)
+                          : specification::adamw(stream, parameters, scalars, gradient.tensor, weight.tensor,
+                                                 rest.tensor, first_moment.tensor, second_moment.tensor);
 }
 
 }  // namespace shiftron

@@ -1,5 +1,5 @@
-// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update, bfloat16
-// copy, zero gradient.
+// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update, zero
+// gradient.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -12,38 +12,53 @@ struct Factors {
   float gradient, beta1, keep1, beta2, keep2, decay, step, root, epsilon;  // root = 1 / √c₂
 };
 
-template <bool with_weight>
-SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, float* gradient, float* master, float* first,
-                                     float* second, bfloat16* weight) {
+// Where masters lie: whole, or in two halves.
+struct Whole {
+  float* masters;
+  SHIFTRON_INLINE float load(int64_t i) const { return masters[i]; }
+  SHIFTRON_INLINE void store(int64_t i, float p) const { masters[i] = p; }
+};
+struct Halves {
+  bfloat16* weight;
+  uint16_t* rest;
+  SHIFTRON_INLINE float load(int64_t i) const { return join_halves(weight[i], rest[i]); }
+  SHIFTRON_INLINE void store(int64_t i, float p) const {
+    weight[i] = weight_half(p);
+    rest[i] = rest_half(p);
+  }
+};
+
+template <typename Masters>
+SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, float* gradient, Masters masters, float* first,
+                                     float* second) {
   const Factors by = f;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * by.gradient;
     const float m = by.beta1 * first[i] + by.keep1 * g;
     const float v = by.beta2 * second[i] + by.keep2 * g * g;
-    const float p = master[i] * by.decay - by.step * m / (std::sqrt(v) * by.root + by.epsilon);
+    const float p = masters.load(i) * by.decay - by.step * m / (std::sqrt(v) * by.root + by.epsilon);
     gradient[i] = 0.0f;
     first[i] = m;
     second[i] = v;
-    master[i] = p;
-    if constexpr (with_weight) weight[i] = to_bfloat16(p);
+    masters.store(i, p);
   }
 }
-SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, float* master, float* first,
+SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, float* masters, float* first,
                             float* second) {
-  update_elements<false>(f, count, gradient, master, first, second, nullptr);
+  update_elements(f, count, gradient, Whole{masters}, first, second);
 }
-SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, float* master, float* first,
-                            float* second, bfloat16* weight) {
-  update_elements<true>(f, count, gradient, master, first, second, weight);
+SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, bfloat16* weight, uint16_t* rest,
+                            float* first, float* second) {
+  update_elements(f, count, gradient, Halves{weight, rest}, first, second);
 }
 
 constexpr int64_t kBlock = 1 << 14;  // elements
 
 }  // namespace
 
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor master,
-           Tensor first_moment, Tensor second_moment, Tensor weight) {
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor weight, Tensor rest,
+           Tensor first_moment, Tensor second_moment) {
   const auto* scalar = scalars.data<double>();
   auto* g = gradient.data<float>();
   if (scalar[kSkip] != 0) {
@@ -62,15 +77,19 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor 
                         round(learning_rate / scalar[kBiasCorrection1]),
                         round(1 / std::sqrt(scalar[kBiasCorrection2])),
                         round(parameters.epsilon)};
-  auto* p = master.data<float>();
   auto* m = first_moment.data<float>();
   auto* v = second_moment.data<float>();
-  auto* w = weight.defined() ? weight.data<bfloat16>() : nullptr;
-  parallel_blocks(stream.threads, master.count(), kBlock, [&](int64_t begin, int64_t end) {
-    if (w == nullptr)
+  if (!rest.defined()) {
+    auto* p = weight.data<float>();
+    parallel_blocks(stream.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
       update(factors, end - begin, g + begin, p + begin, m + begin, v + begin);
-    else
-      update(factors, end - begin, g + begin, p + begin, m + begin, v + begin, w + begin);
+    });
+    return;
+  }
+  auto* w = weight.data<bfloat16>();
+  auto* r = rest.data<uint16_t>();
+  parallel_blocks(stream.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
+    update(factors, end - begin, g + begin, w + begin, r + begin, m + begin, v + begin);
   });
 }
 

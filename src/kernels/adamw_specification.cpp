@@ -6,13 +6,12 @@
 
 namespace shiftron::specification {
 
-void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor master, Tensor first_moment,
-           Tensor second_moment, Tensor weight) {
-  for_type(master.dtype(), [&](auto element) {
+void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor weight, Tensor rest,
+           Tensor first_moment, Tensor second_moment) {
+  for_type(gradient.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
     const double* scalar = scalars.data<double>();
     A* g = gradient.data<A>();
-    A* p = master.data<A>();
     A* m = first_moment.data<A>();
     A* v = second_moment.data<A>();
     const double learning_rate = scalar[kLearningRate] * parameters.learning_rate_scale;
@@ -26,14 +25,25 @@ void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradien
     const A root = static_cast<A>(std::sqrt(scalar[kBiasCorrection2]));
     const A epsilon = static_cast<A>(parameters.epsilon);
     const bool skip = scalar[kSkip] != 0;
-    for (int64_t i = 0; i < master.count(); ++i) {
+    const auto load = [&](int64_t i) {
+      return rest.defined() ? static_cast<A>(join_halves(weight.data<bfloat16>()[i], rest.data<uint16_t>()[i]))
+                            : weight.data<A>()[i];
+    };
+    const auto store = [&](int64_t i, A p) {
+      if (!rest.defined()) {
+        weight.data<A>()[i] = p;
+        return;
+      }
+      weight.data<bfloat16>()[i] = weight_half(static_cast<float>(p));
+      rest.data<uint16_t>()[i] = rest_half(static_cast<float>(p));
+    };
+    for (int64_t i = 0; i < weight.count(); ++i) {
       const A scaled = g[i] * factor;
       g[i] = 0;
       if (skip) continue;
       m[i] = beta1 * m[i] + keep1 * scaled;
       v[i] = beta2 * v[i] + keep2 * scaled * scaled;
-      p[i] = p[i] * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
-      if (weight.defined()) weight.data<bfloat16>()[i] = round_to<bfloat16>(p[i]);
+      store(i, load(i) * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon));
     }
   });
 }

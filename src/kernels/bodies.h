@@ -29,8 +29,10 @@
   void cross_entropy_statistics(Stream&, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s);     \
   void cross_entropy_backward(Stream&, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,                   \
                               int64_t vocab_begin, double scale);                                                     \
-  void adamw(Stream&, const AdamW&, ConstTensor scalars, Tensor gradient, Tensor master, Tensor first_moment,         \
-             Tensor second_moment, Tensor weight);
+  void adamw(Stream&, const AdamW&, ConstTensor scalars, Tensor gradient, Tensor weight, Tensor rest,                 \
+             Tensor first_moment, Tensor second_moment);                                                              \
+  void split_master(Stream&, ConstTensor master, Tensor weight, Tensor rest);                                         \
+  void join_master(Stream&, ConstTensor weight, ConstTensor rest, Tensor master);
 
 namespace shiftron::specification {
 SHIFTRON_BODIES

@@ -47,6 +47,21 @@ T round_to(A value) {
   }
 }
 
+// A float32 in two halves, 16 bits each: the bfloat16 nearest to it and its own lower bits (the "parameter remainders"
+// of NVIDIA Apex). Nothing is lost, because ties go away from zero: the lower bits alone tell whether the upper ones
+// were rounded up. A NaN joins again to that NaN; its weight may read as infinity, or as zero where bits 15 to 30 are
+// all ones. Arithmetic makes neither of these, and a step whose loss or gradient norm is not finite changes no master.
+inline bfloat16 weight_half(float master) {
+  return bfloat16{static_cast<uint16_t>((std::bit_cast<uint32_t>(master) + 0x8000u) >> 16)};
+}
+inline uint16_t rest_half(float master) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(master));
+}
+inline float join_halves(bfloat16 weight, uint16_t rest) {
+  const uint32_t upper = uint32_t{weight.bits} - (uint32_t{rest} >> 15);
+  return std::bit_cast<float>((upper << 16) | rest);
+}
+
 // Elements before the start of a row: `row` counts all dims but the last together.
 inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
   int64_t offset = 0;

@@ -113,6 +113,13 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
 
+// ---- masters in two halves (split_master.cpp) -----------------------------------------------------------------------
+// With b the bits of master: weight = (b + 2¹⁵) / 2¹⁶ mod 2¹⁶, the nearest bfloat16, ties away from zero; rest = b mod
+// 2¹⁶. Divisions round down. master float32, weight bfloat16, rest uint16; one shape, contiguous.
+void split_master(Stream& stream, ConstTensor master, Tensor weight, Tensor rest);
+// The inverse, exactly: b = ((weight − rest / 2¹⁵) mod 2¹⁶) · 2¹⁶ + rest.
+void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor master);
+
 // ---- AdamW (adamw.cpp); Loshchilov and Hutter 2019, as in PyTorch ---------------------------------------------------
 // Device scalars of an update, float64 [kUpdateScalars].
 enum UpdateScalar { kLearningRate, kGradientFactor, kBiasCorrection1, kBiasCorrection2, kSkip, kUpdateScalars };
@@ -121,10 +128,10 @@ struct AdamW {
   double learning_rate_scale = 1;  // of update and decay alike
 };
 // g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
-// All contiguous A of one count; weight: the bfloat16 copy of p, may be undefined; gradient is set to 0; kSkip ≠ 0 only
-// clears the gradient.
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut master,
-           InOut first_moment, InOut second_moment, Tensor weight);
+// All contiguous of one count, A; where `rest` is defined p is float32 and lies in two halves, as split_master
+// lays it out, else p is weight itself. gradient is set to 0; kSkip ≠ 0 only clears the gradient.
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut weight, InOut rest,
+           InOut first_moment, InOut second_moment);
 
 // From the sums of a step over all ranks to the scalars of its update, without asking the host.
 struct UpdateRule {

@@ -104,6 +104,8 @@ void reduce_in_rank_order(DType dtype, Reduction reduction, const void* parts, i
     case DType::bfloat16: return dispatch<bfloat16>(reduction, parts, ranks, count, out);
     case DType::int64: return dispatch<int64_t>(reduction, parts, ranks, count, out);
     case DType::int32: return dispatch<int32_t>(reduction, parts, ranks, count, out);
+    case DType::uint16:
+      return dispatch<uint16_t>(reduction, parts, ranks, count, out);
     case DType::uint8: return dispatch<uint8_t>(reduction, parts, ranks, count, out);
   }
 }

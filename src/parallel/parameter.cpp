@@ -1,6 +1,9 @@
 // Boxes, owners, flat buffers and initial values of parameters.
 #include "parallel/parameter.h"
 
+#include <cstring>
+
+#include "kernels/element.h"
 #include "kernels/kernels.h"
 
 namespace shiftron {
@@ -64,6 +67,30 @@ bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coo
   return at.dp == 0 && at.cp == 0 && at.tp % tensor_replicas(spec, layout) == 0 && (!spec.tied || at.pp == 0);
 }
 
+void read_master(const Parameter& parameter, int64_t first, int64_t count, void* to) {
+  const auto range = [&](const Tensor& tensor) { return tensor.view({tensor.count()}).rows(first, count); };
+  const Tensor weight = range(parameter.weight);
+  if (!parameter.rest.defined()) {
+    if (count > 0) std::memcpy(to, weight.raw(), static_cast<size_t>(weight.bytes()));
+    return;
+  }
+  Ledger uncounted;
+  Stream stream{.device = weight.device(), .ledger = &uncounted};
+  join_master(stream, weight, range(parameter.rest), Tensor(to, DType::float32, {count}, weight.device()));
+}
+
+void write_master(Parameter& parameter, int64_t first, int64_t count, const void* from) {
+  const auto range = [&](const Tensor& tensor) { return tensor.view({tensor.count()}).rows(first, count); };
+  const Tensor weight = range(parameter.weight);
+  if (!parameter.rest.defined()) {
+    if (count > 0) std::memcpy(weight.raw(), from, static_cast<size_t>(weight.bytes()));
+    return;
+  }
+  Ledger uncounted;
+  Stream stream{.device = weight.device(), .ledger = &uncounted};
+  split_master(stream, ConstTensor(from, DType::float32, {count}, weight.device()), weight, range(parameter.rest));
+}
+
 Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
   CHECK(!gradients_.defined() && !find(spec.name), spec.name, " is declared twice or too late");
   auto parameter = std::make_unique<Parameter>();
@@ -77,24 +104,29 @@ Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
 
 void ParameterSet::allocate(DeviceKind device, Ledger& ledger, bool training) {
   // Split parameters first, those that are whole on every tp rank behind them: one sum over tp serves all of these.
-  int64_t end = 0;
+  int64_t end = 0, whole_end = 0, halves_end = 0;
   int64_t replicated_begin = 0;
+  const bool halves = types_.activation == DType::bfloat16;
   for (const bool replicated : {false, true}) {
     end = round_up(end);
     if (replicated) replicated_begin = end;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       Parameter& parameter = *parameters_[i];
       if ((parameter.spec.split_dim == kReplicated) != replicated) continue;
-      if (!adjacent_[i]) end = round_up(end);
-      parameter.offset = end;
-      end += parameter.box.extent.count();
+      const auto take = [&](int64_t& at) {
+        const int64_t begin = adjacent_[i] ? at : round_up(at);
+        at = begin + parameter.box.extent.count();
+        return begin;
+      };
+      parameter.offset = take(end);
+      parameter.weight_offset = take(halves && !parameter.spec.keep_precise ? halves_end : whole_end);
     }
   }
   const DType type = types_.accumulation;
   const int64_t bytes = end * size_of(type);
-  master_ = Buffer(device, bytes, ledger, "parameters");
-  const bool copies = types_.activation != type;
-  if (copies) weight_ = Buffer(device, end * size_of(types_.activation), ledger, "parameters");
+  whole_ = Buffer(device, whole_end * size_of(type), ledger, "parameters");
+  weight_ = Buffer(device, halves_end * size_of(DType::bfloat16), ledger, "parameters");
+  rest_ = Buffer(device, halves_end * size_of(DType::uint16), ledger, "parameters");
   if (training) {
     gradient_ = Buffer(device, bytes, ledger, "gradients");
     first_ = Buffer(device, bytes, ledger, "optimizer");
@@ -103,45 +135,43 @@ void ParameterSet::allocate(DeviceKind device, Ledger& ledger, bool training) {
     replicated_gradients_ = gradient_.tensor(replicated_begin * size_of(type), type, {end - replicated_begin});
   }
   for (const auto& parameter : parameters_) {
-    const int64_t at = parameter->offset * size_of(type);
-    const Shape& shape = parameter->box.extent;
-    parameter->master = master_.tensor(at, type, shape);
-    parameter->weight = parameter->master;
-    if (copies && !parameter->spec.keep_precise) {
-      parameter->weight = weight_.tensor(parameter->offset * size_of(types_.activation), types_.activation, shape);
-      parameter->bfloat16_copy = parameter->weight;
+    const auto view = [&](const Buffer& buffer, int64_t at, DType dtype) {
+      return buffer.tensor(at * size_of(dtype), dtype, parameter->box.extent);
+    };
+    if (halves && !parameter->spec.keep_precise) {
+      parameter->weight = view(weight_, parameter->weight_offset, DType::bfloat16);
+      parameter->rest = view(rest_, parameter->weight_offset, DType::uint16);
+    } else {
+      parameter->weight = view(whole_, parameter->weight_offset, type);
     }
     if (training) {
-      parameter->gradient = gradient_.tensor(at, type, shape);
-      parameter->first_moment = first_.tensor(at, type, shape);
-      parameter->second_moment = second_.tensor(at, type, shape);
+      parameter->gradient = view(gradient_, parameter->offset, type);
+      parameter->first_moment = view(first_, parameter->offset, type);
+      parameter->second_moment = view(second_, parameter->offset, type);
     }
   }
 }
 
 void ParameterSet::initialise(uint64_t seed) {
   for (const auto& parameter : parameters_) {
-    if (parameter->master.raw() == nullptr) continue;
+    if (parameter->weight.raw() == nullptr) continue;
     const Philox random(seed, "initial " + parameter->spec.name);
-    const auto fill = [&](auto* values) {
+    const auto fill = [&](const auto& store) {
       for_each_element(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
         // Rounded to float32 in every precision, so that all precisions start from one model.
-        values[local] = static_cast<float>(parameter->spec.initial(random, logical));
+        store(local, static_cast<float>(parameter->spec.initial(random, logical)));
       });
     };
-    if (types_.accumulation == DType::float64) {
-      fill(parameter->master.data<double>());
+    if (parameter->rest.defined()) {
+      fill([weight = parameter->weight.data<bfloat16>(), rest = parameter->rest.data<uint16_t>()](int64_t i, float p) {
+        weight[i] = weight_half(p);
+        rest[i] = rest_half(p);
+      });
+    } else if (types_.accumulation == DType::float64) {
+      fill([values = parameter->weight.data<double>()](int64_t i, float p) { values[i] = p; });
     } else {
-      fill(parameter->master.data<float>());
+      fill([values = parameter->weight.data<float>()](int64_t i, float p) { values[i] = p; });
     }
-  }
-}
-
-void ParameterSet::refresh_weights(Stream& stream) {
-  for (const auto& parameter : parameters_) {
-    if (!parameter->bfloat16_copy.defined()) continue;
-    const int64_t count = parameter->master.count();
-    copy(stream, parameter->master.view({count}), parameter->bfloat16_copy.view({count}));
   }
 }
 
@@ -154,12 +184,14 @@ Parameter* ParameterSet::find(const std::string& name) const {
 
 Tensor ParameterSet::joined(const std::vector<Parameter*>& parameters, Tensor Parameter::*of, int64_t columns) const {
   const Tensor& first = parameters.front()->*of;
-  int64_t end = parameters.front()->offset;
+  const auto offset = of == &Parameter::weight ? &Parameter::weight_offset : &Parameter::offset;
+  int64_t end = parameters.front()->*offset;
   for (const Parameter* parameter : parameters) {
-    CHECK(parameter->offset == end, parameter->spec.name, " does not lie behind the parameter before it");
+    CHECK(parameter->*offset == end && (parameter->*of).dtype() == first.dtype(), parameter->spec.name,
+          " does not lie behind the parameter before it");
     end += parameter->box.extent.count();
   }
-  const int64_t count = end - parameters.front()->offset;
+  const int64_t count = end - parameters.front()->*offset;
   CHECK(count % columns == 0, "joined parameters are no matrix of ", columns, " columns");
   return Tensor(first.raw(), first.dtype(), {count / columns, columns}, first.device());
 }

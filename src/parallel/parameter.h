@@ -30,7 +30,7 @@ struct ParameterSpec {
   Initializer initial;
   DecayGroup group = DecayGroup::matrix;
   bool tied = false;             // also held by the last stage, which uses it as head
-  bool keep_precise = false;     // read in the accumulation type, never through a bfloat16 copy
+  bool keep_precise = false;     // read in the accumulation type, never as bfloat16
   int layer = -1;                // for metrics; −1 outside of the layers
 };
 
@@ -51,19 +51,24 @@ int tensor_replicas(const ParameterSpec& spec, const ParallelLayout& layout);
 
 struct NumberTypes {  // the three types of a run
   DType activation;    // activations and the weights that products read
-  DType accumulation;  // master weights, gradients, moments, reductions
+  DType accumulation;  // masters, gradients, moments, reductions
 };
 
 // This rank's piece of a spec with its views of the flat buffers.
 struct Parameter {
   ParameterSpec spec;
   Box box;
-  int64_t offset = 0;  // elements, in every flat buffer
+  int64_t offset = 0;         // elements, in the flat buffers of gradients and moments
+  int64_t weight_offset = 0;  // elements, in the flat buffers of weights
   bool owner = false;
-  Tensor master, gradient, first_moment, second_moment;  // A, contiguous, box.extent
-  Tensor weight;       // what products read: a bfloat16 copy, or master itself
-  Tensor bfloat16_copy;  // undefined unless weight is a copy
+  Tensor gradient, first_moment, second_moment;  // A, contiguous, box.extent
+  Tensor weight;  // what products read: the master itself, A; where `rest` is defined its upper half, bfloat16
+  Tensor rest;    // the lower half of a float32 master, as split_master() lays it out
 };
+
+// Masters [first, first + count) of a parameter on the host, in A and row-major in its box; no stream counts them.
+void read_master(const Parameter& parameter, int64_t first, int64_t count, void* to);
+void write_master(Parameter& parameter, int64_t first, int64_t count, const void* from);
 
 class ParameterSet {
  public:
@@ -72,10 +77,9 @@ class ParameterSet {
   // Declared pieces stay where they are in memory; `adjacent`: directly behind the one declared before, so that one
   // product can serve both. The pointer stays valid.
   Parameter* declare(ParameterSpec spec, bool adjacent = false);
-  // Allocates masters and weights; with `training` gradients and moments too. Ends declaring.
+  // Allocates masters, which are the weights; with `training` gradients and moments too. Ends declaring.
   void allocate(DeviceKind device, Ledger& ledger, bool training);
-  void initialise(uint64_t seed);     // masters and weights; the same bits in every layout
-  void refresh_weights(Stream& stream);  // bfloat16 copies of the masters
+  void initialise(uint64_t seed);  // masters; the same bits in every layout
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   Parameter* find(const std::string& name) const;  // null if this rank has none of it
@@ -94,7 +98,7 @@ class ParameterSet {
   NumberTypes types_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<bool> adjacent_;
-  Buffer master_, weight_, gradient_, first_, second_;
+  Buffer whole_, weight_, rest_, gradient_, first_, second_;  // whole_: masters that are not in two halves
   Tensor gradients_, replicated_gradients_;
 };
 

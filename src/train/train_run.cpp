@@ -172,7 +172,6 @@ void TrainingRun::resume() {
     if (!content) supersede_metrics(config_.output.directory, 0);  // of a run that ended before its first save
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }
-  parameters.refresh_weights(stream_);
 }
 
 void TrainingRun::warn_of_new_end(const RunConfig& saved) const {

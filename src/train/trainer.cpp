@@ -88,8 +88,8 @@ void Trainer::collect_sums(Tensor sums, bool stop_requested) {
       if (!parameter->spec.name.ends_with(std::string("shift_") + kStreamNames[stream])) continue;
       const int taps = previous_of(shift, stream) + 1;
       tap_scratch_.release();
-      Tensor values = tap_scratch_.allocate(parameter->master.dtype(), {parameter->master.extent(0), taps});
-      shift_taps_forward(stream_, parameter->master, tap_form(shift.form), values);
+      Tensor values = tap_scratch_.allocate(parameter->weight.dtype(), {parameter->weight.extent(0), taps});
+      shift_taps_forward(stream_, parameter->weight, tap_form(shift.form), values);
       const int64_t slot = kFirstSquare + groups() + (parameter->spec.layer * kStreams + stream) * kMostTaps;
       sum_columns(stream_, values, InOut(sums.rows(slot, taps)));
     }
@@ -114,10 +114,10 @@ void Trainer::update(int64_t step) {
       how.weight_decay = optimizer.shift_weight_decay;
       how.learning_rate_scale = optimizer.shift_learning_rate_scale;
     }
-    const int64_t count = parameter->master.count();
+    const int64_t count = parameter->weight.count();
     const auto flat = [count](const Tensor& tensor) { return tensor.defined() ? tensor.view({count}) : Tensor(); };
-    adamw(stream_, how, scalars, InOut(flat(parameter->gradient)), InOut(flat(parameter->master)),
-          InOut(flat(parameter->first_moment)), InOut(flat(parameter->second_moment)), flat(parameter->bfloat16_copy));
+    adamw(stream_, how, scalars, InOut(flat(parameter->gradient)), InOut(flat(parameter->weight)),
+          InOut(flat(parameter->rest)), InOut(flat(parameter->first_moment)), InOut(flat(parameter->second_moment)));
   }
 }
 

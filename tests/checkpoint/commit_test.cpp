@@ -160,6 +160,17 @@ TEST(Commit, AParameterThatNoRankWritesIsFound) {
   EXPECT_THAT(names_in(directory.path()), ElementsAre());
 }
 
+TEST(Commit, BlocksHoldWholeElements) {
+  const TemporaryDirectory directory;
+  Ledger ledger;
+  Log log;
+  const ParameterSet set = make_set(kModel, {}, 0, ledger);
+  const auto world = make_single_world();
+  SaveOptions options;
+  options.block_bytes = 514;
+  EXPECT_THROW(save_checkpoint(directory.path(), content_at(1), set, *world, {}, log, options), Error);
+}
+
 TEST(Commit, OnMetaNothingIsWritten) {
   const TemporaryDirectory directory;
   Ledger ledger;

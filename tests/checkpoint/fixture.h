@@ -37,6 +37,7 @@ struct FakeModel {
   int64_t layers = 5, hidden = 24, heads = 12, kv_heads = 1, head_dim = 2, ffn = 36, vocab = 101;
   bool tied = false;
   bool precise = false;                 // float64
+  bool halves = false;                  // masters of matrices in two halves, as in bf16 runs
   std::vector<int64_t> stage_layers{};  // of the layout's stages; empty = even
 };
 
@@ -52,6 +53,7 @@ inline void declare(ParameterSet& set, const FakeModel& model) {
     spec.split_dim = split_dim;
     spec.initial = init_constant(1);
     spec.tied = tied;
+    spec.keep_precise = shape.dims() == 1 || name.ends_with("shift_key");
     set.declare(spec);
   };
   if (first || (last && model.tied)) add("embedding.weight", {model.vocab, model.hidden}, 0, model.tied);
@@ -71,28 +73,35 @@ inline void declare(ParameterSet& set, const FakeModel& model) {
 inline ParameterSet make_set(const FakeModel& model, const ParallelLayout& layout, int rank, Ledger& ledger,
                              bool training = true) {
   const DType type = model.precise ? DType::float64 : DType::float32;
-  ParameterSet set(layout, layout.coordinates(rank), {type, type});
+  ParameterSet set(layout, layout.coordinates(rank), {model.halves ? DType::bfloat16 : type, type});
   declare(set, model);
   set.allocate(DeviceKind::cpu, ledger, training);
   return set;
 }
 
-// Calls visit(logical index, value) for every element of the set's masters and moments.
+// Calls visit(logical index, value) for every element of the set's masters and moments, which it may change.
 template <typename Real, typename Visit>
 void for_each_value(const ParameterSet& set, Visit visit) {
   for (const auto& parameter : set.parameters()) {
-    const Tensor tensors[] = {parameter->master, parameter->first_moment, parameter->second_moment};
+    const int64_t count = parameter->box.extent.count();
+    std::vector<Real> masters(static_cast<size_t>(count));
+    read_master(*parameter, 0, count, masters.data());
+    Real* groups[] = {masters.data(), nullptr, nullptr};
+    if (parameter->first_moment.defined()) {
+      groups[1] = parameter->first_moment.data<Real>();
+      groups[2] = parameter->second_moment.data<Real>();
+    }
     for (int group = 0; group < 3; ++group) {
-      if (!tensors[group].defined()) continue;
-      Real* values = tensors[group].data<Real>();
+      if (groups[group] == nullptr) continue;
       const std::string name = std::to_string(group) + parameter->spec.name;
       const uint64_t stream = std::hash<std::string>{}(name);
       for_each_run(whole_box(parameter->spec.shape), parameter->box, parameter->box,
-                   [&](int64_t logical, int64_t local, int64_t count) {
-                     for (int64_t i = 0; i < count; ++i)
-                       visit(stream + static_cast<uint64_t>(logical + i), values[local + i]);
+                   [&](int64_t logical, int64_t local, int64_t run) {
+                     for (int64_t i = 0; i < run; ++i)
+                       visit(stream + static_cast<uint64_t>(logical + i), groups[group][local + i]);
                    });
     }
+    write_master(*parameter, 0, count, masters.data());
   }
 }
 

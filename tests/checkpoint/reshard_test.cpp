@@ -66,6 +66,27 @@ TEST(Reshard, AllPairsTiedPreciseGroupedHeads) {
   all_pairs({.kv_heads = 2, .tied = true, .precise = true});
 }
 
+TEST(Reshard, AllPairsOfMastersInTwoHalves) {
+  all_pairs({.kv_heads = 2, .halves = true});
+}
+
+// Files do not say how masters lie in memory: the same bytes, and either reads the other's.
+TEST(Reshard, MastersInTwoHalvesAreSavedAsWholeOnes) {
+  const TemporaryDirectory directory;
+  const FakeModel whole{.kv_heads = 2}, halves{.kv_heads = 2, .halves = true};
+  const ParallelLayout layout{.tp = 2, .pp = 2};
+  const SaveResult a = save_state(directory.path() + "/whole", whole, layout, 3, 7);
+  const SaveResult b = save_state(directory.path() + "/halves", halves, layout, 3, 7);
+  for (const std::string& name : names_in(a.directory)) {
+    EXPECT_EQ(read_file(a.directory + "/" + name), read_file(b.directory + "/" + name)) << name;
+  }
+  int64_t wrong = 0;
+  const auto salt = [](int64_t) { return uint64_t{7}; };
+  EXPECT_EQ(load_state(directory.path() + "/whole", halves, {.tp = 3}, salt, &wrong), 3);
+  EXPECT_EQ(load_state(directory.path() + "/halves", whole, {.tp = 3}, salt, &wrong), 3);
+  EXPECT_EQ(wrong, 0);
+}
+
 // A → B → A through files written by B.
 TEST(Reshard, ThroughASecondLayoutAndBack) {
   const TemporaryDirectory directory;

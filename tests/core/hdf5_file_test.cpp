@@ -108,6 +108,29 @@ TEST(Hdf5File, FaultsNameFileAndDataset) {
                "cut.h5");
 }
 
+// Of datasets of more dims, too.
+TEST(Hdf5File, RangesOfRows) {
+  const Scratch scratch;
+  std::vector<float> values(5 * 2 * 3);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  {
+    Hdf5File file = Hdf5File::create(scratch / "rows.h5");
+    file.create_dataset("rows", Hdf5Type::f32, {5, 2, 3});
+    for (int64_t first = 0; first < 5; first += 2) {
+      file.write_range("rows", first, std::min<int64_t>(2, 5 - first), values.data() + first * 6);
+    }
+    EXPECT_THROW(file.write_range("rows", 4, 2, values.data()), Error);
+    file.create_dataset("one", Hdf5Type::f32, {});
+    EXPECT_THROW(file.write_range("one", 0, 1, values.data()), Error);
+    file.close();
+  }
+  const Hdf5File file = Hdf5File::open(scratch / "rows.h5");
+  EXPECT_EQ(file.read_all<float>("rows", Hdf5Type::f32), values);
+  std::vector<float> two(12);
+  file.read_range("rows", 3, 2, two.data());
+  EXPECT_EQ(two, std::vector<float>(values.begin() + 18, values.end()));
+}
+
 TEST(Hdf5File, FilesAreNeverOpenedForWriting) {
   const Scratch scratch;
   write_example(scratch / "file.h5");

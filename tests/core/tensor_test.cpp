@@ -70,6 +70,9 @@ TEST_F(TensorTest, ShapesAreChecked) {
   EXPECT_THROW((Shape{-1}), Error);
   EXPECT_FALSE((Shape{2, 3}) == (Shape{2, 3, 1}));
   EXPECT_EQ(size_of(DType::bfloat16), 2);
+  EXPECT_EQ(size_of(DType::uint16), 2);
+  EXPECT_STREQ(name_of(DType::uint16), "uint16");
+  EXPECT_STREQ(name_of(DType::uint8), "uint8");
   EXPECT_EQ(accumulation_type(DType::bfloat16), DType::float32);
   EXPECT_EQ(accumulation_type(DType::float64), DType::float64);
 }

@@ -55,26 +55,53 @@ inline void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int
 }
 
 // ---- update ---------------------------------------------------------------------------------------------------------
-inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool weight, bool skip) {
-  Builder b(label("adamw", {count, weight, skip}));
+// Values that bfloat16 does not hold, so that masters in two halves have a rest.
+inline std::vector<double> wide_values(const std::string& name, int64_t count) {
+  std::vector<double> values = random_values(name, count);
+  for (double& value : values) value = rounded(1.1 * value, DType::float32);
+  return values;
+}
+
+// `halves`: float32 masters are split before and joined after the call, on a stream of their own.
+inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
+  Builder b(label("adamw", {count, halves, skip}));
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
-  for (const char* name : {"gradient", "master", "first_moment"}) {
-    b.input(name, {count}, Kind::accumulation).role = Role::in_out;
-  }
+  b.input("gradient", {count}, Kind::accumulation).role = Role::in_out;
+  b.given("weight", {count}, Kind::accumulation, wide_values(b.call.name + "/master", count)).role = Role::in_out;
+  b.input("first_moment", {count}, Kind::accumulation).role = Role::in_out;
   Argument& second = b.input("second_moment", {count}, Kind::accumulation);
   second.role = Role::in_out;
   for (double& value : second.values) value *= value;
-  if (skip) {
-    b.input("weight", {count}, Kind::bfloat16).role = Role::in_out;
-  } else {
-    b.output("weight", {count}, 1, Kind::bfloat16);
-  }
-  if (!weight) b.call.arguments.pop_back();
-  b.call.run = [weight](Stream& s, const Tensors& a) {
+  b.call.run = [halves, count](Stream& s, const Tensors& a) {
     const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .learning_rate_scale = 2};
-    adamw(s, parameters, a[0], InOut(a[1]), InOut(a[2]), InOut(a[3]), InOut(a[4]), weight ? a[5] : Tensor());
+    const auto update = [&](const Tensor& weight, const Tensor& rest) {
+      adamw(s, parameters, a[0], InOut(a[1]), InOut(weight), InOut(rest), InOut(a[3]), InOut(a[4]));
+    };
+    if (!halves || a[2].dtype() == DType::float64) return update(a[2], {});
+    Device device(s.device);
+    const Owned weight(DType::bfloat16, {count}, s.device), rest(DType::uint16, {count}, s.device);
+    split_master(device.stream, a[2], weight, rest);
+    update(weight, rest);
+    join_master(device.stream, weight, rest, a[2]);
   };
   cases.push_back(b.call);
+}
+
+inline void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
+  Builder b(label("split_master", {count}));
+  b.given("master", {count}, Kind::float32, wide_values("master", count));
+  b.output("weight", {count}, 1, Kind::bfloat16);
+  b.output("rest", {count}, 1, Kind::uint16);
+  b.call.run = [](Stream& s, const Tensors& a) { split_master(s, a[0], a[1], a[2]); };
+  cases.push_back(b.call);
+  Builder c(label("join_master", {count}));
+  c.input("weight", {count}, Kind::bfloat16);
+  std::vector<double> rest(static_cast<size_t>(count));
+  for (size_t i = 0; i < rest.size(); ++i) rest[i] = static_cast<double>(i * 40503 % 65536);
+  c.given("rest", {count}, Kind::uint16, rest);
+  c.output("master", {count}, 1, Kind::float32);
+  c.call.run = [](Stream& s, const Tensors& a) { join_master(s, a[0], a[1], a[2]); };
+  cases.push_back(c.call);
 }
 
 // ---- small kernels --------------------------------------------------------------------------------------------------
@@ -178,6 +205,7 @@ inline std::vector<KernelCase> all_cases() {
   for (const int64_t count : {0, 1, 7, 4099}) {
     add_adamw_case(cases, count, false, false);
     add_adamw_case(cases, count, true, false);
+    add_split_master_cases(cases, count);
   }
   add_adamw_case(cases, 13, true, true);
   add_small_cases(cases);

@@ -57,6 +57,8 @@ inline double get(const Tensor& tensor, int64_t flat) {
       return to_accumulate(element<bfloat16>(tensor, flat));
     case DType::int32:
       return element<int32_t>(tensor, flat);
+    case DType::uint16:
+      return element<uint16_t>(tensor, flat);
     default:
       throw_crash("no test reads ", name_of(tensor.dtype()));
   }
@@ -75,6 +77,9 @@ inline void put(const Tensor& tensor, int64_t flat, double value) {
       return;
     case DType::int32:
       element<int32_t>(tensor, flat) = static_cast<int32_t>(value);
+      return;
+    case DType::uint16:
+      element<uint16_t>(tensor, flat) = static_cast<uint16_t>(value);
       return;
     default:
       throw_crash("no test writes ", name_of(tensor.dtype()));
@@ -214,7 +219,7 @@ struct Documents {
 };
 
 // ---- kernel calls as data -------------------------------------------------------------------------------------------
-enum class Kind { activation, accumulation, float64, bfloat16, int32 };
+enum class Kind { activation, accumulation, float64, float32, bfloat16, int32, uint16 };
 enum class Role { in, out, in_out, scratch };
 
 struct Argument {
@@ -245,10 +250,14 @@ inline DType type_of(Kind kind, DType activation) {
       return accumulation_type(activation);
     case Kind::float64:
       return DType::float64;
+    case Kind::float32:
+      return DType::float32;
     case Kind::bfloat16:
       return DType::bfloat16;
     case Kind::int32:
       return DType::int32;
+    case Kind::uint16:
+      return DType::uint16;
   }
   return activation;
 }
@@ -318,6 +327,7 @@ inline double largest_error(const std::vector<double>& values, const std::vector
 // sum) in the type of sums; each relative to the size of the sums.
 inline double rounding_error(const Argument& argument, DType dtype, const std::vector<double>& reference,
                              double summed) {
+  if (argument.kind == Kind::uint16) return 0;
   const double magnitude = std::max(largest_magnitude(reference), argument.magnitude);
   const double in_sums = argument.kind == Kind::float64 ? 0x1p-53 : unit_roundoff(accumulation_type(dtype));
   return (unit_roundoff(type_of(argument.kind, dtype)) + (8 + summed) * in_sums) * magnitude;

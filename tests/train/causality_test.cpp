@@ -35,7 +35,6 @@ class Model {
  public:
   explicit Model(const RunConfig& config, Communicator& world) : rank_(config, world) {
     set_weights(rank_.trainer->engine().parameters());
-    rank_.trainer->engine().parameters().refresh_weights(rank_.stream);
   }
   // Of every row; empty on ranks that are not of the last stage.
   Losses losses(const HostBatch& batch) {

@@ -79,14 +79,14 @@ TEST_P(FiniteDifferenceTest, EveryTensorAgreesTo1e6) {
   for (const auto& parameter : model.parameters().parameters()) {
     const std::string& name = parameter->spec.name;
     const Philox random(13, name);
-    const int64_t count = parameter->master.count();
+    const int64_t count = parameter->weight.count();
     const bool taps = parameter->spec.group == DecayGroup::shift;
     int64_t checked = 0;
     for (int64_t i = 0; taps ? i < count : checked < kElements && i < kAttempts; ++i) {
       const int64_t index =
           taps ? i : static_cast<int64_t>(random.uniform(static_cast<uint64_t>(i)) * static_cast<double>(count));
       const double gradient = parameter->gradient.data<double>()[index];
-      const double expected = model.difference(parameter->master.data<double>()[index]);
+      const double expected = model.difference(parameter->weight.data<double>()[index]);
       EXPECT_NEAR(gradient, expected, kTolerance * std::max(std::abs(expected), kFloor)) << name << " " << index;
       if (std::abs(expected) >= kFloor) ++checked;
     }

@@ -125,14 +125,13 @@ Measured train(const Golden& golden) {
   RankTrainer rank(golden.config, *world);
   ParameterSet& set = rank.trainer->engine().parameters();
   assign(set, golden.initial);
-  set.refresh_weights(rank.stream);
   // Gradients of step 1, before the step that uses them.
   Ledger ledger;
   Buffer totals(DeviceKind::cpu, 16, ledger, "test");
   const SampleReader read = reader_of(golden);
   rank.trainer->engine().accumulate_gradients(rank.trainer->microbatches(), rank.reader(1, read),
                                               totals.tensor(0, DType::float64, {2}));
-  collect(set, &Parameter::gradient, measured.gradient, mutex);
+  collect(set, gradients_of, measured.gradient, mutex);
   const double nominal = static_cast<double>(golden.config.train.global_batch * golden.config.train.sequence_length);
   const double counted = totals.tensor(0, DType::float64, {2}).data<double>()[1];
   for (auto& [name, values] : measured.gradient) {
@@ -144,7 +143,7 @@ Measured train(const Golden& golden) {
     measured.loss.push_back(result.loss);
     measured.gradient_norm.push_back(result.gradient_norm);
   }
-  collect(set, &Parameter::master, measured.final, mutex);
+  collect(set, masters_of, measured.final, mutex);
   return measured;
 }
 

@@ -64,7 +64,7 @@ Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) 
       engine.accumulate_gradients(rank.trainer->microbatches(), rank.reader(step, read),
                                   totals.tensor(0, DType::float64, {2}));
       reduce_gradients(rank.stream, engine.groups(), engine.parameters());
-      collect(engine.parameters(), &Parameter::gradient, into, mutex);
+      collect(engine.parameters(), gradients_of, into, mutex);
       fill_zero(rank.stream, engine.parameters().gradients());
     };
     gradients(1, curve.first_gradient);
@@ -74,7 +74,7 @@ Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) 
       const std::lock_guard lock(mutex);
       if (world.rank() == 0) curve.loss.push_back(result.loss);
     }
-    collect(engine.parameters(), &Parameter::master, curve.final, mutex);
+    collect(engine.parameters(), masters_of, curve.final, mutex);
   });
   return curve;
 }
@@ -218,13 +218,13 @@ TEST(Layout, InitialWeightsAreTheSameBits) {
   std::mutex mutex;
   run_thread_ranks(1, [&](Communicator& world) {
     RankTrainer rank(base, world);
-    collect(rank.trainer->engine().parameters(), &Parameter::master, reference, mutex);
+    collect(rank.trainer->engine().parameters(), masters_of, reference, mutex);
   });
   for (const LayoutCase& layout : {LayoutCase{4, 1, 1}, {2, 2, 1}, {1, 3, 2}, {8, 1, 1}}) {
     TensorMap tensors;
     run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](Communicator& world) {
       RankTrainer rank(with_layout(base, layout), world);
-      collect(rank.trainer->engine().parameters(), &Parameter::master, tensors, mutex);
+      collect(rank.trainer->engine().parameters(), masters_of, tensors, mutex);
     });
     EXPECT_EQ(tensors, reference) << layout.text();
   }

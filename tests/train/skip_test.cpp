@@ -24,11 +24,9 @@ RunConfig config_of(Precision precision) {
 std::vector<double> state_of(const ParameterSet& set) {
   std::vector<double> state;
   for (const auto& parameter : set.parameters()) {
-    for (const Tensor& tensor : {parameter->master, parameter->first_moment, parameter->second_moment}) {
+    for (const double value : masters_of(*parameter)) state.push_back(value);
+    for (const Tensor& tensor : {parameter->first_moment, parameter->second_moment}) {
       for (int64_t i = 0; i < tensor.count(); ++i) state.push_back(element(tensor, i));
-    }
-    for (int64_t i = 0; parameter->bfloat16_copy.defined() && i < parameter->bfloat16_copy.count(); ++i) {
-      state.push_back(parameter->bfloat16_copy.data<bfloat16>()[i].bits);
     }
   }
   return state;
@@ -38,7 +36,6 @@ struct Rank : RankTrainer {
   Rank(const RunConfig& run_config, Communicator& world)
       : RankTrainer(run_config, world), samples(random_samples(config.train.sequence_length, config.model.vocab)) {
     set_weights(parameters());
-    parameters().refresh_weights(stream);
   }
   ParameterSet& parameters() { return trainer->engine().parameters(); }
   StepResult take(int64_t number) { return step(number, samples); }
@@ -105,7 +102,7 @@ TEST(Skip, ABadWeightOnOneRankStopsAll) {
   for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16}) {
     for (int bad_rank = 0; bad_rank < 4; ++bad_rank) {
       double good = 0;
-      const auto norm = [](Rank& rank) { return rank.parameters().find("layers.1.mlp_norm.weight")->master; };
+      const auto norm = [](Rank& rank) { return rank.parameters().find("layers.1.mlp_norm.weight")->weight; };
       expect_all_skip(
           config_of(precision), bad_rank, to_string(precision) + " weight of rank " + std::to_string(bad_rank),
           [&](Rank& rank) {

@@ -48,7 +48,7 @@ inline void set_element(const Tensor& tensor, int64_t index, double value) {
 }
 
 // Initial weights, but with norms and taps on which something depends: norms differ from 1, taps are of both signs and
-// do not sum to 1, and none is within 0.1 of where a clamp bends. The same in every layout; masters alone.
+// do not sum to 1, and none is within 0.1 of where a clamp bends. The same in every layout.
 inline void set_weights(ParameterSet& set) {
   set.initialise(3);
   for (const auto& parameter : set.parameters()) {
@@ -62,7 +62,7 @@ inline void set_weights(ParameterSet& set) {
           if (std::abs(value - bend) < 0.1) value = bend + (value < bend ? -0.1 : 0.1);
         }
       }
-      set_element(parameter->master, local, value);
+      set_element(parameter->weight, local, value);
     });
   }
 }

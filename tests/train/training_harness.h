@@ -33,7 +33,6 @@ struct RankTrainer {
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
     trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads), stream, plan);
     trainer->engine().parameters().initialise(static_cast<uint64_t>(config.train.seed));
-    trainer->engine().parameters().refresh_weights(stream);
   }
   BatchReader reader(int64_t step, const SampleReader& read) {
     return [this, step, &read](int index, HostBatch& batch) {
@@ -66,15 +65,35 @@ void for_each_of(const Shape& whole, const Box& box, Visit visit) {
   }
 }
 
-// Adds this rank's owned boxes of `of` to `tensors`, whole tensors by name.
-inline void collect(const ParameterSet& set, Tensor Parameter::*of, TensorMap& tensors, std::mutex& mutex) {
+inline std::vector<double> masters_of(const Parameter& parameter) {
+  const int64_t count = parameter.box.extent.count();
+  std::vector<double> values(static_cast<size_t>(count));
+  if (parameter.gradient.dtype() == DType::float64) {
+    read_master(parameter, 0, count, values.data());
+    return values;
+  }
+  std::vector<float> narrow(values.size());
+  read_master(parameter, 0, count, narrow.data());
+  return {narrow.begin(), narrow.end()};
+}
+
+inline std::vector<double> gradients_of(const Parameter& parameter) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < parameter.gradient.count(); ++i) values.push_back(element(parameter.gradient, i));
+  return values;
+}
+
+// Adds this rank's owned boxes, as `of` gives their values, to `tensors`, whole tensors by name.
+inline void collect(const ParameterSet& set, std::vector<double> (*of)(const Parameter&), TensorMap& tensors,
+                    std::mutex& mutex) {
   const std::lock_guard lock(mutex);
   for (const auto& parameter : set.parameters()) {
     if (!parameter->owner) continue;
     std::vector<double>& values = tensors[parameter->spec.name];
     values.resize(static_cast<size_t>(parameter->spec.shape.count()));
+    const std::vector<double> own = of(*parameter);
     for_each_of(parameter->spec.shape, parameter->box,
-                [&](int64_t local, int64_t logical) { values[logical] = element((*parameter).*of, local); });
+                [&](int64_t local, int64_t logical) { values[logical] = own[static_cast<size_t>(local)]; });
   }
 }
 
@@ -85,11 +104,9 @@ inline void assign(ParameterSet& set, const TensorMap& tensors) {
     CHECK(values.size() == static_cast<size_t>(parameter->spec.shape.count()), parameter->spec.name, " has ",
           values.size(), " values");
     for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
-      if (parameter->master.dtype() == DType::float64) {
-        parameter->master.data<double>()[local] = values[logical];
-      } else {
-        parameter->master.data<float>()[local] = static_cast<float>(values[logical]);
-      }
+      const auto narrow = static_cast<float>(values[logical]);
+      const bool wide = parameter->weight.dtype() == DType::float64;
+      write_master(*parameter, local, 1, wide ? static_cast<const void*>(&values[logical]) : &narrow);
     });
   }
 }
