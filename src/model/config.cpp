@@ -21,4 +21,12 @@ int64_t model_flops_per_token(const ModelConfig& config, int64_t sequence_length
   return 6 * matmul_parameters + 6 * c.layers * c.heads * c.head_dim * sequence_length;
 }
 
+double head_in_layers(ModelConfig config, int64_t sequence_length) {
+  config.layers = 0;
+  const int64_t head = model_flops_per_token(config, sequence_length);
+  config.layers = 1;
+  const int64_t layer = model_flops_per_token(config, sequence_length) - head;
+  return static_cast<double>(head) / static_cast<double>(layer);
+}
+
 }  // namespace shiftron

@@ -57,5 +57,7 @@ ModelConfig with_defaults(ModelConfig config);
 // Floating-point operations of forward and backward per token: 6 per matmul parameter (head included, embedding table
 // not) and 6 * layers * heads * head_dim * sequence_length for the causal half of attention.
 int64_t model_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+// How many layers cost as many of these as the head.
+double head_in_layers(ModelConfig config, int64_t sequence_length);
 
 }  // namespace shiftron

@@ -1,6 +1,8 @@
 // Rank arithmetic: mixed-radix numbers with tp as the fastest digit.
 #include "parallel/layout.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace shiftron {
@@ -70,15 +72,42 @@ int split_replicas(int64_t extent, int parts) {
   return extent > 0 && extent < parts && parts % extent == 0 ? static_cast<int>(parts / extent) : 1;
 }
 
-std::vector<Range> stage_layers(int64_t layers, int pp, const std::vector<int64_t>& counts) {
+namespace {
+
+// Sizes of `parts` stages, as even as possible: stage i takes the part that the floor rule gives to the i-th from the
+// end, so longer ones come first.
+std::vector<int64_t> even_counts(int64_t layers, int parts) {
+  std::vector<int64_t> counts;
+  for (int stage = 0; stage < parts; ++stage) counts.push_back(split_range(layers, parts, parts - 1 - stage).size());
+  return counts;
+}
+
+// The last stage gives layers to the others as long as that makes the longest stage shorter.
+std::vector<int64_t> balanced_counts(int64_t layers, int pp, double head) {
+  const auto longest = [&](int64_t last) {
+    const int64_t others = (layers - last + pp - 2) / (pp - 1);
+    return std::max(static_cast<double>(others), static_cast<double>(last) + head);
+  };
+  std::vector<int64_t> counts = even_counts(layers, pp);
+  if (pp == 1) return counts;
+  int64_t last = counts.back();
+  while (last > 1 && longest(last - 1) < longest(last)) --last;
+  counts = even_counts(layers - last, pp - 1);
+  counts.push_back(last);
+  return counts;
+}
+
+}  // namespace
+
+std::vector<Range> stage_layers(int64_t layers, int pp, std::vector<int64_t> counts, double head) {
   CHECK(pp >= 1 && layers >= pp, "layers ", layers, ", pp ", pp);
   CHECK(counts.empty() || counts.size() == static_cast<std::size_t>(pp), "stage_layers has ", counts.size(),
         " entries, pp ", pp);
+  if (counts.empty()) counts = balanced_counts(layers, pp, head);
   std::vector<Range> stages;
   int64_t begin = 0;
   for (int stage = 0; stage < pp; ++stage) {
-    // Stage i takes the part that the floor rule gives to the i-th from the end: longer stages come first.
-    const int64_t count = counts.empty() ? split_range(layers, pp, pp - 1 - stage).size() : counts[stage];
+    const int64_t count = counts[static_cast<size_t>(stage)];
     CHECK(count >= 1, "stage ", stage, " has ", count, " layers");
     stages.push_back({begin, begin + count});
     begin += count;

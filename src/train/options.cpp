@@ -191,7 +191,7 @@ std::vector<Option> option_table() {
              between(0, 1)),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
       option("parallel.recompute", "activations computed again in backward", PLACE(parallel.recompute)),
-      option("parallel.stage_layers", "layers of each stage (default: even)", PLACE(parallel.stage_layers), kSize),
+      option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)", PLACE(parallel.stage_layers), kSize),
 
       option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
       option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),

@@ -65,7 +65,7 @@ struct ParallelSection {
   int zero = 0;
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
-  std::vector<int64_t> stage_layers{};  // layers of each stage; empty = even
+  std::vector<int64_t> stage_layers{};  // layers of each stage; empty = equal work
 };
 
 struct DataSection {

@@ -29,6 +29,12 @@ TEST(ModelConfig, FlopsPerToken) {
   EXPECT_EQ(model_flops_per_token(middle, 512), 6 * (7 * 2949120LL + 4194304) + 11010048);
 }
 
+// Head and layer of the small model above: 6 * 80 over 6 * 576 + 6 * 8 * 32.
+TEST(ModelConfig, HeadInLayers) {
+  const ModelConfig small{.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  EXPECT_DOUBLE_EQ(head_in_layers(small, 32), 480.0 / (3456.0 + 1536.0));
+}
+
 TEST(ModelConfig, NamesOfEnumerations) {
   EXPECT_EQ(to_string(ShiftForm::project), "project");
   EXPECT_EQ(to_string(ShiftReset::automatic), "auto");

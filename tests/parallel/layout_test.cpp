@@ -173,6 +173,30 @@ TEST(StageLayers, EvenWithLongerStagesFirst) {
   }
 }
 
+// The head counts as layers of the last stage.
+TEST(StageLayers, LongestStageIsAsShortAsCanBe) {
+  EXPECT_THAT(stage_layers(12, 2, {}, 3.47), ElementsAre(Range{0, 8}, Range{8, 12}));
+  EXPECT_THAT(stage_layers(3, 3, {}, 5), ElementsAre(Range{0, 1}, Range{1, 2}, Range{2, 3}));
+  EXPECT_THAT(stage_layers(4, 1, {}, 5), ElementsAre(Range{0, 4}));
+  for (int64_t layers = 2; layers < 30; ++layers) {
+    for (int pp = 2; pp <= layers && pp <= 6; ++pp) {
+      for (const double head : {0.0, 0.4, 1.0, 2.5, 7.0}) {
+        const auto longest = [&](int64_t last) {
+          return std::max(std::ceil(static_cast<double>(layers - last) / (pp - 1)), static_cast<double>(last) + head);
+        };
+        double least = longest(1);
+        for (int64_t last = 2; layers - last >= pp - 1; ++last) least = std::min(least, longest(last));
+        const std::vector<Range> stages = stage_layers(layers, pp, {}, head);
+        EXPECT_EQ(longest(stages.back().size()), least) << layers << " layers, pp " << pp << ", head " << head;
+        for (int stage = 0; stage + 1 < pp; ++stage) {
+          EXPECT_LE(static_cast<double>(stages[stage].size()), least);
+          EXPECT_EQ(stages[stage].end, stages[stage + 1].begin);
+        }
+      }
+    }
+  }
+}
+
 TEST(StageLayers, AsListed) {
   EXPECT_THAT(stage_layers(7, 3, {1, 4, 2}), ElementsAre(Range{0, 1}, Range{1, 5}, Range{5, 7}));
   EXPECT_THROW(stage_layers(7, 3, {1, 4}), Error);
