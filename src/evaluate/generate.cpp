@@ -30,7 +30,7 @@ struct Decoder::Implementation {
       : config(run_config), groups(std::move(the_groups)),
         stream{.device = device, .ledger = &ledger, .threads = threads},
         parameters(groups.layout, groups.at, number_types(config.train.precision)),
-        stage(parameters, config.model, {0, config.model.layers}),
+        stage(parameters, config.model, {0, config.model.layers}, RecomputeKind::none),
         states_arena(device, "states", plan, ledger, "cache"),
         activations(device, "activations", plan, ledger, "activations"),
         scratch(device, "scratch", plan, ledger, "scratch") {

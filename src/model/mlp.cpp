@@ -4,21 +4,33 @@
 namespace shiftron {
 
 Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer)
-    : gate_(set.declare({.name = prefix + ".gate.weight", .shape = {config.ffn, config.hidden}, .split_dim = 0,
-                         .initial = init_normal(config.init_std), .layer = layer})),
-      up_(set.declare({.name = prefix + ".up.weight", .shape = {config.ffn, config.hidden}, .split_dim = 0,
-                       .initial = init_normal(config.init_std), .layer = layer},
+    : gate_(set.declare({.name = prefix + ".gate.weight",
+                         .shape = {config.ffn, config.hidden},
+                         .split_dim = 0,
+                         .initial = init_normal(config.init_std),
+                         .layer = layer})),
+      up_(set.declare({.name = prefix + ".up.weight",
+                       .shape = {config.ffn, config.hidden},
+                       .split_dim = 0,
+                       .initial = init_normal(config.init_std),
+                       .layer = layer},
                       true)),
-      down_weight_(set.declare({.name = prefix + ".down.weight", .shape = {config.hidden, config.ffn}, .split_dim = 1,
-                                .initial = init_normal(config.init_std), .layer = layer})),
+      down_weight_(set.declare({.name = prefix + ".down.weight",
+                                .shape = {config.hidden, config.ffn},
+                                .split_dim = 1,
+                                .initial = init_normal(config.init_std),
+                                .layer = layer})),
       gate_up_(set, {gate_, up_}, config.hidden),
       down_(set, {down_weight_}, down_weight_->box.extent[1]) {}
 
-Tensor Mlp::forward(Run& run, const Tensor& x_local, Saved& saved) const {
-  const Tensor x = gather_rows(run, x_local, run.scratch);
-  saved.gate_up = gate_up_.forward(run, x, run.activations);
+Mlp::Saved Mlp::save(Run& run, const Tensor& x) const {
+  return {gate_up_.forward(run, gather_rows(run, x, run.scratch), run.activations)};
+}
+
+Tensor Mlp::forward(Run& run, const Tensor& x, Saved& saved) const {
+  saved = save(run, x);
   const int64_t ffn = saved.gate_up.extent(1) / 2;
-  Tensor activated = run.scratch.allocate(x.dtype(), {x.extent(0), ffn});
+  Tensor activated = run.scratch.allocate(x.dtype(), {saved.gate_up.extent(0), ffn});
   swiglu_forward(run.stream, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn), activated);
   return reduce_rows(run, down_.forward(run, activated, run.scratch), run.scratch);
 }

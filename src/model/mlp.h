@@ -15,6 +15,8 @@ class Mlp {
   Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
   // x [local rows, hidden] → [local rows, hidden] in run.scratch.
   Tensor forward(Run& run, const Tensor& x, Saved& saved) const;
+  // What forward saves, without the rest of it.
+  Saved save(Run& run, const Tensor& x) const;
   // x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;
 

@@ -4,20 +4,26 @@
 namespace shiftron {
 namespace {
 
-std::string layer_name(int layer) { return "layers." + std::to_string(layer); }
+std::string layer_name(int layer) {
+  return "layers." + std::to_string(layer);
+}
 
 Parameter* declare_table(ParameterSet& set, const std::string& name, const ModelConfig& config, bool tied) {
-  return set.declare({.name = name, .shape = {config.vocab, config.hidden}, .split_dim = 0,
-                      .initial = init_normal(config.init_std), .tied = tied});
+  return set.declare({.name = name,
+                      .shape = {config.vocab, config.hidden},
+                      .split_dim = 0,
+                      .initial = init_normal(config.init_std),
+                      .tied = tied});
 }
 
 }  // namespace
 
-TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer)
+TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp)
     : attention_norm_(set, layer_name(layer) + ".attention_norm", config.hidden, config.norm_epsilon, layer),
       attention_(set, layer_name(layer) + ".attention", config, layer),
       mlp_norm_(set, layer_name(layer) + ".mlp_norm", config.hidden, config.norm_epsilon, layer),
-      mlp_(set, layer_name(layer) + ".mlp", config, layer) {}
+      mlp_(set, layer_name(layer) + ".mlp", config, layer),
+      recompute_mlp_(recompute_mlp) {}
 
 Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
@@ -29,15 +35,24 @@ Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, 
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
-  add(run.stream, middle, mlp_.forward(run, normed, saved.mlp), y);
+  const auto finish = [&](Mlp::Saved& mlp) { add(run.stream, middle, mlp_.forward(run, normed, mlp), y); };
+  if (recompute_mlp_) {
+    ArenaScope not_kept(run.activations);
+    Mlp::Saved unused;
+    finish(unused);
+  } else {
+    finish(saved.mlp);
+  }
   return y;
 }
 
 void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
   {
     ArenaScope scope(run.scratch);
+    ArenaScope not_kept(run.activations);
     const Tensor normed = mlp_norm_.output(run, saved.mlp_norm);
-    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, saved.mlp), saved.mlp_norm, d_x);
+    const Mlp::Saved mlp = recompute_mlp_ ? mlp_.save(run, normed) : saved.mlp;
+    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, mlp), saved.mlp_norm, d_x);
   }
   ArenaScope scope(run.scratch);
   const Tensor normed = attention_norm_.output(run, saved.attention_norm);
@@ -59,8 +74,8 @@ Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, A
   return y;
 }
 
-TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers)
-    : config_(config), activation_(set.types().activation) {
+TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute)
+    : config_(config), recompute_(recompute), activation_(set.types().activation) {
   const bool is_first = set.at().pp == 0;
   const bool is_last = set.at().pp == set.layout().pp - 1;
   Parameter* table = nullptr;
@@ -69,7 +84,8 @@ TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config,
   }
   if (is_first) embedding_ = std::make_unique<VocabularyParallelEmbedding>(table);
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    layers_.push_back(std::make_unique<TransformerLayer>(set, config, static_cast<int>(layer)));
+    layers_.push_back(std::make_unique<TransformerLayer>(set, config, static_cast<int>(layer),
+                                                         recompute == RecomputeKind::selective));
   }
   if (is_last) {
     final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1);
@@ -90,7 +106,11 @@ Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& inp
                                  Tensor losses) const {
   Tensor x = first() ? embedding_->forward(run, batch.ids, saved.embedding) : input;
   saved.layers.resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->forward(run, x, rope_, saved.layers[i]);
+  saved.recomputed.resize(layers_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    x = recompute_ == RecomputeKind::full ? Recompute(*layers_[i]).forward(run, x, rope_, saved.recomputed[i])
+                                          : layers_[i]->forward(run, x, rope_, saved.layers[i]);
+  }
   if (!last()) return x;
   const Tensor normed = final_norm_->forward(run, x, saved.final_norm);
   loss_->forward(run, normed, batch.targets, saved.loss, totals, losses);
@@ -105,7 +125,12 @@ Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved&
     fill_zero(run.stream, d_x);
     final_norm_->backward(run, d_normed, saved.final_norm, InOut(d_x));
   }
-  for (size_t i = layers_.size(); i-- > 0;) layers_[i]->backward(run, InOut(d_x), rope_, saved.layers[i]);
+  for (size_t i = layers_.size(); i-- > 0;) {
+    if (recompute_ == RecomputeKind::full)
+      Recompute(*layers_[i]).backward(run, InOut(d_x), rope_, saved.recomputed[i]);
+    else
+      layers_[i]->backward(run, InOut(d_x), rope_, saved.layers[i]);
+  }
   if (!first()) return d_x;
   embedding_->backward(run, d_x, saved.embedding);
   return {};

@@ -7,6 +7,7 @@
 #include "model/attention.h"
 #include "model/mlp.h"
 #include "model/norm.h"
+#include "model/recompute.h"
 
 namespace shiftron {
 
@@ -16,9 +17,9 @@ class TransformerLayer {
   struct Saved {
     RmsNorm::Saved attention_norm, mlp_norm;
     Attention::Saved attention;
-    Mlp::Saved mlp;
+    Mlp::Saved mlp;  // undefined where backward makes it again
   };
-  TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer);
+  TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp);
   // x, y [local rows, hidden]; y in run.activations.
   Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const;
   // d_x: gradient of the layer's output on entry, of its input on return.
@@ -31,6 +32,7 @@ class TransformerLayer {
   Attention attention_;
   RmsNorm mlp_norm_;
   Mlp mlp_;
+  bool recompute_mlp_;
 };
 
 // Tokens of one microbatch, int32 [rows]; targets −1 are not counted.
@@ -43,11 +45,12 @@ class TransformerStage {
   struct Saved {
     VocabularyParallelEmbedding::Saved embedding;
     std::vector<TransformerLayer::Saved> layers;
+    std::vector<Recompute<TransformerLayer>::Saved> recomputed;  // instead, where whole layers are made again
     RmsNorm::Saved final_norm;
     VocabularyParallelLoss::Saved loss;
   };
   // Declares the parameters of stage at.pp; `layers` are the stage's own.
-  TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers);
+  TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute);
   bool first() const { return embedding_ != nullptr; }
   bool last() const { return loss_ != nullptr; }
 
@@ -68,6 +71,7 @@ class TransformerStage {
 
  private:
   ModelConfig config_;
+  RecomputeKind recompute_;
   DType activation_;
   std::unique_ptr<VocabularyParallelEmbedding> embedding_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;

@@ -45,7 +45,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   const int stage = groups_.at.pp;
   const std::vector<Range> layers = stage_layers(config.model.layers, parallel.pp, parallel.stage_layers,
                                                  head_in_layers(config.model, config.train.sequence_length));
-  stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage]);
+  stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
   parameters_.allocate(stream.device, *stream.ledger, training);
   stage_->make_tables(stream, *stream.ledger, config.train.sequence_length);
   const int microbatches =

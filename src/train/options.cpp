@@ -190,7 +190,7 @@ std::vector<Option> option_table() {
       option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
              between(0, 1)),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
-      option("parallel.recompute", "activations computed again in backward", PLACE(parallel.recompute)),
+      option("parallel.recompute", "what backward computes again: selective = gate and up, full = layers", PLACE(parallel.recompute)),
       option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)", PLACE(parallel.stage_layers), kSize),
 
       option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),

@@ -8,13 +8,13 @@
 
 #include "core/enum_names.h"
 #include "data/loader.h"
+#include "model/recompute.h"
 #include "parallel/pipeline_kind.h"
 
 namespace shiftron {
 
 enum class Precision { fp32, bf16, fp64 };
 enum class LearningRateSchedule { constant, cosine, linear, wsd };
-enum class RecomputeKind { none, selective, full };
 enum class DeviceChoice { cpu, cuda };
 
 constexpr std::array<const char*, 3> names_of(Precision) {
@@ -22,9 +22,6 @@ constexpr std::array<const char*, 3> names_of(Precision) {
 }
 constexpr std::array<const char*, 4> names_of(LearningRateSchedule) {
   return {"constant", "cosine", "linear", "wsd"};
-}
-constexpr std::array<const char*, 3> names_of(RecomputeKind) {
-  return {"none", "selective", "full"};
 }
 constexpr std::array<const char*, 2> names_of(DeviceChoice) {
   return {"cpu", "cuda"};

@@ -25,7 +25,6 @@ std::vector<BuiltValues> built_in_this_version() {
       {"parallel.chunks", {"1"}},
       {"parallel.zero", {"0"}},
       {"parallel.pipeline", {"1f1b", "gpipe"}},
-      {"parallel.recompute", {"none"}},
       {"checkpoint.asynchronous", {"false"}},
       {"device.kind", {"cpu"}},
   };

@@ -129,6 +129,8 @@ RunConfig with_layout(RunConfig config, const LayoutCase& layout) {
   config.parallel.pp = layout.pp;
   if (layout.pp == 2) config.parallel.stage_layers = {1, 2};  // uneven, and not what the default would choose
   if (layout.dp % 2 == 0) config.parallel.pipeline = PipelineKind::gpipe;
+  if (layout.tp == 2) config.parallel.recompute = RecomputeKind::selective;
+  if (layout.tp == 4 || layout.pp == 3) config.parallel.recompute = RecomputeKind::full;
   return config;
 }
 
@@ -209,6 +211,31 @@ TEST(LayoutFloat32, DifferencesStayWithinFourTimesThoseOfSampleOrders) {
         << layout.text() << ", " << where;
     EXPECT_LE(largest_difference(curve.final, reference.final, where), 4 * weight_spread)
         << layout.text() << ", " << where;
+  }
+}
+
+// What is made again is made of the same bits, and takes less room.
+TEST(Recompute, ChangesNoBit) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    RunConfig config = base_config(2, false);
+    config.train.precision = precision;
+    config.train.micro_batch = 4;
+    const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+    const Curve kept = train_curve(config, 1, read);
+    const auto activations = [&] {
+      Ledger ledger;
+      return plan_memory(config, make_layout(config.parallel, 1), 0, 1, ledger).at("activations.0");
+    };
+    int64_t bytes = activations();
+    for (const RecomputeKind kind : {RecomputeKind::selective, RecomputeKind::full}) {
+      config.parallel.recompute = kind;
+      const Curve again = train_curve(config, 1, read);
+      EXPECT_EQ(again.loss, kept.loss) << to_string(kind);
+      EXPECT_EQ(again.first_gradient, kept.first_gradient) << to_string(kind);
+      EXPECT_EQ(again.final, kept.final) << to_string(kind);
+      EXPECT_LT(activations(), bytes) << to_string(kind);
+      bytes = activations();
+    }
   }
 }
 

@@ -1,0 +1,46 @@
+// Recompute: a module that keeps its input alone and runs forward again in backward.
+#pragma once
+
+#include <array>
+
+#include "kernels/kernels.h"
+#include "parallel/run.h"
+
+namespace shiftron {
+
+// What backward makes again beside what is always cheap enough: the gate and up products of every layer; whole layers.
+enum class RecomputeKind { none, selective, full };
+constexpr std::array<const char*, 3> names_of(RecomputeKind) {
+  return {"none", "selective", "full"};
+}
+
+// The same bits as the module itself. Refers to the module.
+template <typename Module>
+class Recompute {
+ public:
+  struct Saved {
+    Tensor x;
+  };
+  explicit Recompute(const Module& module) : module_(&module) {}
+
+  // x, y [local rows, hidden]; y in run.activations, where nothing else stays.
+  Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
+    Tensor y = run.activations.allocate(x.dtype(), x.shape());
+    ArenaScope scope(run.activations);
+    typename Module::Saved unused;
+    copy(run.stream, module_->forward(run, x, rope, unused), y);
+    saved.x = x;
+    return y;
+  }
+  void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
+    ArenaScope scope(run.activations);
+    typename Module::Saved again;
+    module_->forward(run, saved.x, rope, again);
+    module_->backward(run, d_x, rope, again);
+  }
+
+ private:
+  const Module* module_;
+};
+
+}  // namespace shiftron
