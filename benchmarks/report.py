@@ -119,7 +119,8 @@ def comparison_lines(results):
     for result in kept:
         data = result["result"]
         shift = "without shift" if result.get("vanilla") else "with KV shift"
-        yield f"### {result['model']} {shift}, {result['precision']}, {data['threads']} threads, machine {result['letter']}"
+        label = f", {result['label']}" if result.get("label") else ""
+        yield f"### {result['model']} {shift}, {result['precision']}{label}, {data['threads']} threads, machine {result['letter']}"
         yield ""
         rows = []
         for name, side in data["sides"].items():
@@ -152,11 +153,11 @@ def summary_lines(results):
         others = {name: side for name, side in sides.items() if name != "shiftron"}
         best = max(others, key=lambda name: others[name]["tokens_per_second"])
         least = min(side["own_bytes"] for side in others.values())
-        rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result["letter"],
+        rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result.get("label", ""), result["letter"],
                      f"{own['tokens_per_second']:.0f}", SIDES.get(best, best), f"{others[best]['speed_of_shiftron_over_it']:.2f}",
                      interval(others[best]["interval_95"], "{:.2f}".format), f"{own['own_bytes'] / others[best]['own_bytes']:.2f}",
                      f"{own['own_bytes'] / least:.2f}"])
-    yield from table(["model", "KV shift", "precision", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
+    yield from table(["model", "KV shift", "precision", "", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
                       "of the least"], rows)
 
 

@@ -175,6 +175,7 @@ def parse_arguments():
     parser.add_argument("models", nargs="+", help="names of configs/NAME.conf")
     parser.add_argument("--precision", choices=VARIANTS, default="fp32")
     parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
+    parser.add_argument("--label", default="", help="of a run with options of its own behind --; part of the result's name")
     parser.add_argument("--variant", action="append", help="only these of PyTorch's; may repeat")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of a block")
@@ -201,9 +202,11 @@ def main():
             words = ["build/python/bin/python", "benchmarks/vs_pytorch.py", name, "--precision", arguments.precision,
                      "--blocks", arguments.blocks, "--steps", arguments.steps, "--warm-up", arguments.warm_up]
             words += ["--vanilla"] if arguments.vanilla else []
+            words += ["--label", f"'{arguments.label}'"] if arguments.label else []
             command = " ".join(map(str, words + (["--", *options] if options else [])))
-            keep(f"vs-pytorch-{name}-{arguments.precision}" + ("-vanilla" if arguments.vanilla else ""), "vs_pytorch", command,
-                 result["other_cores"], {"model": name, "precision": arguments.precision, "vanilla": arguments.vanilla, "result": result},
+            keep(f"vs-pytorch-{name}-{arguments.precision}" + ("-vanilla" if arguments.vanilla else "") +
+                 (f"-{arguments.label.replace(' ', '-')}" if arguments.label else ""), "vs_pytorch", command,
+                 result["other_cores"], {"model": name, "precision": arguments.precision, "vanilla": arguments.vanilla, "label": arguments.label, "result": result},
                  {"PyTorch": version})
     if failed:
         raise Fault("; ".join(failed))
