@@ -130,7 +130,7 @@ SHIFTRON_INLINE void mix_rows(int64_t reach, const T* const* from, const float* 
   }
 }
 
-// Rows of a fused projection lie in pages of their own, across which no processor prefetches.
+// Rows of a fused projection lie in pages of their own, and processors prefetch within a page.
 constexpr int64_t kRowsAhead = 8;
 
 template <typename T>
