@@ -52,9 +52,8 @@ void LocalTrainer::start_profile() {
 }
 
 MachineRates LocalTrainer::rates() {
-  const DType dtype =
-      config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16 : DType::float32;
-  return {measure_matmul_peak(stream_, dtype), measure_copy_bandwidth(stream_)};
+  return {measure_matmul_peak(stream_, product_type(config_.train.precision, stream_)),
+          measure_copy_bandwidth(stream_)};
 }
 
 }  // namespace shiftron

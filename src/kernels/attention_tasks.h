@@ -78,8 +78,8 @@ struct AttentionTasks {
 
   // The tasks of backward. body(tile, head, key_begin, key_end, for_queries, for_keys, work) adds what the keys
   // [key_begin, key_end) of a tile give, to d_q or to d_k and d_v or to both; the sums of keys lie between start(head,
-  // begin, end, work) and finish(head, begin, end, work) of one thread. With more threads than samples and heads: d_q by tiles, then d_k and d_v
-  // by blocks of keys, 7 products instead of 5, the same sums in the same order.
+  // begin, end, work) and finish(head, begin, end, work) of one thread. With more threads than samples and heads: d_q
+  // by tiles, then d_k and d_v by blocks of keys, 7 products instead of 5, the same sums in the same order.
   template <typename Make, typename Start, typename Body, typename Finish>
   void for_gradients(const Make& make, const Start& start_keys, const Body& body, const Finish& finish_keys) const {
     if (threads <= samples * kv_heads) {

@@ -3,7 +3,7 @@
 
 namespace shiftron {
 
-Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer)
+Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer, bool recompute)
     : gate_(set.declare({.name = prefix + ".gate.weight",
                          .shape = {config.ffn, config.hidden},
                          .split_dim = 0,
@@ -21,31 +21,31 @@ Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config
                                 .initial = init_normal(config.init_std),
                                 .layer = layer})),
       gate_up_(set, {gate_, up_}, config.hidden),
-      down_(set, {down_weight_}, down_weight_->box.extent[1]) {}
+      down_(set, {down_weight_}, down_weight_->box.extent[1]),
+      recompute_(recompute) {}
 
-Mlp::Saved Mlp::save(Run& run, const Tensor& x) const {
-  return {gate_up_.forward(run, gather_rows(run, x, run.scratch), run.activations)};
-}
-
-Tensor Mlp::forward(Run& run, const Tensor& x, Saved& saved) const {
-  saved = save(run, x);
-  const int64_t ffn = saved.gate_up.extent(1) / 2;
-  Tensor activated = run.scratch.allocate(x.dtype(), {saved.gate_up.extent(0), ffn});
-  swiglu_forward(run.stream, saved.gate_up.slice(1, 0, ffn), saved.gate_up.slice(1, ffn, ffn), activated);
+Tensor Mlp::forward(Run& run, const Tensor& x_local, Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  const Tensor gate_up = gate_up_.forward(run, x, recompute_ ? run.scratch : run.activations);
+  if (!recompute_) saved.gate_up = gate_up;
+  const int64_t ffn = gate_up.extent(1) / 2;
+  Tensor activated = run.scratch.allocate(x.dtype(), {x.extent(0), ffn});
+  swiglu_forward(run.stream, gate_up.slice(1, 0, ffn), gate_up.slice(1, ffn, ffn), activated);
   return reduce_rows(run, down_.forward(run, activated, run.scratch), run.scratch);
 }
 
 Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Saved& saved) const {
+  const Tensor x = gather_rows(run, x_local, run.scratch);
+  const Tensor gate_up = recompute_ ? gate_up_.forward(run, x, run.scratch) : saved.gate_up;
   const Tensor d_y = gather_rows(run, d_y_local, run.scratch);
   const Tensor d_activated = down_.backward_input(run, d_y, run.scratch);
   const int64_t ffn = d_activated.extent(1);
-  const Tensor gate = saved.gate_up.slice(1, 0, ffn), up = saved.gate_up.slice(1, ffn, ffn);
+  const Tensor gate = gate_up.slice(1, 0, ffn), up = gate_up.slice(1, ffn, ffn);
   // Each gradient takes the place of what it is the gradient of; the output, in that of its own, is made again.
   const Tensor activated = d_activated;
   swiglu_backward(run.stream, d_activated, gate, up, gate, up, activated);
-  const Tensor d_gate_up = saved.gate_up;
+  const Tensor d_gate_up = gate_up;
   down_.backward_weight(run, d_y, activated);
-  const Tensor x = gather_rows(run, x_local, run.scratch);
   return reduce_rows(run, gate_up_.backward(run, d_gate_up, x, run.scratch), run.scratch);
 }
 

@@ -10,19 +10,19 @@ namespace shiftron {
 class Mlp {
  public:
   struct Saved {
-    Tensor gate_up;  // [rows, 2 · local ffn]; backward overwrites it
+    Tensor gate_up;  // [rows, 2 · local ffn]; backward overwrites it; undefined where backward makes it again
   };
-  Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
+  // `recompute`: backward makes the products with gate and up again.
+  Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer, bool recompute);
   // x [local rows, hidden] → [local rows, hidden] in run.scratch.
   Tensor forward(Run& run, const Tensor& x, Saved& saved) const;
-  // What forward saves, without the rest of it.
-  Saved save(Run& run, const Tensor& x) const;
   // x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;
 
  private:
   Parameter *gate_, *up_, *down_weight_;
   Linear gate_up_, down_;
+  bool recompute_;
 };
 
 }  // namespace shiftron

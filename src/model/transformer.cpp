@@ -22,8 +22,7 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
     : attention_norm_(set, layer_name(layer) + ".attention_norm", config.hidden, config.norm_epsilon, layer),
       attention_(set, layer_name(layer) + ".attention", config, layer),
       mlp_norm_(set, layer_name(layer) + ".mlp_norm", config.hidden, config.norm_epsilon, layer),
-      mlp_(set, layer_name(layer) + ".mlp", config, layer),
-      recompute_mlp_(recompute_mlp) {}
+      mlp_(set, layer_name(layer) + ".mlp", config, layer, recompute_mlp) {}
 
 Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
@@ -35,24 +34,15 @@ Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, 
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
-  const auto finish = [&](Mlp::Saved& mlp) { add(run.stream, middle, mlp_.forward(run, normed, mlp), y); };
-  if (recompute_mlp_) {
-    ArenaScope not_kept(run.activations);
-    Mlp::Saved unused;
-    finish(unused);
-  } else {
-    finish(saved.mlp);
-  }
+  add(run.stream, middle, mlp_.forward(run, normed, saved.mlp), y);
   return y;
 }
 
 void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
   {
     ArenaScope scope(run.scratch);
-    ArenaScope not_kept(run.activations);
     const Tensor normed = mlp_norm_.output(run, saved.mlp_norm);
-    const Mlp::Saved mlp = recompute_mlp_ ? mlp_.save(run, normed) : saved.mlp;
-    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, mlp), saved.mlp_norm, d_x);
+    mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, saved.mlp), saved.mlp_norm, d_x);
   }
   ArenaScope scope(run.scratch);
   const Tensor normed = attention_norm_.output(run, saved.attention_norm);

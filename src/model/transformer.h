@@ -17,7 +17,7 @@ class TransformerLayer {
   struct Saved {
     RmsNorm::Saved attention_norm, mlp_norm;
     Attention::Saved attention;
-    Mlp::Saved mlp;  // undefined where backward makes it again
+    Mlp::Saved mlp;
   };
   TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp);
   // x, y [local rows, hidden]; y in run.activations.
@@ -32,7 +32,6 @@ class TransformerLayer {
   Attention attention_;
   RmsNorm mlp_norm_;
   Mlp mlp_;
-  bool recompute_mlp_;
 };
 
 // Tokens of one microbatch, int32 [rows]; targets −1 are not counted.

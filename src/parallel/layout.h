@@ -51,8 +51,8 @@ Range split_range(int64_t extent, int parts, int index);
 // How many parts hold each unit under split_range: 1, or parts / extent in the case of replication.
 int split_replicas(int64_t extent, int parts);
 
-// Layers of each stage, in order: `counts` where given; else the longest stage is as short as can be, where the last one
-// also has the head, which costs as much as `head` layers, and longer stages come first. Throws Error(crash) unless
+// Layers of each stage, in order: `counts` where given; else the longest stage is as short as can be, where the last
+// one also has the head, which costs as much as `head` layers, and longer stages come first. Throws Error(crash) unless
 // every stage has a layer and the counts sum to `layers`.
 std::vector<Range> stage_layers(int64_t layers, int pp, std::vector<int64_t> counts = {}, double head = 0);
 

@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kBlockElements = 64;  // adjacent groups start on multiples of this
 
-int64_t round_up(int64_t value) { return (value + kBlockElements - 1) / kBlockElements * kBlockElements; }
+int64_t round_up(int64_t value) {
+  return (value + kBlockElements - 1) / kBlockElements * kBlockElements;
+}
 
 // Calls visit(local index, logical index) for every element of the box, in row-major order.
 template <typename Visit>
@@ -28,6 +30,11 @@ void for_each_element(const Shape& whole, const Box& box, Visit visit) {
       at[dim] = box.offset[dim];
     }
   }
+}
+
+// Elements [first, first + count) of a contiguous tensor.
+Tensor range_of(const Tensor& tensor, int64_t first, int64_t count) {
+  return tensor.view({tensor.count()}).rows(first, count);
 }
 
 }  // namespace
@@ -68,27 +75,27 @@ bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coo
 }
 
 void read_master(const Parameter& parameter, int64_t first, int64_t count, void* to) {
-  const auto range = [&](const Tensor& tensor) { return tensor.view({tensor.count()}).rows(first, count); };
-  const Tensor weight = range(parameter.weight);
+  const Tensor weight = range_of(parameter.weight, first, count);
   if (!parameter.rest.defined()) {
     if (count > 0) std::memcpy(to, weight.raw(), static_cast<size_t>(weight.bytes()));
     return;
   }
   Ledger uncounted;
   Stream stream{.device = weight.device(), .ledger = &uncounted};
-  join_master(stream, weight, range(parameter.rest), Tensor(to, DType::float32, {count}, weight.device()));
+  join_master(stream, weight, range_of(parameter.rest, first, count),
+              Tensor(to, DType::float32, {count}, weight.device()));
 }
 
 void write_master(Parameter& parameter, int64_t first, int64_t count, const void* from) {
-  const auto range = [&](const Tensor& tensor) { return tensor.view({tensor.count()}).rows(first, count); };
-  const Tensor weight = range(parameter.weight);
+  const Tensor weight = range_of(parameter.weight, first, count);
   if (!parameter.rest.defined()) {
     if (count > 0) std::memcpy(weight.raw(), from, static_cast<size_t>(weight.bytes()));
     return;
   }
   Ledger uncounted;
   Stream stream{.device = weight.device(), .ledger = &uncounted};
-  split_master(stream, ConstTensor(from, DType::float32, {count}, weight.device()), weight, range(parameter.rest));
+  split_master(stream, ConstTensor(from, DType::float32, {count}, weight.device()), weight,
+               range_of(parameter.rest, first, count));
 }
 
 Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {

@@ -20,9 +20,12 @@ struct Engine::Microbatch {
 
 NumberTypes number_types(Precision precision) {
   switch (precision) {
-    case Precision::fp64: return {DType::float64, DType::float64};
-    case Precision::fp32: return {DType::float32, DType::float32};
-    case Precision::bf16: return {DType::bfloat16, DType::float32};
+    case Precision::fp64:
+      return {DType::float64, DType::float64};
+    case Precision::fp32:
+      return {DType::float32, DType::float32};
+    case Precision::bf16:
+      return {DType::bfloat16, DType::float32};
   }
   CHECK(false, "unknown precision");
 }
@@ -38,8 +41,14 @@ void choose_bfloat16_products(Precision precision, Communicator& world, Stream& 
   stream.bfloat16_tiles = choice.at(1) == '1';
 }
 
+DType product_type(Precision precision, const Stream& stream) {
+  return precision == Precision::bf16 && stream.bfloat16_matmul ? DType::bfloat16 : DType::float32;
+}
+
 Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training)
-    : config_(config), groups_(std::move(groups)), stream_(stream),
+    : config_(config),
+      groups_(std::move(groups)),
+      stream_(stream),
       parameters_(groups_.layout, groups_.at, number_types(config.train.precision)) {
   const ParallelSection& parallel = config.parallel;
   const int stage = groups_.at.pp;
@@ -48,8 +57,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
   parameters_.allocate(stream.device, *stream.ledger, training);
   stage_->make_tables(stream, *stream.ledger, config.train.sequence_length);
-  const int microbatches =
-      static_cast<int>(config.train.global_batch / (config.train.micro_batch * groups_.layout.dp));
+  const int microbatches = static_cast<int>(config.train.global_batch / (config.train.micro_batch * groups_.layout.dp));
   const int arenas =
       training ? assign_arenas(make_schedule(parallel.pipeline, parallel.pp, stage, microbatches), microbatches).arenas
                : 1;
@@ -100,8 +108,8 @@ void Engine::load_batch(Microbatch& microbatch, const HostBatch& batch) {
 }
 
 void Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
-  run_schedule(make_schedule(config_.parallel.pipeline, config_.parallel.pp, groups_.at.pp, microbatches),
-               microbatches, read, totals, true, {});
+  run_schedule(make_schedule(config_.parallel.pipeline, config_.parallel.pp, groups_.at.pp, microbatches), microbatches,
+               read, totals, true, {});
 }
 
 void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit) {
@@ -128,8 +136,7 @@ void Engine::run_schedule(const std::vector<Action>& actions, int microbatches, 
       const auto start = std::chrono::steady_clock::now();
       read(action.microbatch, host_batch_);
       load_batch(microbatch, host_batch_);
-      stream_.ledger->times.data +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     scratch_->release();
     Run run = make_run(*microbatch.arena, training);

@@ -13,8 +13,8 @@ namespace shiftron {
 
 // Host arrays of one microbatch: [micro_batch · sequence_length] each.
 struct HostBatch {
-  std::vector<int32_t> ids, targets;           // targets: −1 = not counted
-  std::vector<uint8_t> document_starts;        // 1 where a document starts
+  std::vector<int32_t> ids, targets;     // targets: −1 = not counted
+  std::vector<uint8_t> document_starts;  // 1 where a document starts
 };
 // Fills microbatch `index` of this rank.
 using BatchReader = std::function<void(int index, HostBatch& batch)>;
@@ -23,6 +23,9 @@ NumberTypes number_types(Precision precision);
 
 // Of a bf16 run: which products are faster in bfloat16 here, timed on rank 0 and told to all, since bits depend on it.
 void choose_bfloat16_products(Precision precision, Communicator& world, Stream& stream);
+
+// In which large products of such a run are made.
+DType product_type(Precision precision, const Stream& stream);
 
 class Engine {
  public:

@@ -190,15 +190,18 @@ std::vector<Option> option_table() {
       option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
              between(0, 1)),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
-      option("parallel.recompute", "what backward computes again: selective = gate and up, full = layers", PLACE(parallel.recompute)),
-      option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)", PLACE(parallel.stage_layers), kSize),
+      option("parallel.recompute", "what backward computes again: selective = gate and up, full = layers",
+             PLACE(parallel.recompute)),
+      option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)",
+             PLACE(parallel.stage_layers), kSize),
 
       option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
       option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
-      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)", PLACE(evaluation.sequences), kSize)),
+      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)",
+                           PLACE(evaluation.sequences), kSize)),
 
       option("checkpoint.every", "steps between saves, 0 = none but on stops", PLACE(checkpoint.every), kCount),
       option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),

@@ -1,9 +1,10 @@
 // The loop around Trainer::step.
 #include "train/train_run.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <filesystem>
-#include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,7 +24,9 @@ namespace shiftron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 class TrainingRun {
  public:
@@ -56,8 +59,8 @@ class TrainingRun {
   MemoryPlan plan_;
   std::unique_ptr<Trainer> trainer_;
   RunReport report_;
-  double peak_ = 0;         // operations per second of all ranks
-  MachineRates rates_;      // of this rank
+  double peak_ = 0;     // operations per second of all ranks
+  MachineRates rates_;  // of this rank
   double profiled_seconds_ = 0;
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
@@ -80,8 +83,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   choose_bfloat16_products(config.train.precision, environment.world, stream_);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
-  trainer_ = std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads), stream_,
-                                       plan_);
+  trainer_ =
+      std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads), stream_, plan_);
 }
 
 void TrainingRun::open_directory() {
@@ -131,7 +134,8 @@ void TrainingRun::resume() {
   if (choice.kind == Kind::never) {
     const bool there = world.broadcast_text(list_steps(checkpoints()).empty() ? "0" : "1", 0) == "1";
     if (there) {
-      throw_bad_input(checkpoints(), " holds steps and checkpoint.resume=never; choose another output.directory, or "
+      throw_bad_input(checkpoints(),
+                      " holds steps and checkpoint.resume=never; choose another output.directory, or "
                       "checkpoint.resume=auto to go on");
     }
   } else {
@@ -191,11 +195,9 @@ void TrainingRun::measure_peak() {
   Ledger unused;
   Stream stream = stream_;
   stream.ledger = &unused;
-  const DType dtype = config_.train.precision == Precision::bf16 && stream_.bfloat16_matmul ? DType::bfloat16
-                                                                                           : DType::float32;
   Buffer sum(DeviceKind::cpu, size_of(DType::float64), unused, "peak");
   Tensor value = sum.tensor(0, DType::float64, {1});
-  rates_.operations = measure_matmul_peak(stream, dtype);
+  rates_.operations = measure_matmul_peak(stream, product_type(config_.train.precision, stream));
   if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream);
   value.data<double>()[0] = rates_.operations;
   // In the run's own ledger: the world keeps the staging that this takes.
@@ -212,21 +214,20 @@ void TrainingRun::announce() const {
                   "tokens dropped); "
                   "GEMM peak {:.0f} GFLOP/s",
                   layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
-                  thousands(train_->windows()), config_.train.sequence_length,
-                  train_->dropped_tokens(), peak_ / 1e9));
+                  thousands(train_->windows()), config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
 }
 
 void TrainingRun::evaluate(int64_t step) {
-  const auto section = environment_.watchdog.enter(fmt::format("evaluation at step {}", step),
-                                                   config_.fault.setup_deadline);
+  const auto section =
+      environment_.watchdog.enter(fmt::format("evaluation at step {}", step), config_.fault.setup_deadline);
   report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
                                               evaluation_batches(config_, layout_, dp(), *validation_)));
 }
 
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
-  const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
-                                                   config_.fault.checkpoint_deadline);
+  const auto section =
+      environment_.watchdog.enter(fmt::format("saving step {}", step), config_.fault.checkpoint_deadline);
   const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
@@ -299,8 +300,8 @@ ExitCode TrainingRun::run() {
   StepDeadline automatic(config_.fault.setup_deadline);
   report_.start_clock();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
-    const double deadline = config_.fault.step_deadline > 0 && step > first_step_ ? config_.fault.step_deadline
-                                                                                  : automatic.seconds();
+    const double deadline =
+        config_.fault.step_deadline > 0 && step > first_step_ ? config_.fault.step_deadline : automatic.seconds();
     const Clock::time_point begin = Clock::now();
     ledger_.take_times();  // of evaluation and saves
     {
