@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kRowsAtOnce = 64;
+constexpr int64_t kValuesAtOnce = 1 << 17;
 constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe prints
 
 // ---- --describe -----------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ int64_t resident_bytes() {
 
 // ---- --inputs -------------------------------------------------------------------------------------------------------
 
-// By few rows, since the memory that this takes is measured.
+// By few values, since the memory that this takes is measured.
 void assign_initial(ParameterSet& set, const Hdf5File& file) {
   for (const auto& parameter : set.parameters()) {
     const std::string name = "initial/" + parameter->spec.name;
@@ -78,9 +78,10 @@ void assign_initial(ParameterSet& set, const Hdf5File& file) {
     if (file.info(name).byte_size != bytes) {
       throw_bad_input(file.path(), ": ", name, " has ", file.info(name).byte_size, " bytes, the model ", bytes);
     }
-    std::vector<float> values(static_cast<size_t>(kRowsAtOnce * row));
-    for (int64_t at = 0; at < rows; at += kRowsAtOnce) {
-      const int64_t count = std::min(kRowsAtOnce, rows - at);
+    const int64_t rows_at_once = std::max<int64_t>(1, kValuesAtOnce / row);
+    std::vector<float> values(static_cast<size_t>(rows_at_once * row));
+    for (int64_t at = 0; at < rows; at += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, rows - at);
       file.read_range(name, at, count, values.data());
       write_master(*parameter, at * row, count * row, values.data());
     }

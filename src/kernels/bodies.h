@@ -6,6 +6,7 @@
 #define SHIFTRON_BODIES                                                                                               \
   void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch);                               \
   void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                    \
+  void matmul_backward_input_sum(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                \
   void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);                   \
   void copy(Stream&, ConstTensor x, Tensor y);                                                                        \
   void add(Stream&, ConstTensor a, ConstTensor b, Tensor y);                                                          \

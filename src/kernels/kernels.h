@@ -14,9 +14,11 @@ namespace shiftron {
 void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch = {});
 // d_x = d_y w.           d_y [rows, out] T, w [out, in] T, d_x [rows, in] T
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch = {});
+// d_x += d_y w.          the same, d_x A
+void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, InOut d_x, Tensor scratch = {});
 // d_w += d_yᵀ x.         d_y [rows, out] T, x [rows, in] T, d_w [out, in] A
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch = {});
-// Elements of T in which each of the three may lay an operand out anew; none where that does not pay.
+// Elements of T in which each of these may lay an operand out anew; none where that does not pay.
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out);
 // Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
 bool bfloat16_matmul_pays(Stream& stream);

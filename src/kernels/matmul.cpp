@@ -1,4 +1,6 @@
 // Front ends of the three products of a linear layer, and their timing at start.
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -32,6 +34,21 @@ void check_product_scratch(const Stream& stream, const char* kernel, const Tenso
   if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(stream, dtype, rows, in, out));
 }
 
+// Returns the operations of the product.
+int64_t check_backward_input(const Stream& stream, const char* kernel, const ConstTensor& d_y, const ConstTensor& w,
+                             const Tensor& d_x, DType result, const Tensor& scratch) {
+  check_matrices(kernel, d_y, w);
+  const int64_t rows = d_y.extent(0);
+  const int64_t in = w.extent(1);
+  const int64_t out = w.extent(0);
+  const DType dtype = d_y.dtype();
+  check_argument(stream, kernel, "d_y", d_y, dtype, {rows, out});
+  check_argument(stream, kernel, "w", w, dtype, {out, in});
+  check_argument(stream, kernel, "d_x", d_x, result, {rows, in});
+  check_product_scratch(stream, kernel, scratch, dtype, rows, in, out);
+  return operations_of(rows, in, out);
+}
+
 }  // namespace
 
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
@@ -61,19 +78,21 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tens
 
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
   constexpr const char* kName = "matmul_backward_input";
-  check_matrices(kName, d_y, w);
-  const int64_t rows = d_y.extent(0);
-  const int64_t in = w.extent(1);
-  const int64_t out = w.extent(0);
-  const DType dtype = d_y.dtype();
-  check_argument(stream, kName, "d_y", d_y, dtype, {rows, out});
-  check_argument(stream, kName, "w", w, dtype, {out, in});
-  check_argument(stream, kName, "d_x", d_x, dtype, {rows, in});
-  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
-  const Launch launch(stream, kName, {d_y, w}, {d_x}, operations_of(rows, in, out));
+  const int64_t operations = check_backward_input(stream, kName, d_y, w, d_x, d_y.dtype(), scratch);
+  const Launch launch(stream, kName, {d_y, w}, {d_x}, operations);
   if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::matmul_backward_input(stream, d_y, w, d_x, scratch)
-                          : specification::matmul_backward_input(stream, d_y, w, d_x, scratch);
+  use_fast(stream, d_y.dtype()) ? fast::matmul_backward_input(stream, d_y, w, d_x, scratch)
+                                : specification::matmul_backward_input(stream, d_y, w, d_x, scratch);
+}
+
+void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, InOut d_x, Tensor scratch) {
+  constexpr const char* kName = "matmul_backward_input_sum";
+  const DType accumulation = accumulation_type(d_y.dtype());
+  const int64_t operations = check_backward_input(stream, kName, d_y, w, d_x.tensor, accumulation, scratch);
+  const Launch launch(stream, kName, {d_y, w, d_x.tensor}, {d_x.tensor}, operations);
+  if (!launch.runs()) return;
+  use_fast(stream, d_y.dtype()) ? fast::matmul_backward_input_sum(stream, d_y, w, d_x.tensor, scratch)
+                                : specification::matmul_backward_input_sum(stream, d_y, w, d_x.tensor, scratch);
 }
 
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch) {
@@ -111,6 +130,10 @@ class TimedProducts {
         b_(memory_.data() + size * size, dtype, {size, size}, DeviceKind::cpu),
         c_(memory_.data() + 2 * size * size, dtype, {size, size}, DeviceKind::cpu),
         sum_(memory_.data() + 2 * size * size, DType::float32, {size, size}, DeviceKind::cpu) {}
+  // The library's own buffers, megabytes that no step uses, go back to the system.
+  ~TimedProducts() { malloc_trim(0); }
+  TimedProducts(const TimedProducts&) = delete;
+  TimedProducts& operator=(const TimedProducts&) = delete;
 
   void forward(Stream& stream) {
     use_fast(stream, a_.dtype()) ? fast::matmul_forward(stream, a_, b_, c_, {})

@@ -247,6 +247,12 @@ void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tenso
           d_x.stride(0), scratch);
 }
 
+void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
+  product(stream.threads, stream.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
+          {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, true, d_x.raw(), d_x.dtype(),
+          d_x.stride(0), scratch);
+}
+
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const bool has_room = scratch.defined() && scratch.count() > 0;
   if (has_room && x.dtype() == DType::bfloat16 && stream.bfloat16_tiles && tile_products_available()) {

@@ -69,6 +69,15 @@ void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, 
   });
 }
 
+void matmul_backward_input_sum(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
+  for_type(d_y.dtype(), [&](auto element) {
+    using T = decltype(element);
+    auto* out = d_x.data<Accumulation<T>>();
+    product<T>(d_y.extent(0), w.extent(1), w.extent(0), matrix<T>(d_y), matrix<T>(w),
+               [&](int64_t i, int64_t j, auto sum) { out[i * d_x.stride(0) + j] += sum; });
+  });
+}
+
 void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);

@@ -8,8 +8,11 @@
 namespace shiftron {
 namespace {
 
-constexpr int64_t kLossChunkRows = 1024;       // rows of logits at a time
-constexpr int64_t kLossChunkBytes = 64 << 20;  // and at most this much
+// Logits live in row chunks, whose products are large enough at these rows, and of a chunk a block of the vocabulary is
+// worked on at a time: it and its part of the head stay in the last-level cache from one operation to the next.
+constexpr int64_t kLossChunkRows = 1024;
+constexpr int64_t kLossChunkBytes = 64 << 20;
+constexpr int64_t kLossBlockBytes = 8 << 20;
 
 // Where a product of `rows` rows with w [out, in] may lay an operand out anew; undefined where it would not.
 Tensor product_scratch(const Stream& stream, Arena& arena, const Tensor& w, DType dtype, int64_t rows) {
@@ -20,7 +23,9 @@ Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) {
   return product_scratch(run.stream, run.scratch, w, w.dtype(), rows);
 }
 
-Tensor as_matrix(const Tensor& tensor, int64_t columns) { return tensor.view({tensor.count() / columns, columns}); }
+Tensor as_matrix(const Tensor& tensor, int64_t columns) {
+  return tensor.view({tensor.count() / columns, columns});
+}
 
 }  // namespace
 
@@ -90,12 +95,11 @@ Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
 
 void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x) const {
   Stream* stream = &run.stream;
-  run.weight_gradients.waiting.push_back(
-      [stream, arena = &run.scratch, d_y, x, d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
-        ArenaScope scope(*arena);
-        matmul_backward_weight(*stream, d_y, x, InOut(d_w),
-                               product_scratch(*stream, *arena, d_w, x.dtype(), x.extent(0)));
-      });
+  run.weight_gradients.waiting.push_back([stream, arena = &run.scratch, d_y, x,
+                                          d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
+    ArenaScope scope(*arena);
+    matmul_backward_weight(*stream, d_y, x, InOut(d_w), product_scratch(*stream, *arena, d_w, x.dtype(), x.extent(0)));
+  });
   if (!run.weight_gradients.deferred) run.weight_gradients.drain();
 }
 
@@ -136,11 +140,20 @@ Range VocabularyParallelLoss::vocabulary() const {
 }
 
 Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x) const {
-  Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), head_->box.extent[0]});
+  return logits(run, x, {0, head_->box.extent[0]});
+}
+
+Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x, Range range) const {
+  Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), range.size()});
   ArenaScope scope(run.scratch);
-  const Tensor weight = as_matrix(head_->weight, head_->spec.shape[1]);
+  const Tensor weight = as_matrix(head_->weight, head_->spec.shape[1]).rows(range.begin, range.size());
   matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
   return y;
+}
+
+int VocabularyParallelLoss::vocabulary_blocks(int64_t rows, int64_t vocab, DType dtype) {
+  return static_cast<int>(
+      std::max<int64_t>(1, (rows * vocab * size_of(dtype) + kLossBlockBytes - 1) / kLossBlockBytes));
 }
 
 void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
@@ -150,34 +163,51 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   const DType accumulation = accumulation_type(dtype);
   const int shards = run.groups.tp->size();
   const Tensor weight = as_matrix(head_->weight, hidden);
+  // Of the largest share of the vocabulary, since all ranks of tp must agree.
+  const int64_t vocab = (head_->spec.shape[0] + shards - 1) / shards;
+  const int64_t chunk = chunk_rows(run.rows, vocab, dtype);
+  const int blocks = vocabulary_blocks(chunk, vocab, dtype);
   // Where rows are split, the gradient of all rows is partial and summed below; else it is what is saved.
   if (run.training) saved.d_x = run.activations.allocate(dtype, {run.local_rows(), hidden});
   ArenaScope scope(run.scratch);
   const Tensor x = gather_rows(run, x_local, run.scratch);
   Tensor d_x = saved.d_x;
   if (run.training && shards > 1) d_x = run.scratch.allocate(dtype, {run.rows, hidden});
-  const int64_t chunk = chunk_rows(run.rows, weight.extent(0), dtype);
   for (int64_t begin = 0; begin < run.rows; begin += chunk) {
     ArenaScope chunk_scope(run.scratch);
     const int64_t rows = std::min(chunk, run.rows - begin);
     const Tensor x_chunk = x.rows(begin, rows);
     const Tensor target = targets.rows(begin, rows);
-    const Tensor logits = this->logits(run, x_chunk);
-    Tensor statistics = run.scratch.allocate(accumulation, {rows, 3});
-    Tensor all_statistics = run.scratch.allocate(accumulation, {shards, rows, 3});
+    const auto block_of = [&](int block) { return split_range(weight.extent(0), blocks, block); };
+    const auto first_token = [&](int block) { return vocabulary().begin + block_of(block).begin; };
+    Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
+    std::vector<Tensor> logits;
+    for (int block = 0; block < blocks; ++block) {
+      const Range range = block_of(block);
+      logits.push_back(this->logits(run, x_chunk, range));
+      cross_entropy_statistics(run.stream, logits.back(), target, first_token(block),
+                               statistics.rows(block, 1).view({rows, 3}));
+    }
+    Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
     Tensor log_sum_exp = run.scratch.allocate(accumulation, {rows});
     Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
-    cross_entropy_statistics(run.stream, logits, target, vocabulary().begin, statistics);
     run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait();
     cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
     if (!run.training) continue;
-    cross_entropy_backward(run.stream, InOut(logits), log_sum_exp, target, vocabulary().begin, run.loss_scale);
-    {
-      ArenaScope weight_scope(run.scratch);
-      const Tensor scratch = product_scratch(run, weight, rows);
-      matmul_backward_input(run.stream, logits, weight, d_x.rows(begin, rows), scratch);
-      matmul_backward_weight(run.stream, logits, x_chunk, InOut(as_matrix(head_->gradient, hidden)), scratch);
+    const Tensor d_x_chunk = d_x.rows(begin, rows);
+    const Tensor sum = dtype == accumulation ? d_x_chunk : run.scratch.allocate(accumulation, {rows, hidden});
+    fill_zero(run.stream, sum);
+    for (int block = 0; block < blocks; ++block) {
+      const Range range = block_of(block);
+      const Tensor block_weight = weight.rows(range.begin, range.size());
+      cross_entropy_backward(run.stream, InOut(logits[block]), log_sum_exp, target, first_token(block), run.loss_scale);
+      ArenaScope product_scope(run.scratch);
+      const Tensor scratch = product_scratch(run, block_weight, rows);
+      matmul_backward_input_sum(run.stream, logits[block], block_weight, InOut(sum), scratch);
+      matmul_backward_weight(run.stream, logits[block], x_chunk,
+                             InOut(as_matrix(head_->gradient, hidden).rows(range.begin, range.size())), scratch);
     }
+    if (dtype != accumulation) copy(run.stream, sum, d_x_chunk);
   }
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();
 }

@@ -14,8 +14,8 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
-// The only place where a backward is split into its input and its weight part. It keeps nothing: backward is given the x
-// of forward again, kept or made anew by the module that owns the layer.
+// The only place where a backward is split into its input and its weight part. It keeps nothing: backward is given the
+// x of forward again, kept or made anew by the module that owns the layer.
 class Linear {
  public:
   // `in`: columns of the piece seen as a matrix.
@@ -51,7 +51,8 @@ class VocabularyParallelEmbedding {
   Parameter* table_;
 };
 
-// The head and the cross-entropy, in chunks of rows: no matrix of all logits exists, forward makes the gradient at once.
+// The head and the cross-entropy, in chunks of rows: no matrix of all logits exists, forward makes the gradient at
+// once.
 class VocabularyParallelLoss {
  public:
   struct Saved {
@@ -65,10 +66,14 @@ class VocabularyParallelLoss {
   // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
   Tensor logits(Run& run, const Tensor& x) const;
   Range vocabulary() const;
-  // Rows of logits at a time.
+  // Rows of logits at a time, and blocks of such a chunk; vocab: tokens of a rank.
   static int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype);
+  static int vocabulary_blocks(int64_t rows, int64_t vocab, DType dtype);
 
  private:
+  // Of the tokens `range` of this rank's vocabulary.
+  Tensor logits(Run& run, const Tensor& x, Range range) const;
+
   Parameter* head_;
 };
 

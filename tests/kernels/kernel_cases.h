@@ -76,8 +76,7 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
     b.input("w", {out, in});
     b.output("y", {rows, out}, n(in), kind).magnitude = std::sqrt(n(in));
     b.call.run = [](Stream& s, const Tensors& a) {
-      with_product_scratch(s, a[0], a[1],
-                           [&](const Tensor& scratch) { matmul_forward(s, a[0], a[1], a[2], scratch); });
+      with_product_scratch(s, a[0], a[1], [&](const Tensor& scratch) { matmul_forward(s, a[0], a[1], a[2], scratch); });
     };
     cases.push_back(b.call);
   }
@@ -90,14 +89,22 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
                          [&](const Tensor& scratch) { matmul_backward_input(s, a[0], a[1], a[2], scratch); });
   };
   cases.push_back(b.call);
+  Builder sum(label("matmul_backward_input_sum", {rows, in, out}));
+  sum.input("d_y", {rows, out});
+  sum.input("w", {out, in});
+  sum.sum("d_x", {rows, in}, n(out + 1));
+  sum.call.run = [](Stream& s, const Tensors& a) {
+    with_product_scratch(
+        s, a[0], a[1], [&](const Tensor& scratch) { matmul_backward_input_sum(s, a[0], a[1], InOut(a[2]), scratch); });
+  };
+  cases.push_back(sum.call);
   Builder c(label("matmul_backward_weight", {rows, in, out}));
   c.input("d_y", {rows, out});
   c.input("x", {rows, in});
   c.sum("d_w", {out, in}, n(rows + 1));
   c.call.run = [](Stream& s, const Tensors& a) {
-    with_product_scratch(s, a[1], a[2], [&](const Tensor& scratch) {
-      matmul_backward_weight(s, a[0], a[1], InOut(a[2]), scratch);
-    });
+    with_product_scratch(s, a[1], a[2],
+                         [&](const Tensor& scratch) { matmul_backward_weight(s, a[0], a[1], InOut(a[2]), scratch); });
   };
   cases.push_back(c.call);
 }
