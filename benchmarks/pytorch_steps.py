@@ -3,7 +3,8 @@
 
 Reads "run K" lines, answers {"seconds": […], "losses": […]}, K each. The model is written as PyTorch is meant to be used:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
-multiply-add. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
+multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
+and moments), each eager or compiled. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
 """
 import argparse
 import json
@@ -22,7 +23,7 @@ STREAMS = ("query", "key", "value")
 class Model:
     def __init__(self, description, initial, dtype):
         self.model, self.shift = (description["configuration"][section] for section in ("model", "shift"))
-        self.parameters, self.decays = {}, {}
+        self.parameters, self.masters, self.decays = {}, {}, {}  # a master is the parameter itself where that is fp32
         decays = {parameter["name"]: parameter["weight_decay"] for parameter in description["parameters"]}
 
         def add(name, *parts):
@@ -33,6 +34,9 @@ class Model:
                 rows = value.shape[0] if "out.weight" in name else value.numel() // value.shape[-1]
                 self.parameters[name] = value.reshape(rows, -1).to(dtype)
             self.parameters[name] = self.parameters[name].contiguous().requires_grad_()
+            self.masters[name] = self.parameters[name]
+            if self.parameters[name].dtype != torch.float32:
+                self.masters[name] = value.reshape(self.parameters[name].shape).clone()
             self.decays[name] = decays[parts[0]]
 
         fused = {"attention.qkv.weight": [f"attention.{stream}.weight" for stream in STREAMS],
@@ -51,7 +55,7 @@ class Model:
 
     def groups(self):
         for decay in sorted(set(self.decays.values())):
-            yield {"params": [p for name, p in self.parameters.items() if self.decays[name] == decay], "weight_decay": decay}
+            yield {"params": [p for name, p in self.masters.items() if self.decays[name] == decay], "weight_decay": decay}
 
     def norm(self, name, x):
         return F.rms_norm(x, (x.shape[-1],), self.parameters[name].to(x.dtype), self.model["norm_epsilon"])
@@ -95,6 +99,8 @@ class Trainer:
         self.autocast = precision == "autocast"
         self.description, self.train = description, description["configuration"]["train"]
         self.model = Model(description, inputs["initial"], torch.bfloat16 if precision == "bf16" else torch.float32)
+        pairs = ((weight, self.model.masters[name]) for name, weight in self.model.parameters.items())
+        self.rounded = [(weight, master) for weight, master in pairs if weight is not master]
         self.loss = torch.compile(self.model.loss) if mode == "compile" else self.model.loss
         optimizer = description["configuration"]["optimizer"]
         self.clip = optimizer["clip"]
@@ -113,12 +119,17 @@ class Trainer:
                 loss = self.loss(ids, targets) * share
             loss.backward()
             total += loss.item()
+        for weight, master in self.rounded:
+            master.grad, weight.grad = weight.grad.float(), None
         if self.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), self.clip, foreach=True)
+            torch.nn.utils.clip_grad_norm_(self.model.masters.values(), self.clip, foreach=True)
         for group in self.optimizer.param_groups:
             group["lr"] = self.description["learning_rates"][self.number]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.rounded:
+            with torch.no_grad():
+                torch._foreach_copy_([weight for weight, _ in self.rounded], [master for _, master in self.rounded])
         self.number += 1
         return time.perf_counter() - start, total
 

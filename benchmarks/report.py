@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "performance.md"
 SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
-         "bf16-eager": "PyTorch, bf16 weights, eager", "bf16-compile": "PyTorch, bf16 weights, compiled"}
+         "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled"}
 MODELS = ["toy", "30m", "124m"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
 WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; in bfloat16 the step does it in every call, in float32 "

@@ -25,7 +25,7 @@ from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, wait_until_quiet
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile"],
             "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile"]}
-LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}  # relative; fp32 differs by the order of its sums alone
+LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
 BATCHES = 4  # in the file, read in a circle
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 15: 2.131,
              20: 2.086, 30: 2.042, 60: 2.0}
