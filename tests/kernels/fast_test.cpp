@@ -31,6 +31,20 @@ TEST_P(FastTest, Repeats) {
   }
 }
 
+// Of one thread and of two: what one is asked for is divided by rows, columns or heads, never within a sum.
+TEST_P(FastTest, BitsDependOnNoThread) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const How alone{.dtype = dtype, .inputs = DType::bfloat16, .bodies = Bodies::fast, .threads = 1};
+    const How together{.dtype = dtype, .inputs = DType::bfloat16, .bodies = Bodies::fast, .threads = 2};
+    const Outcome one = evaluate(GetParam(), alone), two = evaluate(GetParam(), together);
+    for (size_t i = 0; i < one.values.size(); ++i) {
+      if (is_result(GetParam().arguments[i])) {
+        EXPECT_EQ(one.values[i], two.values[i]) << GetParam().arguments[i].name << " in " << name_of(dtype);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FastTest, ::testing::ValuesIn(all_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
@@ -45,6 +59,21 @@ TEST(FastMatmul, Bfloat16StorageWithFloat32Products) {
       run(stream, tensors);
     };
     expect_fast_matches_specification(call, DType::bfloat16, 3);
+  }
+}
+
+// Sums as long as a training step's, which a library might divide among its threads.
+TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
+  std::vector<KernelCase> cases;
+  add_matmul_cases(cases, 2100, 40, 24);
+  add_matmul_cases(cases, 70, 48, 4000);
+  for (const KernelCase& call : cases) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      const How alone{.dtype = dtype, .inputs = DType::bfloat16, .bodies = Bodies::fast, .threads = 1};
+      const How together{.dtype = dtype, .inputs = DType::bfloat16, .bodies = Bodies::fast, .threads = 2};
+      const Outcome one = evaluate(call, alone), two = evaluate(call, together);
+      EXPECT_EQ(one.values.back(), two.values.back()) << call.name << " in " << name_of(dtype);
+    }
   }
 }
 

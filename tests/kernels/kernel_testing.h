@@ -268,6 +268,7 @@ struct How {
   Bodies bodies = Bodies::specification;
   DeviceKind device = DeviceKind::cpu;
   int64_t padding = 0;
+  int threads = kThreads;  // scratch of a call is made for kThreads
 };
 
 struct Outcome {
@@ -277,6 +278,7 @@ struct Outcome {
 
 inline Outcome evaluate(const KernelCase& call, const How& how) {
   Device device(how.device, how.bodies);
+  device.stream.threads = how.threads;
   std::vector<Owned> owned;
   std::vector<Tensor> tensors;
   for (const Argument& argument : call.arguments) {
