@@ -1,20 +1,16 @@
 // Threads per rank, and one voice for all ranks.
 #include "cli/process.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
+#include "kernels/kernels.h"
 #include "parallel/agree.h"
 
 namespace shiftron::cli {
 
 int thread_count(int wanted, int local_ranks) {
   if (wanted > 0) return wanted;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-  return std::max(1, cores / std::max(1, local_ranks));
+  return std::max(1, processor_count() / std::max(1, local_ranks));
 }
 
 void agree(Communicator& world, const std::function<void()>& check) {

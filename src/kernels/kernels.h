@@ -29,6 +29,9 @@ double measure_matmul_peak(Stream& stream, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
 double measure_copy_bandwidth(Stream& stream);
 
+// Cores that this process may use, even where OMP_PROC_BIND has bound the calling thread to one of them.
+int processor_count();
+
 // ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
 void fill_zero(Stream& stream, Tensor x);                         // contiguous
 void copy(Stream& stream, ConstTensor x, Tensor y);               // y = x, any two floating types, rows strided

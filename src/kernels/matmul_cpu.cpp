@@ -264,3 +264,11 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tens
 }
 
 }  // namespace shiftron::fast
+
+namespace shiftron {
+
+int processor_count() {
+  return omp_get_num_procs();
+}
+
+}  // namespace shiftron
