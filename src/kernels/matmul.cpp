@@ -1,4 +1,4 @@
-// Front ends of the three products of a linear layer, and their timing at start.
+// Front ends of the products of a linear layer, and their timing at start.
 #include <malloc.h>
 
 #include <algorithm>

@@ -46,6 +46,14 @@ void product(int64_t rows, int64_t columns, int64_t inner, Matrix<const T> a, Ma
   }
 }
 
+// store(d_x[i, j], Σ_k d_y[i, k] w[k, j]).
+template <typename T, typename Result, typename Store>
+void product_with_weight(const ConstTensor& d_y, const ConstTensor& w, const Tensor& d_x, Store store) {
+  Result* out = d_x.data<Result>();
+  product<T>(d_y.extent(0), w.extent(1), w.extent(0), matrix<T>(d_y), matrix<T>(w),
+             [&](int64_t i, int64_t j, auto sum) { store(out[i * d_x.stride(0) + j], sum); });
+}
+
 }  // namespace
 
 void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
@@ -63,18 +71,15 @@ void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
 void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
-    T* out = d_x.data<T>();
-    product<T>(d_y.extent(0), w.extent(1), w.extent(0), matrix<T>(d_y), matrix<T>(w),
-               [&](int64_t i, int64_t j, auto sum) { out[i * d_x.stride(0) + j] = round_to<T>(sum); });
+    product_with_weight<T, T>(d_y, w, d_x, [](T& to, auto sum) { to = round_to<T>(sum); });
   });
 }
 
 void matmul_backward_input_sum(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
-    auto* out = d_x.data<Accumulation<T>>();
-    product<T>(d_y.extent(0), w.extent(1), w.extent(0), matrix<T>(d_y), matrix<T>(w),
-               [&](int64_t i, int64_t j, auto sum) { out[i * d_x.stride(0) + j] += sum; });
+    using A = Accumulation<T>;
+    product_with_weight<T, A>(d_y, w, d_x, [](A& to, A sum) { to += sum; });
   });
 }
 

@@ -51,8 +51,8 @@ class VocabularyParallelEmbedding {
   Parameter* table_;
 };
 
-// The head and the cross-entropy, in chunks of rows: no matrix of all logits exists, forward makes the gradient at
-// once.
+// The head and the cross-entropy, in chunks of rows and in blocks of the vocabulary: no matrix of all logits exists,
+// and forward makes the gradient at once.
 class VocabularyParallelLoss {
  public:
   struct Saved {
