@@ -1,4 +1,5 @@
 // Entry point: runs the subcommand, and holds the only catch, which turns an error into its exit code.
+#include <cerrno>
 #include <exception>
 #include <iostream>
 
@@ -19,7 +20,9 @@ int fail(const std::string& message, shiftron::ExitCode code) {
 int main(int argc, char** argv) {
   try {
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
-    if (!std::cout.flush()) return fail("cannot write to stdout", shiftron::ExitCode::crash);
+    errno = 0;
+    // A reader that has left has read what it wanted.
+    if (!std::cout.flush() && errno != EPIPE) return fail("cannot write to stdout", shiftron::ExitCode::crash);
     return code;
   } catch (const shiftron::Error& error) {
     return fail(error.what(), error.code());

@@ -126,12 +126,11 @@ void sweep_temporaries(const std::string& directory, Log& log) {
 
 std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
                                      const std::function<void(const std::string& point)>& at_point) {
-  const auto valid = [](const StepDirectory& entry) {
+  const auto valid = [](const StepDirectory& entry) -> std::optional<Manifest> {
     try {
-      check_step(entry.path);
-      return true;
+      return check_step(entry.path);
     } catch (const Error&) {
-      return false;
+      return {};
     }
   };
   const auto passed = [&](const char* point) {
@@ -142,9 +141,12 @@ std::vector<int64_t> apply_retention(const std::string& directory, const Retenti
   std::vector<StepDirectory> doomed;
   for (const StepDirectory& entry : list_steps(directory)) {
     const bool stays = entry.step == saved || (keep.keep_every > 0 && entry.step % keep.keep_every == 0);
+    if (kept >= newest && stays) continue;
+    const std::optional<Manifest> manifest = valid(entry);
+    if (!manifest) continue;
     if (kept < newest) {
-      if (valid(entry)) ++kept;
-    } else if (!stays && valid(entry)) {
+      ++kept;
+    } else if (!keep.was_to_stay || !keep.was_to_stay(*manifest)) {
       doomed.push_back(entry);
     }
   }

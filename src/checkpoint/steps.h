@@ -11,10 +11,11 @@
 
 namespace shiftron {
 
-// Which steps stay: the `keep` newest valid ones and every step that `keep_every` divides.
+// Which steps stay: the `keep` newest valid ones, every step that `keep_every` divides, and what `was_to_stay` names.
 struct Retention {
   int64_t keep = 2;        // at least 1
   int64_t keep_every = 0;  // 0 = none
+  std::function<bool(const Manifest& manifest)> was_to_stay{};  // true: this step, for a reason of its own
 };
 
 struct StepDirectory {

@@ -2,6 +2,7 @@
 #include "cli/process.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
@@ -12,6 +13,8 @@ int thread_count(int wanted, int local_ranks) {
   if (wanted > 0) return wanted;
   return std::max(1, processor_count() / std::max(1, local_ranks));
 }
+
+void keep_going_without_reader() { std::signal(SIGPIPE, SIG_IGN); }
 
 void agree(Communicator& world, const std::function<void()>& check) {
   std::string code = "0";

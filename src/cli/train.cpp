@@ -11,7 +11,9 @@
 #include "cli/config_reader.h"
 #include "cli/process.h"
 #include "cli/version.h"
+#include "core/directory_lock.h"
 #include "core/hash.h"
+#include "core/host.h"
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/stop_signal.h"
@@ -115,6 +117,7 @@ int run_train(const std::vector<std::string>& arguments) {
   }
   if (parsed.has("dry-run")) return dry_run(parsed);
   const RunConfig& config = parsed.config;
+  keep_going_without_reader();
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;
@@ -125,15 +128,14 @@ int run_train(const std::vector<std::string>& arguments) {
   agree(*world, [&] { validate(config, world->size()); });
 
   Log& log = log_of_rank.emplace(world->rank());
-  events = Events(config.output.directory, world->rank());
   const int rank = world->rank();
-  Watchdog& watchdog = watchdog_of_rank.emplace([&, rank](const std::string& section, double seconds) {
-    const std::string message = fmt::format("rank {} on {} has been in \"{}\" for {:.0f} s, past its deadline", rank,
-                                            host_name(), section, seconds);
-    log_of_rank->error(message);
-    events.write("hang", {{"section", section}, {"seconds", seconds}});
+  Watchdog& watchdog = watchdog_of_rank.emplace([&, rank](const Watchdog::Expiry& expiry) {
+    log_of_rank->error(fmt::format("rank {} on {} has been in \"{}\" for {:.0f} s, past its deadline ({})", rank,
+                                   host_name(), expiry.section, expiry.seconds, expiry.key));
+    events.write("hang", {{"section", expiry.section}, {"seconds", expiry.seconds}, {"deadline", expiry.key}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}});
   });
+  std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
   const StopSignal stop(world->size() == 1);
   if (world->rank() == 0) {
     log.info(fmt::format("configuration {} (hash {}):\n{}", config.output.directory,
@@ -141,13 +143,14 @@ int run_train(const std::vector<std::string>& arguments) {
   }
   const int threads = thread_count(config.device.threads, session.local_ranks());
   const RunEnvironment environment{.world = *world, .threads = threads, .log = log, .events = events,
-                                   .watchdog = watchdog, .stop_requested = [&] { return stop.requested(); },
+                                   .watchdog = watchdog, .lock = lock,
+                                   .stop_requested = [&] { return stop.requested(); },
                                    .code_version = version_text(), .show_progress = show_line,
                                    .profile = parsed.has("profile")};
   try {
     const ExitCode code = run_training(config, environment);
     if (rank == 0) events.write("exit", {{"code", static_cast<int>(code)}});
-    leaving = watchdog.enter("leaving MPI", config.fault.setup_deadline);
+    leaving = watchdog.enter("leaving MPI", setup_deadline(config));
     return static_cast<int>(code);
   } catch (const Error& error) {
     tell_failure(log, events, error.what(), error.code());

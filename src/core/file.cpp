@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "core/check.h"
@@ -17,6 +18,7 @@
 namespace shiftron {
 namespace {
 
+const std::string kTemporary = ".temporary-";         // behind the name, before the process's number
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less than 2 GiB in one call
 
 [[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
@@ -160,7 +162,7 @@ std::string read_file(const std::string& path, uint64_t limit) {
 }
 
 void write_file_durably(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".temporary-" + std::to_string(::getpid());
+  const std::string temporary = path + kTemporary + std::to_string(::getpid());
   try {
     ::unlink(temporary.c_str());
     FileDescriptor file = FileDescriptor::create(temporary);
@@ -172,6 +174,19 @@ void write_file_durably(const std::string& path, std::string_view bytes) {
     ::unlink(temporary.c_str());
     throw;
   }
+}
+
+std::vector<std::string> remove_temporaries(const std::string& directory) {
+  std::vector<std::string> removed;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    const size_t place = name.rfind(kTemporary);
+    if (place == std::string::npos || name.find_first_not_of("0123456789", place + kTemporary.size()) != name.npos) {
+      continue;
+    }
+    if (::unlink(entry.path().c_str()) == 0) removed.push_back(entry.path());
+  }
+  return removed;
 }
 
 void fsync_directory(const std::string& directory) {

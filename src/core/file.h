@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shiftron {
 
@@ -49,6 +50,10 @@ std::string read_file(const std::string& path, uint64_t limit = UINT64_MAX);
 // Writes `path` so that after a crash the old or the new content is there, whole: temporary file, fsync, rename,
 // fsync of the directory. The temporary is removed on failure. Throws Error(crash).
 void write_file_durably(const std::string& path, std::string_view bytes);
+
+// Removes the temporaries that killed calls of write_file_durably() left in `directory`; returns them. Only while no
+// other process writes there.
+std::vector<std::string> remove_temporaries(const std::string& directory);
 
 // Makes renames and new names in `directory` survive a power loss. Throws Error(crash).
 void fsync_directory(const std::string& directory);

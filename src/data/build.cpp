@@ -1,17 +1,14 @@
 // Two passes: text → tokens in buckets, buckets → shards. dataset.json is written last; without it there is no dataset.
 #include "data/build.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <optional>
 
 #include "core/check.h"
+#include "core/directory_lock.h"
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/progress.h"
@@ -49,11 +46,16 @@ bool is_shard_name(const std::string& name) {
 class Workspace {
  public:
   Workspace(const std::string& output, const std::vector<std::string>& parts) : output_(output), parts_(parts) {
-    refuse_existing();
     std::error_code error;
     existed_ = fs::exists(output_, error);
+    if (existed_ && !fs::is_directory(output_, error)) {
+      throw_bad_input(output_, " exists and is no directory; choose another --output");
+    }
+    make_directory(output_);
+    lock_.emplace(output_, "wait for it, or choose another --output",
+                  [](const std::string& message) { std::cerr << message << std::endl; });
+    refuse_existing();
     make_directory(work());
-    lock();
     clear_remains();
     for (const std::string& part : parts_) make_directory(work(part));
   }
@@ -63,8 +65,8 @@ class Workspace {
     std::error_code error;
     clear_remains();
     fs::remove_all(work(), error);
+    lock_.reset();
     if (!existed_) fs::remove(output_, error);
-    if (descriptor_ >= 0) ::close(descriptor_);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -82,7 +84,6 @@ class Workspace {
     std::error_code error;
     committed_ = true;
     fs::remove_all(work(), error);
-    ::close(descriptor_);
   }
 
  private:
@@ -92,9 +93,6 @@ class Workspace {
 
   void refuse_existing() const {
     std::error_code error;
-    if (fs::exists(output_, error) && !fs::is_directory(output_, error)) {
-      throw_bad_input(output_, " exists and is no directory; choose another --output");
-    }
     for (const char* part : {"", "train", "validation"}) {
       const std::string path = target(part) + "/dataset.json";
       if (fs::exists(path, error)) {
@@ -105,19 +103,9 @@ class Workspace {
     for (const auto& entry : fs::directory_iterator(output_, error)) {
       const std::string name = entry.path().filename();
       const bool ours =
-          name == kWorkName ||
+          name == kWorkName || name == DirectoryLock::kName ||
           (remains && (is_shard_name(name) || name == "tokenizer.model" || name == "train" || name == "validation"));
       if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
-    }
-  }
-
-  void lock() {
-    const std::string path = work() + "/lock";
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) throw_cannot_write(path, std::strerror(errno));
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      ::close(descriptor_);
-      throw_bad_input(output_, ": another build writes there now; wait for it or choose another --output");
     }
   }
 
@@ -132,9 +120,7 @@ class Workspace {
         }
       }
     }
-    for (const auto& entry : fs::directory_iterator(work(), error)) {
-      if (entry.path().filename() != "lock") old.push_back(entry.path());
-    }
+    for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
     for (const fs::path& path : old) fs::remove_all(path, error);
     fs::remove(target("train"), error);
     fs::remove(target("validation"), error);
@@ -144,7 +130,7 @@ class Workspace {
   std::vector<std::string> parts_;
   bool existed_ = false;
   bool committed_ = false;
-  int descriptor_ = -1;
+  std::optional<DirectoryLock> lock_;
 };
 
 struct ShardPlan {

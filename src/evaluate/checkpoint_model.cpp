@@ -2,10 +2,10 @@
 #include "evaluate/checkpoint_model.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/restore.h"
 #include "checkpoint/steps.h"
+#include "train/resume.h"
 
 namespace shiftron {
 
@@ -19,8 +19,7 @@ CheckpointModel open_checkpoint(const std::string& directory) {
     throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName, ")", hint);
   }
   CheckpointModel model{.directory = directory, .content = read_content(directory), .config = {}};
-  const nlohmann::json state = nlohmann::json::parse(model.content.state_json);
-  model.config = config_from_json(state.at("configuration").dump(), directory);
+  model.config = saved_config(model.content.state_json, directory);
   return model;
 }
 

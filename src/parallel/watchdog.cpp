@@ -34,14 +34,14 @@ Watchdog::~Watchdog() {
   reporter_.join();
 }
 
-Watchdog::Section Watchdog::enter(std::string name, double deadline_seconds) {
-  CHECK(deadline_seconds > 0, "section ", name, ": deadline ", deadline_seconds, " s");
+Watchdog::Section Watchdog::enter(std::string name, const Deadline& deadline) {
+  CHECK(deadline.seconds > 0, "section ", name, ": deadline ", deadline.seconds, " s");
   const Clock::time_point now = Clock::now();
   constexpr double kForever = 1e9;  // seconds; keeps the clock from wrapping
-  const auto span = std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::min(deadline_seconds, kForever)));
+  const auto span =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(deadline.seconds, kForever)));
   std::list<Entry> fresh;
-  fresh.push_back({std::move(name), now, now + span});
+  fresh.push_back({std::move(name), deadline.key, span, now, now + span});
   const std::list<Entry>::iterator entry = fresh.begin();
   bool earlier = false;
   {
@@ -70,6 +70,13 @@ void Watchdog::Section::leave() {
   left.splice(left.end(), watchdog->entries_, entry_);  // the watcher finds out at its next look
 }
 
+void Watchdog::Section::renew() {
+  if (watchdog_ == nullptr) return;
+  const std::lock_guard lock(watchdog_->mutex_);
+  entry_->begin = Clock::now();  // the watcher finds out at its next look
+  entry_->deadline = entry_->begin + entry_->span;
+}
+
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
@@ -83,6 +90,7 @@ void Watchdog::watch() {
       changed_.wait_until(lock, next_look_);
     } else {
       std::snprintf(expired_name_, sizeof expired_name_, "%s", first->name.c_str());
+      std::snprintf(expired_key_, sizeof expired_key_, "%s", first->key.c_str());
       expired_seconds_ = std::chrono::duration<double>(now - first->begin).count();
       expired_ = true;
       lock.unlock();
@@ -107,7 +115,7 @@ void Watchdog::report() {
     if (!expired_) return;
   }
   try {
-    on_expiry_(expired_name_, expired_seconds_);
+    on_expiry_({expired_name_, expired_key_, expired_seconds_});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "reporting that section %s expired failed: %s\n", expired_name_, error.what());
   }
@@ -123,12 +131,12 @@ void StepDeadline::add(double step_seconds) {
   }
 }
 
-double StepDeadline::seconds() const {
-  if (window_.empty()) return setup_seconds_;
+Deadline StepDeadline::deadline() const {
+  if (window_.empty()) return setup_;
   std::vector<double> sorted = window_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  return std::max(minimum_seconds_, factor_ * *middle);
+  return {std::max(minimum_seconds_, factor_ * *middle), "fault.step_deadline"};
 }
 
 }  // namespace shiftron

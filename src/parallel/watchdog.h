@@ -15,18 +15,29 @@
 
 namespace shiftron {
 
-// One per process, passed. On expiry a thread of its own calls `on_expiry(section, seconds in it)`; when that returns,
-// throws, or takes longer than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections.
+// A time that work may take, and the key of the configuration that says so.
+struct Deadline {
+  double seconds = 0;
+  std::string key{};
+};
+
+// One per process, passed. On expiry a thread of its own calls `on_expiry`; when that returns, throws, or takes longer
+// than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections.
 class Watchdog {
   using Clock = std::chrono::steady_clock;
   struct Entry {
-    std::string name;
+    std::string name, key;
+    Clock::duration span;
     Clock::time_point begin;
     Clock::time_point deadline;
   };
 
  public:
-  using OnExpiry = std::function<void(const std::string& section, double seconds)>;
+  struct Expiry {
+    std::string section, key;
+    double seconds = 0;  // in the section, or since it was renewed
+  };
+  using OnExpiry = std::function<void(const Expiry& expiry)>;
   static constexpr double kGraceSeconds = 4;
   explicit Watchdog(OnExpiry on_expiry, double grace_seconds = kGraceSeconds);
   ~Watchdog();
@@ -41,6 +52,7 @@ class Watchdog {
     Section(Section&& other) noexcept : watchdog_(std::exchange(other.watchdog_, nullptr)), entry_(other.entry_) {}
     Section& operator=(Section&& other) noexcept;
     void leave();
+    void renew();  // there is progress: the deadline counts from now
 
    private:
     friend class Watchdog;
@@ -48,7 +60,7 @@ class Watchdog {
     Watchdog* watchdog_ = nullptr;
     std::list<Entry>::iterator entry_;
   };
-  Section enter(std::string name, double deadline_seconds);  // sections may nest and overlap
+  Section enter(std::string name, const Deadline& deadline);  // sections may nest and overlap
 
  private:
   void watch();
@@ -64,7 +76,7 @@ class Watchdog {
   bool stopping_ = false;
   bool expired_ = false;
   double expired_seconds_ = 0;
-  char expired_name_[256] = "";  // fixed: whoever hangs may hold the lock of the allocator
+  char expired_name_[256] = "", expired_key_[64] = "";  // fixed: whoever hangs may hold the lock of the allocator
   std::condition_variable expiry_;
   std::atomic<bool> reported_ = false;
   std::thread reporter_;
@@ -75,14 +87,14 @@ class Watchdog {
 // sets things up; until another one is known the set-up deadline holds.
 class StepDeadline {
  public:
-  explicit StepDeadline(double setup_seconds = 600, double minimum_seconds = 60, double factor = 10)
-      : setup_seconds_(setup_seconds), minimum_seconds_(minimum_seconds), factor_(factor) {}
+  explicit StepDeadline(const Deadline& setup, double minimum_seconds = 60, double factor = 10)
+      : setup_(setup), minimum_seconds_(minimum_seconds), factor_(factor) {}
   void add(double step_seconds);
-  double seconds() const;
+  Deadline deadline() const;
 
  private:
   static constexpr int64_t kWindow = 64;  // steps
-  double setup_seconds_;
+  Deadline setup_;
   double minimum_seconds_;
   double factor_;
   int64_t steps_ = 0;  // with the first

@@ -84,8 +84,9 @@ std::string value_fault(const Value& value, const Limits& limits) {
 
 // Sections and keys that may differ when a run resumes.
 bool may_differ_on_resume(const std::string& key) {
-  for (const char* allowed : {"parallel.", "evaluation.", "checkpoint.", "output.", "device.", "fault.",
-                              "train.micro_batch", "train.steps", "train.stop_at"}) {
+  for (const char* allowed :
+       {"parallel.", "evaluation.", "checkpoint.", "output.", "device.", "fault.", "train.micro_batch", "train.steps",
+        "train.stop_at", "data.train", "data.validation"}) {  // whose fingerprints are compared instead
     const std::string text = allowed;
     if (text.back() == '.' ? key.rfind(text, 0) == 0 : key == text) return true;
   }
@@ -203,7 +204,8 @@ std::vector<Option> option_table() {
       unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)",
                            PLACE(evaluation.sequences), kSize)),
 
-      option("checkpoint.every", "steps between saves, 0 = none but on stops", PLACE(checkpoint.every), kCount),
+      option("checkpoint.every", "steps between saves, 0 = at the end and on stops alone", PLACE(checkpoint.every),
+             kCount),
       option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),
       option("checkpoint.keep_every", "steps whose multiples are kept for ever, 0 = none", PLACE(checkpoint.keep_every),
              kCount),
@@ -213,6 +215,8 @@ std::vector<Option> option_table() {
       option("fault.setup_deadline", "seconds until the first step is done", PLACE(fault.setup_deadline), above(0)),
       option("fault.step_deadline", "seconds a rank may wait in a step, 0 = automatic", PLACE(fault.step_deadline),
              at_least(0)),
+      option("fault.evaluation_deadline", "seconds between two microbatches of an evaluation",
+             PLACE(fault.evaluation_deadline), above(0)),
       option("fault.checkpoint_deadline", "seconds a save may take", PLACE(fault.checkpoint_deadline), above(0)),
       option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
              PLACE(fault.non_finite_in_row), kSize),

@@ -2,18 +2,18 @@
 #include "train/run_files.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fmt/chrono.h>
-#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/host.h"
 
 namespace shiftron {
 namespace {
@@ -28,11 +28,20 @@ nlohmann::ordered_json rounded(nlohmann::ordered_json value, int digits) {
   return value;
 }
 
-std::string now_text() {
-  const auto now = std::chrono::system_clock::now();
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
-                     milliseconds % 1000);
+[[noreturn]] void throw_cannot_use(const std::string& directory, const std::exception& error) {
+  throw_bad_input("output.directory ", directory, " cannot be written (", error.what(),
+                  "); give another, or make room in it");
+}
+
+// All of `text`, or nothing of it.
+void append_whole(FileDescriptor& file, const std::string& text) {
+  const uint64_t before = file.size();
+  try {
+    file.append(text.data(), text.size());
+  } catch (...) {
+    [[maybe_unused]] const int result = ftruncate(file.get(), static_cast<off_t>(before));
+    throw;
+  }
 }
 
 }  // namespace
@@ -45,14 +54,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(FileDescripto
 
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
-  const std::string line = rounded(object, digits).dump() + "\n";
-  const uint64_t whole = file_.size();
-  try {
-    file_.append(line.data(), line.size());
-  } catch (...) {
-    [[maybe_unused]] const int result = ftruncate(file_.get(), static_cast<off_t>(whole));
-    throw;
-  }
+  append_whole(file_, rounded(object, digits).dump() + "\n");
 }
 
 void Events::write(const std::string& event, const nlohmann::ordered_json& details) const noexcept {
@@ -90,10 +92,37 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
   }
 }
 
+std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log) {
+  try {
+    std::filesystem::create_directories(directory);
+    auto lock = std::make_unique<DirectoryLock>(directory,
+                                                "wait for it, stop it (USR1 saves), or choose another output.directory",
+                                                [&](const std::string& message) { log.info(message); });
+    for (const std::string& path : remove_temporaries(directory)) log.info("removed what a killed start left: " + path);
+    return lock;
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::bad_input) throw;
+    throw_cannot_use(directory, error);
+  } catch (const std::exception& error) {
+    throw_cannot_use(directory, error);
+  }
+}
+
+void add_log_file(const std::string& directory, Log& log) {
+  const std::string path = fmt::format("{}/logs/rank-{:05}.log", directory, log.rank());
+  try {
+    std::filesystem::create_directories(parent_directory(path));
+    FileDescriptor::open_for_appending(path);
+    log.add_file(path);
+  } catch (const std::exception& error) {
+    throw_cannot_use(directory, error);
+  }
+}
+
 void supersede_metrics(const std::string& directory, int64_t step) {
   const std::string path = directory + "/metrics.jsonl";
-  std::ifstream input(path);
-  if (!input) return;
+  if (!std::filesystem::exists(path)) return;
+  std::istringstream input(read_file(path));
   std::string kept, moved, line;
   while (std::getline(input, line)) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);  // a line may be cut by a crash
@@ -101,14 +130,11 @@ void supersede_metrics(const std::string& directory, int64_t step) {
     (later ? moved : kept) += line + "\n";
   }
   if (moved.empty()) return;
-  std::ofstream(directory + "/metrics.superseded.jsonl", std::ios::app) << moved;
+  FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
+  append_whole(superseded, moved);
+  superseded.sync();
+  superseded.close();
   write_file_durably(path, kept);
-}
-
-std::string host_name() {
-  char name[256] = "unknown";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace shiftron

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "core/directory_lock.h"
 #include "core/file.h"
+#include "core/log.h"
 
 namespace shiftron {
 
@@ -40,9 +43,15 @@ class Events {
   int rank_ = 0;
 };
 
-// Moves lines of metrics.jsonl with a step above `step` to metrics.superseded.jsonl.
-void supersede_metrics(const std::string& directory, int64_t step);
+// Makes the run's directory where it is missing, and locks it: one process writes there. Removes what killed processes
+// left half written. Error(bad_input): it is in use, by whom, or it cannot be written.
+std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log);
 
-std::string host_name();
+// Adds DIRECTORY/logs/rank-NNNNN.log to `log`. Error(bad_input) where it cannot be written.
+void add_log_file(const std::string& directory, Log& log);
+
+// Moves lines of metrics.jsonl with a step above `step` to metrics.superseded.jsonl. Error(crash) where that cannot be
+// written; metrics.jsonl then is as it was.
+void supersede_metrics(const std::string& directory, int64_t step);
 
 }  // namespace shiftron

@@ -81,7 +81,7 @@ struct ResumeChoice {
 };
 
 struct CheckpointSection {
-  int64_t every = 0;  // steps; 0 = none but on stops
+  int64_t every = 0;  // steps; 0 = none but at the end and on stops
   int64_t keep = 2;   // newest steps kept
   int64_t keep_every = 0;
   bool asynchronous = false;
@@ -92,6 +92,7 @@ struct CheckpointSection {
 struct FaultSection {
   double setup_deadline = 600;
   double step_deadline = 0;  // 0 = automatic
+  double evaluation_deadline = 600;
   double checkpoint_deadline = 600;
   int64_t non_finite_in_row = 3;
 };

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <csignal>
+#include <utility>
+#include <vector>
 
 namespace shiftron {
 
-// While it lives SIGUSR1 (and, with `interactive`, SIGINT and SIGTERM) only sets a flag; a second one of the interactive
-// signals ends the process. The thread that makes it, and those it starts, never run a handler: products of oneDNN 2.6
-// point the stack pointer into their heap buffers, where the kernel's signal frame would overwrite what lies below.
-// Made before the first product and used by the thread that makes it.
+// While it lives SIGUSR1 (and, with `interactive`, SIGINT, SIGTERM and SIGHUP) only sets a flag; a second SIGINT or
+// SIGTERM ends the process. One that is ignored, as under nohup, stays ignored. The thread that makes it, and those it
+// starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers, where the
+// kernel's signal frame would overwrite what lies below. Made before the first product and used by the thread that
+// makes it.
 class StopSignal {
  public:
   explicit StopSignal(bool interactive);
@@ -18,7 +21,9 @@ class StopSignal {
   bool requested() const;  // takes the signals that wait
 
  private:
+  void take_over(int signal);
   sigset_t signals_, mask_before_;
+  std::vector<std::pair<int, struct sigaction>> before_;  // of each signal taken over
 };
 
 }  // namespace shiftron

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "train/run_files.h"
+#include "core/host.h"
 
 namespace shiftron {
 namespace {

@@ -13,10 +13,12 @@
 #include "checkpoint/save.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/host.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
+#include "train/resume.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
 
@@ -26,6 +28,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
+bool was_to_stay(const Manifest& manifest) {
+  try {
+    const int64_t every = saved_config(manifest.state_json, "").checkpoint.keep_every;
+    return every > 0 && manifest.step % every == 0;
+  } catch (const Error&) {
+    return true;  // of another origin
+  }
 }
 
 class TrainingRun {
@@ -38,7 +50,6 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   void resume();
-  void warn_of_new_end(const RunConfig& saved) const;
   void announce() const;
   void measure_peak();
   void settle(int64_t step, double step_seconds);
@@ -62,6 +73,7 @@ class TrainingRun {
   double peak_ = 0;     // operations per second of all ranks
   MachineRates rates_;  // of this rank
   double profiled_seconds_ = 0;
+  std::string validation_fingerprint_;
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
   bool last_save_failed_ = false;
@@ -75,10 +87,13 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
       stream_{.device = DeviceKind::cpu, .ledger = &ledger_, .threads = environment.threads} {
   all_agree(environment.world, [&] {
     train_.emplace(open_loader(config, config.data.train, true));
-    if (config.evaluation.every > 0) validation_.emplace(open_loader(config, config.data.validation, false));
+    if (config.evaluation.every > 0) {
+      validation_.emplace(open_loader(config, config.data.validation, false));
+      validation_fingerprint_ = validation_->fingerprint();
+    }
     check_vocabulary();
   });
-  all_agree(environment.world, [&] { open_directory(); });
+  open_directory();
   write_start();
   choose_bfloat16_products(config.train.precision, environment.world, stream_);
   Ledger planned;
@@ -88,16 +103,12 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
 }
 
 void TrainingRun::open_directory() {
-  const std::string logs = config_.output.directory + "/logs";
-  const std::string log = fmt::format("{}/rank-{:05}.log", logs, environment_.world.rank());
-  try {
-    std::filesystem::create_directories(logs);
-    FileDescriptor::open_for_appending(log);
-    environment_.log.add_file(log);
-  } catch (const std::exception& error) {
-    throw_bad_input("output.directory ", config_.output.directory, " cannot be written (", error.what(),
-                    "); give another, or make room in it");
-  }
+  Communicator& world = environment_.world;
+  all_agree(world, [&] {
+    if (first_rank()) environment_.lock = open_run(config_.output.directory, environment_.log);
+  });
+  all_agree(world, [&] { add_log_file(config_.output.directory, environment_.log); });
+  environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
 }
 
 // Who runs where: the first line of every start in events.jsonl.
@@ -141,19 +152,27 @@ void TrainingRun::resume() {
   } else {
     if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
     world.barrier();
-    content = load_checkpoint(checkpoints(), choice.kind == Kind::step ? std::optional(choice.step) : std::nullopt,
+    std::string wanted;  // step; "" = the newest
+    all_agree(world, [&] {
+      if (!first_rank()) return;
+      const std::optional<int64_t> step = step_to_resume(config_, checkpoints(), environment_.log);
+      if (step) wanted = std::to_string(*step);
+    });
+    wanted = world.broadcast_text(wanted, 0);
+    content = load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
                               parameters, world, environment_.log);
   }
   if (!content) {
     parameters.initialise(static_cast<uint64_t>(config_.train.seed));
   } else {
     const nlohmann::json state = nlohmann::json::parse(content->state_json);
-    const RunConfig saved = config_from_json(state.at("configuration").dump(), checkpoints());
+    const RunConfig saved = saved_config(content->state_json, checkpoints());
     require_resumable(saved, config_);
-    if (content->data_fingerprint != train_->fingerprint()) {
-      throw_bad_input("the data has changed since step ", content->step, " was saved (fingerprint ",
-                      content->data_fingerprint, ", now ", train_->fingerprint(),
-                      "); restore the dataset, or start a new run");
+    require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    const std::string validation = state.value("validation_fingerprint", "");  // "": there was none
+    if (validation_fingerprint_.empty()) validation_fingerprint_ = validation;
+    if (!validation.empty()) {
+      require_same_data("data.validation", content->step, validation, validation_fingerprint_);
     }
     trainer_->restore_state(state.at("trainer").dump());
     stream_.bfloat16_matmul = state.value("bfloat16_matmul", stream_.bfloat16_matmul);
@@ -164,7 +183,7 @@ void TrainingRun::resume() {
       for (const ChangedKey& changed : changed_keys(saved, config_)) {
         environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
       }
-      warn_of_new_end(saved);
+      warn_of_new_end(saved, config_, first_step_, environment_.log);
       environment_.events.write("resume", {{"step", content->step}});
       environment_.log.info(fmt::format("resuming behind step {}", content->step));
       supersede_later_steps(checkpoints(), content->step, environment_.log);
@@ -176,18 +195,6 @@ void TrainingRun::resume() {
     if (!content) supersede_metrics(config_.output.directory, 0);  // of a run that ended before its first save
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }
-}
-
-void TrainingRun::warn_of_new_end(const RunConfig& saved) const {
-  const OptimizerSection& optimizer = config_.optimizer;
-  const int64_t before = saved.train.steps, now = config_.train.steps;
-  if (before == now || optimizer.decay_steps > 0 || optimizer.schedule == LearningRateSchedule::constant) return;
-  environment_.log.warning(
-      fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps=0 follows the end of the run, so "
-                  "that step {} has the "
-                  "learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
-                  before, now, to_string(optimizer.schedule), first_step_, learning_rate(optimizer, now, first_step_),
-                  learning_rate(optimizer, before, std::min(first_step_, before)), before));
 }
 
 void TrainingRun::measure_peak() {
@@ -218,19 +225,31 @@ void TrainingRun::announce() const {
 }
 
 void TrainingRun::evaluate(int64_t step) {
-  const auto section =
-      environment_.watchdog.enter(fmt::format("evaluation at step {}", step), config_.fault.setup_deadline);
-  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
-                                              evaluation_batches(config_, layout_, dp(), *validation_)));
+  Watchdog::Section section = environment_.watchdog.enter(
+      fmt::format("evaluation at step {}", step), {config_.fault.evaluation_deadline, "fault.evaluation_deadline"});
+  const BatchReader read = evaluation_batches(config_, layout_, dp(), *validation_);
+  const BatchReader read_in_time = [&](int index, HostBatch& batch) {
+    section.renew();
+    read(index, batch);
+  };
+  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_), read_in_time));
 }
 
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
-  const auto section =
-      environment_.watchdog.enter(fmt::format("saving step {}", step), config_.fault.checkpoint_deadline);
+  const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
+                                                   {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
+  all_agree(environment_.world, [&] {
+    if (!environment_.lock || environment_.lock->is_held()) return;
+    throw_bad_input("another start has taken over ", config_.output.directory,
+                    ", because this one had given no sign of "
+                    "life for a long time; step ",
+                    step, " is not saved, so that nothing of that one's is lost");
+  });
   const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
+                                {"validation_fingerprint", validation_fingerprint_},
                                 {"bfloat16_matmul", stream_.bfloat16_matmul},
                                 {"bfloat16_tiles", stream_.bfloat16_tiles}};
   const CheckpointContent content{.step = step,
@@ -239,9 +258,10 @@ bool TrainingRun::save(int64_t step) {
                                   .tokenizer_model = train_->tokenizer_bytes(),
                                   .data_fingerprint = train_->fingerprint(),
                                   .code_version = environment_.code_version};
-  const SaveResult result =
-      save_checkpoint(checkpoints(), content, trainer_->engine().parameters(), environment_.world,
-                      {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every}, environment_.log);
+  const SaveResult result = save_checkpoint(
+      checkpoints(), content, trainer_->engine().parameters(), environment_.world,
+      {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay},
+      environment_.log);
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   if (!first_rank()) return result.saved;
@@ -278,13 +298,12 @@ void TrainingRun::tell_profile(int64_t step) const {
 
 bool TrainingRun::wants_save(int64_t step) const {
   const int64_t every = config_.checkpoint.every;
-  if (step == config_.train.stop_at && step > 0) return true;
-  return every > 0 && (step % every == 0 || step == config_.train.steps);
+  return step == config_.train.stop_at || step == config_.train.steps || (every > 0 && step % every == 0);
 }
 
 ExitCode TrainingRun::run() {
   {
-    const auto section = environment_.watchdog.enter("resume", config_.fault.setup_deadline);
+    const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
     told_by_first(environment_.world, [&] { resume(); });
     measure_peak();
     told_by_first(environment_.world, [&] {
@@ -297,11 +316,12 @@ ExitCode TrainingRun::run() {
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
-  StepDeadline automatic(config_.fault.setup_deadline);
+  StepDeadline automatic(setup_deadline(config_));
   report_.start_clock();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
-    const double deadline =
-        config_.fault.step_deadline > 0 && step > first_step_ ? config_.fault.step_deadline : automatic.seconds();
+    const Deadline deadline = config_.fault.step_deadline > 0 && step > first_step_
+                                  ? Deadline{config_.fault.step_deadline, "fault.step_deadline"}
+                                  : automatic.deadline();
     const Clock::time_point begin = Clock::now();
     ledger_.take_times();  // of evaluation and saves
     {
@@ -349,8 +369,12 @@ ExitCode TrainingRun::run() {
 
 }  // namespace
 
+Deadline setup_deadline(const RunConfig& config) {
+  return {config.fault.setup_deadline, "fault.setup_deadline"};
+}
+
 ExitCode run_training(const RunConfig& config, const RunEnvironment& environment) {
-  auto setup = environment.watchdog.enter("set-up", config.fault.setup_deadline);
+  auto setup = environment.watchdog.enter("set-up", setup_deadline(config));
   TrainingRun run(config, environment);
   setup.leave();
   return run.run();

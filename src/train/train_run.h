@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "core/directory_lock.h"
 #include "core/log.h"
 #include "parallel/communicator.h"
 #include "parallel/watchdog.h"
@@ -15,15 +17,19 @@ namespace shiftron {
 // What the process gives to a run.
 struct RunEnvironment {
   Communicator& world;
-  int threads = 1;                        // of this rank
+  int threads = 1;  // of this rank
   Log& log;
-  Events& events;
+  Events& events;  // write nothing until the run's directory is locked
   Watchdog& watchdog;
-  std::function<bool()> stop_requested;   // asked once a step
+  std::unique_ptr<DirectoryLock>& lock;  // of the run's directory; rank 0 takes it
+  std::function<bool()> stop_requested;  // asked once a step
   std::string code_version;
   std::function<void(const std::string& line)> show_progress;  // rank 0; empty = nothing is shown
   bool profile = false;  // time every kernel behind the first step and log rank 0's table at the end
 };
+
+// Until the first step is done, and while MPI starts and ends.
+Deadline setup_deadline(const RunConfig& config);
 
 // Trains to the last step, a stop or an error. Every rank of the world calls it with one valid configuration.
 // Returns done or stopped; throws Error otherwise.

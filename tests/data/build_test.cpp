@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "core/hash.h"
 #include "core/hdf5_file.h"
@@ -217,6 +220,40 @@ TEST(Build, RemainsOfAKilledBuildAreCleared) {
   build_dataset(options);
   EXPECT_EQ(names_in(options.output), (std::vector<std::string>{"dataset.json", "shard-00000.h5", "tokenizer.model"}));
   EXPECT_TRUE(verify_dataset(options.output).faults.empty());
+}
+
+TEST(Build, OfManyAtOnceOneBuildsAndTheOthersAreRefused) {
+  constexpr int kBuilds = 6, kRounds = 12;
+  for (int round = 0; round < kRounds; ++round) {
+    const Scratch scratch;
+    std::vector<BuildOptions> builds;  // of different lengths, so that some look while others finish
+    for (int i = 0; i < kBuilds; ++i) {
+      builds.push_back(example_build(scratch, example_documents(1 + 20 * i), "texts" + std::to_string(i)));
+      builds.back().output = scratch / "dataset";
+    }
+    std::atomic<int> ready = 0;
+    std::vector<std::string> fingerprints;
+    std::mutex mutex;
+    std::vector<std::thread> threads;
+    for (const BuildOptions& build : builds) {
+      threads.emplace_back([&] {
+        ++ready;
+        while (ready < kBuilds) std::this_thread::yield();
+        try {
+          const BuildResult result = build_dataset(build);
+          const std::lock_guard lock(mutex);
+          fingerprints.push_back(result.datasets.at(0).fingerprint);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ExitCode::bad_input) << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(fingerprints.size(), 1u) << "round " << round;
+    EXPECT_EQ(Dataset(scratch / "dataset").fingerprint(), fingerprints[0]);
+    EXPECT_TRUE(verify_dataset(scratch / "dataset").faults.empty());
+    EXPECT_FALSE(fs::exists(scratch / "dataset/.lock"));
+  }
 }
 
 TEST(Build, AFullDiskIsReportedAndCleared) {

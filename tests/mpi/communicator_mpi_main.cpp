@@ -74,11 +74,12 @@ void run(const std::string& part, MpiSession& session, Communicator& world) {
     if (last) world.abort("stopped by hand");
     reduce_for_ever(world);
   } else if (part == "skip") {  // one rank skips a collective, the watchdog ends the job
-    Watchdog watchdog([&](const std::string& section, double seconds) {
-      std::cerr << "rank " << world.rank() << " hangs in section " << section << " after " << seconds << " s\n";
+    Watchdog watchdog([&](const Watchdog::Expiry& expiry) {
+      std::cerr << "rank " << world.rank() << " hangs in section " << expiry.section << " after " << expiry.seconds
+                << " s\n";
     });
     for (int step = 1; step <= 3; ++step) {
-      Watchdog::Section section = watchdog.enter("step " + std::to_string(step) + ": reduce gradients", 2);
+      Watchdog::Section section = watchdog.enter("step " + std::to_string(step) + ": reduce gradients", {2});
       if (step == 3 && last) {
         section.leave();
         std::this_thread::sleep_for(std::chrono::seconds(60));

@@ -120,8 +120,10 @@ const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kW
 template <typename Last>
 std::vector<std::string> told_by(const std::function<void(Communicator&)>& call, const Last& last, bool stays,
                                  std::string& thrown, ExitCode& code) {
-  Watchdog watchdog([](const std::string& what, double) { std::cerr << "nobody was woken: " << what << std::endl; });
-  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", 20);
+  Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+    std::cerr << "nobody was woken: " << expiry.section << std::endl;
+  });
+  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", {20});
   std::vector<std::string> told(3);
   std::atomic<int> woken = 0;
   try {

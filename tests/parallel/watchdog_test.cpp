@@ -1,4 +1,6 @@
 // The watchdog: certain ends, sections that are left in time, and the deadline of steps.
+#include "parallel/watchdog.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,15 +10,15 @@
 #include <stdexcept>
 #include <thread>
 
-#include "parallel/watchdog.h"
-
 namespace shiftron {
 namespace {
 
-void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
-void print(const std::string& section, double seconds) {
-  std::fprintf(stderr, "section %s after %.1f s\n", section.c_str(), seconds);
+void print(const Watchdog::Expiry& expiry) {
+  std::fprintf(stderr, "section %s after %.1f s (%s)\n", expiry.section.c_str(), expiry.seconds, expiry.key.c_str());
 }
 
 class WatchdogEnd : public testing::Test {
@@ -28,11 +30,11 @@ TEST_F(WatchdogEnd, NamesTheSectionAndExits71) {
   EXPECT_EXIT(
       {
         Watchdog watchdog(print);
-        const Watchdog::Section whole = watchdog.enter("whole run", 100);
-        const Watchdog::Section section = watchdog.enter("step 12: forward", 0.3);
+        const Watchdog::Section whole = watchdog.enter("whole run", {100});
+        const Watchdog::Section section = watchdog.enter("step 12: forward", {0.3, "fault.step_deadline"});
         sleep_seconds(30);
       },
-      testing::ExitedWithCode(71), "section step 12: forward after 0\\.[34] s");
+      testing::ExitedWithCode(71), "section step 12: forward after 0\\.[34] s \\(fault.step_deadline\\)");
 }
 
 TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
@@ -41,11 +43,11 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
       {
         std::mutex never;
         never.lock();
-        Watchdog watchdog([&](const std::string& section, double seconds) {
-          print(section, seconds);
+        Watchdog watchdog([&](const Watchdog::Expiry& expiry) {
+          print(expiry);
           never.lock();
         });
-        const Watchdog::Section section = watchdog.enter("save", 0.1);
+        const Watchdog::Section section = watchdog.enter("save", {0.1});
         sleep_seconds(30);
       },
       testing::ExitedWithCode(71), "section save");
@@ -55,8 +57,8 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
 TEST_F(WatchdogEnd, IsCertainWhenTheReportThrows) {
   EXPECT_EXIT(
       {
-        Watchdog watchdog([](const std::string&, double) { throw std::runtime_error("no disk"); });
-        const Watchdog::Section section = watchdog.enter("save", 0.1);
+        Watchdog watchdog([](const Watchdog::Expiry&) { throw std::runtime_error("no disk"); });
+        const Watchdog::Section section = watchdog.enter("save", {0.1});
         sleep_seconds(30);
       },
       testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
@@ -67,10 +69,10 @@ TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
   EXPECT_EXIT(
       {
         Watchdog watchdog(print);
-        const Watchdog::Section outer = watchdog.enter("outer", 20);
+        const Watchdog::Section outer = watchdog.enter("outer", {20});
         sleep_seconds(0.1);
         std::thread other([&] {
-          const Watchdog::Section inner = watchdog.enter("inner", 0.2);
+          const Watchdog::Section inner = watchdog.enter("inner", {0.2});
           sleep_seconds(30);
         });
         other.join();
@@ -80,35 +82,52 @@ TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
 
 TEST(Watchdog, LetsSectionsPassThatEndInTime) {
   Watchdog watchdog(print);
-  Watchdog::Section section = watchdog.enter("first", 0.3);
+  Watchdog::Section section = watchdog.enter("first", {0.3});
   for (int i = 0; i < 10; ++i) {
     sleep_seconds(0.06);
-    section = watchdog.enter("next", 0.3);
+    section = watchdog.enter("next", {0.3});
   }
   section.leave();
   section.leave();
   sleep_seconds(0.4);
-  EXPECT_THROW((void)watchdog.enter("nothing", 0), std::exception);
+  EXPECT_THROW((void)watchdog.enter("nothing", {0}), std::exception);
+}
+
+TEST_F(WatchdogEnd, ComesWhenProgressEnds) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog(print);
+        Watchdog::Section section = watchdog.enter("evaluation", {1});
+        for (int i = 0; i < 20; ++i) {  // twice the deadline
+          sleep_seconds(0.1);
+          section.renew();
+        }
+        std::fprintf(stderr, "lived; ");
+        sleep_seconds(30);
+      },
+      testing::ExitedWithCode(71), "lived; section evaluation after 1\\.");
 }
 
 TEST(Watchdog, CostsMicroseconds) {
   Watchdog watchdog(print);
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 100000; ++i) const Watchdog::Section section = watchdog.enter("step", 60);
+  for (int i = 0; i < 100000; ++i) const Watchdog::Section section = watchdog.enter("step", {60});
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 1);
 }
 
 TEST(StepDeadline, FollowsTheMedian) {
-  StepDeadline deadline(600, 60, 10);
-  EXPECT_EQ(deadline.seconds(), 600);
-  deadline.add(300);  // the first sets things up
-  EXPECT_EQ(deadline.seconds(), 600);
-  deadline.add(1);
-  EXPECT_EQ(deadline.seconds(), 60);
-  for (int i = 0; i < 64; ++i) deadline.add(i % 16 == 0 ? 500 : 20);  // seldom ones do not count
-  EXPECT_EQ(deadline.seconds(), 200);
-  for (int i = 0; i < 64; ++i) deadline.add(8);
-  EXPECT_EQ(deadline.seconds(), 80);
+  StepDeadline automatic({600, "fault.setup_deadline"}, 60, 10);
+  EXPECT_EQ(automatic.deadline().seconds, 600);
+  EXPECT_EQ(automatic.deadline().key, "fault.setup_deadline");
+  automatic.add(300);  // the first sets things up
+  EXPECT_EQ(automatic.deadline().seconds, 600);
+  automatic.add(1);
+  EXPECT_EQ(automatic.deadline().seconds, 60);
+  EXPECT_EQ(automatic.deadline().key, "fault.step_deadline");
+  for (int i = 0; i < 64; ++i) automatic.add(i % 16 == 0 ? 500 : 20);  // seldom ones do not count
+  EXPECT_EQ(automatic.deadline().seconds, 200);
+  for (int i = 0; i < 64; ++i) automatic.add(8);
+  EXPECT_EQ(automatic.deadline().seconds, 80);
 }
 
 }  // namespace

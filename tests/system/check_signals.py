@@ -76,7 +76,7 @@ class Hangs(SystemTest):
         print(f"{name}: ended after {took:.1f} s", flush=True)
         self.assertLess(took, self.DEADLINE + slack)
         self.assertGreater(took, self.DEADLINE - 1)
-        self.assertRegex(text, r'rank \d on \S+ has been in "(step \d+|saving step \d+)" for \d+ s, past its deadline')
+        self.assertRegex(text, r'rank \d on \S+ has been in "(step \d+|saving step \d+)" for \d+ s, past its deadline \(fault\.(step|checkpoint)_deadline\)')
         hung = events(run, "hang")
         self.assertTrue(hung)
         self.assertTrue({event["rank"] for event in hung} - {rank})  # the stopped one is woken at the end, and tells too

@@ -1,0 +1,232 @@
+// Claim, look again, remove the dead.
+#include "core/directory_lock.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/host.h"
+
+namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void throw_cannot_write(const std::string& path, int error) {
+  throw_crash("cannot write ", path, ": ", std::strerror(error));
+}
+
+// Of all processes of one boot of one kernel, those that see the same process ids.
+std::string processes_of_this_host() {
+  std::string boot = "unknown", space(64, '\0');
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const ssize_t length = ::readlink("/proc/self/ns/pid", space.data(), space.size());
+  space.resize(static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  return boot + " " + space;
+}
+
+// When the process began, in ticks of the kernel's clock, which tells it from a later one of the same number.
+// Nothing where it has ended.
+std::optional<std::string> begin_of(int64_t process) {
+  std::string text;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), text);
+  const size_t name_end = text.rfind(") ");
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 2));
+  std::string field, state;
+  fields >> state;                                               // field 3 of proc(5)
+  for (int number = 4; number <= 22; ++number) fields >> field;  // 22: starttime
+  if (state == "Z" || state == "X" || !fields) return {};
+  return field;
+}
+
+struct Holder {
+  std::string host = "an unknown host", since = "an unknown time", processes, begin;
+  int64_t process = 0;
+};
+
+Holder read_holder(const std::string& text) {
+  Holder holder;
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return holder;  // its writer is between making and writing it
+  try {
+    holder = {.host = json.at("host"),
+              .since = json.at("since"),
+              .processes = json.at("processes"),
+              .begin = json.at("begin"),
+              .process = json.at("process")};
+  } catch (const Json::exception&) {
+  }
+  return holder;
+}
+
+// What changes when a file is touched. Opened anew each time, since that makes a network file system ask its server.
+std::optional<std::string> trace_of(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  struct stat status {};
+  const bool known = ::fstat(file, &status) == 0;
+  ::close(file);
+  if (!known) return {};
+  return std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec) + " " +
+         std::to_string(status.st_size);
+}
+
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+std::set<int64_t> numbers_in(const std::string& folder) {
+  std::set<int64_t> numbers;
+  DIR* stream = ::opendir(folder.c_str());
+  if (stream == nullptr) return numbers;
+  while (const dirent* entry = ::readdir(stream)) {
+    char* end = nullptr;
+    const int64_t number = std::strtoll(entry->d_name, &end, 10);
+    if (number > 0 && *end == '\0') numbers.insert(number);
+  }
+  ::closedir(stream);
+  return numbers;
+}
+
+enum class State { alive, dead, gone };  // gone: look again
+
+// Waits up to the patience of `timing` where the holder cannot be seen from here.
+State state_of(const std::string& path, const Holder& holder, const std::string& directory,
+               const DirectoryLock::Timing& timing, const DirectoryLock::Tell& tell) {
+  if (holder.processes == processes_of_this_host()) {
+    return begin_of(holder.process) == holder.begin ? State::alive : State::dead;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const std::optional<std::string> first = trace_of(path);
+  if (!first) return State::gone;
+  bool told = !tell;
+  while (true) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (waited.count() > timing.patience) return State::dead;
+    if (!told && waited.count() > std::min(1.0, timing.patience / 2)) {
+      told = true;
+      tell(directory + " was locked by process " + std::to_string(holder.process) + " on " + holder.host + " at " +
+           holder.since + "; waiting up to " + std::to_string(static_cast<int>(timing.patience)) +
+           " s for a sign of life from there");
+    }
+    sleep_seconds(std::min(0.1, timing.touch / 2));
+    const std::optional<std::string> now = trace_of(path);
+    if (!now) return State::gone;
+    // Where it did not say who it is, it was being written.
+    if (*now != *first) return holder.processes.empty() ? State::gone : State::alive;
+  }
+}
+
+}  // namespace
+
+DirectoryLock::DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell,
+                             const Timing& timing)
+    : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
+  std::minstd_rand random(std::random_device{}());
+  while (!try_to_take(advice, tell)) {  // somebody came or went meanwhile
+    sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
+  }
+  sigset_t all, before;  // the program's signals belong to its own threads
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  toucher_ = std::thread([this] { keep_touching(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+DirectoryLock::~DirectoryLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaves_ = true;
+  }
+  leaving_.notify_all();
+  toucher_.join();
+  if (is_held()) ::unlink(path_.c_str());
+  ::close(descriptor_);
+  ::rmdir(folder_.c_str());  // stays where others wait in it
+}
+
+bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
+  if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) throw_cannot_write(folder_, errno);
+  const std::set<int64_t> dead = numbers_in(folder_);
+  for (const int64_t number : dead) {
+    const std::string path = folder_ + "/" + std::to_string(number);
+    std::string text;
+    try {
+      text = read_file(path, 4096);
+    } catch (const Error&) {
+      return false;
+    }
+    const Holder holder = read_holder(text);
+    const State state = state_of(path, holder, directory_, timing_, tell);
+    if (state == State::gone) return false;
+    if (state == State::alive) {
+      throw_bad_input(directory_, " is in use: process ", holder.process, " on ", holder.host, " has held it since ",
+                      holder.since, "; ", advice);
+    }
+  }
+  const int64_t mine = dead.empty() ? 1 : *dead.rbegin() + 1;
+  if (!create(folder_ + "/" + std::to_string(mine))) return false;
+  // Whoever else is in here now was not judged: both step back, and the next look decides.
+  std::set<int64_t> now = numbers_in(folder_);
+  now.erase(mine);
+  if (!std::includes(dead.begin(), dead.end(), now.begin(), now.end())) {
+    ::unlink(path_.c_str());
+    ::close(descriptor_);
+    return false;
+  }
+  for (const int64_t number : dead) ::unlink((folder_ + "/" + std::to_string(number)).c_str());
+  return true;
+}
+
+// False where it is there already, or its folder has gone.
+bool DirectoryLock::create(const std::string& path) {
+  path_ = path;
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0 && (errno == EEXIST || errno == ENOENT)) return false;
+  if (descriptor_ < 0) throw_cannot_write(path, errno);
+  const Json holder = {{"host", host_name()},
+                       {"process", ::getpid()},
+                       {"since", now_text()},
+                       {"begin", begin_of(::getpid()).value_or("")},
+                       {"processes", processes_of_this_host()}};
+  const std::string text = holder.dump() + "\n";
+  errno = ENOSPC;  // what a short write means
+  if (::write(descriptor_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(descriptor_) != 0) {
+    const int error = errno;
+    ::unlink(path.c_str());
+    ::close(descriptor_);
+    throw_cannot_write(path, error);
+  }
+  return true;
+}
+
+bool DirectoryLock::is_held() const {
+  struct stat mine {
+  }, there{};
+  if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return ::fstat(descriptor_, &mine) != 0 || (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev);
+}
+
+void DirectoryLock::keep_touching() {
+  std::unique_lock lock(mutex_);
+  const std::chrono::duration<double> interval(timing_.touch);
+  while (!leaving_.wait_for(lock, interval, [this] { return leaves_; })) ::futimens(descriptor_, nullptr);
+}
+
+}  // namespace shiftron

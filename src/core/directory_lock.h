@@ -1,0 +1,53 @@
+// DirectoryLock: one process at a time works in a directory, on network file systems too.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace shiftron {
+
+// The lock is a file DIRECTORY/.lock/N that says who holds it, made with O_EXCL, which NFS and Lustre keep where they
+// do not keep flock. A holder on this host is dead when its process is; one elsewhere when its file is not touched for
+// `patience` seconds by this process's own clock: no two clocks are compared. A dead holder's lock is taken over with a
+// higher N; its file is removed behind that, never a living one's.
+class DirectoryLock {
+ public:
+  struct Timing {
+    double touch = 5;      // seconds between two signs of life
+    double patience = 40;  // without one a holder on another host is dead
+  };
+  using Tell = std::function<void(const std::string& message)>;
+
+  // `directory` must be there. Where it is held: Error(bad_input) with the holder's host, process and begin, and
+  // `advice` behind it; where it cannot be written: Error(crash). `tell` is called before it waits for a sign of life.
+  DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell)
+      : DirectoryLock(directory, advice, tell, Timing{}) {}
+  DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell, const Timing& timing);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  static constexpr const char* kName = ".lock";  // of the folder in the directory
+
+  // False where another process has taken it over because this one gave no sign of life: nothing may be written then.
+  bool is_held() const;
+
+ private:
+  bool try_to_take(const std::string& advice, const Tell& tell);
+  bool create(const std::string& path);
+  void keep_touching();
+
+  const std::string directory_, folder_;
+  const Timing timing_;
+  std::string path_;     // of this process's file
+  int descriptor_ = -1;  // of it
+  std::mutex mutex_;
+  std::condition_variable leaving_;
+  bool leaves_ = false;
+  std::thread toucher_;
+};
+
+}  // namespace shiftron

@@ -1,0 +1,27 @@
+// Which saved step a start goes on from, and whether its configuration may.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/log.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+// The configuration in the state that a run's checkpoint carries. Throws Error(no_checkpoint) with `source`.
+RunConfig saved_config(const std::string& state_json, const std::string& source);
+
+// The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was
+// saved by a run that had gone back to it already, that one is the newest of its line. Reads the newest step that can
+// be read, before any tensor is: throws Error(bad_input) listing the changed keys that may not differ. For rank 0.
+std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log);
+
+// Throws Error(bad_input) where the fingerprints of a dataset differ; where it lies does not matter.
+void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now);
+
+// Warns where train.steps differs and the learning rate follows the end of the run.
+void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);
+
+}  // namespace shiftron

@@ -1,0 +1,172 @@
+// Locks of directories: refused, released, taken over from the dead, never from the living.
+#include "core/directory_lock.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "expect_error.h"
+#include "scratch.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr DirectoryLock::Timing kQuick{.touch = 0.05, .patience = 1};
+const DirectoryLock::Tell kSilent;
+
+// A child that takes the lock, says so, and keeps it until it is killed.
+class HoldingChild {
+ public:
+  explicit HoldingChild(const std::string& directory) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process_ = ::fork();
+    if (process_ == 0) {
+      const DirectoryLock lock(directory, "advice", kSilent, kQuick);
+      [[maybe_unused]] const auto told = ::write(ends[1], "x", 1);
+      while (true) ::pause();
+    }
+    char byte = 0;
+    [[maybe_unused]] const auto got = ::read(ends[0], &byte, 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~HoldingChild() { kill(); }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    process_ = 0;
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  pid_t process_ = 0;
+};
+
+// The lock's file, as a process on another host would have written it.
+void lock_from_elsewhere(const std::string& directory, const std::string& number) {
+  fs::create_directories(directory + "/.lock");
+  std::ofstream(directory + "/.lock/" + number)
+      << R"({"host":"elsewhere","process":1,"since":"2026-01-01T00:00:00.000Z","begin":"1","processes":"other"})";
+}
+
+TEST(DirectoryLock, IsExclusiveAndLeavesNothing) {
+  const Scratch scratch;
+  {
+    const DirectoryLock lock(scratch.path(), "wait for it", kSilent);
+    EXPECT_TRUE(lock.is_held());
+    EXPECT_ERROR(DirectoryLock(scratch.path(), "wait for it", kSilent), ExitCode::bad_input,
+                 scratch.path() + " is in use: process " + std::to_string(::getpid()) + " on ");
+    EXPECT_TRUE(lock.is_held());
+  }
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+  const DirectoryLock again(scratch.path(), "", kSilent);
+}
+
+TEST(DirectoryLock, OfAKilledProcessIsTakenOverAtOnce) {
+  const Scratch scratch;
+  HoldingChild child(scratch.path());
+  EXPECT_ERROR(DirectoryLock(scratch.path(), "stop it", kSilent), ExitCode::bad_input,
+               "process " + std::to_string(child.process()) + " on ");
+  child.kill();
+  const DirectoryLock lock(scratch.path(), "", [](const std::string&) { ADD_FAILURE() << "waits"; });
+  EXPECT_TRUE(lock.is_held());
+}
+
+TEST(DirectoryLock, OfAProcessWhoseNumberIsInUseAgainIsTakenOver) {
+  const Scratch scratch;
+  { HoldingChild child(scratch.path()); }
+  const std::string path = scratch / ".lock/1";
+  std::string text = Scratch::read(path);
+  const size_t place = text.find("\"process\":") + 10;
+  text.replace(place, text.find(',', place) - place, std::to_string(::getpid()));  // alive, but begun at another time
+  std::ofstream(path) << text;
+  const DirectoryLock lock(scratch.path(), "", kSilent);
+}
+
+TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
+  const Scratch scratch;
+  lock_from_elsewhere(scratch.path(), "41");
+  std::string told;
+  const DirectoryLock lock(
+      scratch.path(), "", [&](const std::string& message) { told = message; }, kQuick);
+  EXPECT_THAT(told, testing::HasSubstr("process 1 on elsewhere at 2026-01-01"));
+  EXPECT_TRUE(lock.is_held());
+  EXPECT_TRUE(fs::exists(scratch / ".lock/42"));
+  EXPECT_FALSE(fs::exists(scratch / ".lock/41"));
+}
+
+TEST(DirectoryLock, FromAnotherHostIsRefusedWhileItIsTouched) {
+  const Scratch scratch;
+  lock_from_elsewhere(scratch.path(), "7");
+  std::atomic<bool> done = false;
+  std::thread holder([&] {  // whose clock is years behind
+    for (int i = 0; !done; ++i) {
+      fs::last_write_time(scratch / ".lock/7", fs::file_time_type() + std::chrono::hours(i));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  EXPECT_ERROR(DirectoryLock(scratch.path(), "stop it there", kSilent, {.touch = 0.05, .patience = 60}),
+               ExitCode::bad_input, "process 1 on elsewhere has held it since 2026-01-01T00:00:00.000Z; stop it there");
+  done = true;
+  holder.join();
+}
+
+TEST(DirectoryLock, SeesThatItWasTakenOver) {
+  const Scratch scratch;
+  std::optional<DirectoryLock> lock;
+  lock.emplace(scratch.path(), "", kSilent);
+  fs::remove(scratch / ".lock/1");
+  EXPECT_FALSE(lock->is_held());
+  const DirectoryLock other(scratch.path(), "", kSilent);
+  EXPECT_FALSE(lock->is_held());
+  lock.reset();
+  EXPECT_TRUE(other.is_held());
+}
+
+TEST(DirectoryLock, OfManyThatTryOneHolds) {
+  constexpr int kThreads = 8, kRounds = 30;
+  const Scratch scratch;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round % 2 == 1) {  // a dead one to take over from
+      HoldingChild child(scratch.path());
+    }
+    std::atomic<int> inside = 0, most = 0, got = 0, tried = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        try {
+          const DirectoryLock lock(scratch.path(), "", kSilent, kQuick);
+          most = std::max<int>(most, ++inside);
+          ++got;
+          ++tried;
+          while (tried < kThreads) std::this_thread::yield();
+          --inside;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ExitCode::bad_input) << error.what();
+          ++tried;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(most, 1) << "round " << round;
+    EXPECT_EQ(got, 1) << "round " << round;
+  }
+}
+
+TEST(DirectoryLock, ThatCannotBeWrittenNamesThePath) {
+  EXPECT_ERROR(DirectoryLock("/proc/nowhere", "", kSilent), ExitCode::crash, "cannot write /proc/nowhere/.lock");
+}
+
+}  // namespace
+}  // namespace shiftron

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, step
+
+
+class Accidents(SystemTest):
+    ENDLESS = {"train__steps": 100000}
+
+    def steps_of(self, run):
+        return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+    def start_with(self, settings, **how):
+        """One process without a launcher; `how` as of Popen."""
+        process = subprocess.Popen([PROGRAM, "train", *options(settings)], stdin=subprocess.DEVNULL, env=environment(),
+                                   start_new_session=True, **how)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_until(self, what, process):
+        while not what():
+            self.assertIsNone(process.poll(), "the run has ended")
+            time.sleep(0.02)
+
+    # Two starts of one run.
+    def test_a_second_start_is_refused(self):
+        run = self.folder / "twice"
+        ranks, parallel = LAYOUTS["dp2"]
+        settings = {**self.settings(run, checkpoint__every=2, **self.ENDLESS), **parallel}
+        first = self.train(ranks, settings)
+        self.wait_for(lambda: last_step(run) >= 3, first)
+        holder = first.ranks()[0]
+        text = self.expect(76, self.train(ranks, settings))
+        self.assert_told_once(text, f"{run} is in use: process {holder} on {socket.gethostname()} has held it since 20")
+        self.assertNotIn("temporar", text)
+        self.assertEqual(len(events(run, "start")), 1)
+        self.assertEqual(events(run, "exit"), [])
+        before = last_step(run)
+        self.wait_for(lambda: last_step(run) >= before + 3, first)
+        os.killpg(first.process.pid, signal.SIGKILL)  # with its launcher
+        for process in first.ranks().values():
+            os.kill(process, signal.SIGKILL)
+        first.wait()
+        self.assert_gone(10)
+        third = self.train(ranks, {**settings, "train.steps": last_step(run) + 2})
+        self.expect(0, third)
+        self.assertEqual(sorted(losses(run)), list(range(1, max(losses(run)) + 1)))
+        self.assertFalse((run / ".lock").exists())
+
+    def test_remains_of_killed_starts_are_removed(self):
+        run = self.folder / "remains"
+        run.mkdir()
+        for name in ("config.conf.temporary-123", "metrics.jsonl.temporary-77", "notes.temporary-draft"):
+            (run / name).write_text("half")
+        self.expect(0, self.train(1, self.settings(run, train__steps=1)))
+        self.assertEqual(sorted(path.name for path in run.glob("*temporary*")), ["notes.temporary-draft"])
+
+    # Readers that leave, terminals that close.
+    def test_a_reader_that_leaves_ends_nothing(self):
+        run = self.folder / "pipe"
+        read_end, write_end = os.pipe()
+        process = self.start_with(self.settings(run, train__steps=40, checkpoint__every=20), stdout=write_end, stderr=write_end,
+                                  restore_signals=True)
+        os.close(write_end)
+        os.read(read_end, 1)
+        os.close(read_end)
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(last_step(run), 40)
+        self.assertIn("step-00000040", self.steps_of(run))
+
+    def test_a_save_without_a_reader(self):
+        run = self.folder / "unread"
+        read_end, write_end = os.pipe()
+        process = self.start_with(self.settings(run, **self.ENDLESS), stdout=write_end, stderr=write_end)
+        os.close(write_end)
+        os.close(read_end)
+        self.wait_until(lambda: last_step(run) >= 2, process)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)  # of the kernel and of the shell
+        self.assertEqual(process.wait(60), 75)
+        self.assertEqual(self.steps_of(run), [f"step-{last_step(run):08d}"])
+
+    def test_ignored_signals_stay_ignored(self):
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        run = self.folder / "nohup"
+        process = self.start_with(self.settings(run, **self.ENDLESS), stderr=subprocess.DEVNULL, preexec_fn=ignore)
+        self.wait_until(lambda: last_step(run) >= 2, process)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        before = last_step(run)
+        self.wait_until(lambda: last_step(run) >= before + 20, process)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 75)
+
+    # Evaluations.
+    def test_a_long_evaluation_is_no_hang(self):
+        run, deadline = self.folder / "long", 2
+        settings = self.settings(run, train__steps=1, evaluation__every=1, fault__setup_deadline=deadline)
+        settings["data.validation"] = self.folder / "data" / "train"
+        arguments = options(settings) + 9 * ["--data.validation", str(self.folder / "data" / "train")]
+        job = self.start(1, ["train", *arguments])
+        self.wait_for(lambda: last_step(run) == 1, job)
+        began = time.monotonic()
+        self.expect(0, job, 120)
+        self.assertGreater(time.monotonic() - began, deadline, "the evaluation was too short to show anything")
+        self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl") if "validation_loss" in line], [1])
+
+    # Saves that people count on.
+    def test_the_last_step_is_always_saved(self):
+        run = self.folder / "last"
+        self.expect(0, self.train(1, self.settings(run, train__steps=3)))
+        self.assertEqual(self.steps_of(run), ["step-00000003"])
+
+    def test_going_back_happens_once(self):
+        run = self.folder / "back"
+        settings = self.settings(run, train__steps=20, checkpoint__every=2, checkpoint__keep=20)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 8}))
+        back = {**settings, "checkpoint.resume": 4}
+        self.expect(75, self.train(1, {**back, "train.stop_at": 6}))
+        self.assertEqual(events(run, "resume")[-1]["step"], 4)
+        text = self.expect(75, self.train(1, {**back, "train.stop_at": 10}))
+        self.assertEqual(events(run, "resume")[-1]["step"], 6)
+        self.assertIn("checkpoint.resume=4 has been done: step 6 was saved behind it", text)
+        self.expect(0, self.train(1, back))
+        self.assertEqual(events(run, "resume")[-1]["step"], 10)
+        self.assertEqual(sorted(losses(run)), list(range(1, 21)))
+        text = self.expect(75, self.train(1, {**settings, "checkpoint.resume": 8, "train.stop_at": 9}))  # another request
+        self.assertEqual(events(run, "resume")[-1]["step"], 8)
+
+    def test_steps_kept_for_ever_stay(self):
+        run = self.folder / "kept"
+        settings = self.settings(run, train__steps=20, checkpoint__every=2, checkpoint__keep=1)
+        self.expect(75, self.train(1, {**settings, "checkpoint.keep_every": 4, "train.stop_at": 6}))
+        self.expect(0, self.train(1, settings))
+        self.assertEqual(self.steps_of(run), ["step-00000000", "step-00000004", "step-00000020"])
+
+    # Changes between two starts.
+    def test_data_may_move_but_not_change(self):
+        run, moved = self.folder / "moved", self.folder / "elsewhere"
+        validation = {"data__validation": self.folder / "data" / "validation", "evaluation__every": 2, "evaluation__sequences": 2}
+        settings = self.settings(run, train__steps=6, **validation)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 2}))
+        shutil.copytree(self.folder / "data", moved)
+        there = {**settings, "data.train": moved / "train", "data.validation": moved / "validation"}
+        text = self.expect(75, self.train(1, {**there, "train.stop_at": 4}))
+        self.assertIn(f"resume: data.train was {self.folder}/data/train, is {moved}/train", text)
+        for key, other in (("data.train", "validation"), ("data.validation", "train")):
+            text = self.expect(76, self.train(1, {**there, key: moved / other}))
+            self.assert_told_once(text, f"{key}: the data has changed since step 4 was saved")
+        self.expect(0, self.train(1, there))
+
+    def test_changed_keys_are_named(self):
+        run = self.folder / "keys"
+        settings = self.settings(run, train__steps=4)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 2}))
+        text = self.expect(76, self.train(1, {**settings, "model.hidden": 64, "model.ffn": 96}))
+        self.assertIn("model.hidden was '32', is now '64' (command line)", text)
+        self.assertIn("model.ffn was '64', is now '96' (command line)", text)
+        self.assertNotIn("in the checkpoint", text)  # no list of tensors
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
