@@ -82,6 +82,10 @@ void Trainer::collect_sums(Tensor sums, int64_t attended, bool stop_requested) {
     sum_of_squares(stream_, parameter->gradient.view({count}),
                    InOut(sums.rows(kFirstSquare + group_of(parameter->spec), 1)));
   }
+  const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
+  if (at.tp == 0 && at.pp == 0 && stream_.device == DeviceKind::cpu) {
+    sums.data<double>()[attended_slot()] = static_cast<double>(attended);
+  }
   const ShiftConfig& shift = config_.model.shift;
   for (const auto& parameter : engine_.parameters().parameters()) {
     if (parameter->spec.group != DecayGroup::shift) continue;
@@ -95,10 +99,6 @@ void Trainer::collect_sums(Tensor sums, int64_t attended, bool stop_requested) {
       const int64_t slot = kFirstSquare + groups() + (parameter->spec.layer * kStreams + stream) * kMostTaps;
       sum_columns(stream_, values, InOut(sums.rows(slot, taps)));
     }
-  }
-  const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
-  if (at.tp == 0 && at.pp == 0 && stream_.device == DeviceKind::cpu) {
-    sums.data<double>()[attended_slot()] = static_cast<double>(attended);
   }
   engine_.groups().world->all_reduce(stream_, InOut(sums), Reduction::sum).wait();
 }
