@@ -1,11 +1,13 @@
 // `shiftron train`: a run under MPI, or its plan with --dry-run.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
@@ -16,9 +18,10 @@
 #include "core/host.h"
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
-#include "train/stop_signal.h"
 #include "train/batches.h"
+#include "train/rank_kinds.h"
 #include "train/run_report.h"
+#include "train/stop_signal.h"
 #include "train/train_run.h"
 #include "train/trainer.h"
 
@@ -28,66 +31,83 @@ namespace {
 const std::vector<ExtraOption>& train_options() {
   static const std::vector<ExtraOption> options = {
       {"dry-run", "", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"},
-      {"ranks", "N", "ranks of the dry run (default: tp * cp * pp)"},
+      {"ranks", "N", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)"},
       {"json", "", "print the dry run as JSON"},
       {"profile", "", "time every kernel behind the first step: a table of rank 0 at the end"}};
   return options;
 }
 
-nlohmann::ordered_json plan_json(const ParallelLayout& layout, int rank, const Ledger& ledger) {
-  const Coordinates at = layout.coordinates(rank);
+nlohmann::ordered_json plan_json(const ParallelLayout& layout, const RankKind& kind) {
+  const Coordinates at = layout.coordinates(kind.rank);
   nlohmann::ordered_json traffic = nlohmann::ordered_json::object();
-  for (const auto& [name, cost] : ledger.traffic()) traffic[name] = {{"calls", cost.calls}, {"bytes", cost.bytes}};
-  return {{"rank", rank}, {"tp", at.tp}, {"cp", at.cp}, {"dp", at.dp}, {"pp", at.pp},
-          {"memory_bytes", ledger.memory()}, {"total_bytes", ledger.memory_total()}, {"traffic", traffic}};
+  for (const auto& [name, cost] : kind.planned.traffic())
+    traffic[name] = {{"calls", cost.calls}, {"bytes", cost.bytes}};
+  return {{"rank", kind.rank},
+          {"ranks", kind.ranks},
+          {"tp", at.tp},
+          {"cp", at.cp},
+          {"dp", at.dp},
+          {"pp", at.pp},
+          {"memory_bytes", kind.planned.memory()},
+          {"total_bytes", kind.planned.memory_total()},
+          {"traffic", traffic}};
 }
 
 void print_plan(const RunConfig& config, const ParallelLayout& layout, const ParameterCount& parameters,
-                const std::vector<nlohmann::ordered_json>& rows) {
+                const std::vector<RankKind>& kinds) {
   std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", thousands(parameters.total),
                            static_cast<double>(parameters.total) / 1e9, thousands(parameters.outside_embedding));
   std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(),
-                           layout.tp, layout.pp, layout.dp,
-                           config.train.global_batch / (config.train.micro_batch * layout.dp));
-  for (const auto& row : rows) {
-    std::cout << fmt::format("\nrank {} (tp {}, pp {}, dp {}): {:.3f} GB\n", row["rank"].get<int>(), row["tp"].get<int>(),
-                             row["pp"].get<int>(), row["dp"].get<int>(), row["total_bytes"].get<double>() / 1e9);
-    for (const auto& [category, bytes] : row["memory_bytes"].items()) {
-      std::cout << fmt::format("  {:<16} {:>12.3f} MB\n", category, bytes.get<double>() / 1e6);
+                           layout.tp, layout.pp, layout.dp, microbatches_of_step(config, layout));
+  std::map<int, std::vector<RankKind>> by_work;
+  for (const RankKind& kind : kinds) by_work[kind.work].push_back(kind);
+  for (const auto& [work, group] : by_work) {
+    const RankKind& most = group.front();
+    const Coordinates at = layout.coordinates(most.rank);
+    int64_t ranks = 0;
+    for (const RankKind& kind : group) ranks += kind.ranks;
+    std::cout << fmt::format("\nrank {} (tp {}, pp {}, dp {})", most.rank, at.tp, at.pp, at.dp);
+    if (ranks > 1) std::cout << fmt::format(" for {} ranks", thousands(ranks));
+    std::cout << fmt::format(": {:.3f} GB", static_cast<double>(most.planned.memory_total()) / 1e9);
+    if (group.size() > 1) {
+      std::cout << fmt::format(", in later stages down to {:.3f} GB",
+                               static_cast<double>(group.back().planned.memory_total()) / 1e9);
     }
-    for (const auto& [name, cost] : row["traffic"].items()) {
-      std::cout << fmt::format("  {:<28} {:>7} calls {:>12.3f} MB a step\n", name, cost["calls"].get<int64_t>(),
-                               cost["bytes"].get<double>() / 1e6);
+    std::cout << "\n";
+    for (const auto& [category, bytes] : most.planned.memory()) {
+      std::cout << fmt::format("  {:<16} {:>12.3f} MB\n", category, static_cast<double>(bytes) / 1e6);
+    }
+    for (const auto& [name, cost] : most.planned.traffic()) {
+      std::cout << fmt::format("  {:<28} {:>7} calls {:>12.3f} MB a step\n", name, cost.calls,
+                               static_cast<double>(cost.bytes) / 1e6);
     }
   }
 }
 
-// One row per kind of rank: those of one stage and dp 0 differ only by uneven vocabulary shards.
-int dry_run(const ParsedConfig& parsed) {
+void tell_plan(const ParsedConfig& parsed, int64_t started) {
   const RunConfig& config = parsed.config;
-  const int ranks = static_cast<int>(parsed.integer("ranks", smallest_ranks(config.parallel), 1));
+  const int64_t wanted = parsed.integer("ranks", started > 1 ? started : smallest_ranks(config.parallel), 1);
+  const int ranks = static_cast<int>(std::min<int64_t>(wanted, std::numeric_limits<int>::max()));
   validate(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   const ParameterCount parameters = count_parameters(config);
-  std::vector<nlohmann::ordered_json> rows;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Coordinates at = layout.coordinates(rank);
-    if (at.dp != 0 || (at.tp != 0 && at.tp != layout.tp - 1)) continue;
-    Ledger ledger;
-    const int threads = thread_count(config.device.threads, 1);
-    plan_memory(config, layout, rank, threads, ledger);
-    rows.push_back(plan_json(layout, rank, ledger));
-  }
-  if (parsed.has("json")) {
-    std::cout << nlohmann::ordered_json{{"ranks", ranks},
-                                        {"parameters", parameters.total},
-                                        {"parameters_outside_embedding", parameters.outside_embedding},
-                                        {"plan", rows}}
-                     .dump(2)
-              << "\n";
-  } else {
-    print_plan(config, layout, parameters, rows);
-  }
+  const std::vector<RankKind> kinds = plan_kinds(config, layout, thread_count(config.device.threads, 1));
+  if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds);
+  nlohmann::ordered_json plan = nlohmann::ordered_json::array();
+  for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
+  std::cout << nlohmann::ordered_json{{"ranks", ranks},
+                                      {"parameters", parameters.total},
+                                      {"parameters_outside_embedding", parameters.outside_embedding},
+                                      {"plan", plan}}
+                   .dump(2)
+            << "\n";
+}
+
+// Of all started ranks the first one plans and prints.
+int dry_run(const ParsedConfig& parsed) {
+  MpiSession session;
+  const std::unique_ptr<Communicator> world = session.world();
+  agree(*world, [&] { tell_plan(parsed, world->size()); });
   return 0;
 }
 

@@ -10,17 +10,17 @@ KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t byt
   auto at = kernels_.find(std::string_view(name));
   if (at == kernels_.end()) at = kernels_.emplace(name, KernelCost{}).first;
   KernelCost& cost = at->second;
-  cost.calls += 1;
-  cost.bytes_read += bytes_read;
-  cost.bytes_written += bytes_written;
-  cost.operations += operations;
+  cost.calls += times_;
+  cost.bytes_read += times_ * bytes_read;
+  cost.bytes_written += times_ * bytes_written;
+  cost.operations += times_ * operations;
   return cost;
 }
 
 void Ledger::add_traffic(const std::string& axis, const char* operation, int64_t bytes) {
   TrafficCost& cost = traffic_[axis + " " + operation];
-  cost.calls += 1;
-  cost.bytes += bytes;
+  cost.calls += times_;
+  cost.bytes += times_ * bytes;
 }
 
 void Ledger::add_memory(const std::string& category, int64_t bytes) { memory_[category] += bytes; }

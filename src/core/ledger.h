@@ -43,6 +43,19 @@ class Ledger {
   int64_t memory_total() const;
   void clear_work();  // kernels and traffic; memory stays
 
+  // While it lives, kernels and traffic count `times` times: one of equal pieces of work stands for all. May be nested.
+  class Repeat {
+   public:
+    Repeat(Ledger& ledger, int64_t times) : ledger_(ledger), before_(ledger.times_) { ledger.times_ *= times; }
+    ~Repeat() { ledger_.times_ = before_; }
+    Repeat(const Repeat&) = delete;
+    Repeat& operator=(const Repeat&) = delete;
+
+   private:
+    Ledger& ledger_;
+    int64_t before_;
+  };
+
   TimeSplit times;
   TimeSplit take_times();
 
@@ -50,6 +63,7 @@ class Ledger {
   std::map<std::string, KernelCost, std::less<>> kernels_;
   std::map<std::string, TrafficCost> traffic_;
   std::map<std::string, int64_t> memory_;
+  int64_t times_ = 1;  // that a call counts
 };
 
 }  // namespace shiftron

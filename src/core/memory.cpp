@@ -19,6 +19,15 @@ void fill_with_nan(const Tensor& bytes) { std::memset(bytes.raw(), 0xFF, static_
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
+[[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger) {
+  const bool of_batch = category == "activations" || category == "scratch";
+  throw_bad_input("not enough memory: ", bytes, " bytes are needed for ", category, " beside ", ledger.memory_total(),
+                  " bytes of this rank; ",
+                  of_batch ? "lower train.micro_batch or train.sequence_length, or set parallel.recompute=full"
+                           : "raise parallel.tp or parallel.pp, or take a smaller model.*",
+                  " (shiftron train --dry-run counts all of it)");
+}
+
 }  // namespace
 
 Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category)
@@ -29,7 +38,7 @@ Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string cat
     const int64_t alignment = huge ? kHugePage : kAlignment;
     data_ = std::aligned_alloc(static_cast<size_t>(alignment),
                                static_cast<size_t>((bytes_ + alignment - 1) / alignment * alignment));
-    if (data_ == nullptr) throw_crash("cannot allocate ", bytes_, " bytes for ", category_);
+    if (data_ == nullptr) refuse(bytes_, category_, ledger);
     if (huge) madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
     std::memset(data_, 0, static_cast<size_t>(bytes_));
   }
@@ -67,8 +76,13 @@ Tensor Buffer::tensor(int64_t byte_offset, DType dtype, Shape shape) const {
   return Tensor(start, dtype, shape, device_);
 }
 
-Arena::Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category)
-    : device_(device), name_(name), ledger_(&ledger), category_(std::move(category)),
+Arena::Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category,
+             int64_t alike)
+    : device_(device),
+      name_(name),
+      alike_(alike),
+      ledger_(&ledger),
+      category_(std::move(category)),
       generation_(std::make_unique<Generation>()) {
   if (device != DeviceKind::meta) {
     const auto entry = plan.find(name);
@@ -86,7 +100,7 @@ Tensor Arena::allocate(DType dtype, Shape shape) {
                                               : buffer_.tensor(used_, dtype, shape);
   used_ += bytes;
   if (used_ > peak_) {
-    if (device_ == DeviceKind::meta) ledger_->add_memory(category_, used_ - peak_);
+    if (device_ == DeviceKind::meta) ledger_->add_memory(category_, alike_ * (used_ - peak_));
     peak_ = used_;
   }
   tensor.bind(generation_.get());

@@ -38,8 +38,10 @@ using MemoryPlan = std::map<std::string, int64_t>;
 
 class Arena {
  public:
-  // On meta the arena only measures. Elsewhere plan[name] bytes are allocated here; asking for more later is an Error.
-  Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category);
+  // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal ones. Elsewhere
+  // plan[name] bytes are allocated here; asking for more later is an Error.
+  Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category,
+        int64_t alike = 1);
 
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
   void release();                             // every view of the arena turns stale
@@ -55,6 +57,7 @@ class Arena {
   int64_t capacity_ = 0;
   int64_t used_ = 0;
   int64_t peak_ = 0;
+  int64_t alike_;
   Ledger* ledger_;
   std::string category_;
   Buffer buffer_;

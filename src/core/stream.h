@@ -1,6 +1,8 @@
 // Stream: where a kernel runs and who counts its cost; the first argument of every kernel.
 #pragma once
 
+#include <algorithm>
+
 #include "core/ledger.h"
 #include "core/tensor.h"
 
@@ -18,5 +20,14 @@ struct Stream {
   bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
   bool timed = false;           // the ledger gets the time of every kernel
 };
+
+// Calls body(0) … body(count − 1), which all do the same amount of work; on meta body(0) stands for all of them.
+template <typename Body>
+void for_each_alike(Stream& stream, int64_t count, Body body) {
+  const int64_t called = stream.device == DeviceKind::meta ? std::min<int64_t>(count, 1) : count;
+  if (called == 0) return;
+  const Ledger::Repeat repeat(*stream.ledger, count / called);
+  for (int64_t i = 0; i < called; ++i) body(i);
+}
 
 }  // namespace shiftron

@@ -3,6 +3,16 @@
 
 namespace shiftron {
 
+namespace {
+
+// Of the matrices of one layer.
+double matrix_elements(const ModelConfig& c) {
+  const double attention = static_cast<double>(2 * c.heads + 2 * c.kv_heads) * static_cast<double>(c.head_dim);
+  return static_cast<double>(c.hidden) * (attention + 3 * static_cast<double>(c.ffn));
+}
+
+}  // namespace
+
 ModelConfig with_defaults(ModelConfig config) {
   if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.head_dim == 0 && config.heads > 0 && config.hidden % config.heads == 0) {
@@ -11,22 +21,27 @@ ModelConfig with_defaults(ModelConfig config) {
   return config;
 }
 
-int64_t model_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
+double parameter_count(const ModelConfig& config) {
   const ModelConfig c = with_defaults(config);
-  const int64_t query_and_out = 2 * c.hidden * c.heads * c.head_dim;
-  const int64_t key_and_value = 2 * c.hidden * c.kv_heads * c.head_dim;
-  const int64_t gate_up_down = 3 * c.hidden * c.ffn;
-  const int64_t head = c.vocab * c.hidden;
-  const int64_t matmul_parameters = c.layers * (query_and_out + key_and_value + gate_up_down) + head;
-  return 6 * matmul_parameters + 6 * c.layers * c.heads * c.head_dim * sequence_length;
+  const double tables = (c.tie_embeddings ? 1.0 : 2.0) * static_cast<double>(c.vocab) * static_cast<double>(c.hidden);
+  const double norms = (2 * static_cast<double>(c.layers) + 1) * static_cast<double>(c.hidden);
+  return static_cast<double>(c.layers) * matrix_elements(c) + tables + norms;
+}
+
+double model_flops(const ModelConfig& config, double tokens, double attended) {
+  const ModelConfig c = with_defaults(config);
+  const auto layers = static_cast<double>(c.layers);
+  const double head = static_cast<double>(c.vocab) * static_cast<double>(c.hidden);
+  return 6 * tokens * (layers * matrix_elements(c) + head) +
+         12 * layers * static_cast<double>(c.heads) * static_cast<double>(c.head_dim) * attended;
 }
 
 double head_in_layers(ModelConfig config, int64_t sequence_length) {
+  const double attended = static_cast<double>(sequence_length) / 2;  // by one token, about
   config.layers = 0;
-  const int64_t head = model_flops_per_token(config, sequence_length);
+  const double head = model_flops(config, 1, attended);
   config.layers = 1;
-  const int64_t layer = model_flops_per_token(config, sequence_length) - head;
-  return static_cast<double>(head) / static_cast<double>(layer);
+  return head / (model_flops(config, 1, attended) - head);
 }
 
 }  // namespace shiftron

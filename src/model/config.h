@@ -54,9 +54,13 @@ struct ModelConfig {
 // `config` with kv_heads and head_dim filled in where they are 0 and follow from the rest.
 ModelConfig with_defaults(ModelConfig config);
 
-// Floating-point operations of forward and backward per token: 6 per matmul parameter (head included, embedding table
-// not) and 6 * layers * heads * head_dim * sequence_length for the causal half of attention.
-int64_t model_flops_per_token(const ModelConfig& config, int64_t sequence_length);
+// Elements of all parameters but the taps of the shift; a double, since what a user types may exceed an integer.
+double parameter_count(const ModelConfig& config);
+
+// Floating-point operations of forward and backward of `tokens` tokens: 6 per token and matmul parameter (head
+// included, embedding table not) and 12 · heads · head_dim in each layer for each of the `attended` pairs of a token
+// and one that it attends to, itself included.
+double model_flops(const ModelConfig& config, double tokens, double attended);
 // How many layers cost as many of these as the head.
 double head_in_layers(ModelConfig config, int64_t sequence_length);
 

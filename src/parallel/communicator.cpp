@@ -93,8 +93,11 @@ Work Communicator::all_reduce(Stream& stream, InOut in_out, Reduction reduction)
   const int64_t element = size_of(tensor.dtype());
   std::byte* data = static_cast<std::byte*>(tensor.raw());
   int64_t remaining = tensor.count();
+  const int64_t block = std::max<int64_t>(kBlockBytes / (element * size_), 1);  // of each rank
+  // On meta whole blocks, which take the same staging, are not all gone through.
+  if (!moves_bytes()) remaining -= std::max<int64_t>(remaining / (block * size_) - 2, 0) * block * size_;
   while (remaining * element > kSmallBytes && remaining >= size_) {
-    const int64_t part = std::min(remaining / size_, std::max<int64_t>(kBlockBytes / (element * size_), 1));
+    const int64_t part = std::min(remaining / size_, block);
     std::byte* parts = staging(stream, part * element * size_);
     if (moves_bytes()) {
       std::byte* own = data + rank_ * part * element;

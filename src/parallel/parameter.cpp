@@ -104,6 +104,7 @@ Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
   parameter->box = boxes_of(spec, layout_, at_).front();
   parameter->owner = is_owner(spec, layout_, at_);
   parameter->spec = std::move(spec);
+  by_name_[parameter->spec.name] = parameter.get();
   parameters_.push_back(std::move(parameter));
   adjacent_.push_back(adjacent);
   return parameters_.back().get();
@@ -183,10 +184,8 @@ void ParameterSet::initialise(uint64_t seed) {
 }
 
 Parameter* ParameterSet::find(const std::string& name) const {
-  for (const auto& parameter : parameters_) {
-    if (parameter->spec.name == name) return parameter.get();
-  }
-  return nullptr;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 Tensor ParameterSet::joined(const std::vector<Parameter*>& parameters, Tensor Parameter::*of, int64_t columns) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/memory.h"
@@ -97,6 +98,7 @@ class ParameterSet {
   Coordinates at_;
   NumberTypes types_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<bool> adjacent_;
   Buffer whole_, weight_, rest_, gradient_, first_, second_;  // whole_: masters that are not in two halves
   Tensor gradients_, replicated_gradients_;

@@ -24,6 +24,11 @@ struct Builder {
   }
 };
 
+// Forwards before the first backward, but for the one that directly precedes it.
+int forwards_ahead(PipelineKind kind, int stages, int stage, int microbatches) {
+  return kind == PipelineKind::gpipe ? microbatches : std::min(microbatches, stages - 1 - stage);
+}
+
 }  // namespace
 
 std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int microbatches) {
@@ -31,7 +36,7 @@ std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int 
         " microbatches");
   CHECK(kind == PipelineKind::one_forward_one_backward || kind == PipelineKind::gpipe, "schedule not in this version");
   Builder builder{stages, stage, {}};
-  const int ahead = kind == PipelineKind::gpipe ? microbatches : std::min(microbatches, stages - 1 - stage);
+  const int ahead = forwards_ahead(kind, stages, stage, microbatches);
   for (int i = 0; i < ahead; ++i) builder.forward(i);
   for (int i = ahead; i < microbatches; ++i) {
     builder.forward(i);
@@ -39,6 +44,11 @@ std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int 
   }
   for (int i = microbatches - ahead; i < microbatches; ++i) builder.backward(i);
   return builder.actions;
+}
+
+int most_in_flight(PipelineKind kind, int stages, int stage, int microbatches) {
+  const int ahead = forwards_ahead(kind, stages, stage, microbatches);
+  return std::min(microbatches, ahead + 1);
 }
 
 std::vector<Action> make_forward_schedule(int stages, int stage, int microbatches) {

@@ -22,6 +22,9 @@ std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int 
 // Forward alone, for evaluation.
 std::vector<Action> make_forward_schedule(int stages, int stage, int microbatches);
 
+// Microbatches between their forward and the end of their backward, at most: the arenas that make_schedule() needs.
+int most_in_flight(PipelineKind kind, int stages, int stage, int microbatches);
+
 // Which activation arena each microbatch uses, and how many there are: reused as soon as a microbatch is finished.
 struct ArenaAssignment {
   std::vector<int> arena_of;  // [microbatches]

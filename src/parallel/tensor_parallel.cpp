@@ -173,9 +173,8 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   const Tensor x = gather_rows(run, x_local, run.scratch);
   Tensor d_x = saved.d_x;
   if (run.training && shards > 1) d_x = run.scratch.allocate(dtype, {run.rows, hidden});
-  for (int64_t begin = 0; begin < run.rows; begin += chunk) {
+  const auto pass_chunk = [&](int64_t begin, int64_t rows) {
     ArenaScope chunk_scope(run.scratch);
-    const int64_t rows = std::min(chunk, run.rows - begin);
     const Tensor x_chunk = x.rows(begin, rows);
     const Tensor target = targets.rows(begin, rows);
     const auto block_of = [&](int block) { return split_range(weight.extent(0), blocks, block); };
@@ -193,7 +192,7 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
     run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait();
     cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
-    if (!run.training) continue;
+    if (!run.training) return;
     const Tensor d_x_chunk = d_x.rows(begin, rows);
     const Tensor sum = dtype == accumulation ? d_x_chunk : run.scratch.allocate(accumulation, {rows, hidden});
     fill_zero(run.stream, sum);
@@ -208,7 +207,10 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
                              InOut(as_matrix(head_->gradient, hidden).rows(range.begin, range.size())), scratch);
     }
     if (dtype != accumulation) copy(run.stream, sum, d_x_chunk);
-  }
+  };
+  const int64_t whole = run.rows / chunk;
+  for_each_alike(run.stream, whole, [&](int64_t i) { pass_chunk(i * chunk, chunk); });
+  if (run.rows > whole * chunk) pass_chunk(whole * chunk, run.rows - whole * chunk);
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();
 }
 

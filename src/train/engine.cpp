@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "kernels/kernels.h"
 
@@ -10,6 +11,7 @@ namespace shiftron {
 
 // What lives from a microbatch's forward to its backward.
 struct Engine::Microbatch {
+  int number = -1;  // in the step; -1: none yet
   Arena* arena = nullptr;
   Batch batch;
   Documents documents;
@@ -17,6 +19,10 @@ struct Engine::Microbatch {
   TransformerStage::Saved saved;
   std::vector<Work> sends;
 };
+
+int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout) {
+  return static_cast<int>(config.train.global_batch / (config.train.micro_batch * layout.dp));
+}
 
 NumberTypes number_types(Precision precision) {
   switch (precision) {
@@ -57,15 +63,15 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
   parameters_.allocate(stream.device, *stream.ledger, training);
   stage_->make_tables(stream, *stream.ledger, config.train.sequence_length);
-  const int microbatches = static_cast<int>(config.train.global_batch / (config.train.micro_batch * groups_.layout.dp));
-  const int arenas =
-      training ? assign_arenas(make_schedule(parallel.pipeline, parallel.pp, stage, microbatches), microbatches).arenas
-               : 1;
+  const int microbatches = microbatches_of_step(config, groups_.layout);
+  const int in_flight = training ? most_in_flight(parallel.pipeline, parallel.pp, stage, microbatches) : 1;
+  const int arenas = stream.device == DeviceKind::meta ? 1 : in_flight;
   for (int i = 0; i < arenas; ++i) {
-    arenas_.push_back(std::make_unique<Arena>(stream.device, "activations." + std::to_string(i), plan, *stream.ledger,
-                                              "activations"));
+    arenas_.push_back(
+        std::make_unique<Arena>(stream.device, "activations", plan, *stream.ledger, "activations", in_flight / arenas));
   }
   scratch_ = std::make_unique<Arena>(stream.device, "scratch", plan, *stream.ledger, "scratch");
+  if (stream.device == DeviceKind::meta) return;
   const size_t rows = static_cast<size_t>(config.train.micro_batch * config.train.sequence_length);
   host_batch_.ids.resize(rows);
   host_batch_.targets.resize(rows);
@@ -73,10 +79,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
 }
 
 MemoryPlan Engine::arena_peaks() const {
-  MemoryPlan plan;
-  for (const auto& arena : arenas_) plan[arena->name()] = arena->peak();
-  plan[scratch_->name()] = scratch_->peak();
-  return plan;
+  return {{arenas_.front()->name(), arenas_.front()->peak()}, {scratch_->name(), scratch_->peak()}};
 }
 
 Run Engine::make_run(Arena& arena, bool training) {
@@ -94,48 +97,54 @@ Run Engine::make_run(Arena& arena, bool training) {
              .weight_gradients = weight_gradients_};
 }
 
-void Engine::load_batch(Microbatch& microbatch, const HostBatch& batch) {
-  const int64_t rows = static_cast<int64_t>(batch.ids.size());
+int64_t Engine::load_batch(Microbatch& microbatch, const HostBatch& batch) {
+  const int64_t rows = config_.train.micro_batch * config_.train.sequence_length;
   const auto allocate = [&] { return microbatch.arena->allocate(DType::int32, {rows}); };
   microbatch.batch = {allocate(), allocate()};
   microbatch.documents = {allocate(), allocate(), allocate()};
-  if (stream_.device == DeviceKind::meta) return;
+  if (stream_.device == DeviceKind::meta) return 0;
   std::ranges::copy(batch.ids, microbatch.batch.ids.data<int32_t>());
   std::ranges::copy(batch.targets, microbatch.batch.targets.data<int32_t>());
   find_documents(batch.document_starts, config_.train.sequence_length, config_.data.document_reset,
                  config_.model.shift.reset, microbatch.documents.attention_start.data<int32_t>(),
                  microbatch.documents.shift_start.data<int32_t>(), microbatch.documents.positions.data<int32_t>());
+  // A row at position p of what it attends to sees p + 1 rows.
+  const int32_t* positions = microbatch.documents.positions.data<int32_t>();
+  return std::accumulate(positions, positions + rows, rows);
 }
 
-void Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
-  run_schedule(make_schedule(config_.parallel.pipeline, config_.parallel.pp, groups_.at.pp, microbatches), microbatches,
-               read, totals, true, {});
+int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
+  return run_schedule(microbatches, read, totals, true, {});
 }
 
 void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit) {
-  run_schedule(make_forward_schedule(config_.parallel.pp, groups_.at.pp, microbatches), microbatches, read, totals,
-               false, visit);
+  run_schedule(microbatches, read, totals, false, visit);
 }
 
-void Engine::run_schedule(const std::vector<Action>& actions, int microbatches, const BatchReader& read, Tensor totals,
-                          bool training, const LossVisitor& visit) {
-  const ArenaAssignment assignment = assign_arenas(actions, microbatches);
+int64_t Engine::run_schedule(int microbatches, const BatchReader& read, Tensor totals, bool training,
+                             const LossVisitor& visit) {
+  const int stage = groups_.at.pp, stages = config_.parallel.pp;
+  // On meta one microbatch stands for all.
+  const int stepped = stream_.device == DeviceKind::meta ? 1 : microbatches;
+  const Ledger::Repeat repeat(*stream_.ledger, microbatches / stepped);
+  const std::vector<Action> actions = training ? make_schedule(config_.parallel.pipeline, stages, stage, stepped)
+                                               : make_forward_schedule(stages, stage, stepped);
+  const ArenaAssignment assignment = assign_arenas(actions, stepped);
   CHECK(assignment.arenas <= static_cast<int>(arenas_.size()), assignment.arenas, " arenas are needed, ",
         arenas_.size(), " are there");
-  std::vector<Microbatch> all(static_cast<size_t>(microbatches));
-  std::vector<int> owner(arenas_.size(), -1);  // the microbatch that an arena serves now
-  const int stage = groups_.at.pp;
+  std::vector<Microbatch> in_flight(arenas_.size());  // in each arena
+  int64_t attended = 0;
   for (const Action& action : actions) {
-    Microbatch& microbatch = all[action.microbatch];
-    if (microbatch.arena == nullptr) {
-      const int index = assignment.arena_of[action.microbatch];
-      if (owner[index] >= 0) all[owner[index]] = Microbatch();  // waits for its sends
-      owner[index] = action.microbatch;
+    const auto index = static_cast<size_t>(assignment.arena_of[action.microbatch]);
+    Microbatch& microbatch = in_flight[index];
+    if (microbatch.number != action.microbatch) {
+      microbatch = Microbatch();  // the one before waits for its sends
+      microbatch.number = action.microbatch;
       microbatch.arena = arenas_[index].get();
       microbatch.arena->release();
       const auto start = std::chrono::steady_clock::now();
       read(action.microbatch, host_batch_);
-      load_batch(microbatch, host_batch_);
+      attended += load_batch(microbatch, host_batch_);
       stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     scratch_->release();
@@ -178,9 +187,10 @@ void Engine::run_schedule(const std::vector<Action>& actions, int microbatches, 
         break;
     }
   }
-  for (Microbatch& microbatch : all) {
+  for (Microbatch& microbatch : in_flight) {
     for (Work& send : microbatch.sends) send.wait();
   }
+  return attended;
 }
 
 ParameterCount count_parameters(const RunConfig& config) {

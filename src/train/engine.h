@@ -19,6 +19,9 @@ struct HostBatch {
 // Fills microbatch `index` of this rank.
 using BatchReader = std::function<void(int index, HostBatch& batch)>;
 
+// Of every rank in a step.
+int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout);
+
 NumberTypes number_types(Precision precision);
 
 // Of a bf16 run: which products are faster in bfloat16 here, timed on rank 0 and told to all, since bits depend on it.
@@ -34,7 +37,8 @@ class Engine {
 
   // Forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses are added up over them,
   // not over ranks. totals [2] float64 += this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone.
-  void accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
+  // Returns how many rows, itself included, the rows of these microbatches attend to.
+  int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
   // Forward alone; losses [microbatches] of A, where wanted, on the last stage: called once a microbatch.
   using LossVisitor = std::function<void(int index, const HostBatch& batch, const Tensor& losses)>;
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});
@@ -49,9 +53,9 @@ class Engine {
  private:
   struct Microbatch;
   Run make_run(Arena& arena, bool training);
-  void run_schedule(const std::vector<Action>& actions, int microbatches, const BatchReader& read, Tensor totals,
-                    bool training, const LossVisitor& visit);
-  void load_batch(Microbatch& microbatch, const HostBatch& batch);
+  int64_t run_schedule(int microbatches, const BatchReader& read, Tensor totals, bool training,
+                       const LossVisitor& visit);
+  int64_t load_batch(Microbatch& microbatch, const HostBatch& batch);
   RunConfig config_;
   Groups groups_;
   Stream& stream_;

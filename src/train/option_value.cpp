@@ -65,6 +65,10 @@ std::string read_value(const std::string& text, std::string& value) {
   value = text;
   return "";
 }
+std::string read_value(const std::string& text, Deterministic& value) {
+  const std::string name = text == "false" ? "off" : text == "true" ? "repeat" : text;
+  return read_value<Deterministic>(name, value);
+}
 std::string read_value(const std::string& text, Betas& value) {
   const std::vector<std::string> parts = split_at_commas(text);
   Betas read;

@@ -67,6 +67,9 @@ std::string names_joined(const char* separator) {
   return joined;
 }
 
+// The key was a switch: checkpoints of that time say false, which is off, or true, the same bits in a repeated run.
+std::string read_value(const std::string& text, Deterministic& value);
+
 template <NamedEnum Enum>
 std::string read_value(const std::string& text, Enum& value) {
   const auto found = from_string<Enum>(text);

@@ -41,6 +41,7 @@ constexpr Limits at_least(double low) {
 }
 constexpr Limits kSize = between(1, kLargest);
 constexpr Limits kCount = between(0, kLargest);
+constexpr Limits kLayers = between(1, 4096);  // each has parameters of its own, in the plan too
 constexpr Limits kFraction = between(0, 1);
 constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
 
@@ -135,7 +136,7 @@ Option required(Option option) {
 
 std::vector<Option> option_table() {
   return {
-      required(option("model.layers", "transformer layers", PLACE(model.layers), kSize)),
+      required(option("model.layers", "transformer layers", PLACE(model.layers), kLayers)),
       required(option("model.hidden", "width of the residual stream", PLACE(model.hidden), kSize)),
       required(option("model.heads", "query heads", PLACE(model.heads), kSize)),
       unset_at_zero(option("model.kv_heads", "key and value heads (default: heads)", PLACE(model.kv_heads), kSize)),
@@ -165,7 +166,8 @@ std::vector<Option> option_table() {
              kCount),
       option("train.precision", "numbers of activations and matrix products", PLACE(train.precision)),
       option("train.seed", "seed of initial weights and data order", PLACE(train.seed), at_least(0)),
-      option("train.deterministic", "the same bits in each run of one layout", PLACE(train.deterministic)),
+      option("train.deterministic", "the same bits in each run of one command, in all layouts",
+             PLACE(train.deterministic)),
 
       required(option("optimizer.learning_rate", "peak learning rate", PLACE(optimizer.learning_rate), above(0))),
       option("optimizer.betas", "decay of first and second moment", PLACE(optimizer.betas), kBelowOne),

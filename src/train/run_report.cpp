@@ -67,7 +67,7 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
   const int64_t tokens = train.global_batch * train.sequence_length;
   const double rate = static_cast<double>(tokens) / step_seconds;
   const double utilization =
-      rate * static_cast<double>(model_flops_per_token(config_->model, train.sequence_length)) / peak_;
+      model_flops(config_->model, static_cast<double>(tokens), result.attended) / step_seconds / peak_;
   const double rate_used = learning_rate(config_->optimizer, train.steps, step);
   const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
   write({{"step", step},
@@ -83,12 +83,7 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
           {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
          {"layer_gradient_norms", norms_json(config_->model, result, group_names)},
          {"shift", taps_json(result)},
-         {"skipped", skipped}},
-        step,
-        {{"loss", result.loss},
-         {"gradient_norm", result.gradient_norm},
-         {"learning_rate", rate_used},
-         {"tokens_per_second", rate}});
+         {"skipped", skipped}});
   if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
@@ -99,13 +94,14 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
 
 void RunReport::validation(int64_t step, double loss) {
   if (config_ == nullptr) return;
-  write({{"step", step}, {"validation_loss", json_number(loss)}}, step, {{"validation_loss", loss}});
+  write({{"step", step}, {"validation_loss", json_number(loss)}});
   log_->info(fmt::format("step {}: validation loss {:.4f}", step, loss));
 }
 
 // A disk that is full ends no run: the lines are lost until there is room again.
-void RunReport::write(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars) {
-  tensorboard_.write(step, scalars);
+void RunReport::write(const nlohmann::ordered_json& line) {
+  const auto step = line.at("step").get<int64_t>();
+  tensorboard_.write(step, scalars_of(line));
   try {
     metrics_.write(line);
     metrics_fail_ = false;

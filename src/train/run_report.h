@@ -32,7 +32,7 @@ class RunReport {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void write(const nlohmann::ordered_json& line, int64_t step, const TensorBoard::Scalars& scalars);
+  void write(const nlohmann::ordered_json& line);
   const RunConfig* config_ = nullptr;
   Log* log_ = nullptr;
   int64_t first_step_ = 1;

@@ -16,6 +16,8 @@ namespace shiftron {
 enum class Precision { fp32, bf16, fp64 };
 enum class LearningRateSchedule { constant, cosine, linear, wsd };
 enum class DeviceChoice { cpu, cuda };
+// Which runs give the same bits: no promise; the same command; any dp, pp, microbatch, zero.
+enum class Deterministic { off, repeat, layouts };
 
 constexpr std::array<const char*, 3> names_of(Precision) {
   return {"fp32", "bf16", "fp64"};
@@ -26,6 +28,9 @@ constexpr std::array<const char*, 4> names_of(LearningRateSchedule) {
 constexpr std::array<const char*, 2> names_of(DeviceChoice) {
   return {"cpu", "cuda"};
 }
+constexpr std::array<const char*, 3> names_of(Deterministic) {
+  return {"off", "repeat", "layouts"};
+}
 
 struct TrainSection {
   int64_t steps = 0;
@@ -35,7 +40,7 @@ struct TrainSection {
   int64_t stop_at = 0;  // save and leave with 75 after that step; 0 = never
   Precision precision = Precision::fp32;
   int64_t seed = 0;
-  bool deterministic = false;
+  Deterministic deterministic = Deterministic::off;
 };
 
 struct Betas {

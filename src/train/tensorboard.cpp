@@ -9,6 +9,8 @@
 #include <bit>
 #include <chrono>
 #include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
 
 #include "core/host.h"
 
@@ -56,6 +58,16 @@ std::string event(int64_t step) {
   return field(1, 1) + little_endian(now.count()) + integer(2, step);
 }
 
+void flatten(const std::string& tag, const nlohmann::ordered_json& value, TensorBoard::Scalars& scalars) {
+  if (value.is_structured()) {
+    for (const auto& [name, inner] : value.items()) flatten(tag + "/" + name, inner, scalars);
+  } else if (value.is_number()) {
+    scalars.emplace_back(tag, value.get<double>());
+  } else if (value.is_null()) {
+    scalars.emplace_back(tag, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
 }  // namespace
 
 uint32_t masked_crc32c(const std::string& bytes) {
@@ -63,6 +75,14 @@ uint32_t masked_crc32c(const std::string& bytes) {
   for (const char byte : bytes) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint8_t>(byte)) & 255];
   crc = ~crc;
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+TensorBoard::Scalars scalars_of(const nlohmann::ordered_json& line) {
+  TensorBoard::Scalars scalars;
+  for (const auto& [name, value] : line.items()) {
+    if (name != "step") flatten(name, value, scalars);
+  }
+  return scalars;
 }
 
 TensorBoard::TensorBoard(const std::string& directory, int64_t first_step) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ class TensorBoard {
   void append(const std::string& event);
   std::string path_;
 };
+
+// Every number of a line of metrics.jsonl but its step: "loss", and of what is nested "shift/0/key/1". Null is NaN.
+TensorBoard::Scalars scalars_of(const nlohmann::ordered_json& line);
 
 // CRC-32C (Castagnoli), as records carry it: rotated and shifted.
 uint32_t masked_crc32c(const std::string& bytes);

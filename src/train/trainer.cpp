@@ -22,10 +22,11 @@ int previous_of(const ShiftConfig& shift, int stream) {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan)
-    : config_(config), stream_(stream), engine_(config, std::move(groups), stream, plan, true),
+    : config_(config),
+      stream_(stream),
+      engine_(config, std::move(groups), stream, plan, true),
       tap_scratch_(stream.device, "taps", plan, *stream.ledger, "scratch"),
-      microbatches_(static_cast<int>(config.train.global_batch /
-                                     (config.train.micro_batch * engine_.groups().layout.dp))) {
+      microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
   const int64_t count = 2 * sum_count() + 2 + kUpdateCounters + kUpdateScalars + 2 * kUpdateResults;
   scalars_ = Buffer(stream.device, count * size_of(DType::float64), *stream.ledger, "scalars");
   int64_t offset = 0;
@@ -39,7 +40,7 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
   update_ = take(kUpdateScalars + 2 * kUpdateResults);
 }
 
-int64_t Trainer::sum_count() const {
+int64_t Trainer::attended_slot() const {
   return kFirstSquare + groups() + config_.model.layers * kStreams * kMostTaps;
 }
 
@@ -65,14 +66,14 @@ std::vector<std::string> Trainer::group_names() const {
 
 void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   fill_zero(stream_, totals_);
-  engine_.accumulate_gradients(microbatches_, read, totals_);
+  const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
   reduce_gradients(stream_, engine_.groups(), engine_.parameters());
   fill_zero(stream_, sums_of(step));
-  collect_sums(sums_of(step), stop_requested);
+  collect_sums(sums_of(step), attended, stop_requested);
   update(step);
 }
 
-void Trainer::collect_sums(Tensor sums, bool stop_requested) {
+void Trainer::collect_sums(Tensor sums, int64_t attended, bool stop_requested) {
   copy(stream_, totals_, sums.rows(kLossSum, 2));
   if (stop_requested && stream_.device == DeviceKind::cpu) sums.data<double>()[kStopRequests] = 1;
   for (const auto& parameter : engine_.parameters().parameters()) {
@@ -81,14 +82,19 @@ void Trainer::collect_sums(Tensor sums, bool stop_requested) {
     sum_of_squares(stream_, parameter->gradient.view({count}),
                    InOut(sums.rows(kFirstSquare + group_of(parameter->spec), 1)));
   }
+  const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
+  if (at.tp == 0 && at.pp == 0 && stream_.device == DeviceKind::cpu) {
+    sums.data<double>()[attended_slot()] = static_cast<double>(attended);
+  }
   const ShiftConfig& shift = config_.model.shift;
   for (const auto& parameter : engine_.parameters().parameters()) {
-    if (!parameter->owner || parameter->spec.group != DecayGroup::shift) continue;
+    if (parameter->spec.group != DecayGroup::shift) continue;
     for (int stream = 0; stream < kStreams; ++stream) {
       if (!parameter->spec.name.ends_with(std::string("shift_") + kStreamNames[stream])) continue;
       const int taps = previous_of(shift, stream) + 1;
       tap_scratch_.release();
       Tensor values = tap_scratch_.allocate(parameter->weight.dtype(), {parameter->weight.extent(0), taps});
+      if (!parameter->owner) continue;  // has the memory all the same, so that ranks of one kind need the same
       shift_taps_forward(stream_, parameter->weight, tap_form(shift.form), values);
       const int64_t slot = kFirstSquare + groups() + (parameter->spec.layer * kStreams + stream) * kMostTaps;
       sum_columns(stream_, values, InOut(sums.rows(slot, taps)));
@@ -124,8 +130,14 @@ void Trainer::update(int64_t step) {
 StepResult Trainer::result(int64_t step) const {
   const double* values = result_of(step).data<double>();
   const double* sums = sums_of(step).data<double>();
-  StepResult result{.loss = values[kLoss], .gradient_norm = values[kGradientNorm], .counted = sums[kCounted],
-                    .skipped = values[kWasSkipped] != 0, .stop = values[kStop] > 0, .group_norms = {}, .taps = {}};
+  StepResult result{.loss = values[kLoss],
+                    .gradient_norm = values[kGradientNorm],
+                    .counted = sums[kCounted],
+                    .attended = sums[attended_slot()],
+                    .skipped = values[kWasSkipped] != 0,
+                    .stop = values[kStop] > 0,
+                    .group_norms = {},
+                    .taps = {}};
   const double nominal = static_cast<double>(config_.train.global_batch * config_.train.sequence_length);
   const double correction = result.counted > 0 ? nominal / result.counted : 0;
   for (int64_t group = 0; group < groups(); ++group) {

@@ -16,6 +16,7 @@ struct StepResult {
   double loss = 0;           // nats per counted target, before the update
   double gradient_norm = 0;  // before clipping
   double counted = 0;        // targets
+  double attended = 0;       // Σ over rows of the rows, itself included, that each attends to
   bool skipped = false;
   bool stop = false;         // some rank was asked to stop
   std::vector<double> group_norms;  // per Trainer::group_names()
@@ -46,11 +47,12 @@ class Trainer {
   void restore_state(const std::string& json);
 
  private:
-  void collect_sums(Tensor sums, bool stop_requested);  // of this step, then over all ranks
+  void collect_sums(Tensor sums, int64_t attended, bool stop_requested);  // of this step, then over all ranks
   void update(int64_t step);
   int64_t group_of(const ParameterSpec& spec) const;
   int64_t groups() const { return config_.model.layers + 3; }
-  int64_t sum_count() const;
+  int64_t attended_slot() const;  // behind squares and taps
+  int64_t sum_count() const { return attended_slot() + 1; }
   Tensor sums_of(int64_t step) const;
   Tensor result_of(int64_t step) const;
   RunConfig config_;

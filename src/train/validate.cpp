@@ -1,5 +1,6 @@
 // Checks of a whole configuration: required keys, ranges, values of this version, and keys against each other.
-#include <initializer_list>
+#include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/check.h"
@@ -10,7 +11,13 @@
 namespace shiftron {
 namespace {
 
-using Keys = std::initializer_list<const char*>;
+using Keys = std::vector<const char*>;
+
+// What decides how many parameters there are.
+Keys model_sizes() {
+  return {"model.layers",   "model.hidden", "model.heads", "model.kv_heads",
+          "model.head_dim", "model.ffn",    "model.vocab"};
+}
 
 // Options whose other values are read but not built yet.
 struct BuiltValues {
@@ -21,6 +28,7 @@ std::vector<BuiltValues> built_in_this_version() {
   return {
       {"shift.form", {"free", "gate", "clamp"}},
       {"shift.remainder", {"oldest"}},
+      {"train.deterministic", {"off"}},
       {"parallel.cp", {"1"}},
       {"parallel.chunks", {"1"}},
       {"parallel.zero", {"0"}},
@@ -29,6 +37,13 @@ std::vector<BuiltValues> built_in_this_version() {
       {"device.kind", {"cpu"}},
   };
 }
+
+// Bounds of what is counted in 63 bits, with room for the bytes and operations of any kernel.
+constexpr double kMostParameters = 1e16;
+constexpr double kMostOperations = 1e18;                            // of a rank in a step
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // of a microbatch: what numbers them has 32 bits
+constexpr int64_t kMostMicrobatches = 1 << 20;                      // a schedule lists them all
+constexpr int kMostRanks = 1 << 20;
 
 // Collects faults; a check between keys runs only where each of them is sound by itself.
 class Checker {
@@ -42,9 +57,13 @@ class Checker {
     check_each_key();
     check_versions();
     check_model();
+    check_size();
     check_layout();
     if (use_ != Use::evaluate) check_batch();
-    if (use_ == Use::train || use_ == Use::dry_run) check_run();
+    if (use_ == Use::train || use_ == Use::dry_run) {
+      check_run();
+      check_work();
+    }
     return faults_;
   }
 
@@ -87,9 +106,11 @@ class Checker {
   void check_each_key();
   void check_versions();
   void check_model();
+  void check_size();
   void check_layout();
   void check_batch();
   void check_run();
+  void check_work();
   void check_weights(const char* key, const std::vector<DataSource>& sources) {
     int64_t weighted = 0;
     for (const DataSource& source : sources) weighted += source.weight > 0;
@@ -169,6 +190,13 @@ void Checker::check_model() {
            "form gate has no identity: its logit would be infinite");
 }
 
+void Checker::check_size() {
+  if (!sound(model_sizes())) return;
+  const double parameters = parameter_count(config_.model);
+  fault_if(parameters > kMostParameters, model_sizes(), "a model of ", parameters, " parameters, the most are ",
+           kMostParameters, "; lower model.*");
+}
+
 void Checker::check_layout() {
   const ModelConfig& m = config_.model;
   const ParallelSection& p = config_.parallel;
@@ -192,6 +220,8 @@ void Checker::check_layout() {
     fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
              m.layers);
   }
+  fault_if(ranks_ > kMostRanks, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_, ", the most are ",
+           kMostRanks);
   if (sound({"parallel.tp", "parallel.cp", "parallel.pp"})) {
     const int64_t smallest = int64_t{p.tp} * p.cp * p.pp;
     fault_if(ranks_ < 1 || ranks_ % smallest != 0, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_,
@@ -204,6 +234,8 @@ void Checker::check_batch() {
   const ParallelSection& p = config_.parallel;
   if (sound({"train.micro_batch", "train.sequence_length", "parallel.tp"})) {
     const int64_t rows = t.micro_batch * t.sequence_length;
+    fault_if(rows > kMostRows, {"train.micro_batch", "train.sequence_length"}, "rows micro_batch ", t.micro_batch,
+             " * sequence_length ", t.sequence_length, " = ", rows, ", the most are ", kMostRows);
     fault_if(rows % p.tp != 0, {"train.micro_batch", "train.sequence_length", "parallel.tp"}, "rows micro_batch ",
              t.micro_batch, " * sequence_length ", t.sequence_length, " = ", rows, " not divisible by tp ", p.tp);
   }
@@ -214,6 +246,28 @@ void Checker::check_batch() {
   const int64_t dp = ranks_ / smallest;
   fault_if(t.global_batch % (t.micro_batch * dp) != 0, {"train.global_batch", "train.micro_batch"}, "global_batch ",
            t.global_batch, " not divisible by micro_batch ", t.micro_batch, " * dp ", dp, " = ", t.micro_batch * dp);
+}
+
+// What a rank does in a step: microbatches, and the operations of the stage with most layers, head included.
+void Checker::check_work() {
+  const TrainSection& t = config_.train;
+  const ParallelSection& p = config_.parallel;
+  const Keys keys = {"train.global_batch", "train.micro_batch", "train.sequence_length",
+                     "parallel.tp",        "parallel.cp",       "parallel.pp"};
+  if (!sound(keys) || !sound(model_sizes())) return;
+  const int64_t dp = std::max<int64_t>(ranks_ / (int64_t{p.tp} * p.cp * p.pp), 1);
+  const int64_t microbatches = t.global_batch / (t.micro_batch * dp);
+  fault_if(microbatches > kMostMicrobatches, {"train.global_batch", "train.micro_batch"}, "global_batch ",
+           t.global_batch, " / (micro_batch ", t.micro_batch, " * dp ", dp, ") = ", microbatches,
+           " microbatches of a rank in a step, the most are ", kMostMicrobatches);
+  ModelConfig stage = config_.model;
+  stage.layers = p.stage_layers.empty() ? (stage.layers + p.pp - 1) / p.pp : std::ranges::max(p.stage_layers);
+  const double tokens = static_cast<double>(t.global_batch) * static_cast<double>(t.sequence_length);
+  const double attended = tokens * (static_cast<double>(t.sequence_length) + 1) / 2;
+  const double operations = model_flops(stage, tokens, attended) / (static_cast<double>(dp) * p.tp);
+  fault_if(operations > kMostOperations, {"train.global_batch", "train.sequence_length"}, operations,
+           " operations of a rank in a step, the most are ", kMostOperations,
+           "; lower train.global_batch, train.sequence_length or model.*, or take more ranks");
 }
 
 void Checker::check_run() {

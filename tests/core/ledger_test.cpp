@@ -26,6 +26,25 @@ TEST(Ledger, AddsUp) {
   EXPECT_EQ(ledger.memory_total(), 80);
 }
 
+TEST(Ledger, CountsRepeatsAsOftenAsTheyStandFor) {
+  Ledger ledger;
+  ledger.add_traffic("tp", "all_reduce", 5);
+  {
+    const Ledger::Repeat microbatches(ledger, 3);
+    ledger.add_kernel("add", 10, 5, 2);
+    {
+      const Ledger::Repeat chunks(ledger, 4);
+      ledger.add_kernel("add", 10, 5, 2);
+      ledger.add_traffic("tp", "all_reduce", 1);
+    }
+    ledger.add_memory("scratch", 7);
+  }
+  ledger.add_kernel("add", 1, 1, 1);
+  EXPECT_EQ(ledger.kernels().at("add"), (KernelCost{3 + 12 + 1, 151, 76, 31}));
+  EXPECT_EQ(ledger.traffic().at("tp all_reduce"), (TrafficCost{13, 17}));
+  EXPECT_EQ(ledger.memory_total(), 7);
+}
+
 TEST(Ledger, TakesTimesOnce) {
   Ledger ledger;
   ledger.times.wait = 2;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "expect_error.h"
+
 namespace shiftron {
 namespace {
 
@@ -34,6 +36,27 @@ TEST(Buffer, OnMetaOnlyCounts) {
   const Buffer buffer(DeviceKind::meta, int64_t{1} << 50, ledger, "parameters");
   EXPECT_EQ(ledger.memory_total(), int64_t{1} << 50);
   EXPECT_EQ(buffer.tensor(256, DType::float32, {64}).raw(), nullptr);
+}
+
+TEST(Buffer, SaysHowMuchIsMissingAndWhatNeedsLess) {
+  Ledger ledger;
+  const Buffer there(DeviceKind::cpu, 512, ledger, "parameters");
+  const int64_t bytes = int64_t{1} << 60;  // no address space holds it
+  EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "activations"), ExitCode::bad_input,
+               "1152921504606846976 bytes are needed for activations beside 512 bytes of this rank; lower "
+               "train.micro_batch");
+  EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "optimizer"), ExitCode::bad_input, "raise parallel.tp");
+  EXPECT_EQ(ledger.memory_total(), 512);
+}
+
+TEST(Arena, OnMetaStandsForEqualOnes) {
+  Ledger ledger;
+  Arena arena(DeviceKind::meta, "activations", {}, ledger, "activations", 3);
+  (void)arena.allocate(DType::uint8, {256});
+  arena.release();
+  (void)arena.allocate(DType::uint8, {512});
+  EXPECT_EQ(arena.peak(), 512);
+  EXPECT_EQ(ledger.memory_total(), 3 * 512);
 }
 
 TEST(Arena, RefusesMoreThanItsPlan) {

@@ -20,13 +20,13 @@ TEST(ModelConfig, FlopsPerToken) {
   // Per layer: query and out 2 * 8 * 8, key and value 2 * 8 * 4, feed-forward 3 * 8 * 16: 576; head 10 * 8 = 80.
   // 6 * (2 * 576 + 80) = 7392; attention 6 * 2 layers * 8 * 32 = 3072.
   const ModelConfig small{.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
-  EXPECT_EQ(model_flops_per_token(small, 32), 7392 + 3072);
+  EXPECT_EQ(model_flops(small, 1, 16), 7392 + 3072);
   ModelConfig tied = small;
   tied.tie_embeddings = true;  // the product with the head is still made
-  EXPECT_EQ(model_flops_per_token(tied, 32), 7392 + 3072);
+  EXPECT_EQ(model_flops(tied, 1, 16), 7392 + 3072);
   // 7 layers of 2,949,120 and a head of 4,194,304; 6 * 7 * 512 * 512 for attention.
   const ModelConfig middle{.layers = 7, .hidden = 512, .heads = 8, .kv_heads = 4, .ffn = 1408, .vocab = 8192};
-  EXPECT_EQ(model_flops_per_token(middle, 512), 6 * (7 * 2949120LL + 4194304) + 11010048);
+  EXPECT_EQ(model_flops(middle, 100, 25600), 100 * (6 * (7 * 2949120.0 + 4194304) + 11010048));
 }
 
 // Head and layer of the small model above: 6 * 80 over 6 * 576 + 6 * 8 * 32.

@@ -224,7 +224,7 @@ TEST(Recompute, ChangesNoBit) {
     const Curve kept = train_curve(config, 1, read);
     const auto activations = [&] {
       Ledger ledger;
-      return plan_memory(config, make_layout(config.parallel, 1), 0, 1, ledger).at("activations.0");
+      return plan_memory(config, make_layout(config.parallel, 1), 0, 1, ledger).at("activations");
     };
     int64_t bytes = activations();
     for (const RecomputeKind kind : {RecomputeKind::selective, RecomputeKind::full}) {

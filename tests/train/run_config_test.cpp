@@ -44,7 +44,7 @@ Pairs unusual() {
           {"train.stop_at", "60"},
           {"train.precision", "bf16"},
           {"train.seed", "42"},
-          {"train.deterministic", "true"},
+          {"train.deterministic", "layouts"},
           {"optimizer.learning_rate", "0.00030000000000000003"},
           {"optimizer.betas", "0.8,0.99"},
           {"optimizer.epsilon", "1e-07"},
@@ -126,6 +126,17 @@ TEST(RunConfig, EveryKeyWritesWhatItRead) {
       EXPECT_THAT(option.write(config), testing::Contains(text)) << key;
     }
   }
+}
+
+// Older checkpoints say false; such a run goes on.
+TEST(RunConfig, DeterministicWasASwitch) {
+  const RunConfig old = config_from_json(R"({"train": {"deterministic": false}})");
+  EXPECT_THAT(old.reading_faults, IsEmpty());
+  EXPECT_EQ(old.train.deterministic, Deterministic::off);
+  EXPECT_NO_THROW(require_resumable(old, RunConfig{}));
+  EXPECT_THAT(to_json(old), testing::HasSubstr(R"("deterministic": "off")"));
+  const RunConfig promised = config_from_json(R"({"train": {"deterministic": true}})");
+  EXPECT_EQ(promised.train.deterministic, Deterministic::repeat);
 }
 
 TEST(RunConfig, TextAndJsonReadBack) {

@@ -53,6 +53,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.hidden", "0"}}, {"model.hidden 0 must be >= 1 (a.conf:1)"}},
       {{{"model.layers", "-4"}}, {"model.layers -4 must be >= 1 (a.conf:1)"}},
       {{{"model.kv_heads", "0"}}, {"model.kv_heads 0 must be >= 1 (a.conf:1)"}},
+      {{{"model.layers", "100000"}}, {"model.layers 100000 must be <= 4096 (a.conf:1)"}},
       {{{"model.vocab", "3000000000"}}, {"model.vocab 3000000000 must be <= 2147483647 (a.conf:1)"}},
       {{{"model.rope_base", "0"}}, {"model.rope_base 0 must be > 0 (a.conf:1)"}},
       {{{"model.norm_epsilon", "-1e-5"}}, {"model.norm_epsilon -1e-05 must be > 0 (a.conf:1)"}},
@@ -84,8 +85,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"output.log_every", "0"}}, {"output.log_every 0 must be >= 1 (a.conf:1)"}},
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
-      {{{"evaluation.every", "10"}},
-       {"data.validation is required: dataset directory for evaluation, repeatable"}},
+      {{{"evaluation.every", "10"}}, {"data.validation is required: dataset directory for evaluation, repeatable"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
       {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
       // Keys against each other.
@@ -142,7 +142,34 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
         "a.conf:3)"}},
       {{{"shift.form", "gate"}, {"shift.init", "identity"}},
        {"form gate has no identity: its logit would be infinite (shift.form: a.conf:1, shift.init: a.conf:2)"}},
+      // What could not be counted.
+      {{{"model.hidden", "2000000000"}, {"model.vocab", "2000000000"}, {"model.head_dim", "8"}},
+       {"a model of 8e+18 parameters, the most are 1e+16; lower model.* (model.hidden: a.conf:1, model.head_dim: "
+        "a.conf:3, model.vocab: a.conf:2)",
+        "1.2288e+22 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or take more ranks"}},
+      {{{"train.sequence_length", "2000000000"},
+        {"train.micro_batch", "2"},
+        {"model.hidden", "8"},
+        {"model.heads", "1"},
+        {"model.kv_heads", "1"}},
+       {"rows micro_batch 2 * sequence_length 2000000000 = 4000000000, the most are 2147483647 (train.micro_batch: "
+        "a.conf:2, train.sequence_length: a.conf:1)",
+        "1.2288e+22 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or take more ranks (train.sequence_length: a.conf:1)"}},
+      {{{"train.global_batch", "2000000000"}},
+       {"global_batch 2000000000 / (micro_batch 1 * dp 1) = 2000000000 microbatches of a rank in a step, the most are "
+        "1048576 (train.global_batch: a.conf:1)"}},
+      {{{"parallel.tp", "2"}},
+       {"ranks 2000000, the most are 1048576 (parallel.tp: a.conf:1)",
+        "global_batch 16 not divisible by micro_batch 1 * dp 1000000 = 1000000"},
+       2000000},
       // Not built yet.
+      {{{"train.deterministic", "repeat"}},
+       {"train.deterministic repeat not in this version, which has off (a.conf:1)"}},
+      {{{"train.deterministic", "true"}}, {"train.deterministic repeat not in this version, which has off (a.conf:1)"}},
+      {{{"train.deterministic", "layouts"}},
+       {"train.deterministic layouts not in this version, which has off (a.conf:1)"}},
       {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
       {{{"parallel.chunks", "2"}}, {"parallel.chunks 2 not in this version, which has 1 (a.conf:1)"}},
       {{{"parallel.zero", "1"}}, {"parallel.zero 1 not in this version, which has 0 (a.conf:1)"}},

@@ -1,0 +1,51 @@
+// What a run tells of a step: the share of the machine that it used, and the same values in both files.
+#include "train/run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "scratch.h"
+
+namespace shiftron {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Of a model of 2 layers: 6 · (2 · 576 + 80) operations a token in products, 12 · 2 · 8 for each attended pair.
+TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
+  const Scratch scratch;
+  RunConfig config;
+  config.model = {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  config.train.steps = 1;
+  config.train.global_batch = 4;
+  config.train.sequence_length = 32;
+  config.output.directory = scratch.path();
+  Log log;
+  std::string line;
+  RunReport report(config, 1, 1e6, log, [&](const std::string& text) { line = text; });
+  StepResult result;
+  result.attended = 300;
+  report.step(1, 2, result, {}, 0, {}, {});
+  const ordered_json told = ordered_json::parse(Scratch::read(scratch / "metrics.jsonl"));
+  const double operations = 128 * 6 * (2 * 576 + 80) + 12 * 2 * 8 * 300;
+  EXPECT_DOUBLE_EQ(told.at("model_flops_utilization").get<double>(), operations / 2 / 1e6);
+  EXPECT_NE(line.find("50 % of GEMM peak"), std::string::npos) << line;
+}
+
+TEST(RunReport, ScalarsAreEveryNumberOfALine) {
+  const ordered_json line = ordered_json::parse(R"({"step": 3, "loss": 1.5, "gradient_norm": null, "note": "text",
+      "layer_gradient_norms": {"layers.0": 2, "head": null}, "shift": {"0": {"key": [0.25, 0.75]}}, "skipped": 0})");
+  const TensorBoard::Scalars scalars = scalars_of(line);
+  std::vector<std::string> tags;
+  for (const auto& [tag, value] : scalars) tags.push_back(tag);
+  EXPECT_EQ(tags, (std::vector<std::string>{"loss", "gradient_norm", "layer_gradient_norms/layers.0",
+                                            "layer_gradient_norms/head", "shift/0/key/0", "shift/0/key/1", "skipped"}));
+  EXPECT_EQ(scalars[0].second, 1.5);
+  EXPECT_TRUE(std::isnan(scalars[1].second));
+  EXPECT_EQ(scalars[5].second, 0.75);
+}
+
+}  // namespace
+}  // namespace shiftron
