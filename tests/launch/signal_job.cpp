@@ -10,7 +10,9 @@
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
-void on_stop(int) { stop_requested = 1; }
+void on_stop(int) {
+  stop_requested = 1;
+}
 
 bool any_stop_requested() {
   int mine = stop_requested, any = 0;
