@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -35,6 +36,18 @@ def wait_until(condition, seconds=60):
     return condition()
 
 
+def processes(saved):
+    """Of the jobs whose $SAVED begins with `saved`."""
+    mark, found = f"\0SAVED={saved}".encode(), []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in b"\0" + (path / "environ").read_bytes() and (path / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
 class Job:
     """launch/local with signal_job; `terminal`: it leads a session on a terminal of its own, else its output is a pipe."""
 
@@ -56,7 +69,9 @@ class Job:
         self.output = b""
 
     def read(self):
-        """One more piece of the output; nothing at its end."""
+        """One more piece of the output; nothing at its end, or when none comes."""
+        if not select.select([self.reader], [], [], scaled(60))[0]:
+            return b""
         try:
             piece = os.read(self.reader, 1 << 16)
         except OSError:  # a terminal without processes
@@ -84,10 +99,11 @@ class Job:
 
     def end(self):
         """Exit code."""
-        while self.reader is not None and self.read():
+        until = time.monotonic() + scaled(60)
+        while self.reader is not None and time.monotonic() < until and self.read():
             pass
         try:
-            return self.process.wait(scaled(120))
+            return self.process.wait(scaled(60))
         except subprocess.TimeoutExpired:
             self.process.kill()
             return f"still there: {self.output[-1000:]!r}"
@@ -99,15 +115,7 @@ class Job:
         return sorted(path.name for path in self.saved.iterdir()) == [str(rank) for rank in range(self.ranks)]
 
     def left(self):
-        """Processes of this job."""
-        mark, found = f"SAVED={self.saved}".encode(), []
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (path / "environ").read_bytes().split(b"\0") and path.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                    found.append(int(path.name))
-            except OSError:
-                pass
-        return found
+        return processes(self.saved)
 
     def gone(self):
         return wait_until(lambda: not self.left(), 30)
@@ -143,7 +151,7 @@ def check_signals(folder):
     for number in (signal.SIGKILL, signal.SIGQUIT):
         job = saving().running()
         job.process.send_signal(number)
-        code = job.end()
+        code = job.process.wait(scaled(60))
         check(f"ranks whose launcher dies of {number.name} save and end", code == -number and job.gone() and job.all_saved(), code, job.left())
     job = Job(folder, 2, "evaluate", "deaf").running().send(signal.SIGKILL)
     check("so do those that cannot save", job.gone(), job.left())
@@ -210,10 +218,14 @@ def main(folder):
     with tempfile.TemporaryDirectory(dir=folder) as runs:
         runs = pathlib.Path(runs)
         (runs / "signal_job").symlink_to(folder / "signal_job")
-        check_signals(runs)
-        check_codes(runs)
-        check_streams()
-        check_events(runs)
+        try:
+            check_signals(runs)
+            check_codes(runs)
+            check_streams()
+            check_events(runs)
+        finally:
+            for process in processes(runs):
+                os.kill(process, signal.SIGKILL)
     print(f"{len(FAULTS)} failed")
     return bool(FAULTS)
 
