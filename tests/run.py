@@ -10,6 +10,7 @@ change; seen when a test ends. Last line: "N passed, N failed"; the exit code is
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -53,13 +54,17 @@ def cpu_seconds(process):
 
 def watch(ctest, budget):
     """CPU seconds of ctest and its tests; ends it once they exceed the budget."""
-    spent = 0.0
+    before = children_seconds()
     while ctest.poll() is None:
-        spent = max(spent, cpu_seconds(ctest.pid))
-        if spent > budget:
+        if cpu_seconds(ctest.pid) > budget:
             ctest.send_signal(signal.SIGINT)  # it ends its test too
         time.sleep(0.2)
-    return spent
+    return children_seconds() - before
+
+
+def children_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def counts(log):
