@@ -2,10 +2,12 @@
 """The phases of launch/quickstart behind the build; call that one."""
 import argparse
 import configparser
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import statistics
@@ -24,12 +26,77 @@ MORE_STEPS = 20
 TOLERANCE = 1e-3
 PROMPTS = ["It was a", "And the king said unto"]
 PHASES, FIRST_PHASE = 11, 3
+MARKER = "made-by-quickstart.txt"
+MARKER_HEAD = ("# launch/quickstart made what is named below and may remove it; nothing else in this directory. "
+               "Keep your own files elsewhere.\n")
 
 
 class Fault(Exception):
     def __init__(self, what, command, code=1):
         super().__init__(what)
         self.command, self.code = command, code
+
+
+def say(text, stream=1):
+    """To stdout or stderr; a lost reader ends nothing."""
+    data = f"{text}\n".encode(errors="replace")
+    try:
+        while data:
+            data = data[os.write(stream, data):]
+    except OSError:
+        pass
+
+
+class Directory:
+    """Where everything goes. Only what the marker names is ever removed, and only while this process holds the marker."""
+
+    def __init__(self, path):
+        self.path, marker = path, path / MARKER
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            there = sorted(entry.name for entry in path.iterdir())
+        except (FileExistsError, NotADirectoryError):
+            raise Fault(f"{path} is not a directory", "launch/quickstart --out DIR", 76) from None
+        if there and MARKER not in there:
+            earlier = "phases.json" in there and "logs" in there
+            raise Fault(f"{path} holds files ({', '.join(there[:3])}{', …' if len(there) > 3 else ''}) and lacks {MARKER}, which tells what "
+                        "the quick start may remove" + ("; it looks like the work of an earlier version, which wrote none" if earlier else ""),
+                        f"launch/quickstart --out DIR, with a new DIR; or move {shlex.quote(str(path))} away", 76)
+        self.marker = open(marker, "a+")
+        try:
+            fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Fault(f"another quick start is at work in {path}", "wait for it, or launch/quickstart --out DIR", 76) from None
+        except OSError:  # a file system without locks
+            pass
+        self.marker.seek(0)
+        lines = self.marker.read().splitlines()
+        self.names = {name for name in lines if name == pathlib.PurePath(name).name and not name.startswith(("#", "."))}
+        if not lines:
+            self.write(MARKER_HEAD)
+
+    def write(self, text):
+        self.marker.write(text)
+        self.marker.flush()
+
+    def own(self, *names):
+        """Claims names before they are made."""
+        for name in names:
+            if name in self.names:
+                continue
+            if os.path.lexists(self.path / name):
+                raise Fault(f"{self.path / name} is not of the quick start's making, and would be overwritten",
+                            f"mv {shlex.quote(str(self.path / name))} ELSEWHERE", 76)
+            self.write(f"{name}\n")
+            self.names.add(name)
+
+    def remove(self, *names):
+        for name in self.names.intersection(names):
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def read_metrics(run):
@@ -70,9 +137,12 @@ def read_config(path):
 
 
 class QuickStart:
-    def __init__(self, out):
-        self.out, self.number, self.child = out, FIRST_PHASE - 1, None
-        self.again = "launch/quickstart" + ("" if str(out) == "quickstart" else f" --out {out}")
+    def __init__(self, directory, again):
+        self.directory, self.out, self.again = directory, directory.path, again
+        self.number, self.child = FIRST_PHASE - 1, None
+        out = self.out
+        directory.own("phases.json", "phases.new", "logs")
+        (out / "logs").mkdir(exist_ok=True)
         self.state_path = out / "phases.json"
         self.state = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
         self.rerun = False  # a phase was run: those behind it run too
@@ -80,7 +150,8 @@ class QuickStart:
         plan = read_config(ROOT / "configs" / "quickstart.conf")
         self.steps, self.middle = int(plan["train"]["steps"]), int(plan["checkpoint"]["every"])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self.on_signal)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self.on_signal)
 
     def on_signal(self, number, _frame):
         self.stopped = True
@@ -90,26 +161,27 @@ class QuickStart:
 
     # ---- phases
 
-    def phase(self, name, title, inputs, work, fresh_directory=None):
-        """Runs `work` unless it has finished with the same inputs. `fresh_directory` is emptied first, unless work on the
-        same inputs was interrupted: then it goes on."""
+    def phase(self, name, title, inputs, work, makes, fresh=None):
+        """Runs `work`, which writes the names `makes`, unless it has finished with the same inputs. The name `fresh` is removed
+        first, unless work on the same inputs was interrupted: then it goes on."""
         self.number += 1
         label = f"[{self.number:2d}/{PHASES}] {title}"
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         known = self.state.get(name, {})
         if not self.rerun and known.get("key") == key and known.get("done"):
-            print(f"{label}: done before, {known['seconds']:.0f} s", flush=True)
+            say(f"{label}: done before, {known['seconds']:.0f} s")
             return
         goes_on = not self.rerun and known.get("key") == key
-        if fresh_directory and not goes_on:
-            shutil.rmtree(fresh_directory, ignore_errors=True)
+        self.directory.own(*makes)
+        if fresh and not goes_on:
+            self.directory.remove(fresh)
         for later in list(self.state)[list(self.state).index(name):] if name in self.state else []:
             del self.state[later]
         spent = known.get("seconds", 0) if goes_on else 0
         self.rerun = self.rerun or not goes_on
         self.state[name] = {"key": key, "done": False, "seconds": spent}
         self.save_state()
-        print(f"{label} …", flush=True)
+        say(f"{label} …")
         start = time.monotonic()
         try:
             work()
@@ -118,7 +190,7 @@ class QuickStart:
             self.save_state()
         self.state[name]["done"] = True
         self.save_state()
-        print(f"{label}: {self.state[name]['seconds']:.0f} s", flush=True)
+        say(f"{label}: {self.state[name]['seconds']:.0f} s")
 
     def save_state(self):
         new = self.state_path.with_suffix(".new")
@@ -152,7 +224,7 @@ class QuickStart:
         done = read_metrics(run)
         if done:
             last = done[max(done)]
-            print(f"        step {last['step']} of {steps}, loss {last['loss']:.3f}, {last.get('tokens_per_second', 0):,.0f} tokens/s", flush=True)
+            say(f"        step {last['step']} of {steps}, loss {last['loss']:.3f}, {last.get('tokens_per_second', 0):,.0f} tokens/s")
 
     # ---- what the phases do
 
@@ -194,7 +266,7 @@ class QuickStart:
     def other_layout(self):
         """The KV-shift run's middle checkpoint, continued on other ranks in a directory of its own."""
         run = self.out / "other-layout"
-        shutil.rmtree(run, ignore_errors=True)
+        self.directory.remove("other-layout")
         shutil.copytree(step_directory(self.out / "kv-shift", self.middle), step_directory(run, self.middle))
         self.call("other-layout", "launch/local", OTHER_RANKS, *self.train_arguments("kv-shift", run), *OTHER_LAYOUT,
                   "--train.stop_at", self.middle + MORE_STEPS, run=run, steps=self.middle + MORE_STEPS, accept=(75,))
@@ -244,17 +316,17 @@ class QuickStart:
     def run(self):
         out = self.out
         texts = {name: [(ROOT / path).read_text() for path in paths] for name, paths in CONFIGS.items()}
-        self.phase("corpus", "text out of Debian packages", [], self.corpus, out / "corpus" / "train")
-        self.phase("tokenizer", "tokenizer", texts, self.tokenizer)
-        self.phase("data", "token shards", [], self.data, out / "data")
+        self.phase("corpus", "text out of Debian packages", [], self.corpus, ["corpus"])
+        self.phase("tokenizer", "tokenizer", texts, self.tokenizer, ["tokenizer.model"])
+        self.phase("data", "token shards", [], self.data, ["data"], fresh="data")
         for name in CONFIGS:
-            self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), out / name)
-        self.phase("evaluate", "scores on held-out text", [], self.evaluate)
-        self.phase("generate", "generated text", PROMPTS, self.generate)
-        self.phase("other-layout", f"{MORE_STEPS} steps again on {OTHER_RANKS} ranks", OTHER_LAYOUT, self.other_layout)
-        self.phase("report", "table and picture", [], self.report)
-        print(f"\n{(out / 'report.md').read_text(encoding='utf-8')}")
-        print(f"All of it is in {out}/, the table in {out}/report.md, the picture in {out}/loss.svg and {out}/loss.png.")
+            self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), [name], fresh=name)
+        self.phase("evaluate", "scores on held-out text", [], self.evaluate, [f"evaluation-{name}.json" for name in CONFIGS])
+        self.phase("generate", "generated text", PROMPTS, self.generate, ["samples.txt"])
+        self.phase("other-layout", f"{MORE_STEPS} steps again on {OTHER_RANKS} ranks", OTHER_LAYOUT, self.other_layout, ["other-layout"])
+        self.phase("report", "table and picture", [], self.report, ["report.md", "loss.svg", "loss.png"])
+        say(f"\n{(out / 'report.md').read_text(encoding='utf-8')}")
+        say(f"All of it is in {out}/, the table in {out}/report.md, the picture in {out}/loss.svg and {out}/loss.png.")
 
 
 def main():
@@ -262,22 +334,25 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--caller", type=pathlib.Path, default=ROOT, help="the folder that --out is relative to")
+    parser.add_argument("--check", action="store_true", help="only look whether the directory may be used")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     out = arguments.caller / arguments.out if arguments.out else pathlib.Path("quickstart")
     out = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
-    if arguments.fresh:  # what this script made; the packages' files stay
-        for name in ("phases.json", "logs", "tokenizer.model", "data", "other-layout", "samples.txt", "report.md", *CONFIGS):
-            path = out / name
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    again = "launch/quickstart" + ("" if str(out) == "quickstart" else f" --out {shlex.quote(str(out))}")
     try:
-        (out / "logs").mkdir(parents=True, exist_ok=True)
-        QuickStart(out).run()
+        directory = Directory(out)
+        with directory.marker:
+            if arguments.check:
+                return 0
+            if arguments.fresh:  # the packages' files stay
+                directory.remove(*directory.names - {"corpus"})
+            QuickStart(directory, again).run()
     except Fault as fault:
-        print(f"quickstart: {fault}\n  next: {fault.command}", file=sys.stderr)
+        say(f"quickstart: {fault}\n  next: {fault.command}", stream=2)
         return fault.code
     except OSError as fault:
-        print(f"quickstart: {fault}\n  next: df -h {out}; launch/quickstart --out {out}", file=sys.stderr)
+        say(f"quickstart: {fault}\n  next: df -h {shlex.quote(str(out))}; {again}", stream=2)
         return 70
     return 0
 

@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 """launch/local: signals, exit codes and kills, with the program signal_job.cpp, built here. Argument: a folder to build in."""
+import fcntl
 import importlib.machinery
 import importlib.util
 import json
 import os
 import pathlib
+import pty
+import random
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import termios
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from time_scale import scaled  # noqa: E402
 LOCAL = ROOT / "launch" / "local"
 FAULTS = []
 
@@ -21,22 +29,170 @@ def check(name, condition, *facts):
         FAULTS.append(name)
 
 
-def job(program, ranks, *arguments, signals=(), start=None):
-    """(exit code, output, seconds) of launch/local. `signals` are sent half a second apart once the job runs, or
-    `start` seconds after its launch."""
-    began = time.monotonic()
-    process = subprocess.Popen([LOCAL, str(ranks), *arguments], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
-                               env=dict(os.environ, SHIFTRON=str(program)))
-    output = ""
-    if start is None:
-        output = process.stdout.readline()
-    else:
-        time.sleep(start)
-    for number in signals:
-        process.send_signal(number)
+def wait_until(condition, seconds=60):
+    until = time.monotonic() + scaled(seconds)
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+def processes(saved):
+    """Of the jobs whose $SAVED begins with `saved`."""
+    mark, found = f"\0SAVED={saved}".encode(), []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in b"\0" + (path / "environ").read_bytes() and (path / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+class Job:
+    """launch/local with signal_job; `terminal`: it leads a session on a terminal of its own, else its output is a pipe."""
+
+    def __init__(self, folder, ranks, *arguments, terminal=False, ignored=()):
+        self.folder, self.ranks = folder, ranks
+        self.saved = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        self.reader, end = pty.openpty() if terminal else os.pipe()
+
+        def prepare():
+            if terminal:
+                fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+
+        self.process = subprocess.Popen(
+            [LOCAL, str(ranks), *arguments], stdin=end if terminal else subprocess.DEVNULL, stdout=end, stderr=end, preexec_fn=prepare,
+            start_new_session=terminal, env=dict(os.environ, SHIFTRON=str(folder / "signal_job"), SAVED=str(self.saved)))
+        os.close(end)
+        self.output = b""
+
+    def read(self):
+        """One more piece of the output; nothing at its end, or when none comes."""
+        if not select.select([self.reader], [], [], scaled(60))[0]:
+            return b""
+        try:
+            piece = os.read(self.reader, 1 << 16)
+        except OSError:  # a terminal without processes
+            piece = b""
+        self.output += piece
+        return piece
+
+    def running(self):
+        while b"running" not in self.output and self.read():
+            pass
+        return self
+
+    def deafen(self):
+        """Nobody reads the output any longer, and the ranks have noticed it."""
+        os.close(self.reader)
+        self.reader = None
+        time.sleep(1)
+        return self
+
+    def send(self, *numbers):
+        for number in numbers:
+            self.process.send_signal(number)
+            time.sleep(0.5)
+        return self
+
+    def end(self):
+        """Exit code."""
+        until = time.monotonic() + scaled(60)
+        while self.reader is not None and time.monotonic() < until and self.read():
+            pass
+        try:
+            return self.process.wait(scaled(60))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return f"still there: {self.output[-1000:]!r}"
+        finally:
+            if self.reader is not None:
+                os.close(self.reader)
+
+    def all_saved(self):
+        return sorted(path.name for path in self.saved.iterdir()) == [str(rank) for rank in range(self.ranks)]
+
+    def left(self):
+        return processes(self.saved)
+
+    def gone(self):
+        return wait_until(lambda: not self.left(), 30)
+
+
+def check_saves(name, job):
+    code = job.end()
+    check(name, code == 75 and job.all_saved() and job.gone(), code, job.left())
+
+
+def check_signals(folder):
+    def saving(ranks=2, **options):
+        return Job(folder, ranks, "train", "save", **options)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        check_saves(f"{number.name} lets all ranks save, then 75", saving(4).running().send(number))
+    check_saves("one rank too", saving(1).running().send(signal.SIGINT))
+    job = Job(folder, 3, "train", "late")
+    time.sleep(0.3)
+    check_saves("a signal before the ranks listen waits for them", job.send(signal.SIGTERM))
+
+    check_saves("a signal whose words nobody reads", saving().running().deafen().send(signal.SIGINT))
+    job = saving(terminal=True).running()
+    os.write(job.reader, b"\x03")
+    check_saves("Ctrl-C on a terminal", job)
+    check_saves("a closed terminal", saving(terminal=True).running().deafen())
+    for number in (signal.SIGHUP, signal.SIGINT):
+        job = saving(ignored=[number]).running().send(number)
         time.sleep(0.5)
-    output += process.communicate(timeout=120)[0]
-    return process.returncode, output, time.monotonic() - began
+        check(f"{number.name} stays ignored", job.process.poll() is None and not any(job.saved.iterdir()))
+        check_saves("and the others count", job.send(signal.SIGTERM))
+
+    for number in (signal.SIGKILL, signal.SIGQUIT):
+        job = saving().running()
+        job.process.send_signal(number)
+        code = job.process.wait(scaled(60))
+        check(f"ranks whose launcher dies of {number.name} save and end", code == -number and job.gone() and job.all_saved(), code, job.left())
+    job = Job(folder, 2, "evaluate", "deaf").running().send(signal.SIGKILL)
+    check("so do those that cannot save", job.gone(), job.left())
+    job = saving().running()
+    subprocess.run(["pkill", "-KILL", "-x", "mpirun", "-P", str(job.process.pid)], check=True)
+    code = job.end()
+    check("the death of mpirun ends the ranks", code == 137 and job.gone(), code, job.left())
+
+    job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT, signal.SIGINT)
+    code = job.end()
+    check("a second Ctrl-C kills", code == 137 and job.gone(), code)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        job = Job(folder, 2, "evaluate", "deaf").running()
+        began = time.monotonic()
+        code = job.send(number).end()
+        took = time.monotonic() - began
+        check(f"{number.name} ends what does not save", code == 128 + number and took < scaled(8) and job.gone(), code, f"{took:.1f} s")
+
+
+def check_codes(folder):
+    for wanted in (0, 1, 72, 75, 76):
+        code = Job(folder, 3, "train", "code", str(wanted)).end()
+        check(f"exit code {wanted}", code == wanted, code)
+    code = Job(folder, 3, "train", "killed").end()
+    check("the death of a rank ends its peers", code == 137, code)
+    code = Job(folder, 3, "train", "abort").end()
+    check("MPI_Abort's code", code == 72, code)
+    for ranks in ("0", "²", "-1", "100000", "9" * 5000):
+        answer = subprocess.run([LOCAL, ranks, "train"], env=dict(os.environ, SHIFTRON="true"), capture_output=True, text=True, check=False)
+        check(f"{ranks[:9]} ranks", answer.returncode == 76 and answer.stderr.startswith("local: ") and "next:" in answer.stderr, answer.stderr)
+
+
+def check_streams():
+    """Every byte arrives, of stdin too, in order."""
+    content = random.Random(1).randbytes(300000)
+    for stream, command in (("stdout", ["-c", "cat"]), ("stderr", ["-c", "cat >&2"])):
+        answer = subprocess.run([LOCAL, "1", *command], input=content, env=dict(os.environ, SHIFTRON="/bin/sh"), capture_output=True, check=False)
+        check(f"the bytes of {stream}", answer.returncode == 0 and getattr(answer, stream) == content, answer.returncode)
+    closed = subprocess.run(["sh", "-c", f"exec '{LOCAL}' 1 -c 'echo words; exit 72' 0<&- 1>&- 2>&-"],
+                            env=dict(os.environ, SHIFTRON="/bin/sh"), check=False)
+    check("closed streams", closed.returncode == 72, closed.returncode)
 
 
 def check_events(folder):
@@ -55,40 +211,23 @@ def check_events(folder):
 
 
 def main(folder):
+    for number in (signal.SIGINT, signal.SIGHUP):  # whoever runs the tests may ignore them
+        signal.signal(number, signal.default_int_handler)
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "signal_job"
-    subprocess.run(["mpicxx", "-std=c++20", "-o", program, pathlib.Path(__file__).parent / "signal_job.cpp"], check=True)
-
-    for name, number in (("INT", signal.SIGINT), ("TERM", signal.SIGTERM), ("HUP", signal.SIGHUP)):
-        code, output, seconds = job(program, 4, "save", signals=[number])
-        check(f"{name} lets all four ranks save, then 75", code == 75 and output.count("saved") == 4, code, f"{seconds:.1f} s")
-    code, output, _ = job(program, 1, "save", signals=[signal.SIGINT])
-    check("one rank too", code == 75 and output.count("saved") == 1, code)
-    code, output, seconds = job(program, 3, "late", signals=[signal.SIGTERM], start=0.3)
-    check("a signal before the ranks listen waits for them", code == 75 and output.count("saved") == 3, code, f"{seconds:.1f} s")
-    for wanted in (0, 1, 72, 75, 76):
-        code, _, seconds = job(program, 3, "code", str(wanted))
-        check(f"exit code {wanted}", code == wanted, code, f"{seconds:.1f} s")
-    code, _, seconds = job(program, 3, "killed")
-    check("the death of a rank ends its peers", code == 137 and seconds < 30, code, f"{seconds:.1f} s")
-    code, _, seconds = job(program, 3, "abort")
-    check("MPI_Abort's code", code == 72, code, f"{seconds:.1f} s")
-    code, _, seconds = job(program, 2, "stubborn", signals=[signal.SIGINT, signal.SIGINT])
-    check("a second Ctrl-C kills", code == 137 and seconds < 10, code, f"{seconds:.1f} s")
-    code, _, seconds = job(program, 2, "deaf", signals=[signal.SIGTERM])
-    check("a program that does not catch USR1 is ended by it", code == 138, code, f"{seconds:.1f} s")
-    check_events(folder)
-    left = subprocess.run(["pgrep", "-f", str(program)], capture_output=True, text=True, check=False).stdout.split()
-    check("no process is left", not [one for one in left if alive(one)], left)
+    subprocess.run(["mpicxx", "-std=c++20", "-o", folder / "signal_job", pathlib.Path(__file__).parent / "signal_job.cpp"], check=True)
+    with tempfile.TemporaryDirectory(dir=folder) as runs:
+        runs = pathlib.Path(runs)
+        (runs / "signal_job").symlink_to(folder / "signal_job")
+        try:
+            check_signals(runs)
+            check_codes(runs)
+            check_streams()
+            check_events(runs)
+        finally:
+            for process in processes(runs):
+                os.kill(process, signal.SIGKILL)
     print(f"{len(FAULTS)} failed")
     return bool(FAULTS)
-
-
-def alive(process):
-    try:
-        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// An MPI program for tests/launch/check_local.py: its argument says how the ranks end.
+// An MPI program for tests/launch/check_local.py: the argument behind the command's name says how the ranks end.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -10,7 +10,9 @@
 namespace {
 
 volatile std::sig_atomic_t stop_requested = 0;
-void on_stop(int) { stop_requested = 1; }
+void on_stop(int) {
+  stop_requested = 1;
+}
 
 bool any_stop_requested() {
   int mine = stop_requested, any = 0;
@@ -21,7 +23,7 @@ bool any_stop_requested() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string way = argc > 1 ? argv[1] : "";
+  const std::string way = argc > 2 ? argv[2] : "";
   if (way == "late") usleep(1500 * 1000);  // catches USR1 only after a while
   if (way != "deaf") std::signal(SIGUSR1, on_stop);
   MPI_Init(&argc, &argv);
@@ -32,13 +34,18 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   int code = 0;
-  if (way == "save" || way == "late") {  // every rank saves for another time, then leaves with 75
-    while (!any_stop_requested()) usleep(20 * 1000);
+  if (way == "save" || way == "late") {  // every rank saves for another time, a file in $SAVED, then leaves with 75
+    while (!any_stop_requested()) {
+      usleep(20 * 1000);
+      std::printf("a step of rank %d\n", rank);
+      std::fflush(stdout);
+    }
     usleep(static_cast<useconds_t>(rank) * 1500 * 1000);
-    std::printf("saved %d\n", rank);
+    const std::string saved = std::string(std::getenv("SAVED")) + "/" + std::to_string(rank);
+    if (std::FILE* file = std::fopen(saved.c_str(), "w")) std::fclose(file);
     code = 75;
   } else if (way == "code") {  // all leave with the code given
-    code = std::atoi(argv[2]);
+    code = std::atoi(argv[3]);
   } else if (way == "killed") {  // the last rank dies, its peers wait for it
     if (rank == 1) std::raise(SIGKILL);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -9,6 +9,7 @@
 
 #include "parallel/communicator_traffic.h"
 #include "parallel/watchdog.h"
+#include "time_scale.h"
 
 namespace shiftron {
 namespace {
@@ -79,10 +80,10 @@ void run(const std::string& part, MpiSession& session, Communicator& world) {
                 << " s\n";
     });
     for (int step = 1; step <= 3; ++step) {
-      Watchdog::Section section = watchdog.enter("step " + std::to_string(step) + ": reduce gradients", {2});
+      Watchdog::Section section = watchdog.enter("step " + std::to_string(step) + ": reduce gradients", {scaled(2)});
       if (step == 3 && last) {
         section.leave();
-        std::this_thread::sleep_for(std::chrono::seconds(60));
+        std::this_thread::sleep_for(std::chrono::duration<double>(scaled(60)));
       }
       Rank rank;
       std::vector<float> values(1000, 1.0f);

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Runs a command; passes when it ends within 30 s with the given exit code and its output contains the given text.
+# Runs a command; passes when it ends within 30 s, scaled, with the given exit code and its output contains the given text.
 # usage: expect_exit.sh CODE TEXT COMMAND...
 code=$1
 text=$2
 shift 2
-output=$(timeout -k 5 30 "$@" 2>&1)
+limit=$(awk -v scale="${SHIFTRON_TEST_TIME_SCALE:-1}" 'BEGIN { print 30 * scale }')
+output=$(timeout -k 5 "$limit" "$@" 2>&1)
 found=$?
 printf '%s\n' "$output"
 if [ "$found" -ne "$code" ]; then

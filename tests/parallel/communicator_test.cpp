@@ -9,6 +9,7 @@
 
 #include "parallel/communicator_traffic.h"
 #include "parallel/watchdog.h"
+#include "time_scale.h"
 
 namespace shiftron {
 namespace {
@@ -51,7 +52,7 @@ TEST(Threads, ManyRanksAreQuick) {
       CHECK(value[0] == 32.0f, "sum ", value[0]);
     }
   });
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 60);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), scaled(60));
 }
 
 TEST(Single, Conforms) {
@@ -112,7 +113,10 @@ const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kW
     {"barrier", [](Communicator& world) { world.barrier(); }},
     {"broadcast_text", [](Communicator& world) { world.broadcast_text("text", 3); }},
     {"gather_text", [](Communicator& world) { world.gather_text("text", 0); }},
-    {"group", [](Communicator& world) { world.split({3, 2, 1, 0}, "all")->barrier(); }},
+    {"group",
+     [](Communicator& world) {
+       world.split({3, 2, 1, 0}, "all")->barrier();
+     }},
 };
 
 // Runs four ranks, of which three wait in `call` and one does `last`, after which it stays until they are woken, or
@@ -123,7 +127,7 @@ std::vector<std::string> told_by(const std::function<void(Communicator&)>& call,
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
     std::cerr << "nobody was woken: " << expiry.section << std::endl;
   });
-  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", {20});
+  const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", {scaled(20)});
   std::vector<std::string> told(3);
   std::atomic<int> woken = 0;
   try {
@@ -131,7 +135,8 @@ std::vector<std::string> told_by(const std::function<void(Communicator&)>& call,
       if (world.rank() == 3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait by now
         last(world);
-        if (stays) while (woken < 3) std::this_thread::yield();
+        if (stays)
+          while (woken < 3) std::this_thread::yield();
         return;
       }
       try {
@@ -170,7 +175,8 @@ TEST(Failure, AbortWakesAllWaiters) {
     SCOPED_TRACE(name);
     std::string thrown;
     ExitCode code = ExitCode::done;
-    const auto told = told_by(call, [](Communicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
+    const auto told = told_by(
+        call, [](Communicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: stopped by hand"), std::string::npos) << text;
     }
@@ -183,7 +189,8 @@ TEST(Failure, RankThatReturnsFailsItsWaiters) {
     SCOPED_TRACE(name);
     std::string thrown;
     ExitCode code = ExitCode::done;
-    const auto told = told_by(call, [](Communicator&) {}, false, thrown, code);
+    const auto told = told_by(
+        call, [](Communicator&) {}, false, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: it ended while rank"), std::string::npos) << text;
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+import math
 import os
 import shutil
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, step
+from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, scaled, step
 
 
 class Accidents(SystemTest):
@@ -72,7 +73,7 @@ class Accidents(SystemTest):
         os.close(write_end)
         os.read(read_end, 1)
         os.close(read_end)
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(scaled(60)), 0)
         self.assertEqual(last_step(run), 40)
         self.assertIn("step-00000040", self.steps_of(run))
 
@@ -85,7 +86,7 @@ class Accidents(SystemTest):
         self.wait_until(lambda: last_step(run) >= 2, process)
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGHUP)  # of the kernel and of the shell
-        self.assertEqual(process.wait(60), 75)
+        self.assertEqual(process.wait(scaled(60)), 75)
         self.assertEqual(self.steps_of(run), [f"step-{last_step(run):08d}"])
 
     def test_ignored_signals_stay_ignored(self):
@@ -100,20 +101,24 @@ class Accidents(SystemTest):
         before = last_step(run)
         self.wait_until(lambda: last_step(run) >= before + 20, process)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(60), 75)
+        self.assertEqual(process.wait(scaled(60)), 75)
 
     # Evaluations.
-    def test_a_long_evaluation_is_no_hang(self):
-        run, deadline = self.folder / "long", 2
+    def evaluate(self, name, deadline, sources):
+        """Seconds of a run's one evaluation, on `sources` times the training data."""
+        run = self.folder / name
         settings = self.settings(run, train__steps=1, evaluation__every=1, fault__setup_deadline=deadline)
-        settings["data.validation"] = self.folder / "data" / "train"
-        arguments = options(settings) + 9 * ["--data.validation", str(self.folder / "data" / "train")]
-        job = self.start(1, ["train", *arguments])
+        job = self.start(1, ["train", *options(settings), *sources * ["--data.validation", str(self.folder / "data" / "train")]])
         self.wait_for(lambda: last_step(run) == 1, job)
         began = time.monotonic()
-        self.expect(0, job, 120)
-        self.assertGreater(time.monotonic() - began, deadline, "the evaluation was too short to show anything")
+        self.expect(0, job, 200)
         self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl") if "validation_loss" in line], [1])
+        return time.monotonic() - began
+
+    def test_a_long_evaluation_is_no_hang(self):
+        deadline = scaled(2)
+        sources = 1 + math.ceil(1.5 * deadline / self.evaluate("short", 600, 1))
+        self.assertGreater(self.evaluate("long", deadline, sources), deadline, "too short to show anything")
 
     # Saves that people count on.
     def test_the_last_step_is_always_saved(self):

@@ -7,12 +7,20 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from time_scale import scaled  # noqa: E402
+
+for number in (signal.SIGINT, signal.SIGHUP):  # whoever runs the tests may ignore them, as under nohup
+    signal.signal(number, signal.default_int_handler)
+
+LOCAL = ROOT / "launch" / "local"
 PROGRAM = os.environ.get("SHIFTRON", str(ROOT / "build" / "release" / "shiftron"))
 SEED = int(os.environ.get("SHIFTRON_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 MARK = f"SHIFTRON_SYSTEM_TEST={uuid.uuid4()}"  # in the environment of every process that this test starts
@@ -33,8 +41,9 @@ def environment():
 
 
 def shiftron(*arguments, timeout=60):
+    """`timeout`, here and below, is in seconds of an idle machine."""
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, env=environment(),
-                          timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+                          timeout=scaled(timeout), check=False, stdin=subprocess.DEVNULL)
 
 
 def options(settings):
@@ -81,10 +90,10 @@ class Job:
 
     def wait(self, timeout=60):
         try:
-            return self.process.wait(timeout)
+            return self.process.wait(scaled(timeout))
         except subprocess.TimeoutExpired:
             self.end()
-            raise AssertionError(f"the job had not ended after {timeout} s:\n{self.text()[-3000:]}") from None
+            raise AssertionError(f"the job had not ended after {scaled(timeout):.0f} s:\n{self.text()[-3000:]}") from None
 
     def end(self):
         for process in processes():
@@ -147,7 +156,7 @@ class SystemTest(unittest.TestCase):
         type(self).jobs += 1
         command = [PROGRAM, *arguments]
         if launcher == "local":
-            command = [ROOT / "launch" / "local", ranks, *arguments]
+            command = [LOCAL, ranks, *arguments]
         elif ranks > 1:
             command = ["mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", *command]
         return Job(command, self.folder / f"output-{type(self).__name__}-{self.jobs}")
@@ -166,7 +175,7 @@ class SystemTest(unittest.TestCase):
         began = time.monotonic()
         while not (value := what()):
             self.assertTrue(job.running(), job.text()[-3000:])
-            if time.monotonic() > began + timeout:
+            if time.monotonic() > began + scaled(timeout):
                 job.end()
                 self.fail("waited in vain: " + job.text()[-3000:])
             time.sleep(0.02)
@@ -174,7 +183,7 @@ class SystemTest(unittest.TestCase):
 
     def assert_gone(self, seconds=5):
         """Every process that was started is gone within `seconds`."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + scaled(seconds)
         while (left := processes()) and time.monotonic() < until:
             time.sleep(0.05)
         self.assertEqual(left, {}, "orphans")

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""launch/quickstart removes nothing but what it has made."""
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "launch" / "quickstart.py"
+SPECIFICATION = importlib.util.spec_from_file_location("quickstart", SCRIPT)
+quickstart = importlib.util.module_from_spec(SPECIFICATION)
+SPECIFICATION.loader.exec_module(quickstart)
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+class Directories(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shiftron-quickstart-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def start(self, *arguments):
+        """The command without its phases; (exit code, stderr)."""
+        answer = subprocess.run([sys.executable, "-B", SCRIPT, "--caller", self.folder, "--check", *arguments], capture_output=True, text=True,
+                                check=False, cwd="/")
+        return answer.returncode, answer.stderr
+
+    def assert_refused(self, words, *arguments):
+        before = files(self.folder)
+        code, text = self.start(*arguments)
+        self.assertEqual(code, 76, text)
+        self.assertIn(words, text)
+        self.assertRegex(text, r"(?m)^  next: .*(--out DIR|mv )")
+        self.assertEqual(files(self.folder), before)
+
+    def make(self, *names):
+        for name in names:
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name} of the user")
+
+    def run_phases(self, *arguments, run=lambda self: None):
+        with (unittest.mock.patch.object(quickstart.QuickStart, "run", run), contextlib.chdir(self.folder),
+              unittest.mock.patch.object(sys, "argv", ["quickstart", "--caller", str(self.folder), *arguments])):
+            return quickstart.main()
+
+    def test_files_of_others_are_refused(self):
+        self.make("mine/data/notes.txt", "with space/kv-shift/x", "file")
+        (self.folder / "link").symlink_to("mine")
+        (self.folder / "nowhere").symlink_to("absent/absent")
+        for name in ("mine", "link", "with space"):
+            for arguments in (["--out", name], ["--out", name, "--fresh"], ["--out", str(self.folder / name)]):
+                with self.subTest(arguments=arguments):
+                    self.assert_refused("lacks made-by-quickstart.txt", *arguments)
+        self.assertEqual(self.run_phases("--out", "mine", "--fresh"), 76)
+        self.assertEqual((self.folder / "mine" / "data" / "notes.txt").read_text(), "mine/data/notes.txt of the user")
+        self.assert_refused("is not a directory", "--out", "file")
+        self.assertNotEqual(self.start("--out", "nowhere")[0], 1)
+
+    def test_an_earlier_versions_directory(self):
+        self.make("old/logs/corpus.log", "old/phases.json", "old/data/train/dataset.json")
+        self.assert_refused("an earlier version", "--out", "old", "--fresh")
+
+    def test_new_and_empty_directories(self):
+        (self.folder / "empty").mkdir()
+        (self.folder / "link").symlink_to("empty")
+        for name in ("new", "link", "deep/er", "with space"):
+            self.assertEqual(self.start("--out", name), (0, ""))
+            self.assertTrue((self.folder / name / quickstart.MARKER).exists())
+            self.assertEqual(self.start("--out", name), (0, ""))
+
+    def test_fresh_removes_its_own(self):
+        def make_all(self):
+            self.directory.own("corpus", "data", "kv-shift", "report.md")
+            for name in ("corpus/packages/a.deb", "data/train/shard", "kv-shift/metrics.jsonl", "report.md"):
+                (self.out / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.out / name).write_text("made")
+        self.run_phases("--out", "out", run=make_all)
+        self.make("out/mine/notes.txt", "out/vanilla/notes.txt", "out/report.txt")
+        (self.folder / "out" / quickstart.MARKER).open("a").write("../out/mine\n..\n.\n/\n")
+        self.assertEqual(self.run_phases("--out", "out", "--fresh"), 0)
+        left = set(files(self.folder / "out")) - {quickstart.MARKER}
+        self.assertEqual(left, {"corpus/packages/a.deb", "mine/notes.txt", "vanilla/notes.txt", "report.txt"})
+
+    def test_a_phase_leaves_what_it_did_not_make(self):
+        self.run_phases("--out", "out")
+        self.make("out/data/notes.txt")
+
+        def one_phase(self):
+            self.phase("data", "token shards", [], lambda: None, ["data"], fresh="data")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(self.run_phases("--out", "out", run=one_phase), 76)
+        self.assertTrue((self.folder / "out" / "data" / "notes.txt").exists())
+        shutil.rmtree(self.folder / "out" / "data")
+        self.assertEqual(self.run_phases("--out", "out", run=one_phase), 0)
+        self.make("out/data/shard")
+        (self.folder / "out" / "phases.json").write_text(json.dumps({"data": {"key": "other inputs", "done": True, "seconds": 1}}))
+        self.assertEqual(self.run_phases("--out", "out", run=one_phase), 0)
+        self.assertFalse((self.folder / "out" / "data").exists())
+
+    def test_two_at_once(self):
+        def second(_):
+            code, text = self.start("--out", "out")
+            self.assertEqual(code, 76, text)
+            self.assertIn("another quick start is at work", text)
+        self.run_phases("--out", "out", run=second)
+        self.assertEqual(self.start("--out", "out"), (0, ""))
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    unittest.main(verbosity=2)
