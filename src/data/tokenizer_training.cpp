@@ -92,7 +92,8 @@ class Heartbeat {
 
 // All lines, or of large inputs those that a hash of their number picks.
 Sentences read_sentences(const TokenizerTraining& training) {
-  const uint64_t bytes = total_bytes(training.files);
+  const std::vector<InputFile> files = recognise_inputs(training.files);
+  const uint64_t bytes = total_bytes(files);
   const double share =
       std::min(1.0, static_cast<double>(training.sample_bytes) / static_cast<double>(std::max<uint64_t>(bytes, 1)));
   const auto threshold = static_cast<uint64_t>(share * 0x1p63);
@@ -102,7 +103,7 @@ Sentences read_sentences(const TokenizerTraining& training) {
   DocumentFormat format;
   format.separator = "\n";
   format.text_key = training.text_key;
-  read_documents(training.files, format, [&](std::string_view text, uint64_t bytes_read) {
+  read_documents(files, format, [&](std::string_view text, uint64_t bytes_read) {
     ++number;
     if (share >= 1 || (xxh3_64(&number, sizeof number) >> 1) < threshold) sentences.add(text);
     progress.update(bytes_read);
