@@ -8,7 +8,7 @@ constexpr uint64_t kPage = 4096;             // of the disk, and of the alignmen
 constexpr uint64_t kAlignedFrom = 512;       // smaller data are packed
 constexpr uint64_t kPerFile = 24 << 10;      // superblock, three groups, and aligned blocks of records begun
 constexpr uint64_t kPerDataset = 1024;       // object header, its share of the group's tree, and what alignment leaves
-constexpr uint64_t kPerManifestEntry = 480;  // a tensor's line and a box's line without names and hashes
+constexpr uint64_t kPerManifestEntry = 360;  // a tensor's line and a box's line without names and hashes
 constexpr uint64_t kPerHash = 19;            // "0123456789abcdef",
 
 uint64_t round_up(uint64_t bytes) {

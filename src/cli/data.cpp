@@ -44,7 +44,7 @@ int build(const CommandLine& line) {
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
                                    {"empty_documents", result.empty_documents},
-                                   {"bytes_not_utf8", result.foreign_bytes},
+                                   {"foreign_bytes", result.foreign_bytes},
                                    {"inputs", inputs_json(result.inputs)}};
     for (const BuiltDataset& dataset : result.datasets) {
       json["datasets"].push_back({{"directory", dataset.directory},
@@ -66,7 +66,7 @@ int build(const CommandLine& line) {
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
   if (result.foreign_bytes > 0) {
     std::cout << result.foreign_bytes
-              << " bytes of the texts are no UTF-8; they are kept, each as a token of its own\n";
+              << " bytes of the texts are NUL or no UTF-8; they are kept, each as a token of its own\n";
   }
   return 0;
 }

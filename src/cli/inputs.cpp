@@ -5,7 +5,7 @@ namespace shiftron::cli {
 
 CommandOption input_files() {
   CommandOption option = required(text_option(
-      "input", "FILE…", "text (.txt), or JSONL (.jsonl, .ndjson); others are JSONL if they begin with an object"));
+      "input", "FILE...", "text (.txt), or JSONL (.jsonl, .ndjson); others are JSONL if they begin with an object"));
   option.values = kAnyNumber;
   option.takes_rest = true;
   return option;

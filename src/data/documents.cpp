@@ -143,9 +143,6 @@ InputFile recognise(const std::string& path) {
   for (const Foreign& foreign : kForeign) {
     if (begin.starts_with(foreign.begin)) throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
   }
-  if (const size_t zero = begin.find('\0'); zero != std::string::npos) {
-    throw_bad_input(path, " holds a NUL byte (byte ", zero, "): it is no text; remove such bytes, by tr -d '\\000'");
-  }
   const std::string ending = lower_ending(path);
   if (ending == ".jsonl" || ending == ".ndjson") {
     input.kind = InputKind::jsonl;

@@ -30,7 +30,7 @@ struct InputFile {
 
 // What each file is: .jsonl and .ndjson hold one JSON object a line, .txt is text, of other names a first line that is
 // a JSON object says JSONL. Throws one Error(bad_input) that lists every file that cannot be read as either: missing,
-// a pipe or device, compressed, binary, or JSON of another form. Throws too where there is no file.
+// a pipe or device, compressed, a known binary format, or JSON of another form. Throws too where there is no file.
 std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths);
 
 uint64_t total_bytes(const std::vector<InputFile>& files);

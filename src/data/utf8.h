@@ -13,7 +13,7 @@ namespace shiftron {
 size_t utf8_length(std::string_view text);
 
 bool is_utf8(std::string_view text);
-// Bytes that belong to no character.
+// Bytes that no text has: NUL, and those that belong to no character.
 uint64_t count_foreign_bytes(std::string_view text);
 
 // For messages: what is no UTF-8, and control characters, as \xFF.

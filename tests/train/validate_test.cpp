@@ -35,7 +35,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.hidden", "64.5"}}, {"model.hidden '64.5' is not a whole number (a.conf:1)"}},
       {{{"model.hidden", ""}}, {"model.hidden '' is not a whole number (a.conf:1)"}},
       {{{"train.steps", "99999999999999999999"}},
-       {"train.steps '99999999999999999999' is not a whole number (a.conf:1)"}},
+       {"train.steps '99999999999999999999' is a number too large, or too near to 0, to be held (a.conf:1)"}},
       {{{"parallel.tp", "two"}}, {"parallel.tp 'two' is not a whole number (a.conf:1)"}},
       {{{"optimizer.learning_rate", "1e-3x"}}, {"optimizer.learning_rate '1e-3x' is not a finite number (a.conf:1)"}},
       {{{"optimizer.clip", "nan"}}, {"optimizer.clip 'nan' is not a finite number (a.conf:1)"}},
@@ -54,6 +54,9 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"model.layers", "-4"}}, {"model.layers -4 must be >= 1 (a.conf:1)"}},
       {{{"model.kv_heads", "0"}}, {"model.kv_heads 0 must be >= 1 (a.conf:1)"}},
       {{{"model.vocab", "3000000000"}}, {"model.vocab 3000000000 must be <= 2147483647 (a.conf:1)"}},
+      {{{"output.directory", "caf\xE9/run"}}, {"output.directory caf\\xE9/run must be UTF-8; rename it (a.conf:1)"}},
+      {{{"data.train", "caf\xE9/train"}}, {"data.train caf\\xE9/train path must be UTF-8; rename it (a.conf:1)"}},
+      {{{"data.validation", "\xFF"}}, {"data.validation \\xFF path must be UTF-8; rename it (a.conf:1)"}},
       {{{"model.rope_base", "0"}}, {"model.rope_base 0 must be > 0 (a.conf:1)"}},
       {{{"model.norm_epsilon", "-1e-5"}}, {"model.norm_epsilon -1e-05 must be > 0 (a.conf:1)"}},
       {{{"shift.key", "4"}}, {"shift.key 4 must be <= 3 (a.conf:1)"}},
@@ -84,8 +87,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"output.log_every", "0"}}, {"output.log_every 0 must be >= 1 (a.conf:1)"}},
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
-      {{{"evaluation.every", "10"}},
-       {"data.validation is required: dataset directory for evaluation, repeatable"}},
+      {{{"evaluation.every", "10"}}, {"data.validation is required: dataset directory for evaluation, repeatable"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
       {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
       // Keys against each other.
