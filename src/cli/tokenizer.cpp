@@ -13,15 +13,13 @@
 namespace shiftron::cli {
 namespace {
 
-constexpr double kMostTokens = 1 << 24;
-
 std::vector<CommandOption> train_options() {
   const TokenizerTraining training;
   CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
   kind.choices = {"bpe", "unigram"};
   return {input_files(),
           required(whole_option("vocab", "tokens in all, with 256 bytes, newline, end of document and unknown",
-                                between(1, kMostTokens))),
+                                between(1, kMostVocab))),
           required(text_option("output", "FILE", "the model to write; an older one is replaced")),
           kind,
           text_option("text-key", "KEY", "key of the text in JSONL lines", training.text_key),
@@ -63,7 +61,7 @@ int train(const CommandLine& line) {
 std::vector<CommandOption> inspect_options() {
   CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
   file.bare = true;
-  return {file, whole_option("pieces", "list the first N tokens", between(0, kMostTokens), "0"),
+  return {file, whole_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
           text_option("text", "TEXT", "show how this text is cut into tokens"), json_flag()};
 }
 

@@ -168,7 +168,7 @@ std::vector<Command> train_commands() {
            "dump",
            "prints ids, targets and document starts of a training step as JSON",
            "--config RUN/config.conf --step S",
-           {required(whole_option("step", "the step, from 1", between(1, 2147483647)))},
+           {required(whole_option("step", "the step, from 1", between(1, kLargestCount)))},
            true,
            run_dump}};
 }

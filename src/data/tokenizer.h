@@ -14,6 +14,8 @@ class SentencePieceProcessor;
 
 namespace shiftron {
 
+constexpr int64_t kMostVocab = int64_t{1} << 24;
+
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
   int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown

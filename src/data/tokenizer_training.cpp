@@ -137,9 +137,9 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
   if (training.kind != "bpe" && training.kind != "unigram") {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
   }
-  if (training.vocab <= kFixedTokens || training.vocab > (int64_t{1} << 24)) {
+  if (training.vocab <= kFixedTokens || training.vocab > kMostVocab) {
     throw_bad_input("vocab ", training.vocab, ": must lie between ", kFixedTokens + 1, " (", kFixedTokens,
-                    " are the bytes, newline, end of document and unknown) and ", int64_t{1} << 24);
+                    " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
   if (!(training.character_coverage > 0 && training.character_coverage <= 1)) {
     throw_bad_input("character coverage ", training.character_coverage, ": must lie above 0 and up to 1");

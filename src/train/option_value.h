@@ -16,6 +16,7 @@ struct Limits {
   // "" or what is wrong with `value`: "must be >= 1".
   std::string fault(double value) const;
 };
+constexpr double kLargestCount = 2147483647;  // of a size: products of two stay below 2^63
 constexpr Limits between(double low, double high) {
   return {.low = low, .high = high};
 }

@@ -11,10 +11,8 @@
 namespace shiftron {
 namespace {
 
-constexpr double kLargest = 2147483647;  // of a size: products of two stay below 2^63
-
-constexpr Limits kSize = between(1, kLargest);
-constexpr Limits kCount = between(0, kLargest);
+constexpr Limits kSize = between(1, kLargestCount);
+constexpr Limits kCount = between(0, kLargestCount);
 constexpr Limits kFraction = between(0, 1);
 constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
 
