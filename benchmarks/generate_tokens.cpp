@@ -183,11 +183,11 @@ std::string line_of(const json& result) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  const cli::ParsedConfig parsed = cli::read_config(arguments, {{"cache", "N", "tokens of the prompt (256)"},
-                                                                {"tokens", "N", "tokens made in a round (64)"},
-                                                                {"rounds", "N", "(7)"},
-                                                                {"profile", "", "time every kernel"},
-                                                                {"json", "", "print JSON"}});
+  const cli::ParsedConfig parsed =
+      cli::parse_config(arguments, {cli::whole_option("cache", "tokens of the prompt", at_least(1), "256"),
+                                    cli::whole_option("tokens", "tokens made in a round", at_least(2), "64"),
+                                    cli::whole_option("rounds", "of the measurement", at_least(1), "7"),
+                                    cli::flag("profile", "time every kernel"), cli::json_flag()});
   if (parsed.help) {
     std::cout << "generate_tokens --config FILE [--KEY VALUE]… [--cache N] [--tokens N] [--rounds N] [--profile] "
                  "[--json]\n";
@@ -197,7 +197,7 @@ int run(const std::vector<std::string>& arguments) {
   validate(config, 1, Use::dry_run);
   resolve(config);
   const int threads = cli::thread_count(config.device.threads, 1);
-  const Sizes sizes{parsed.integer("cache", 256, 1), parsed.integer("tokens", 64, 2), parsed.integer("rounds", 7, 1)};
+  const Sizes sizes{parsed.integer("cache"), parsed.integer("tokens"), parsed.integer("rounds")};
   Generation generation(config, threads, sizes);
   if (parsed.has("profile")) {
     Ledger ledger;

@@ -264,8 +264,9 @@ std::string text_of(const std::string& precision, const json& of) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  const cli::ParsedConfig parsed = cli::read_config(
-      arguments, {{"json", "", "print JSON"}, {"rounds", "N", "calls of each product and way, and steps (7)"}});
+  const cli::ParsedConfig parsed = cli::parse_config(
+      arguments,
+      {cli::json_flag(), cli::whole_option("rounds", "calls of each product and way, and steps", at_least(1), "7")});
   if (parsed.help) {
     std::cout << "step_floor --config FILE [--KEY VALUE]… [--rounds N] [--json]\n";
     return 0;
@@ -285,7 +286,7 @@ int run(const std::vector<std::string>& arguments) {
     Ledger planned;
     plan_memory(config, make_layout(config.parallel, 1), 0, threads, planned);
     check_complete(products, planned);
-    const Rounds rounds = measure(config, products, threads, parsed.integer("rounds", 7, 1), pools);
+    const Rounds rounds = measure(config, products, threads, parsed.integer("rounds"), pools);
     const std::string name(to_string(precision));
     result[name] = result_of(rounds, other_work(config, planned), tokens);
     text += text_of(name, result[name]);

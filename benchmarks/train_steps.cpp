@@ -190,13 +190,13 @@ std::string profile(const RunConfig& config, int threads, int64_t steps) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  const cli::ParsedConfig parsed =
-      cli::read_config(arguments, {{"describe", "", "print the configuration and the parameters as JSON"},
-                                   {"inputs", "FILE", "weights and batches (.h5); steps run on command"},
-                                   {"compare-shift", "", "time steps with and without the KV shift"},
-                                   {"pairs", "N", "of --compare-shift (50)"},
-                                   {"profile", "", "time every kernel"},
-                                   {"steps", "N", "of --profile (5)"}});
+  const cli::ParsedConfig parsed = cli::parse_config(
+      arguments,
+      {cli::flag("describe", "print the configuration and the parameters as JSON"),
+       cli::text_option("inputs", "FILE", "weights and batches (.h5); steps run on command"),
+       cli::flag("compare-shift", "time steps with and without the KV shift"),
+       cli::whole_option("pairs", "of --compare-shift", at_least(1), "50"), cli::flag("profile", "time every kernel"),
+       cli::whole_option("steps", "of --profile", at_least(1), "5")});
   if (parsed.help) {
     std::cout
         << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N] "
@@ -210,9 +210,9 @@ int run(const std::vector<std::string>& arguments) {
   if (parsed.has("describe")) {
     std::cout << describe(config, threads) << std::endl;
   } else if (parsed.has("compare-shift")) {
-    std::cout << compare_shift(config, threads, parsed.integer("pairs", 50, 1)) << std::endl;
+    std::cout << compare_shift(config, threads, parsed.integer("pairs")) << std::endl;
   } else if (parsed.has("profile")) {
-    std::cout << profile(config, threads, parsed.integer("steps", 5, 1)) << std::endl;
+    std::cout << profile(config, threads, parsed.integer("steps")) << std::endl;
   } else if (parsed.has("inputs")) {
     serve(config, threads, parsed.text("inputs"));
   } else {

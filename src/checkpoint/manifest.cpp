@@ -279,6 +279,16 @@ void check_tiling(const Manifest& manifest, const std::string& source) {
   }
 }
 
+void check_state(const Manifest& manifest, const std::string& source) {
+  const json state = json::parse(manifest.state_json);
+  for (const char* key : {"configuration", "trainer"}) {
+    const auto found = state.find(key);
+    if (found != state.end() && found->is_object()) continue;
+    throw Error(source + ": state." + key + (found == state.end() ? " is missing" : " is no object"),
+                ExitCode::no_checkpoint);
+  }
+}
+
 Manifest merge(const std::vector<Manifest>& parts) {
   Manifest whole = parts.at(0);
   whole.tensors.clear();

@@ -66,6 +66,8 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text, const std::string& source);
 // Throws Error(no_checkpoint) naming the tensor unless the boxes cover every tensor exactly once.
 void check_tiling(const Manifest& manifest, const std::string& source);
+// Throws Error(no_checkpoint) unless the trainer's state holds its "configuration" and its "trainer".
+void check_state(const Manifest& manifest, const std::string& source);
 // One manifest out of those of several ranks, tensors sorted; content is taken from the first.
 // Throws Error(crash) where ranks disagree about a tensor.
 Manifest merge(const std::vector<Manifest>& parts);

@@ -6,6 +6,11 @@
 #include "checkpoint/boxes.h"
 
 namespace shiftron {
+namespace {
+
+constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // of a file that is read whole, the tokenizer
+
+}  // namespace
 
 StepReader::StepReader(std::string step_directory, Manifest manifest)
     : directory_(std::move(step_directory)), manifest_(std::move(manifest)), boxes_(manifest_.tensors.size()) {
@@ -80,10 +85,12 @@ void StepReader::read(int tensor, const Box& box, void* to) {
 
 std::string read_manifest_file(const std::string& step_directory, const ManifestFile& file) {
   const std::string path = step_directory + "/" + file.name;
-  std::string bytes(file.bytes, '\0');
+  std::string bytes;
   try {
     const FileDescriptor descriptor = FileDescriptor::open_for_reading(path, false);
     if (descriptor.size() != file.bytes) throw_crash(path, " has ", descriptor.size(), " bytes");
+    if (file.bytes > kLargestRead) throw_crash(path, " is too large, at most ", kLargestRead, " bytes are read");
+    bytes.resize(file.bytes);  // behind both: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
   } catch (const Error& error) {
     throw Error(std::string(error.what()) + "; the manifest states " + std::to_string(file.bytes) + " bytes",

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "checkpoint/step_size.h"
 #include "checkpoint/verify.h"
 #include "core/check.h"
 #include "core/file.h"
@@ -67,12 +68,14 @@ std::vector<Piece> pieces_to_write(const ParameterSet& set) {
   return pieces;
 }
 
-// Upper bound of what a file of these pieces takes.
-uint64_t file_bytes(const std::vector<Piece>& pieces) {
-  constexpr uint64_t kPerDataset = 8192;  // alignment and HDF5's own records
-  uint64_t bytes = pieces.empty() ? 0 : uint64_t{64} << 10;
-  for (const Piece& piece : pieces) bytes += piece.bytes() + kPerDataset;
-  return bytes;
+// Upper bound of what these pieces add to a step.
+uint64_t most_bytes(const std::vector<Piece>& pieces, uint64_t block_bytes) {
+  std::vector<DatasetSize> datasets;
+  for (const Piece& piece : pieces) {
+    const bool whole = piece.box.extent == piece.tensor.shape;
+    datasets.push_back({piece.tensor.path() + (whole ? "" : "@" + piece.box.text()), piece.bytes()});
+  }
+  return most_file_bytes(datasets) + most_manifest_bytes(datasets, block_bytes);
 }
 
 std::vector<uint64_t> block_hashes(const Piece& piece, uint64_t block_bytes) {
@@ -172,9 +175,9 @@ void Save::prepare(uint64_t bytes) {
     if (valid) throw_crash(final_, " is there already and valid; nothing is overwritten");
   }
   const uint64_t available = free_disk_space(directory_);
-  if (available < bytes + bytes / 5) {
-    throw_crash("free space on the disk of ", directory_, " is ", available, " bytes, the checkpoint needs ",
-                bytes + bytes / 5, "; lower checkpoint.keep or free some");
+  if (available < bytes) {
+    throw_crash("free space on the disk of ", directory_, " is ", available, " bytes, the checkpoint needs ", bytes,
+                "; lower checkpoint.keep or free some");
   }
   fs::create_directory(temporary_);
   fsync_directory(directory_);
@@ -303,9 +306,11 @@ SaveResult Save::run(const Retention& keep) {
   const auto start = std::chrono::steady_clock::now();
   // Control plane: every rank passes every exchange, whatever happened to it before.
   std::string fault;
-  const std::vector<std::string> sizes = world_.gather_text(std::to_string(file_bytes(pieces_)), 0);
+  const std::vector<std::string> sizes = world_.gather_text(std::to_string(most_bytes(pieces_, options_.block_bytes)), 0);
   if (leads) {
-    uint64_t total = content_.tokenizer_model.size();
+    constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, pages begun by the small files, the directory
+    uint64_t total = content_.tokenizer_model.size() + kFrame;
+    total += 2 * (content_.configuration.size() + content_.state_json.size());  // escaped
     for (const std::string& size : sizes) total += std::stoull(size);
     fault = attempt([&] { prepare(total); });
   }

@@ -81,6 +81,7 @@ Manifest read_manifest(const std::string& step_directory) {
   }
   Manifest manifest = parse_manifest(text, path);
   check_tiling(manifest, path);
+  check_state(manifest, path);
   const auto named = step_of(file_name(step_directory));
   if (named && *named != manifest.step) {
     throw Error(path + ": holds step " + std::to_string(manifest.step) + ", its directory is named for step " +

@@ -2,6 +2,7 @@
 #include "checkpoint/verify.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "checkpoint/boxes.h"
@@ -76,7 +77,7 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
 FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes) {
   FileHashes hashes;
   HashStream whole;
-  std::vector<std::byte> buffer(block_bytes);
+  std::vector<std::byte> buffer(std::min(block_bytes, file.size()));
   uint64_t at = 0;
   const auto take = [&](uint64_t bytes) {  // the next bytes of the file, at most a block
     file.read_at(at, buffer.data(), bytes);
@@ -100,6 +101,17 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
   skip_to(file.size());
   hashes.whole = whole.digest_128();
   return hashes;
+}
+
+void refuse_other_than_a_step(const std::string& directory) {
+  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
+  if (std::filesystem::exists(directory + "/" + kManifestName)) return;
+  for (const std::string& place : {directory, directory + "/checkpoints"}) {
+    const std::vector<StepDirectory> steps = list_steps(place);
+    if (steps.empty()) continue;
+    throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName, "); its newest step is ",
+                    steps.front().path, ", `shiftron checkpoint list ", directory, "` names all");
+  }
 }
 
 std::vector<std::string> verify_step(const std::string& step_directory) {

@@ -21,6 +21,10 @@ struct FileHashes {
 // One pass over the file. Segments are ascending, not empty, and share no bytes.
 FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes);
 
+// For commands that take a step: throws Error(bad_input) where `directory` is none but a run or its folder of
+// checkpoints, and names its newest step, or where it is no directory.
+void refuse_other_than_a_step(const std::string& directory);
+
 // Everything wrong with a step directory, one line each, naming file and tensor; empty = valid.
 std::vector<std::string> verify_step(const std::string& step_directory);
 

@@ -1,50 +1,24 @@
 // `shiftron checkpoint list | inspect | verify | diff`.
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 #include "cli/command.h"
-#include "cli/command_options.h"
+#include "cli/print_json.h"
 #include "core/check.h"
 
 namespace shiftron::cli {
 namespace {
 
-namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
 
-void print(const Json& json) {
-  std::cout << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
-}
-
-struct Request {
-  bool help = false;  // was printed
-  bool json = false;
-  std::vector<std::string> directories;
-};
-
-// The `count` directories that a command is given, and whether --json was.
-Request read_request(const std::vector<std::string>& arguments, const std::string& usage, const std::string& meaning,
-                     po::options_description& options, size_t count = 1) {
-  Request request;
-  options.add_options()("directory", po::value(&request.directories)->required()->multitoken()->value_name("DIR"),
-                        (meaning + "; the name may stand alone").c_str());
-  po::variables_map values;
-  request.help = !parse_options(arguments, usage, options, values, "directory", static_cast<int>(count));
-  if (request.help) return request;
-  request.json = values["json"].as<bool>();
-  if (request.directories.size() != count) {
-    throw_bad_input(request.directories.size(), " directories given, must be ", count, " (usage: shiftron ", usage,
-                    ")");
-  }
-  for (const std::string& directory : request.directories) {
-    if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
-  }
-  return request;
+// The step that a command is given. Throws Error(bad_input) where it is none; of a run the newest step is named.
+std::string step_argument(const CommandLine& line, size_t index = 0) {
+  const std::string& directory = line.texts("directory").at(index);
+  refuse_other_than_a_step(directory);
+  return directory;
 }
 
 Json shape_of(const Shape& shape) {
@@ -53,35 +27,33 @@ Json shape_of(const Shape& shape) {
   return list;
 }
 
-int list(const std::vector<std::string>& arguments) {
-  po::options_description options("options");
-  const Request request =
-      read_request(arguments, "checkpoint list RUN", "a run, or its folder of checkpoints", options);
-  if (request.help) return 0;
-  std::string directory = request.directories[0];
+int list(const CommandLine& line) {
+  const bool as_json = line.has("json");
+  std::string directory = line.text("directory");
+  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
-    Json line = {{"step", entry->step}, {"directory", entry->path}, {"valid", true}};
+    Json row = {{"step", entry->step}, {"directory", entry->path}, {"valid", true}};
     try {
       const Manifest manifest = check_step(entry->path);
-      line["bytes"] = manifest.bytes();
-      line["files"] = manifest.files.size();
+      row["bytes"] = manifest.bytes();
+      row["files"] = manifest.files.size();
     } catch (const Error& error) {
-      line["valid"] = false;
-      line["fault"] = error.what();
+      row["valid"] = false;
+      row["fault"] = error.what();
     }
-    if (!request.json) {
-      std::cout << line["directory"].get<std::string>() << ": "
-                << (line["valid"] ? line["bytes"].dump() + " bytes in " + line["files"].dump() + " files"
-                                  : "not valid: " + line["fault"].get<std::string>())
+    if (!as_json) {
+      std::cout << row["directory"].get<std::string>() << ": "
+                << (row["valid"] ? row["bytes"].dump() + " bytes in " + row["files"].dump() + " files"
+                                 : "not valid: " + row["fault"].get<std::string>())
                 << "\n";
     }
-    answer.push_back(std::move(line));
+    answer.push_back(std::move(row));
   }
-  if (request.json) {
-    print(answer);
+  if (as_json) {
+    print_json(answer);
   } else if (steps.empty()) {
     std::cout << directory << " holds no step\n";
   }
@@ -112,14 +84,9 @@ Json describe(const std::string& directory, const Manifest& manifest) {
   return json;
 }
 
-int inspect(const std::vector<std::string>& arguments) {
-  bool with_digests = false;
-  po::options_description options("options");
-  options.add_options()("digest", po::bool_switch(&with_digests),
-                        "read every tensor and print its hash, which no layout changes");
-  const Request request = read_request(arguments, "checkpoint inspect STEP_DIR", "a step", options);
-  if (request.help) return 0;
-  const std::string& directory = request.directories[0];
+int inspect(const CommandLine& line) {
+  const bool with_digests = line.has("digest");
+  const std::string directory = step_argument(line);
   const Manifest manifest = check_step(directory);
   std::vector<TensorDigest> digests;
   if (with_digests) digests = digest_step(directory);
@@ -136,8 +103,8 @@ int inspect(const std::vector<std::string>& arguments) {
     if (with_digests) entry["xxh3_128"] = to_hex(digests[i].hash);
     json["tensors"].push_back(std::move(entry));
   }
-  if (request.json) {
-    print(json);
+  if (line.has("json")) {
+    print_json(json);
     return 0;
   }
   for (const auto& [key, value] : json.items()) {
@@ -156,14 +123,11 @@ int inspect(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-int verify(const std::vector<std::string>& arguments) {
-  po::options_description options("options");
-  const Request request = read_request(arguments, "checkpoint verify STEP_DIR", "a step", options);
-  if (request.help) return 0;
-  const std::string& directory = request.directories[0];
+int verify(const CommandLine& line) {
+  const std::string directory = step_argument(line);
   const std::vector<std::string> faults = verify_step(directory);
-  if (request.json) {
-    print({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
+  if (line.has("json")) {
+    print_json({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
   } else {
     for (const std::string& fault : faults) std::cout << fault << "\n";
     if (faults.empty()) std::cout << directory << ": whole\n";
@@ -171,12 +135,8 @@ int verify(const std::vector<std::string>& arguments) {
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);
 }
 
-int diff(const std::vector<std::string>& arguments) {
-  po::options_description options("options");
-  const Request request =
-      read_request(arguments, "checkpoint diff STEP_DIR STEP_DIR", "two steps, of any layouts", options, 2);
-  if (request.help) return 0;
-  const StepDifference found = diff_steps(request.directories[0], request.directories[1]);
+int diff(const CommandLine& line) {
+  const StepDifference found = diff_steps(step_argument(line), step_argument(line, 1));
   Json json = {{"equal", found.equal()},
                {"steps", {found.step_a, found.step_b}},
                {"state_equal", found.state_equal},
@@ -195,8 +155,8 @@ int diff(const std::vector<std::string>& arguments) {
     }
     json["unequal"].push_back(std::move(entry));
   }
-  if (request.json) {
-    print(json);
+  if (line.has("json")) {
+    print_json(json);
   } else {
     if (found.step_a != found.step_b) std::cout << "steps " << found.step_a << " and " << found.step_b << "\n";
     if (!found.state_equal) std::cout << "the trainer's state differs\n";
@@ -218,10 +178,25 @@ int diff(const std::vector<std::string>& arguments) {
 }  // namespace
 
 std::vector<Command> checkpoint_commands() {
-  return {{"checkpoint", "list", "says which steps a run has and whether they are valid", list},
-          {"checkpoint", "inspect", "says what a step holds", inspect},
-          {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states", verify},
-          {"checkpoint", "diff", "compares two steps tensor by tensor, whatever their layouts", diff}};
+  const std::vector<CommandOption> step = {directories("a step"), json_flag()};
+  const CommandOption digest = flag("digest", "read every tensor and print its hash, which no layout changes");
+  return {{"checkpoint",
+           "list",
+           "says which steps a run has and whether they are valid",
+           "RUN",
+           {directories("a run, or its folder of checkpoints"), json_flag()},
+           false,
+           list},
+          {"checkpoint", "inspect", "says what a step holds", "STEP_DIR", {step[0], digest, step[1]}, false, inspect},
+          {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states",
+           "STEP_DIR", step, false, verify},
+          {"checkpoint",
+           "diff",
+           "compares two steps tensor by tensor, whatever their layouts",
+           "STEP_DIR STEP_DIR",
+           {directories("two steps, of any layouts", 2), json_flag()},
+           false,
+           diff}};
 }
 
 }  // namespace shiftron::cli

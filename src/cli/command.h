@@ -1,24 +1,31 @@
-// One subcommand of `shiftron`: its words, its one-line summary, its function.
+// One subcommand of `shiftron`: its words, its one-line summary, its options, its function.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
+
 namespace shiftron::cli {
 
 struct Command {
-  std::string noun;     // "train", "data"
-  std::string verb;     // "build"; empty where the noun stands alone
-  std::string summary;  // one line for `shiftron --help`
-  // Takes the words behind noun and verb, returns the process's exit code; throws Error.
-  int (*run)(const std::vector<std::string>& arguments);
+  std::string noun;                    // "train", "data"
+  std::string verb;                    // "build"; empty where the noun stands alone
+  std::string summary;                 // one line for `shiftron --help`
+  std::string usage;                   // the words behind noun and verb: "--input FILE… --output DIR"
+  std::vector<CommandOption> options;  // all of its own; dispatch() adds --help
+  // Takes --config and every key of the configuration too. Then run() gets its command line with faults, which
+  // read_config() joins with those of the configuration; all other commands get command lines without fault.
+  bool configured = false;
+  // Returns the process's exit code; throws Error.
+  int (*run)(const CommandLine& line) = nullptr;
 };
 
 // Each file of src/cli/ that holds subcommands has one such function.
 std::vector<Command> train_commands();
 std::vector<Command> data_commands();
 std::vector<Command> tokenizer_commands();
-std::vector<Command> evaluate_commands();    // evaluate, generate
+std::vector<Command> evaluate_commands();  // evaluate, generate
 std::vector<Command> checkpoint_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().

@@ -1,16 +1,12 @@
-// Boost.Program_options under a reader that collects every fault instead of stopping at the first.
+// Configuration files by Boost.Program_options, a line at a time, so that every fault is collected.
 #include "cli/config_reader.h"
 
-#include <algorithm>
 #include <boost/program_options.hpp>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/nearest_name.h"
+#include "data/utf8.h"
 #include "train/options.h"
 
 namespace shiftron::cli {
@@ -37,8 +33,8 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
       }
       if (is_section) section = line;
     } catch (const po::error&) {
-      faults.push_back("'" + line.substr(first) + "' is no 'key = value' and no '[section]' (" + to_string(origin) +
-                       ")");
+      faults.push_back("'" + printable(line.substr(first)) + "' is no 'key = value' and no '[section]' (" +
+                       to_string(origin) + ")");
     }
   }
   return settings;
@@ -55,121 +51,37 @@ void apply_file(RunConfig& config, const std::string& path) {
   apply_level(config, settings);
 }
 
-// Names that may stand behind "--".
-struct Names {
-  std::set<std::string> keys, extra, flags;
-  std::vector<std::string> all;
-};
-
-Names known_names(const std::vector<ExtraOption>& extra) {
-  Names names;
-  for (const Option& option : option_table()) names.keys.insert(option.key);
-  for (const ExtraOption& option : extra) (option.value_name.empty() ? names.flags : names.extra).insert(option.name);
-  names.flags.insert("help");
-  names.extra.insert("config");
-  for (const auto* set : {&names.keys, &names.extra, &names.flags})
-    names.all.insert(names.all.end(), set->begin(), set->end());
-  return names;
-}
-
-po::options_description describe(const Names& names) {
-  po::options_description description;
-  for (const auto* set : {&names.keys, &names.extra}) {
-    for (const std::string& name : *set) description.add_options()(name.c_str(), po::value<std::string>(), "");
-  }
-  for (const std::string& name : names.flags) description.add_options()(name.c_str(), "");
-  return description;
-}
-
-// Boost refuses "--key=": make it "--key" and an empty word, which empties a list or a text.
-std::vector<std::string> with_empty_values(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words;
-  for (const std::string& argument : arguments) {
-    const bool is_empty = argument.rfind("--", 0) == 0 && argument.find('=') == argument.size() - 1;
-    words.push_back(is_empty ? argument.substr(0, argument.size() - 1) : argument);
-    if (is_empty) words.emplace_back();
-  }
-  return words;
-}
-
-// Boost stops at the first malformed option: note it, drop its word, and try the rest.
-std::vector<po::option> parse_words(std::vector<std::string> words, const Names& names,
-                                    std::vector<std::string>& faults) {
-  using namespace po::command_line_style;
-  const po::options_description description = describe(names);
-  while (true) {
-    try {
-      return po::command_line_parser(words)
-          .options(description)
-          .style(allow_long | long_allow_next | long_allow_adjacent)
-          .allow_unregistered()
-          .run()
-          .options;
-    } catch (const po::error_with_option_name& fault) {
-      const std::string name = fault.get_option_name();
-      const auto is_faulty = [&](const std::string& word) { return word == name || word.rfind(name + "=", 0) == 0; };
-      const auto found = std::find_if(words.rbegin(), words.rend(), is_faulty);
-      const bool is_flag = found != words.rend() && found->size() > name.size();
-      faults.push_back(name + (is_flag ? " takes no value" : " needs a value") + " (" + kCommandLine + ")");
-      if (found == words.rend()) return {};
-      words.erase(std::next(found).base());
-    }
-  }
-}
-
 }  // namespace
 
-std::string ParsedConfig::text(const std::string& name, const std::string& otherwise) const {
-  const auto found = extra.find(name);
-  return found == extra.end() ? otherwise : found->second.back();
-}
-
-int64_t ParsedConfig::integer(const std::string& name, int64_t otherwise, int64_t minimum) const {
-  if (!has(name)) return otherwise;
-  const std::string given = text(name);
-  int64_t value = 0;
-  const auto result = std::from_chars(given.data(), given.data() + given.size(), value);
-  if (result.ec != std::errc{} || result.ptr != given.data() + given.size() || value < minimum) {
-    throw_bad_input("--", name, " '", given, "' is not a whole number of at least ", minimum);
+std::vector<CommandOption> with_configuration(const std::vector<CommandOption>& own) {
+  std::vector<CommandOption> options = {text_option("config", "FILE",
+                                                    "configuration file, repeatable: later ones win, "
+                                                    "the command line over all")};
+  options.front().values = kAnyNumber;
+  options.insert(options.end(), own.begin(), own.end());
+  for (const Option& key : option_table()) {
+    CommandOption& option = options.emplace_back(text_option(key.key, key.values, key.help));
+    option.values = kAnyNumber;  // the last one wins, a list takes all
   }
-  return value;
+  return options;
 }
 
-ParsedConfig read_config(const std::vector<std::string>& arguments, const std::vector<ExtraOption>& extra,
-                         const RunConfig& base) {
-  ParsedConfig parsed;
-  parsed.config = base;
-  std::vector<std::string>& faults = parsed.config.reading_faults;
-  const Names names = known_names(extra);
+RunConfig read_config(const CommandLine& line, const RunConfig& base) {
+  RunConfig config = base;
+  for (const std::string& file : line.texts("config")) apply_file(config, file);
+  for (const std::string& fault : line.faults) config.reading_faults.push_back(fault + " (" + kCommandLine + ")");
   std::vector<Setting> settings;
-  std::vector<std::string> files;
-  bool follows_unknown = false;  // the word behind an unknown option is taken as its value
-  std::vector<std::string> line_faults;
-  for (const po::option& option : parse_words(with_empty_values(arguments), names, line_faults)) {
-    const std::string& key = option.string_key;
-    const std::string value = option.value.empty() ? "" : option.value.front();
-    if (key.empty()) {
-      if (!follows_unknown) line_faults.push_back("unexpected word '" + value + "' (" + kCommandLine + ")");
-    } else if (names.keys.count(key)) {
-      settings.push_back({key, value, {.file = kCommandLine}});
-    } else if (key == "config") {
-      files.push_back(value);
-    } else if (key == "help") {
-      parsed.help = true;
-    } else if (names.extra.count(key) || names.flags.count(key)) {
-      parsed.extra[key].push_back(value);
-    } else {
-      const std::string nearest = nearest_name(key, names.all);
-      line_faults.push_back("unknown option --" + key + (nearest.empty() ? "" : ", nearest is --" + nearest) + " (" +
-                            kCommandLine + ")");
-    }
-    follows_unknown = option.unregistered;
+  for (const Option& key : option_table()) {
+    for (const std::string& text : line.texts(key.key)) settings.push_back({key.key, text, {.file = kCommandLine}});
   }
-  for (const std::string& file : files) apply_file(parsed.config, file);
-  faults.insert(faults.end(), line_faults.begin(), line_faults.end());
-  apply_level(parsed.config, settings, true);
-  resolve(parsed.config);
-  return parsed;
+  apply_level(config, settings, true);
+  resolve(config);
+  return config;
+}
+
+ParsedConfig parse_config(const std::vector<std::string>& words, const std::vector<CommandOption>& own) {
+  const CommandLine line = parse_command_line(words, with_configuration(own));
+  return {line, read_config(line)};
 }
 
 RunConfig read_config_text(const std::string& text, const std::string& source) {
@@ -181,18 +93,11 @@ RunConfig read_config_text(const std::string& text, const std::string& source) {
   return config;
 }
 
-std::string config_help(const std::string& usage, const std::vector<ExtraOption>& extra) {
-  std::string text = usage + "\n\nOptions:\n";
-  std::vector<ExtraOption> all = {
-      {"config", "FILE", "configuration file, repeatable: later ones win, the command line over all"}};
-  all.insert(all.end(), extra.begin(), extra.end());
-  all.push_back({"help", "", "this text"});
-  for (const ExtraOption& option : all) {
-    std::string left = "  --" + option.name + (option.value_name.empty() ? "" : " " + option.value_name);
-    left.resize(std::max<std::size_t>(48, left.size() + 2), ' ');
-    text += left + option.help + "\n";
-  }
-  return text + "\nConfiguration, in files as 'key = value' under '[section]':\n" + options_help();
+std::string config_help(const std::string& usage, const std::vector<CommandOption>& own) {
+  std::vector<CommandOption> options = with_configuration(own);
+  options.resize(own.size() + 1);
+  return "usage: " + usage + "\n\nOptions:\n" + options_text(options) +
+         "\nConfiguration, in files as 'key = value' under '[section]':\n" + options_help();
 }
 
 }  // namespace shiftron::cli

@@ -1,10 +1,10 @@
 // `shiftron data build | inspect | verify`.
-#include <boost/program_options.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/command_options.h"
+#include "cli/inputs.h"
+#include "cli/print_json.h"
 #include "core/check.h"
 #include "data/build.h"
 #include "data/dataset.h"
@@ -14,33 +14,38 @@
 namespace shiftron::cli {
 namespace {
 
-namespace po = boost::program_options;
+std::vector<CommandOption> build_options() {
+  const BuildOptions build;
+  return {input_files(),
+          required(text_option("tokenizer", "FILE", "the model, as `tokenizer train` makes it")),
+          required(text_option("output", "DIR", "new or empty directory")),
+          text_option("document-separator", "TEXT",
+                      "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document"),
+          text_option("text-key", "KEY", "key of the text in JSONL lines", build.text_key),
+          real_option("validation-fraction",
+                      "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train",
+                      {.low = 0, .high = 1, .high_open = true}, "0"),
+          whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(build.shard_tokens)),
+          whole_option("seed", "of the order of the documents", at_least(0), "0"),
+          json_flag()};
+}
 
-int build(const std::vector<std::string>& arguments) {
+int build(const CommandLine& line) {
   BuildOptions build;
-  std::string separator;
-  po::options_description options("options");
-  options.add_options()("input", po::value(&build.inputs)->multitoken()->composing()->required()->value_name("FILE..."),
-                        "text files, or JSONL by their ending (.jsonl, .ndjson)")(
-      "tokenizer", po::value(&build.tokenizer)->required()->value_name("FILE"),
-      "the model, as `tokenizer train` makes it")("output", po::value(&build.output)->required()->value_name("DIR"),
-                                                  "new or empty directory")(
-      "document-separator", po::value(&separator)->value_name("TEXT"),
-      "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document")(
-      "text-key", po::value(&build.text_key)->default_value(build.text_key)->value_name("KEY"),
-      "key of the text in JSONL lines")(
-      "validation-fraction", po::value(&build.validation_fraction)->default_value(0, "0")->value_name("X"),
-      "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train")(
-      "shard-tokens", po::value(&build.shard_tokens)->default_value(build.shard_tokens)->value_name("N"),
-      "tokens in a shard, about")("seed", po::value(&build.seed)->default_value(0)->value_name("N"),
-                                  "of the order of the documents");
-  po::variables_map values;
-  if (!parse_options(arguments, "data build --input FILE... --tokenizer FILE --output DIR", options, values)) return 0;
-  build.document_separator = unescape(separator);
+  build.inputs = line.texts("input");
+  build.tokenizer = line.text("tokenizer");
+  build.output = line.text("output");
+  build.document_separator = unescape(line.text("document-separator"));
+  build.text_key = line.text("text-key");
+  build.validation_fraction = line.real("validation-fraction");
+  build.shard_tokens = line.integer("shard-tokens");
+  build.seed = static_cast<uint64_t>(line.integer("seed"));
   const BuildResult result = build_dataset(build);
-  if (values["json"].as<bool>()) {
+  if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
-                                   {"empty_documents", result.empty_documents}};
+                                   {"empty_documents", result.empty_documents},
+                                   {"foreign_bytes", result.foreign_bytes},
+                                   {"inputs", inputs_json(result.inputs)}};
     for (const BuiltDataset& dataset : result.datasets) {
       json["datasets"].push_back({{"directory", dataset.directory},
                                   {"documents", dataset.documents},
@@ -49,34 +54,29 @@ int build(const std::vector<std::string>& arguments) {
                                   {"shards", dataset.shards},
                                   {"fingerprint", dataset.fingerprint}});
     }
-    std::cout << json.dump(1) << "\n";
+    print_json(json);
     return 0;
   }
+  std::cout << inputs_text(result.inputs) << "\n";
   for (const BuiltDataset& dataset : result.datasets) {
     std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens, "
               << dataset.text_bytes << " bytes of text, " << dataset.shards << " shards, fingerprint "
               << dataset.fingerprint << "\n";
   }
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
+  if (result.foreign_bytes > 0) {
+    std::cout << result.foreign_bytes
+              << " bytes of the texts are NUL or no UTF-8; they are kept, each as a token of its own\n";
+  }
   return 0;
 }
 
-// The one argument of `data inspect` and `data verify`; empty where help was printed.
-std::string directory_argument(const std::vector<std::string>& arguments, const std::string& usage, bool& json) {
-  std::string directory;
-  po::options_description options("options");
-  options.add_options()("directory", po::value(&directory)->required()->value_name("DIR"),
-                        "the dataset; the name may stand alone");
-  po::variables_map values;
-  if (!parse_options(arguments, usage, options, values, "directory")) return "";
-  json = values["json"].as<bool>();
-  return directory;
+std::vector<CommandOption> directory_options() {
+  return {directories("the dataset"), json_flag()};
 }
 
-int inspect(const std::vector<std::string>& arguments) {
-  bool as_json = false;
-  const std::string directory = directory_argument(arguments, "data inspect DIR", as_json);
-  if (directory.empty()) return 0;
+int inspect(const CommandLine& line) {
+  const std::string directory = line.text("directory");
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
   nlohmann::ordered_json json = {{"directory", directory},
@@ -97,8 +97,8 @@ int inspect(const std::vector<std::string>& arguments) {
                               {"documents", shard.documents},
                               {"xxh3_128", shard.xxh3_128}});
   }
-  if (as_json) {
-    std::cout << json.dump(1) << "\n";
+  if (line.has("json")) {
+    print_json(json);
     return 0;
   }
   for (const auto& [key, value] : json.items()) {
@@ -114,16 +114,16 @@ int inspect(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-int verify(const std::vector<std::string>& arguments) {
-  bool as_json = false;
-  const std::string directory = directory_argument(arguments, "data verify DIR", as_json);
-  if (directory.empty()) return 0;
+int verify(const CommandLine& line) {
+  const std::string directory = line.text("directory");
   const VerifyResult result = verify_dataset(directory);
-  if (as_json) {
-    const nlohmann::ordered_json json = {{"directory", directory},        {"valid", result.faults.empty()},
-                                         {"shards", result.shards},       {"tokens", result.tokens},
-                                         {"documents", result.documents}, {"faults", result.faults}};
-    std::cout << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  if (line.has("json")) {
+    print_json({{"directory", directory},
+                {"valid", result.faults.empty()},
+                {"shards", result.shards},
+                {"tokens", result.tokens},
+                {"documents", result.documents},
+                {"faults", result.faults}});
   } else {
     for (const std::string& fault : result.faults) std::cout << fault << "\n";
     if (result.faults.empty()) {
@@ -137,9 +137,11 @@ int verify(const std::vector<std::string>& arguments) {
 }  // namespace
 
 std::vector<Command> data_commands() {
-  return {{"data", "build", "tokenizes text into a dataset of shards", build},
-          {"data", "inspect", "says what a dataset holds", inspect},
-          {"data", "verify", "checks every hash, token and document border of a dataset", verify}};
+  return {{"data", "build", "tokenizes text into a dataset of shards", "--input FILE… --tokenizer FILE --output DIR",
+           build_options(), false, build},
+          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect},
+          {"data", "verify", "checks every hash, token and document border of a dataset", "DIR", directory_options(),
+           false, verify}};
 }
 
 }  // namespace shiftron::cli

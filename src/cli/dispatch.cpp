@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/config_reader.h"
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/nearest_name.h"
+#include "data/utf8.h"
 
 namespace shiftron::cli {
 namespace {
@@ -21,9 +23,28 @@ const Command* find(const std::vector<Command>& commands, const std::string& nou
   return found == commands.end() ? nullptr : &*found;
 }
 
-int run(const Command& command, std::vector<std::string> rest) {
-  if (!rest.empty() && rest.front() == "-h") rest.front() = "--help";
-  return command.run(rest);
+std::string words_of(const Command& command) {
+  return command.noun + (command.verb.empty() ? "" : " " + command.verb);
+}
+
+int run(const Command& command, const std::vector<std::string>& words) {
+  std::string name = "shiftron " + words_of(command);
+  if (!command.usage.empty()) name += " " + command.usage;
+  const CommandLine line =
+      parse_command_line(words, command.configured ? with_configuration(command.options) : command.options);
+  if (line.help) {
+    std::cout << (command.configured ? config_help(name, command.options)
+                                     : "usage: " + name + "\n\nOptions:\n" + options_text(command.options));
+    return 0;
+  }
+  if (!command.configured) refuse_faults(line.faults, "the command line", "usage: " + name + " (more with --help)");
+  return command.run(line);
+}
+
+// Behind `shiftron --help`, `shiftron --version` and `shiftron NOUN --help`.
+void refuse_more_words(const std::vector<std::string>& words, size_t known) {
+  if (words.size() > known)
+    throw_bad_input("unexpected word '", printable(words[known]), "' behind ", words[known - 1]);
 }
 
 }  // namespace
@@ -33,13 +54,10 @@ std::string commands_help(const std::vector<Command>& commands, const std::strin
                                     "COMMAND [options]\n\nCommands:\n"
                                   : "Usage: shiftron " + noun + " COMMAND [options]\n\nCommands:\n";
   std::size_t widest = 0;
-  const auto words = [](const Command& command) {
-    return command.noun + (command.verb.empty() ? "" : " " + command.verb);
-  };
-  for (const Command& command : commands) widest = std::max(widest, words(command).size());
+  for (const Command& command : commands) widest = std::max(widest, words_of(command).size());
   for (const Command& command : commands) {
     if (!noun.empty() && command.noun != noun) continue;
-    std::string left = words(command);
+    std::string left = words_of(command);
     left.resize(widest + 2, ' ');
     text += "  " + left + command.summary + "\n";
   }
@@ -54,10 +72,12 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   }
   const std::string& noun = arguments[0];
   if (asks_for_help(noun) || noun == "help") {
+    refuse_more_words(arguments, 1);
     std::cout << commands_help(commands);
     return 0;
   }
   if (noun == "--version") {
+    refuse_more_words(arguments, 1);
     std::cout << version_text();
     return 0;
   }
@@ -67,7 +87,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     if (command.noun == noun && !command.verb.empty()) verbs.push_back(command.verb);
   }
   if (std::find(nouns.begin(), nouns.end(), noun) == nouns.end()) {
-    throw_bad_input("unknown command '", noun, "'", suggestion(noun, nouns), "; shiftron --help lists all");
+    throw_bad_input("unknown command '", printable(noun), "'", suggestion(noun, nouns), "; shiftron --help lists all");
   }
   const std::string verb = arguments.size() > 1 ? arguments[1] : "";
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {
@@ -75,13 +95,15 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   }
   if (const Command* command = find(commands, noun, "")) return run(*command, {arguments.begin() + 1, arguments.end()});
   if (asks_for_help(verb)) {
+    refuse_more_words(arguments, 2);
     std::cout << commands_help(commands, noun);
     return 0;
   }
   std::string known;
   for (const std::string& each : verbs) known += (known.empty() ? "" : ", ") + each;
   if (verb.empty()) throw_bad_input(noun, " needs one of: ", known);
-  throw_bad_input("unknown command '", noun, " ", verb, "'", suggestion(verb, verbs), "; ", noun, " has: ", known);
+  throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), "; ", noun,
+                  " has: ", known);
 }
 
 }  // namespace shiftron::cli

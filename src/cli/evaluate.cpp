@@ -1,11 +1,12 @@
 // `shiftron evaluate` and `shiftron generate`.
 #include <fmt/format.h>
 
+#include <functional>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
+#include "cli/print_json.h"
 #include "cli/process.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
@@ -13,115 +14,107 @@
 namespace shiftron::cli {
 namespace {
 
-const std::vector<ExtraOption>& evaluate_options() {
-  static const std::vector<ExtraOption> options = {{"checkpoint", "STEP_DIR", "a step directory of a run"},
-                                                   {"data", "DIR", "the dataset to predict"},
-                                                   {"json", "", "print JSON"}};
-  return options;
+std::vector<CommandOption> evaluate_options() {
+  return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
+          required(text_option("data", "DIR", "the dataset to predict")), json_flag()};
 }
 
-const std::vector<ExtraOption>& generate_options() {
-  static const std::vector<ExtraOption> options = {
-      {"checkpoint", "STEP_DIR", "a step directory of a run"},
-      {"prompt", "TEXT", "what the text begins with"},
-      {"tokens", "N", "tokens to make at most (default 64)"},
-      {"temperature", "T", "0 takes the likeliest token (default 0)"},
-      {"seed", "N", "of the draws (default 0)"}};
-  return options;
+std::vector<CommandOption> generate_options() {
+  return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
+          text_option("prompt", "TEXT", "what the text begins with"),
+          whole_option("tokens", "tokens to make at most", between(1, 1'000'000), "64"),
+          real_option("temperature", "0 takes the likeliest token", at_least(0), "0"),
+          whole_option("seed", "of the draws", at_least(0), "0")};
 }
 
-std::string required(const ParsedConfig& parsed, const std::string& name) {
-  const std::string value = parsed.text(name);
-  if (value.empty()) throw_bad_input("--", name, " is missing; see --help");
-  return value;
-}
-
-double real_value(const ParsedConfig& parsed, const std::string& name, double otherwise) {
-  const std::string text = parsed.text(name);
-  if (text.empty()) return otherwise;
-  size_t used = 0;
-  double value = -1;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
+// A checkpoint's model is what it is: keys of [model] and [shift] that the line gives another value.
+std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& now) {
+  std::vector<std::string> faults;
+  for (const ChangedKey& changed : changed_keys(saved, now)) {
+    if (!changed.key.starts_with("model.") && !changed.key.starts_with("shift.")) continue;
+    const auto origin = now.origins.find(changed.key);
+    if (origin == now.origins.end() || origin->second.unreadable) continue;  // told already, or follows from others
+    faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint, cannot be '" + changed.after +
+                     "' (" + to_string(origin->second) + ")");
   }
-  if (used != text.size() || !(value >= 0)) throw_bad_input("--", name, " ", text, " is no number of at least 0");
-  return value;
+  return faults;
 }
 
-// The checkpoint's model; its layout is what the command line says, else `own`.
-CheckpointModel open_with_overrides(const std::vector<std::string>& arguments, const std::vector<ExtraOption>& options,
-                                    const std::string& directory) {
-  CheckpointModel model = open_checkpoint(directory);
+// The checkpoint's model under `layout`, which the line may override. Throws one Error with every fault of the line.
+CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const ParallelSection& layout,
+                                    const std::function<std::string(const RunConfig&)>& layout_fault) {
+  CheckpointModel model;
+  try {
+    model = open_checkpoint(line.text("checkpoint"));
+  } catch (const Error&) {
+    refuse_faults(read_config(line).reading_faults, "the command line");  // they may be the reason
+    throw;
+  }
   RunConfig base = model.config;
-  base.parallel = ParallelSection{};  // dp over all ranks
-  model.config = read_config(arguments, options, base).config;
+  base.parallel = layout;
+  std::erase_if(base.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
+  RunConfig config = read_config(line, base);
+  const int64_t replicas = std::max(1, ranks / std::max(1, smallest_ranks(config.parallel)));
+  config.train.global_batch = config.train.micro_batch * replicas;
+  std::vector<std::string> faults = find_faults(config, ranks, Use::evaluate);
+  const std::vector<std::string> changes = model_changes(base, config);
+  faults.insert(faults.end(), changes.begin(), changes.end());
+  if (const std::string fault = layout_fault(config); !fault.empty()) faults.push_back(fault);
+  refuse_faults(faults, "the configuration");
+  model.config = config;
   return model;
 }
 
-int run_evaluate(const std::vector<std::string>& arguments) {
-  const ParsedConfig parsed = read_config(arguments, evaluate_options());
-  if (parsed.help) {
-    std::cout << config_help("[mpirun …] shiftron evaluate --checkpoint STEP_DIR --data DIR [--parallel.tp N …]",
-                             evaluate_options());
-    return 0;
-  }
+int run_evaluate(const CommandLine& line) {
   MpiSession session;
   const auto world = session.world();
   CheckpointModel model;
-  const auto open = [&] {
-    model = open_with_overrides(arguments, evaluate_options(), required(parsed, "checkpoint"));
-    required(parsed, "data");
-    RunConfig config = model.config;
-    config.train.global_batch = config.train.micro_batch * std::max(1, world->size() / smallest_ranks(config.parallel));
-    validate(config, world->size(), Use::evaluate);
-  };
+  const auto any_layout = [](const RunConfig&) { return std::string(); };
+  const auto open = [&] { model = open_with_overrides(line, world->size(), {}, any_layout); };  // dp over all ranks
   agree(*world, open);
   if (world->rank() != 0) open();
-  const HeldOutResult result = evaluate_held_out(model, required(parsed, "data"), *world,
-                                                 thread_count(model.config.device.threads, session.local_ranks()));
+  const std::string data = line.text("data");
+  const HeldOutResult result =
+      evaluate_held_out(model, data, *world, thread_count(model.config.device.threads, session.local_ranks()));
   if (world->rank() != 0) return 0;
-  if (parsed.has("json")) {
-    std::cout << nlohmann::ordered_json{{"checkpoint", model.directory}, {"step", model.content.step},
-                                        {"data", required(parsed, "data")}, {"loss", result.loss},
-                                        {"perplexity", result.perplexity}, {"bits_per_byte", result.bits_per_byte},
-                                        {"targets", result.targets}, {"bytes", result.bytes},
-                                        {"windows", result.windows}, {"dropped_tokens", result.dropped_tokens}}
-                     .dump(2)
-              << "\n";
+  if (line.has("json")) {
+    print_json({{"checkpoint", model.directory},
+                {"step", model.content.step},
+                {"data", data},
+                {"loss", result.loss},
+                {"perplexity", result.perplexity},
+                {"bits_per_byte", result.bits_per_byte},
+                {"targets", result.targets},
+                {"bytes", result.bytes},
+                {"windows", result.windows},
+                {"dropped_tokens", result.dropped_tokens}});
   } else {
-    std::cout << fmt::format("loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted, "
-                             "{} behind the last whole window left out)\n",
-                             result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes,
-                             result.dropped_tokens);
+    std::cout << fmt::format(
+        "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted, "
+        "{} behind the last whole window left out)\n",
+        result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes, result.dropped_tokens);
   }
   return 0;
 }
 
-int run_generate(const std::vector<std::string>& arguments) {
-  const ParsedConfig parsed = read_config(arguments, generate_options());
-  if (parsed.help) {
-    std::cout << config_help("[mpirun …] shiftron generate --checkpoint STEP_DIR --prompt TEXT [--tokens N] "
-                             "[--temperature T] [--seed N]",
-                             generate_options());
-    return 0;
-  }
+int run_generate(const CommandLine& line) {
   MpiSession session;
   const auto world = session.world();
+  const int ranks = world->size();
   CheckpointModel model;
-  const auto open = [&] {
-    model = open_with_overrides(arguments, generate_options(), required(parsed, "checkpoint"));
-    const ModelConfig& shape = model.config.model;
-    if (shape.heads % world->size() != 0) {
-      throw_bad_input("heads ", shape.heads, " not divisible by the ", world->size(), " ranks that generate");
-    }
+  const auto layout_fault = [&](const RunConfig& config) {
+    const ParallelSection& p = config.parallel;
+    if (p.tp == ranks && p.cp == 1 && p.pp == 1) return std::string();
+    return detail::concatenate("generate divides a model by tp over all ranks, here ", ranks, ": parallel.tp ", p.tp,
+                               ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
   };
+  const auto open = [&] { model = open_with_overrides(line, ranks, {.tp = ranks}, layout_fault); };
   agree(*world, open);
   if (world->rank() != 0) open();
-  const GenerateOptions options{.tokens = parsed.integer("tokens", 64, 1),
-                                .temperature = real_value(parsed, "temperature", 0),
-                                .seed = static_cast<uint64_t>(parsed.integer("seed", 0))};
-  const std::string prompt = parsed.text("prompt");
+  const GenerateOptions options{.tokens = line.integer("tokens"),
+                                .temperature = line.real("temperature"),
+                                .seed = static_cast<uint64_t>(line.integer("seed"))};
+  const std::string prompt = line.text("prompt");
   const bool speaks = world->rank() == 0;
   if (speaks) std::cout << prompt << std::flush;
   generate(model, prompt, options, *world, thread_count(model.config.device.threads, session.local_ranks()),
@@ -135,8 +128,11 @@ int run_generate(const std::vector<std::string>& arguments) {
 }  // namespace
 
 std::vector<Command> evaluate_commands() {
-  return {{"evaluate", "", "loss, perplexity and bits per byte of a checkpoint on a dataset", run_evaluate},
-          {"generate", "", "text from a prompt", run_generate}};
+  return {{"evaluate", "", "loss, perplexity and bits per byte of a checkpoint on a dataset, alone or under mpirun",
+           "--checkpoint STEP_DIR --data DIR [--parallel.tp N …]", evaluate_options(), true, run_evaluate},
+          {"generate", "", "text from a prompt, alone or under mpirun",
+           "--checkpoint STEP_DIR --prompt TEXT [--tokens N] [--temperature X] [--seed N]", generate_options(), true,
+           run_generate}};
 }
 
 }  // namespace shiftron::cli

@@ -1,67 +1,73 @@
 // `shiftron tokenizer train | inspect`.
 #include "data/tokenizer.h"
 
-#include <boost/program_options.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/command_options.h"
+#include "cli/inputs.h"
+#include "cli/print_json.h"
 #include "core/check.h"
 #include "core/file.h"
 
 namespace shiftron::cli {
 namespace {
 
-namespace po = boost::program_options;
+std::vector<CommandOption> train_options() {
+  const TokenizerTraining training;
+  CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
+  kind.choices = {"bpe", "unigram"};
+  return {input_files(),
+          required(whole_option("vocab", "tokens in all, with 256 bytes, newline, end of document and unknown",
+                                between(1, kMostVocab))),
+          required(text_option("output", "FILE", "the model to write; an older one is replaced")),
+          kind,
+          text_option("text-key", "KEY", "key of the text in JSONL lines", training.text_key),
+          real_option("character-coverage",
+                      "share of the text's characters that get a token of their own; the others are written as bytes",
+                      {.low = 0, .high = 1, .low_open = true}, "0.9995"),
+          whole_option("sample-bytes", "of larger inputs an evenly spread part of about this size is used", at_least(1),
+                       std::to_string(training.sample_bytes)),
+          flag("verbose", "with the trainer's own log"),
+          json_flag()};
+}
 
-int train(const std::vector<std::string>& arguments) {
+int train(const CommandLine& line) {
   TokenizerTraining training;
-  std::string output;
-  bool verbose = false;
-  po::options_description options("options");
-  options.add_options()("input",
-                        po::value(&training.files)->multitoken()->composing()->required()->value_name("FILE..."),
-                        "text files, or JSONL by their ending (.jsonl, .ndjson)")(
-      "vocab", po::value(&training.vocab)->required()->value_name("N"),
-      "tokens in all, with 256 bytes, newline, end of document and unknown")(
-      "output", po::value(&output)->required()->value_name("FILE"), "the model to write; an older one is replaced")(
-      "kind", po::value(&training.kind)->default_value(training.kind)->value_name("KIND"), "bpe or unigram")(
-      "text-key", po::value(&training.text_key)->default_value(training.text_key)->value_name("KEY"),
-      "key of the text in JSONL lines")(
-      "character-coverage",
-      po::value(&training.character_coverage)->default_value(training.character_coverage, "0.9995")->value_name("X"),
-      "share of the text's characters that get a token of their own; the others are written as bytes")(
-      "sample-bytes", po::value(&training.sample_bytes)->default_value(training.sample_bytes)->value_name("N"),
-      "of larger inputs an evenly spread part of about this size is used")("verbose", po::bool_switch(&verbose),
-                                                                           "with the trainer's own log");
-  po::variables_map values;
-  if (!parse_options(arguments, "tokenizer train --input FILE... --vocab N --output FILE", options, values)) return 0;
-  training.quiet = !verbose;
+  training.files = line.texts("input");
+  training.vocab = line.integer("vocab");
+  training.kind = line.text("kind");
+  training.text_key = line.text("text-key");
+  training.character_coverage = line.real("character-coverage");
+  training.sample_bytes = static_cast<uint64_t>(line.integer("sample-bytes"));
+  const std::string output = line.text("output");
+  const std::vector<InputFile> inputs = recognise_inputs(training.files);
+  training.quiet = !line.has("verbose");
   free_disk_space(parent_directory(output));  // a missing folder shows before the work, not behind it
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
-  if (values["json"].as<bool>()) {
-    const nlohmann::ordered_json json = {
-        {"file", output}, {"vocab_size", tokenizer.vocab_size()}, {"hash", tokenizer.hash()}};
-    std::cout << json.dump(1) << "\n";
+  if (line.has("json")) {
+    print_json({{"file", output},
+                {"vocab_size", tokenizer.vocab_size()},
+                {"hash", tokenizer.hash()},
+                {"inputs", inputs_json(inputs)}});
   } else {
+    std::cout << inputs_text(inputs) << "\n";
     std::cout << output << ": " << tokenizer.vocab_size() << " tokens, hash " << tokenizer.hash() << "\n";
   }
   return 0;
 }
 
-int inspect(const std::vector<std::string>& arguments) {
-  std::string file;
-  std::string text;
-  int64_t pieces = 0;
-  po::options_description options("options");
-  options.add_options()("file", po::value(&file)->required()->value_name("FILE"),
-                        "the model; the name may stand alone")(
-      "pieces", po::value(&pieces)->default_value(0)->value_name("N"), "list the first N tokens")(
-      "text", po::value(&text)->value_name("TEXT"), "show how this text is cut into tokens");
-  po::variables_map values;
-  if (!parse_options(arguments, "tokenizer inspect FILE", options, values, "file")) return 0;
+std::vector<CommandOption> inspect_options() {
+  CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
+  file.bare = true;
+  return {file, whole_option("pieces", "list the first N tokens", between(0, kMostVocab), "0"),
+          text_option("text", "TEXT", "show how this text is cut into tokens"), json_flag()};
+}
+
+int inspect(const CommandLine& line) {
+  const std::string file = line.text("file");
+  const int64_t pieces = line.integer("pieces");
   const Tokenizer tokenizer = Tokenizer::load(file);
   nlohmann::ordered_json json = {{"file", file},
                                  {"vocab_size", tokenizer.vocab_size()},
@@ -75,15 +81,15 @@ int inspect(const std::vector<std::string>& arguments) {
   for (int64_t i = 0; i < std::min(pieces, tokenizer.vocab_size()); ++i) {
     json["pieces"].push_back(describe(static_cast<int32_t>(i)));
   }
-  if (values.count("text") > 0) {
+  if (line.has("text")) {
     json["text"] = nlohmann::ordered_json::array();
-    for (const int32_t token : tokenizer.encode(text)) json["text"].push_back(describe(token));
+    for (const int32_t token : tokenizer.encode(line.text("text"))) json["text"].push_back(describe(token));
   }
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  if (values["json"].as<bool>()) {
-    std::cout << json.dump(1, ' ', false, kReplace) << "\n";
+  if (line.has("json")) {
+    print_json(json);
     return 0;
   }
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   for (const auto& [key, value] : json.items()) {
     if (!value.is_array()) {
       std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
@@ -99,8 +105,10 @@ int inspect(const std::vector<std::string>& arguments) {
 }  // namespace
 
 std::vector<Command> tokenizer_commands() {
-  return {{"tokenizer", "train", "makes a tokenizer from text", train},
-          {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", inspect}};
+  return {{"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
+           train_options(), false, train},
+          {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", "FILE", inspect_options(),
+           false, inspect}};
 }
 
 }  // namespace shiftron::cli

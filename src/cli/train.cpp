@@ -28,13 +28,14 @@
 namespace shiftron::cli {
 namespace {
 
-const std::vector<ExtraOption>& train_options() {
-  static const std::vector<ExtraOption> options = {
-      {"dry-run", "", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"},
-      {"ranks", "N", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)"},
-      {"json", "", "print the dry run as JSON"},
-      {"profile", "", "time every kernel behind the first step: a table of rank 0 at the end"}};
-  return options;
+constexpr double kMostRanks = 1'000'000;  // of a dry run
+
+std::vector<CommandOption> train_options() {
+  return {
+      flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
+      whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)", between(1, kMostRanks)),
+      flag("json", "print the dry run as JSON"),
+      flag("profile", "time every kernel behind the first step: a table of rank 0 at the end")};
 }
 
 nlohmann::ordered_json plan_json(const ParallelLayout& layout, const RankKind& kind) {
@@ -86,8 +87,8 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
 
 void tell_plan(const ParsedConfig& parsed, int64_t started) {
   const RunConfig& config = parsed.config;
-  const int64_t wanted = parsed.integer("ranks", started > 1 ? started : smallest_ranks(config.parallel), 1);
-  const int ranks = static_cast<int>(std::min<int64_t>(wanted, std::numeric_limits<int>::max()));
+  const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
+  const int ranks = static_cast<int>(parsed.integer("ranks", usual));
   validate(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   const ParameterCount parameters = count_parameters(config);
@@ -128,13 +129,8 @@ void show_line(const std::string& line) {
   throw Error("", code);
 }
 
-int run_train(const std::vector<std::string>& arguments) {
-  const ParsedConfig parsed = read_config(arguments, train_options());
-  if (parsed.help) {
-    std::cout << config_help("shiftron train --config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]",
-                             train_options());
-    return 0;
-  }
+int run_train(const CommandLine& line) {
+  const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
   const RunConfig& config = parsed.config;
   keep_going_without_reader();
@@ -179,24 +175,25 @@ int run_train(const std::vector<std::string>& arguments) {
   }
 }
 
-int run_dump(const std::vector<std::string>& arguments) {
-  static const std::vector<ExtraOption> options = {{"step", "S", "the step, from 1"}};
-  const ParsedConfig parsed = read_config(arguments, options);
-  if (parsed.help) {
-    std::cout << config_help("shiftron data dump --config RUN.conf --step S", options);
-    return 0;
-  }
-  validate(parsed.config, smallest_ranks(parsed.config.parallel), Use::dump);  // every layout reads the same batches
-  if (!parsed.has("step")) throw_bad_input("--step is missing; see --help");
-  std::cout << dump_step(parsed.config, parsed.integer("step", 1, 1)) << "\n";
+int run_dump(const CommandLine& line) {
+  const RunConfig config = read_config(line);
+  validate(config, smallest_ranks(config.parallel), Use::dump);  // every layout reads the same batches
+  std::cout << dump_step(config, line.integer("step")) << "\n";
   return 0;
 }
 
 }  // namespace
 
 std::vector<Command> train_commands() {
-  return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it", run_train},
-          {"data", "dump", "prints ids, targets and document starts of a training step as JSON", run_dump}};
+  return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it",
+           "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]", train_options(), true, run_train},
+          {"data",
+           "dump",
+           "prints ids, targets and document starts of a training step as JSON",
+           "--config RUN/config.conf --step S",
+           {required(whole_option("step", "the step, from 1", between(1, kLargestCount)))},
+           true,
+           run_dump}};
 }
 
 }  // namespace shiftron::cli

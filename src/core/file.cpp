@@ -21,9 +21,25 @@ namespace {
 const std::string kTemporary = ".temporary-";         // behind the name, before the process's number
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less than 2 GiB in one call
 
+const char* advice_on(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free space there, or choose another place";
+    case EACCES:
+    case EPERM:
+      return "; change its permissions, or choose another place";
+    case EROFS:
+      return "; choose another place";
+    case ENOENT:
+      return "; check the path";
+    default:
+      return "";
+  }
+}
+
 [[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? "; free space there, or choose another place" : "";
-  throw_crash("cannot ", action, " ", path, ": ", std::strerror(error), advice);
+  throw_crash("cannot ", action, " ", path, ": ", std::strerror(error), advice_on(error));
 }
 
 int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
@@ -41,7 +57,12 @@ FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool fo
   if (descriptor < 0) {
     const int error = errno;
     if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
-      throw_bad_input("cannot open ", path, ": ", std::strerror(error), error == ENOENT ? "; check the path" : "");
+      if (error == ELOOP && !follow_links) {
+        throw_bad_input("cannot open ", path,
+                        ": it is a symbolic link, and links are refused here, since a step or a "
+                        "dataset must hold its own files; put the file itself in its place");
+      }
+      throw_bad_input("cannot open ", path, ": ", std::strerror(error), advice_on(error));
     }
     throw_system_error("open", path, error);
   }

@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/tokenizer.h"
+#include "data/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -200,26 +201,26 @@ std::string names_of_inputs(const std::vector<std::string>& inputs) {
   std::string names;
   for (size_t i = 0; i < std::min(inputs.size(), kMostNames); ++i) {
     if (i > 0) names += ' ';
-    names += fs::path(inputs[i]).filename().string();
+    names += printable(fs::path(inputs[i]).filename().string());
   }
   if (inputs.size() > kMostNames) names += " and " + std::to_string(inputs.size() - kMostNames) + " more";
   return names;
 }
 
-// First pass. Returns the number of empty documents.
-int64_t tokenize(const BuildOptions& options, const Tokenizer& tokenizer, uint64_t input_bytes,
-                 std::vector<DocumentBuckets>& buckets) {
-  Progress progress("tokenizing", input_bytes, "bytes");
-  int64_t empty = 0;
+// First pass.
+void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
+              BuildResult& result) {
+  Progress progress("tokenizing", total_bytes(result.inputs), "bytes");
   uint64_t number = 0;
   const DocumentFormat format{options.document_separator, options.text_key};
-  read_documents(options.inputs, format, [&](std::string_view text, uint64_t bytes_read) {
+  read_documents(result.inputs, format, [&](std::string_view text, uint64_t bytes_read) {
     ++number;
     progress.update(bytes_read);
     if (text.empty()) {
-      ++empty;
+      ++result.empty_documents;
       return;
     }
+    result.foreign_bytes += count_foreign_bytes(text);
     std::vector<int32_t> tokens = tokenizer.encode(text);
     tokens.push_back(tokenizer.end_of_document());
     const bool validation = options.validation_fraction > 0 && is_validation(text, options.validation_fraction);
@@ -227,7 +228,6 @@ int64_t tokenize(const BuildOptions& options, const Tokenizer& tokenizer, uint64
                                     static_cast<int64_t>(text.size()));
   });
   for (DocumentBuckets& part : buckets) part.finish();
-  return empty;
 }
 
 void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions& options) {
@@ -247,19 +247,19 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
 
 BuildResult build_dataset(const BuildOptions& options) {
   check_options(options);
-  const uint64_t input_bytes = total_bytes(options.inputs);
+  BuildResult result;
+  result.inputs = recognise_inputs(options.inputs);
   const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
   const bool split = options.validation_fraction > 0;
   const std::vector<std::string> parts =
       split ? std::vector<std::string>{"train", "validation"} : std::vector<std::string>{""};
   Workspace workspace(options.output, parts);
-  const size_t count = std::clamp<size_t>(input_bytes / kBucketText + 1, 1, kMostBuckets);
-  BuildResult result;
+  const size_t count = std::clamp<size_t>(total_bytes(result.inputs) / kBucketText + 1, 1, kMostBuckets);
   std::vector<std::string> texts;
   {
     std::vector<DocumentBuckets> buckets;
     for (const std::string& part : parts) buckets.emplace_back(workspace.work(part), count);
-    result.empty_documents = tokenize(options, tokenizer, input_bytes, buckets);
+    tokenize(options, tokenizer, buckets, result);
     check_parts(buckets, options);
 
     uint64_t all_tokens = 0;

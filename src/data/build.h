@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "data/documents.h"
+
 namespace shiftron {
 
 struct BuildOptions {
@@ -29,7 +31,9 @@ struct BuiltDataset {
 
 struct BuildResult {
   std::vector<BuiltDataset> datasets;  // one; or train and validation
+  std::vector<InputFile> inputs;       // as they were read
   int64_t empty_documents = 0;         // left out
+  uint64_t foreign_bytes = 0;          // NUL or no UTF-8; kept
 };
 
 // Equal inputs and options give equal bytes. Memory does not grow with the input, but holds each document whole.

@@ -1,6 +1,9 @@
 // Cuts files into documents, a buffer at a time.
 #include "data/documents.h"
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
@@ -81,37 +84,116 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+std::string lower_ending(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending;
+}
+
+// Formats that are no text, by their first bytes, and what to do about them.
+struct Foreign {
+  std::string_view begin;
+  const char* name;
+  const char* advice;
+};
+constexpr Foreign kForeign[] = {
+    {"\x1F\x8B", "compressed by gzip", "unpack it first, by gunzip -k "},
+    {"\x28\xB5\x2F\xFD", "compressed by zstd", "unpack it first, by zstd -d "},
+    {std::string_view("\xFD"
+                      "7zXZ\0",
+                      6),
+     "compressed by xz", "unpack it first, by xz -dk "},
+    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k "},
+    {"PK\x03\x04", "a zip archive", "unpack it first, by unzip "},
+    {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
+    {"\x89HDF", "an HDF5 file", "give the text that it was made of, not "},
+    {"\xFF\xFE", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
+    {"\xFE\xFF", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
+};
+
+constexpr size_t kLooked = size_t{1} << 20;  // bytes of a file that tell its kind
+
+// Whether the first line that is not blank is a JSON object; of a longer line than `begin` its first bytes decide.
+bool begins_with_object(std::string_view begin, bool is_whole) {
+  while (!begin.empty()) {
+    const size_t end = begin.find('\n');
+    const std::string_view line = begin.substr(0, end);
+    if (!is_blank(line)) {
+      if (line[line.find_first_not_of(" \t\r")] != '{') return false;
+      if (end == std::string_view::npos && !is_whole) return line.find('"') != std::string_view::npos;
+      return nlohmann::json::accept(line);
+    }
+    if (end == std::string_view::npos) return false;
+    begin.remove_prefix(end + 1);
+  }
+  return false;
+}
+
+InputFile recognise(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_directory(status) &&
+      !std::filesystem::is_regular_file(status)) {
+    throw_bad_input(path, " is a pipe or a device; write its text to a file first");
+  }
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
+  InputFile input{.path = path, .bytes = file.size()};
+  std::string begin(kLooked, '\0');
+  begin.resize(file.read_some(begin.data(), begin.size()));
+  for (const Foreign& foreign : kForeign) {
+    if (begin.starts_with(foreign.begin)) throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
+  }
+  const std::string ending = lower_ending(path);
+  if (ending == ".jsonl" || ending == ".ndjson") {
+    input.kind = InputKind::jsonl;
+  } else if (ending != ".txt") {
+    const bool object = begins_with_object(begin, begin.size() < kLooked);
+    if (ending == ".json" && !object) {
+      throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c '.[]' ", path);
+    }
+    input.kind = object ? InputKind::jsonl : InputKind::text;
+  }
+  return input;
 }
 
 }  // namespace
 
-bool is_jsonl(const std::string& path) {
-  return ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths) {
+  if (paths.empty()) throw_bad_input("no input file; name at least one with --input");
+  std::vector<InputFile> inputs;
+  std::string faults;
+  for (const std::string& path : paths) {
+    try {
+      inputs.push_back(recognise(path));
+    } catch (const Error& error) {
+      faults += (faults.empty() ? "" : "\n") + std::string(error.what());
+    }
+  }
+  if (!faults.empty()) throw_bad_input(faults);
+  return inputs;
 }
 
-void read_documents(const std::vector<std::string>& files, const DocumentFormat& format,
+uint64_t total_bytes(const std::vector<InputFile>& files) {
+  uint64_t bytes = 0;
+  for (const InputFile& file : files) bytes += file.bytes;
+  return bytes;
+}
+
+void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
                     const std::function<void(std::string_view, uint64_t)>& take) {
   uint64_t bytes_read = 0;
-  for (const std::string& path : files) {
-    if (!is_jsonl(path)) {
-      Splitter(path, format.separator, bytes_read).run([&](std::string_view text) { take(text, bytes_read); });
+  for (const InputFile& file : files) {
+    if (file.kind == InputKind::text) {
+      Splitter(file.path, format.separator, bytes_read).run([&](std::string_view text) { take(text, bytes_read); });
       continue;
     }
     int64_t number = 0;
-    Splitter(path, "\n", bytes_read).run([&](std::string_view line) {
+    Splitter(file.path, "\n", bytes_read).run([&](std::string_view line) {
       ++number;
-      if (!is_blank(line)) take(text_of_line(line, format.text_key, path + ":" + std::to_string(number)), bytes_read);
+      if (is_blank(line)) return;
+      take(text_of_line(line, format.text_key, file.path + ":" + std::to_string(number)), bytes_read);
     });
   }
-}
-
-uint64_t total_bytes(const std::vector<std::string>& files) {
-  if (files.empty()) throw_bad_input("no input file; name at least one with --input");
-  uint64_t bytes = 0;
-  for (const std::string& path : files) bytes += FileDescriptor::open_for_reading(path).size();
-  return bytes;
 }
 
 std::string unescape(const std::string& text) {

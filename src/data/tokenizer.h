@@ -14,8 +14,10 @@ class SentencePieceProcessor;
 
 namespace shiftron {
 
+constexpr int64_t kMostVocab = int64_t{1} << 24;
+
 struct TokenizerTraining {
-  std::vector<std::string> files;             // text, or JSONL by its ending
+  std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
   int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown
   std::string kind = "bpe";                   // or "unigram"
   std::string text_key = "text";              // of JSONL lines

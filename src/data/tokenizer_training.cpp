@@ -92,7 +92,8 @@ class Heartbeat {
 
 // All lines, or of large inputs those that a hash of their number picks.
 Sentences read_sentences(const TokenizerTraining& training) {
-  const uint64_t bytes = total_bytes(training.files);
+  const std::vector<InputFile> files = recognise_inputs(training.files);
+  const uint64_t bytes = total_bytes(files);
   const double share =
       std::min(1.0, static_cast<double>(training.sample_bytes) / static_cast<double>(std::max<uint64_t>(bytes, 1)));
   const auto threshold = static_cast<uint64_t>(share * 0x1p63);
@@ -102,7 +103,7 @@ Sentences read_sentences(const TokenizerTraining& training) {
   DocumentFormat format;
   format.separator = "\n";
   format.text_key = training.text_key;
-  read_documents(training.files, format, [&](std::string_view text, uint64_t bytes_read) {
+  read_documents(files, format, [&](std::string_view text, uint64_t bytes_read) {
     ++number;
     if (share >= 1 || (xxh3_64(&number, sizeof number) >> 1) < threshold) sentences.add(text);
     progress.update(bytes_read);
@@ -136,9 +137,9 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
   if (training.kind != "bpe" && training.kind != "unigram") {
     throw_bad_input("tokenizer kind \"", training.kind, "\" is unknown; use bpe or unigram");
   }
-  if (training.vocab <= kFixedTokens || training.vocab > (int64_t{1} << 24)) {
+  if (training.vocab <= kFixedTokens || training.vocab > kMostVocab) {
     throw_bad_input("vocab ", training.vocab, ": must lie between ", kFixedTokens + 1, " (", kFixedTokens,
-                    " are the bytes, newline, end of document and unknown) and ", int64_t{1} << 24);
+                    " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
   if (!(training.character_coverage > 0 && training.character_coverage <= 1)) {
     throw_bad_input("character coverage ", training.character_coverage, ": must lie above 0 and up to 1");

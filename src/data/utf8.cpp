@@ -19,4 +19,39 @@ size_t utf8_length(std::string_view text) {
   return continues(3) ? 4 : 0;
 }
 
+uint64_t count_foreign_bytes(std::string_view text) {
+  uint64_t foreign = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = static_cast<uint8_t>(text[at]) < 0x80 ? 1 : utf8_length(text.substr(at));
+    if (length == 0 || text[at] == '\0') ++foreign;
+    at += length == 0 ? 1 : length;
+  }
+  return foreign;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t length; !text.empty(); text.remove_prefix(length)) {
+    length = utf8_length(text);
+    if (length == 0) return false;
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string shown;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text.substr(at));
+    const auto byte = static_cast<uint8_t>(text[at]);
+    if (length == 0 || byte < 0x20 || byte == 0x7F) {
+      shown += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+      ++at;
+    } else {
+      shown += text.substr(at, length);
+      at += length;
+    }
+  }
+  return shown;
+}
+
 }  // namespace shiftron

@@ -3,25 +3,29 @@
 
 #include <charconv>
 #include <cmath>
+#include <type_traits>
 
 namespace shiftron {
 namespace {
 
+// "" or what is wrong: `kind` says what the text should be.
 template <typename Number>
-bool read_number(const std::string& text, Number& value) {
+std::string number_fault(const std::string& text, Number& value, const char* kind) {
   Number read{};
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, read);
-  if (result.ec != std::errc{} || result.ptr != end) return false;
+  if (result.ptr != end || result.ec == std::errc::invalid_argument) return kind;
+  if (result.ec != std::errc{}) return "is a number too large, or too near to 0, to be held";
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (!std::isfinite(read)) return kind;
+  }
   value = read;
-  return true;
+  return "";
 }
 
-bool read_finite(const std::string& text, double& value) {
-  double read = 0;
-  if (!read_number(text, read) || !std::isfinite(read)) return false;
-  value = read;
-  return true;
+template <typename Number>
+bool read_number(const std::string& text, Number& value) {
+  return number_fault(text, value, "is no number").empty();
 }
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -46,14 +50,20 @@ std::string text_of(double value) {
 
 }  // namespace
 
+std::string Limits::fault(double value) const {
+  if (!(low_open ? value > low : value >= low)) return (low_open ? "must be > " : "must be >= ") + text_of(low);
+  if (!(high_open ? value < high : value <= high)) return (high_open ? "must be < " : "must be <= ") + text_of(high);
+  return "";
+}
+
 std::string read_value(const std::string& text, int64_t& value) {
-  return read_number(text, value) ? "" : "is not a whole number";
+  return number_fault(text, value, "is not a whole number");
 }
 std::string read_value(const std::string& text, int& value) {
-  return read_number(text, value) ? "" : "is not a whole number";
+  return number_fault(text, value, "is not a whole number");
 }
 std::string read_value(const std::string& text, double& value) {
-  return read_finite(text, value) ? "" : "is not a finite number";
+  return number_fault(text, value, "is not a finite number");
 }
 std::string read_value(const std::string& text, bool& value) {
   const bool yes = text == "true" || text == "1" || text == "yes" || text == "on";
@@ -72,7 +82,7 @@ std::string read_value(const std::string& text, Deterministic& value) {
 std::string read_value(const std::string& text, Betas& value) {
   const std::vector<std::string> parts = split_at_commas(text);
   Betas read;
-  if (parts.size() != 2 || !read_finite(parts[0], read.first) || !read_finite(parts[1], read.second)) {
+  if (parts.size() != 2 || !read_number(parts[0], read.first) || !read_number(parts[1], read.second)) {
     return "is not two numbers as in 0.9,0.95";
   }
   value = read;
@@ -101,7 +111,7 @@ std::string read_value(const std::string& text, std::vector<DataSource>& value) 
   const std::size_t colon = text.rfind(':');
   if (colon != std::string::npos && text.find('/', colon) == std::string::npos) {
     source.directory = text.substr(0, colon);
-    if (!read_finite(text.substr(colon + 1), source.weight) || source.weight <= 0) {
+    if (!read_number(text.substr(colon + 1), source.weight) || source.weight <= 0) {
       return "has a weight that is no positive number (form: path:weight)";
     }
   }

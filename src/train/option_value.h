@@ -1,12 +1,31 @@
 // Text of one configuration value: reading and writing for every type that a section holds.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "train/sections.h"
 
 namespace shiftron {
+
+// What a number may be; `open` ends do not belong to the range.
+struct Limits {
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;
+  // "" or what is wrong with `value`: "must be >= 1".
+  std::string fault(double value) const;
+};
+constexpr double kLargestCount = 2147483647;  // of a size: products of two stay below 2^63
+constexpr Limits between(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr Limits above(double low) {
+  return {.low = low, .low_open = true};
+}
+constexpr Limits at_least(double low) {
+  return {.low = low};
+}
 
 // Each read_value returns "" or what is wrong with the text ("is not a whole number"); `value` then keeps its old
 // value.

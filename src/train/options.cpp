@@ -1,52 +1,26 @@
 // The table of all configuration keys.
 #include "train/options.h"
 
-#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "core/check.h"
+#include "data/utf8.h"
 #include "train/option_value.h"
 
 namespace shiftron {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLargest = 2147483647;  // of a size: products of two stay below 2^63
-
-// What a number may be; `open` ends do not belong to the range.
-struct Limits {
-  double low = -kInfinity, high = kInfinity;
-  bool low_open = false, high_open = false;
-
-  std::string fault(double value) const {
-    if (!(low_open ? value > low : value >= low))
-      return "must be " + std::string(low_open ? "> " : ">= ") + number(low);
-    if (!(high_open ? value < high : value <= high)) {
-      return "must be " + std::string(high_open ? "< " : "<= ") + number(high);
-    }
-    return "";
-  }
-  static std::string number(double value) { return write_value(value).front(); }
-};
-
-constexpr Limits between(double low, double high) {
-  return {.low = low, .high = high};
-}
-constexpr Limits above(double low) {
-  return {.low = low, .low_open = true};
-}
-constexpr Limits at_least(double low) {
-  return {.low = low};
-}
-constexpr Limits kSize = between(1, kLargest);
-constexpr Limits kCount = between(0, kLargest);
+constexpr Limits kSize = between(1, kLargestCount);
+constexpr Limits kCount = between(0, kLargestCount);
 constexpr Limits kLayers = between(1, 4096);  // each has parameters of its own, in the plan too
 constexpr Limits kFraction = between(0, 1);
 constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
 
-// '#' begins a comment in a file and outer blanks are cut there, so such a text would not read back.
+// '#' begins a comment in a file and outer blanks are cut there, so such a text would not read back; checkpoints and
+// logs hold it in JSON, which is UTF-8.
 std::string text_fault(const std::string& text) {
+  if (!is_utf8(text)) return "must be UTF-8; rename it";
   if (text.find_first_of("#\n\r") != std::string::npos) return "must not hold '#' or a line break";
   constexpr const char* kBlank = " \t";
   if (text.find_first_not_of(kBlank) != 0 || text.find_last_not_of(kBlank) + 1 != text.size()) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/nearest_name.h"
+#include "data/utf8.h"
 #include "train/options.h"
 
 namespace shiftron {
@@ -50,7 +51,7 @@ void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool r
     };
     const auto found = options.find(setting.key);
     if (found == options.end()) {
-      fault("unknown key " + setting.key + suggestion(setting.key, all_keys()));
+      fault("unknown key " + printable(setting.key) + suggestion(setting.key, all_keys()));
       continue;
     }
     const Option& option = found->second;
@@ -69,7 +70,7 @@ void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool r
     origin.unreadable = stays_unreadable || !wrong.empty();
     if (!wrong.empty()) {
       option.reset(config);
-      fault(setting.key + " '" + setting.text + "' " + wrong);
+      fault(setting.key + " '" + printable(setting.text) + "' " + wrong);
     }
   }
 }

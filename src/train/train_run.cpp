@@ -362,7 +362,7 @@ ExitCode TrainingRun::run() {
   }
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
-    throw_crash("the last step could not be saved; free space and start again to repeat the end");
+    throw_crash("the last step could not be saved, for the reason told above; mend it and start again to repeat the end");
   }
   return ExitCode::done;
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "data/utf8.h"
 #include "train/learning_rate.h"
 #include "train/options.h"
 #include "train/run_config.h"
@@ -145,7 +146,7 @@ void Checker::check_each_key() {
     } else if (!wrong.empty()) {
       std::string value;
       for (const std::string& text : texts) value += (value.empty() ? "" : " ") + text;
-      fault({key}, option.key + " " + (texts.empty() ? "0" : value) + " " + wrong);
+      fault({key}, option.key + " " + (texts.empty() ? "0" : printable(value)) + " " + wrong);
       unsound_.insert(key);
     }
   }

@@ -207,7 +207,7 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   ASSERT_TRUE(save_state(directory, kModel, kWriter, 10, 10).saved);
 
   // Too little space is seen before anything is written.
-  write_text(disk.path() + "/filler", std::string(3 << 20, 'x'));
+  write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - (100 << 10), 'x'));
   const SaveResult refused = save_state(directory, kModel, kWriter, 20, 20);
   EXPECT_FALSE(refused.saved);
   EXPECT_THAT(refused.reason, HasSubstr("free space on the disk of " + directory));

@@ -138,7 +138,7 @@ inline int64_t count_wrong(const FakeModel& model, const ParameterSet& set, uint
 inline CheckpointContent content_at(int64_t step) {
   return {.step = step,
           .configuration = "[model]\nlayers = 5\n",
-          .state_json = "{\"consumed\":" + std::to_string(step * 8) + "}",
+          .state_json = R"({"configuration":{},"consumed":)" + std::to_string(step * 8) + R"(,"trainer":{}})",
           .tokenizer_model = std::string("tokenizer\0model", 15),
           .data_fingerprint = "0123456789abcdef",
           .code_version = "test"};

@@ -1,6 +1,9 @@
 // Falling back, refusing, telling models apart.
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
+#include "checkpoint/verify.h"
 
 namespace shiftron {
 namespace {
@@ -94,6 +97,54 @@ TEST_F(Restore, ADamagedTokenizerIsAFault) {
   EXPECT_EQ(load(directory_.path()), 20);
   EXPECT_EQ(error_of([&] { read_content(directory_.path() + "/step-00000030"); }).code(), ExitCode::no_checkpoint);
   EXPECT_EQ(read_content(directory_.path() + "/step-00000020").tokenizer_model, content_at(20).tokenizer_model);
+}
+
+// `change` to a step's manifest, with the hash of what it is then.
+void rewrite(const std::string& step, const std::function<void(nlohmann::json&)>& change) {
+  nlohmann::json root = nlohmann::json::parse(read_file(step + "/manifest.json"));
+  root.erase("xxh3_128");
+  change(root);
+  const std::string body = root.dump().substr(1) + "\n";
+  write_text(step + "/manifest.json", "{\"xxh3_128\":\"" + to_hex(xxh3_128(body)) + "\",\n" + body);
+}
+
+TEST_F(Restore, ATokenizerOfAnySizeIsRefusedBeforeItIsAllocated) {
+  const std::string step = directory_.path() + "/step-00000030";
+  rewrite(step, [](nlohmann::json& root) {
+    for (auto& file : root["files"]) {
+      if (file["name"] == "tokenizer.model") file["bytes"] = uint64_t{1} << 61;
+    }
+  });
+  const Error stated = error_of([&] { read_content(step); });
+  EXPECT_EQ(stated.code(), ExitCode::no_checkpoint);
+  EXPECT_THAT(stated.what(), AllOf(HasSubstr("tokenizer.model has 15 bytes"), HasSubstr("states 2305843009213693952")));
+  EXPECT_EQ(load(directory_.path()), 20);
+
+  const uint64_t huge = uint64_t{1} << 42;  // a sparse file of that size
+  std::error_code error;
+  fs::resize_file(step + "/tokenizer.model", huge, error);
+  if (error) GTEST_SKIP() << "no files of that size here";
+  rewrite(step, [&](nlohmann::json& root) {
+    for (auto& file : root["files"]) {
+      if (file["name"] == "tokenizer.model") file["bytes"] = huge;
+    }
+  });
+  EXPECT_THAT(error_of([&] { read_content(step); }).what(), HasSubstr("tokenizer.model is too large"));
+}
+
+TEST_F(Restore, AStateWithoutItsPartsIsNamed) {
+  const std::string step = directory_.path() + "/step-00000030";
+  for (const char* key : {"configuration", "trainer"}) {
+    const std::string whole = read_file(step + "/manifest.json");
+    rewrite(step, [&](nlohmann::json& root) { root["state"].erase(key); });
+    EXPECT_THAT(verify_step(step), ::testing::ElementsAre(HasSubstr("state." + std::string(key) + " is missing")));
+    EXPECT_EQ(error_of([&] { read_content(step); }).code(), ExitCode::no_checkpoint);
+    EXPECT_EQ(load(directory_.path()), 20);
+    write_text(step + "/manifest.json", whole);
+    rewrite(step, [&](nlohmann::json& root) { root["state"][key] = 3; });
+    EXPECT_THAT(verify_step(step), ::testing::ElementsAre(HasSubstr("state." + std::string(key) + " is no object")));
+    write_text(step + "/manifest.json", whole);
+  }
 }
 
 TEST_F(Restore, AnotherModelIsNotDamage) {

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "checkpoint/fixture.h"
-#include "cli/command.h"
+#include "cli/dispatch.h"
 
 namespace shiftron::cli {
 namespace {
@@ -18,19 +18,15 @@ struct Answer {
   std::string text;
 };
 
-Answer run(const std::string& verb, const std::vector<std::string>& arguments) {
-  for (const Command& command : checkpoint_commands()) {
-    if (command.verb != verb) continue;
-    std::ostringstream text;
-    struct Redirected {
-      std::streambuf* before;
-      ~Redirected() { std::cout.rdbuf(before); }
-    } const redirected{std::cout.rdbuf(text.rdbuf())};
-    const int code = command.run(arguments);
-    return {code, text.str()};
-  }
-  ADD_FAILURE() << "no " << verb;
-  return {};
+Answer run(const std::string& verb, std::vector<std::string> words) {
+  words.insert(words.begin(), {"checkpoint", verb});
+  std::ostringstream text;
+  struct Redirected {
+    std::streambuf* before;
+    ~Redirected() { std::cout.rdbuf(before); }
+  } const redirected{std::cout.rdbuf(text.rdbuf())};
+  const int code = dispatch(checkpoint_commands(), words);
+  return {code, text.str()};
 }
 
 const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
@@ -102,8 +98,28 @@ TEST_F(CheckpointCommands, DiffComparesAcrossLayouts) {
 TEST_F(CheckpointCommands, WrongWordsAreBadInput) {
   EXPECT_EQ(error_of([&] { run("diff", {ten_}); }).code(), ExitCode::bad_input);
   EXPECT_EQ(error_of([&] { run("verify", {run_ + "/none"}); }).code(), ExitCode::bad_input);
-  EXPECT_EQ(error_of([&] { run("inspect", {run_}); }).code(), ExitCode::no_checkpoint);
+  for (const char* verb : {"inspect", "verify"}) {
+    for (const std::string& place : {run_, run_ + "/checkpoints"}) {
+      const Error error = error_of([&] { run(verb, {place}); });
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      EXPECT_THAT(error.what(), HasSubstr("its newest step is " + twenty_));
+    }
+  }
+  EXPECT_THAT(error_of([&] { run("diff", {twenty_, run_}); }).what(), HasSubstr("its newest step is " + twenty_));
   EXPECT_THAT(run("verify", {"--help"}).text, HasSubstr("usage: shiftron checkpoint verify STEP_DIR"));
+}
+
+TEST_F(CheckpointCommands, AStepWithoutItsManifestIsDamaged) {
+  fs::remove(twenty_ + "/manifest.json");
+  EXPECT_EQ(run("verify", {twenty_}).code, 74);
+  EXPECT_EQ(error_of([&] { run("inspect", {twenty_}); }).code(), ExitCode::no_checkpoint);
+}
+
+TEST_F(CheckpointCommands, ADirectoryThatIsNoUtf8IsShown) {
+  const std::string odd = directory_.path() + "/caf\xe9";
+  fs::copy(twenty_, odd, fs::copy_options::recursive);
+  EXPECT_EQ(run("verify", {odd, "--json"}).code, 0);
+  EXPECT_EQ(json::parse(run("inspect", {odd, "--json"}).text)["step"], 20);
 }
 
 }  // namespace

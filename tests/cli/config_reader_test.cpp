@@ -16,6 +16,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+ParsedConfig read(const std::vector<std::string>& words, const std::vector<CommandOption>& own = {},
+                  const RunConfig& base = {}) {
+  const CommandLine line = parse_command_line(words, with_configuration(own));
+  return {line, read_config(line, base)};
+}
+
 class ConfigReader : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +44,7 @@ TEST_F(ConfigReader, LaterFilesWinAndTheCommandLineOverAll) {
   const std::string a = file("a.conf", "[model]\nlayers = 2\nhidden = 64 # width\n[train]\nseed=1\nsteps=10\n");
   const std::string b = file("b.conf", "# comment\n[model]\nlayers = 3\n\n[train]\n  seed = 2\n");
   const ParsedConfig parsed =
-      read_config({"--train.seed", "3", "--config", a, "--config=" + b, "--train.global_batch=8"});
+      read({"--train.seed", "3", "--config", a, "--config=" + b, "--train.global_batch=8"});
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());
   EXPECT_EQ(parsed.config.model.layers, 3);
   EXPECT_EQ(parsed.config.model.hidden, 64);
@@ -47,16 +53,16 @@ TEST_F(ConfigReader, LaterFilesWinAndTheCommandLineOverAll) {
   EXPECT_EQ(parsed.config.train.global_batch, 8);
   EXPECT_EQ(to_string(parsed.config.origins.at("model.layers")), b + ":3");
   EXPECT_EQ(to_string(parsed.config.origins.at("train.seed")), "command line");
-  const ParsedConfig reversed = read_config({"--config", b, "--config", a});
+  const ParsedConfig reversed = read({"--config", b, "--config", a});
   EXPECT_EQ(reversed.config.model.layers, 2);
 }
 
 TEST_F(ConfigReader, ListsReplaceAcrossLevels) {
   const std::string a = file("a.conf", "[data]\ntrain = one:2\ntrain = two\nvalidation = v\n");
   const std::string b = file("b.conf", "[data]\ntrain = three\n");
-  EXPECT_EQ(read_config({"--config", a}).config.data.train.size(), 2u);
-  EXPECT_EQ(read_config({"--config", a, "--config", b}).config.data.train.size(), 1u);
-  const RunConfig config = read_config({"--config", a, "--data.train", "x", "--data.train", "y:0.5"}).config;
+  EXPECT_EQ(read({"--config", a}).config.data.train.size(), 2u);
+  EXPECT_EQ(read({"--config", a, "--config", b}).config.data.train.size(), 1u);
+  const RunConfig config = read({"--config", a, "--data.train", "x", "--data.train", "y:0.5"}).config;
   ASSERT_EQ(config.data.train.size(), 2u);
   EXPECT_EQ(config.data.train[1].directory, "y");
   EXPECT_EQ(config.data.train[1].weight, 0.5);
@@ -65,7 +71,7 @@ TEST_F(ConfigReader, ListsReplaceAcrossLevels) {
        {std::vector<std::string>{"--data.validation="}, {"--data.validation", ""}}) {
     std::vector<std::string> words = {"--config", a};
     words.insert(words.end(), none.begin(), none.end());
-    const RunConfig emptied = read_config(words).config;
+    const RunConfig emptied = read(words).config;
     EXPECT_THAT(emptied.reading_faults, IsEmpty());
     EXPECT_THAT(emptied.data.validation, IsEmpty());
     EXPECT_EQ(emptied.data.train.size(), 2u);
@@ -78,9 +84,9 @@ TEST_F(ConfigReader, CollectsEveryFault) {
            "[model]\nhiden = 64\nlayers = many\nthis line is none\n[train]\nsteps = 5\nsteps = 6\n[trian]\nseed = 1\n");
   const std::string missing = folder_ / "missing.conf";
   const ParsedConfig parsed =
-      read_config({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256", "stray",
+      read({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256", "stray",
                    "--train.seed=x", "--dry-run=3", "--raks", "2", "--parallel.tp"},
-                  {{"dry-run", "", "help"}, {"ranks", "N", "help"}});
+                  {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
   EXPECT_THAT(
       parsed.config.reading_faults,
       testing::UnorderedElementsAre(
@@ -111,30 +117,26 @@ TEST_F(ConfigReader, BrokenSectionLineIsAFault) {
               testing::Contains(HasSubstr("'[model' is no 'key = value' and no '[section]' (t:1)")));
 }
 
-TEST_F(ConfigReader, ExtraOptionsAndHelp) {
-  const std::vector<ExtraOption> extra = {{"dry-run", "", "no data"}, {"ranks", "N", "ranks"}, {"json", "", "as JSON"}};
-  const ParsedConfig parsed = read_config({"--dry-run", "--ranks", "8", "--ranks=16"}, extra);
+TEST_F(ConfigReader, OwnOptionsAndHelp) {
+  const std::vector<CommandOption> own = {flag("dry-run", "no data"), whole_option("ranks", "ranks", between(1, 1000)),
+                                          json_flag()};
+  const ParsedConfig parsed = read({"--dry-run", "--ranks=16", "--train.seed", "3"}, own);
   EXPECT_THAT(parsed.config.reading_faults, IsEmpty());
   EXPECT_TRUE(parsed.has("dry-run"));
   EXPECT_FALSE(parsed.has("json"));
-  EXPECT_FALSE(parsed.help);
   EXPECT_EQ(parsed.integer("ranks", 1), 16);
-  EXPECT_EQ(parsed.text("ranks"), "16");
-  EXPECT_EQ(parsed.integer("steps", 7), 7);
-  EXPECT_EQ(parsed.text("steps", "none"), "none");
-  EXPECT_TRUE(read_config({"--help"}).help);
-  EXPECT_THROW(read_config({"--ranks", "x"}, extra).integer("ranks", 1), Error);
-  EXPECT_THROW(read_config({"--ranks", ""}, extra).integer("ranks", 1), Error);
-  EXPECT_THROW(read_config({"--ranks", "2x"}, extra).integer("ranks", 1), Error);
-  EXPECT_THROW(read_config({"--ranks", "0"}, extra).integer("ranks", 1, 1), Error);
-  const std::string help = config_help("Usage: shiftron train", extra);
+  EXPECT_EQ(parsed.config.train.seed, 3);
+  EXPECT_TRUE(read({"--help"}).help);
+  EXPECT_THAT(read({"--ranks", "4294967297"}, own).config.reading_faults,
+              ElementsAre("--ranks '4294967297' must be <= 1000 (command line)"));
+  const std::string help = config_help("shiftron train", own);
   EXPECT_THAT(help, HasSubstr("--ranks N"));
   EXPECT_THAT(help, HasSubstr("--model.hidden N"));
   EXPECT_THAT(help, HasSubstr("--config FILE"));
 }
 
 TEST_F(ConfigReader, AColonBeforeTheLastSlashBelongsToThePath) {
-  const RunConfig config = read_config({"--data.train", "host:1/corpus", "--data.train", "c:2/d:0.5"}).config;
+  const RunConfig config = read({"--data.train", "host:1/corpus", "--data.train", "c:2/d:0.5"}).config;
   EXPECT_THAT(config.reading_faults, IsEmpty());
   ASSERT_EQ(config.data.train.size(), 2u);
   EXPECT_EQ(config.data.train[0].directory, "host:1/corpus");
@@ -145,7 +147,7 @@ TEST_F(ConfigReader, AColonBeforeTheLastSlashBelongsToThePath) {
 
 TEST_F(ConfigReader, RepeatsOnTheCommandLineWin) {
   const RunConfig config =
-      read_config({"--train.seed", "1", "--parallel.stage_layers", "2,2", "--train.seed=2", "--parallel.stage_layers="})
+      read({"--train.seed", "1", "--parallel.stage_layers", "2,2", "--train.seed=2", "--parallel.stage_layers="})
           .config;
   EXPECT_THAT(config.reading_faults, IsEmpty());
   EXPECT_EQ(config.train.seed, 2);
@@ -153,14 +155,14 @@ TEST_F(ConfigReader, RepeatsOnTheCommandLineWin) {
 }
 
 TEST_F(ConfigReader, NegativeNumbersAreValues) {
-  const RunConfig config = read_config({"--optimizer.clip", "-1", "--train.stop_at", "-2"}).config;
+  const RunConfig config = read({"--optimizer.clip", "-1", "--train.stop_at", "-2"}).config;
   EXPECT_THAT(config.reading_faults, IsEmpty());
   EXPECT_EQ(config.optimizer.clip, -1);
   EXPECT_EQ(config.train.stop_at, -2);
 }
 
 TEST_F(ConfigReader, NamesAreNotGuessedFromTheirBeginnings) {
-  EXPECT_THAT(read_config({"--train.step", "3"}).config.reading_faults,
+  EXPECT_THAT(read({"--train.step", "3"}).config.reading_faults,
               ElementsAre("unknown option --train.step, nearest is --train.steps (command line)"));
 }
 
@@ -172,7 +174,7 @@ TEST_F(ConfigReader, WindowsLineEndsAndFullKeys) {
 }
 
 TEST_F(ConfigReader, ResolvedTextReadsBack) {
-  const ParsedConfig parsed = read_config({"--model.layers",
+  const ParsedConfig parsed = read({"--model.layers",
                                            "3",
                                            "--model.hidden",
                                            "64",
@@ -204,8 +206,8 @@ TEST_F(ConfigReader, ResolvedTextReadsBack) {
 }
 
 TEST_F(ConfigReader, BaseIsTheWeakestLevel) {
-  RunConfig base = read_config({"--parallel.tp", "4", "--train.seed", "5", "--data.train", "old"}).config;
-  const RunConfig config = read_config({"--parallel.tp", "2", "--data.train", "new"}, {}, base).config;
+  RunConfig base = read({"--parallel.tp", "4", "--train.seed", "5", "--data.train", "old"}).config;
+  const RunConfig config = read({"--parallel.tp", "2", "--data.train", "new"}, {}, base).config;
   EXPECT_EQ(config.parallel.tp, 2);
   EXPECT_EQ(config.train.seed, 5);
   EXPECT_EQ(config.data.train.size(), 1u);
@@ -227,7 +229,7 @@ TEST_F(ConfigReader, ShippedSizesAreValidWithEachShift) {
   for (const Shipped& size : sizes) {
     for (const char* shift : {"vanilla", "kv-shift"}) {
       const ParsedConfig parsed =
-          read_config({"--config", configs + size.name + ".conf", "--config", configs + shift + ".conf",
+          read({"--config", configs + size.name + ".conf", "--config", configs + shift + ".conf",
                        "--parallel.tp", std::to_string(size.tp), "--parallel.pp", std::to_string(size.pp),
                        "--data.train", "corpus", "--output.directory", "run"});
       EXPECT_THAT(find_faults(parsed.config, size.ranks), IsEmpty()) << size.name << " " << shift;
@@ -243,7 +245,7 @@ TEST_F(ConfigReader, ShippedSizesHaveTheirParameters) {
                                                              {"13b", 13056}, {"19b", 19011}};
   for (const auto& [name, millions] : sizes) {
     const ModelConfig m =
-        read_config({"--config", std::string(SHIFTRON_SOURCE_DIR) + "/configs/" + name + ".conf"}).config.model;
+        read({"--config", std::string(SHIFTRON_SOURCE_DIR) + "/configs/" + name + ".conf"}).config.model;
     const double layer = 2.0 * m.hidden * m.head_dim * (m.heads + m.kv_heads) + 3.0 * m.hidden * m.ffn;
     EXPECT_NEAR((m.layers * layer + 2.0 * m.vocab * m.hidden) / 1e6, millions, millions * 0.001) << name;
   }

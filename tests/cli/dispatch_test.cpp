@@ -13,13 +13,16 @@ using testing::HasSubstr;
 using testing::Not;
 using Words = std::vector<std::string>;
 
-// Stand-ins tell by their exit codes which one ran and how many words it got.
+// Stand-ins tell by their exit codes which one ran and how many options it got.
 std::vector<Command> table() {
+  const std::vector<CommandOption> options = {text_option("output", "DIR", "where"), json_flag()};
+  const auto code = [](const CommandLine& line) { return static_cast<int>(line.values.size()); };
   return {
-      {"train", "", "trains a model", [](const Words& words) { return 100 + static_cast<int>(words.size()); }},
-      {"data", "build", "writes shards", [](const Words& words) { return 110 + static_cast<int>(words.size()); }},
-      {"data", "verify", "checks shards", [](const Words& words) { return words.at(0) == "--help" ? 121 : 120; }},
-      {"checkpoint", "list", "lists steps", [](const Words&) -> int { throw_crash("no disk"); }},
+      {"train", "", "trains a model", "--config FILE", {}, true,
+       [](const CommandLine& line) { return 100 + static_cast<int>(line.values.size() + 10 * line.faults.size()); }},
+      {"data", "build", "writes shards", "--output DIR", options, false, code},
+      {"data", "verify", "checks shards", "", options, false, [](const CommandLine&) { return 120; }},
+      {"checkpoint", "list", "lists steps", "", {}, false, [](const CommandLine&) -> int { throw_crash("no disk"); }},
   };
 }
 
@@ -41,8 +44,8 @@ std::pair<int, std::string> output_of(const Words& words) {
 
 TEST(Dispatch, RunsNounAndVerb) {
   EXPECT_EQ(dispatch(table(), {"train"}), 100);
-  EXPECT_EQ(dispatch(table(), {"train", "--model.hidden", "64"}), 102);
-  EXPECT_EQ(dispatch(table(), {"data", "build", "--output", "x"}), 112);
+  EXPECT_EQ(dispatch(table(), {"train", "--model.hidden", "64", "--config=a"}), 102);
+  EXPECT_EQ(dispatch(table(), {"data", "build", "--output", "x"}), 1);
   EXPECT_THROW(dispatch(table(), {"checkpoint", "list"}), Error);
 }
 
@@ -57,9 +60,23 @@ TEST(Dispatch, HelpAtEveryLevel) {
   EXPECT_EQ(code, 0);
   EXPECT_THAT(text, HasSubstr("data verify"));
   EXPECT_THAT(text, Not(HasSubstr("trains a model")));
-  EXPECT_EQ(dispatch(table(), {"data", "verify", "--help"}), 121);
-  EXPECT_EQ(dispatch(table(), {"data", "verify", "-h"}), 121);
-  EXPECT_EQ(dispatch(table(), {"train", "--help"}), 101);
+  for (const Words& words : {Words{"data", "build", "--help"}, Words{"data", "build", "-h"},
+                             Words{"data", "build", "--nosuch", "--help"}}) {
+    const auto [ends, lines] = output_of(words);
+    EXPECT_EQ(ends, 0);
+    EXPECT_THAT(lines, HasSubstr("usage: shiftron data build --output DIR"));
+    EXPECT_THAT(lines, HasSubstr("--json"));
+  }
+  EXPECT_THAT(output_of({"train", "--help"}).second, HasSubstr("--model.hidden N"));
+  EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
+  EXPECT_EQ(message_of({"data", "--help", "x"}), "unexpected word 'x' behind --help");
+}
+
+TEST(Dispatch, FaultsOfTheLineAreRefusedBeforeTheCommandRuns) {
+  EXPECT_THAT(message_of({"data", "verify", "--jsno", "stray", "word"}),
+              HasSubstr("2 faults in the command line:\n  unknown option --jsno, nearest is --json\n"
+                        "  unexpected word 'word'\nusage: shiftron data verify"));
+  EXPECT_EQ(dispatch(table(), {"train", "--nosuch"}), 110) << "they wait for those of the configuration";
 }
 
 TEST(Dispatch, NothingGivenIsAFaultWithHelp) {

@@ -76,6 +76,23 @@ TEST(File, WritingWithoutSpaceNamesPathAndReason) {
   EXPECT_LE(free_disk_space(disk.path()), uint64_t{1} << 20);
 }
 
+TEST(File, LinksThatAreNotFollowedAreNamedAsSuch) {
+  const Scratch scratch;
+  scratch.write("file", "text");
+  std::filesystem::create_symlink("file", scratch / "link");
+  EXPECT_NO_THROW(FileDescriptor::open_for_reading(scratch / "link"));
+  EXPECT_ERROR(FileDescriptor::open_for_reading(scratch / "link", false), ExitCode::bad_input,
+               "link: it is a symbolic link, and links are refused here");
+  std::filesystem::create_symlink("ring", scratch / "ring");
+  EXPECT_ERROR(FileDescriptor::open_for_reading(scratch / "ring"), ExitCode::bad_input, "Too many levels");
+}
+
+TEST(File, EachFaultOfWritingHasItsOwnAdvice) {
+  EXPECT_ERROR(write_file_durably("/sys/kernel/file", "x"), ExitCode::crash,
+               "Permission denied; change its permissions");
+  EXPECT_ERROR(write_file_durably("/none/file", "x"), ExitCode::crash, "No such file or directory; check the path");
+}
+
 TEST(File, ParentDirectory) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("/c"), "/");

@@ -2,6 +2,7 @@
 #include "data/documents.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "expect_error.h"
 #include "scratch.h"
@@ -11,7 +12,8 @@ namespace {
 
 std::vector<std::string> read(const std::vector<std::string>& files, const DocumentFormat& format = {}) {
   std::vector<std::string> documents;
-  read_documents(files, format, [&](std::string_view text, uint64_t) { documents.emplace_back(text); });
+  read_documents(recognise_inputs(files), format,
+                 [&](std::string_view text, uint64_t) { documents.emplace_back(text); });
   return documents;
 }
 
@@ -58,9 +60,46 @@ TEST(Documents, BadLinesAreNamed) {
 
 TEST(Documents, MissingFilesAreNamed) {
   const Scratch scratch;
-  EXPECT_ERROR(total_bytes({}), ExitCode::bad_input, "--input");
-  EXPECT_ERROR(total_bytes({scratch / "gone"}), ExitCode::bad_input, "gone: No such file");
-  EXPECT_EQ(total_bytes({scratch.write("a", "12345"), scratch / "a"}), 10u);
+  EXPECT_ERROR(recognise_inputs({}), ExitCode::bad_input, "--input");
+  EXPECT_ERROR(recognise_inputs({scratch / "gone", scratch / "lost"}), ExitCode::bad_input, "gone: No such file");
+  EXPECT_ERROR(recognise_inputs({scratch / "gone", scratch / "lost"}), ExitCode::bad_input, "lost: No such file");
+  EXPECT_EQ(total_bytes(recognise_inputs({scratch.write("a", "12345"), scratch / "a"})), 10u);
+}
+
+TEST(Documents, TheKindFollowsNameAndContent) {
+  const Scratch scratch;
+  const std::string lines = "\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+  for (const char* name : {"a.jsonl", "a.NDJSON", "a.json", "stdin", "a.data"}) {
+    EXPECT_EQ(read({scratch.write(name, lines)}), (Texts{"one", "two"})) << name;
+  }
+  EXPECT_EQ(read({scratch.write("a.txt", lines)}), Texts{lines});
+  EXPECT_EQ(read({scratch.write("plain", "{ no object\n}")}), Texts{"{ no object\n}"});
+  const std::string long_line = "{\"text\": \"" + std::string(3 << 20, 'x') + "\"}";
+  EXPECT_EQ(recognise_inputs({scratch.write("long", long_line)})[0].kind, InputKind::jsonl);
+  EXPECT_EQ(recognise_inputs({scratch.write("empty", "")})[0].kind, InputKind::text);
+}
+
+TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
+  const Scratch scratch;
+  const auto refused = [&](const std::string& name, const std::string& bytes, const std::string& part) {
+    EXPECT_ERROR(recognise_inputs({scratch.write(name, bytes)}), ExitCode::bad_input, part);
+  };
+  refused("a.jsonl.gz", "\x1F\x8B\x08 x", "a.jsonl.gz is compressed by gzip; unpack it first, by gunzip -k ");
+  refused("a.zst", "\x28\xB5\x2F\xFD x", "zstd -d ");
+  refused("a.xz",
+          std::string("\xFD"
+                      "7zXZ\0 x",
+                      8),
+          "xz -dk ");
+  refused("a.parquet", "PAR1 x", "a Parquet file");
+  refused("a.txt", "\xFF\xFEh", "iconv -f UTF-16");
+  refused("a.json", "[{\"text\": \"one\"}]", "a.json is JSON, but not one object a line; convert it, by jq -c");
+  refused("b.json", "{\n\"text\": \"one\"}", "b.json is JSON, but not one object a line");
+  EXPECT_ERROR(recognise_inputs({"/dev/null"}), ExitCode::bad_input, "/dev/null is a pipe or a device");
+  const std::string pipe = scratch / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_ERROR(recognise_inputs({pipe}), ExitCode::bad_input, "pipe is a pipe or a device");  // and does not wait
+  EXPECT_ERROR(recognise_inputs({scratch.path()}), ExitCode::bad_input, "it is a directory");
 }
 
 TEST(Documents, Escapes) {

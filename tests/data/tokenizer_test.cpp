@@ -240,5 +240,14 @@ TEST(Utf8, OnlyWellFormedSequencesCount) {
   }
 }
 
+TEST(Utf8, ForeignBytesAreCountedAndShown) {
+  EXPECT_TRUE(is_utf8("aé日"));
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_FALSE(is_utf8("caf\xE9"));
+  EXPECT_EQ(count_foreign_bytes(std::string_view("\xE9\xE9 é \0\xFF", 8)), 4u);
+  EXPECT_TRUE(is_utf8(std::string_view("\0", 1)));
+  EXPECT_EQ(printable("café \xE9\n\x7F"), "café \\xE9\\x0A\\x7F");
+}
+
 }  // namespace
 }  // namespace shiftron

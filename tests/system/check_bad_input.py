@@ -150,7 +150,7 @@ class FullDisk(SystemTest):
     def setUp(self):
         self.disk = self.folder / f"disk-{self.id()}"
         self.disk.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3400k", "none", self.disk], capture_output=True, check=False).returncode:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2300k", "none", self.disk], capture_output=True, check=False).returncode:
             self.skipTest("may not mount")
         self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
 
@@ -161,7 +161,7 @@ class FullDisk(SystemTest):
         text = self.expect(70, self.train(ranks, settings))
         for number in (4, 6, 8):
             self.assert_told_once(text, f"step {number} could not be saved: ")
-        self.assert_told_once(text, "the last step could not be saved; free space and start again")
+        self.assert_told_once(text, "the last step could not be saved, for the reason told above; mend it and start again")
         self.assertEqual(text.count("free space on the disk of"), 3)
         self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
         self.assertEqual(sorted(losses(run)), list(range(1, 9)))

@@ -1,0 +1,34 @@
+// Files of text and JSONL on a command line.
+#include "cli/inputs.h"
+
+namespace shiftron::cli {
+
+CommandOption input_files() {
+  CommandOption option = required(text_option(
+      "input", "FILE...", "text (.txt), or JSONL (.jsonl, .ndjson); others are JSONL if they begin with an object"));
+  option.values = kAnyNumber;
+  option.takes_rest = true;
+  return option;
+}
+
+std::string inputs_text(const std::vector<InputFile>& inputs) {
+  std::string text;
+  for (const InputKind kind : {InputKind::jsonl, InputKind::text}) {
+    size_t files = 0;
+    for (const InputFile& input : inputs) files += input.kind == kind;
+    if (files == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(files) + (files == 1 ? " file" : " files") + " read as " +
+            (kind == InputKind::jsonl ? "JSONL" : "text");
+  }
+  return text;
+}
+
+nlohmann::ordered_json inputs_json(const std::vector<InputFile>& inputs) {
+  auto list = nlohmann::ordered_json::array();
+  for (const InputFile& input : inputs) {
+    list.push_back({{"file", input.path}, {"kind", to_string(input.kind)}, {"bytes", input.bytes}});
+  }
+  return list;
+}
+
+}  // namespace shiftron::cli

@@ -1,0 +1,18 @@
+// What commands that read texts share: the option --input, and how its files were read.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "data/documents.h"
+
+namespace shiftron::cli {
+
+CommandOption input_files();
+// "3 files read as JSONL, 1 as text".
+std::string inputs_text(const std::vector<InputFile>& inputs);
+nlohmann::ordered_json inputs_json(const std::vector<InputFile>& inputs);
+
+}  // namespace shiftron::cli

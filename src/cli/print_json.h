@@ -1,0 +1,14 @@
+// How commands print JSON.
+#pragma once
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace shiftron::cli {
+
+// On stdout, one line per value. Bytes of paths that are no UTF-8 are replaced, since JSON cannot hold them.
+inline void print_json(const nlohmann::ordered_json& json) {
+  std::cout << json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+}
+
+}  // namespace shiftron::cli

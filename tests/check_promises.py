@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other.
+
+    tests/check_promises.py PROGRAM [ROOT]            checks
+    tests/check_promises.py PROGRAM [ROOT] --write    writes the table of docs/configuration.md anew
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+BEGIN, END = "<!-- keys: written by tests/check_promises.py --write -->", "<!-- end of keys -->"
+RESERVED = "reserved"
+
+
+def output(program, *words):
+    return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
+
+
+def commands_of(program):
+    return re.findall(r"^  (\w+(?: \w+)?)  +\S", output(program, "--help"), re.M)
+
+
+def keys_of(help_text):
+    """[(key, values, help with default)] of `--help`."""
+    return [found for found in re.findall(r"^  --(\S+\.\S+) (\S+) +(.+)$", help_text, re.M)]
+
+
+def table(program):
+    rows = []
+    for key, values, text in keys_of(output(program, "train", "--help")):
+        meaning, default = re.fullmatch(r"(.*?)(?: \[(\S+)\]| \((required)\))?", text).group(1, 2)
+        default = "required" if text.endswith(" (required)") else f"`{default}`" if default else ""
+        rows.append("| `{}` | {} | {} | {} |".format(key, values.replace("|", " \\| "), default, meaning))
+    return "\n".join(["| key | values | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def faults(program, root):
+    readme = (root / "README.md").read_text()
+    documents = readme + "".join(path.read_text() for path in sorted((root / "docs").glob("*.md")))
+
+    commands = commands_of(program)
+    named = set()
+    for words in re.findall(r"shiftron ([a-z]+(?: [a-z]+)?)", documents):
+        first = words.split()[0]
+        found = words if words in commands else first if first in commands else ""
+        if found:
+            named.add(found)
+        elif any(command.split()[0] == first for command in commands) or f"shiftron {words} -" in documents:
+            yield f"a document names `shiftron {words}`, which is no command"
+    for command in commands:
+        if command not in named:
+            yield f"no document names `shiftron {command}`"
+
+    source = re.search(r"enum class ExitCode : int \{(.*?)\};", (root / "src/core/check.h").read_text(), re.S)[1]
+    codes = {int(number): name for name, number in re.findall(r"(\w+) = (\d+)", source)}
+    told = {int(number): meaning for number, meaning in re.findall(r"^\| (\d+) \| (.+) \|$", readme, re.M)}
+    for number in sorted(set(codes) ^ set(told)):
+        yield f"exit code {number} is " + ("not in README.md" if number in codes else "not in src/core/check.h")
+    program_text = "".join(path.read_text() for path in (root / "src").rglob("*.cpp"))
+    for number, name in codes.items():
+        used = f"ExitCode::{name}" in program_text
+        if number in told and used == (RESERVED in told[number]):
+            yield f"README.md on exit code {number}: " + ("it is returned" if used else f"nothing returns it, which must be called {RESERVED}")
+
+    listed = [key for key, _, _ in keys_of(output(program, "train", "--help"))]
+    stated = re.findall(r'option\("([a-z_]+\.[a-z_]+)"', (root / "src/train/options.cpp").read_text())
+    for key in sorted(set(listed) ^ set(stated)):
+        yield f"{key} is " + ("not in src/train/options.cpp" if key in listed else "not in `shiftron train --help`")
+    page = (root / "docs/configuration.md").read_text()
+    if page[page.index(BEGIN) + len(BEGIN):page.index(END)].strip() != table(program):
+        yield "docs/configuration.md is not what `shiftron train --help` says: run tests/check_promises.py PROGRAM . --write"
+    for section, name in re.findall(r"--([a-z]+)\.([a-z_]+)", readme):
+        if f"{section}.{name}" not in listed:
+            yield f"README.md names {section}.{name}, which is no key"
+    for word in re.findall(r"`([a-z]+\.[a-z_]+)`", readme):
+        if word.split(".")[0] in {key.split(".")[0] for key in listed} and word not in listed:
+            yield f"README.md names {word}, which is no key"
+
+
+def write(program, root):
+    path = root / "docs/configuration.md"
+    page = path.read_text()
+    path.write_text(page[:page.index(BEGIN) + len(BEGIN)] + "\n" + table(program) + "\n" + page[page.index(END):])
+
+
+if __name__ == "__main__":
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    where = pathlib.Path(words[1] if len(words) > 1 else ".").resolve()
+    if "--write" in sys.argv:
+        write(words[0], where)
+    found = list(faults(words[0], where))
+    print("\n".join(found) or "promises: no fault")
+    sys.exit(bool(found))

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Every command refuses what it does not know: all faults of a command line at once, exit code 76, before anything is made."""
+import json
+import os
+import re
+import subprocess
+import unittest
+
+from harness import PROGRAM, SystemTest, environment, options, step
+
+BAD_NUMBERS = ["x", "", "-1", "nan", "1e400", "4294967297", "99999999999999999999"]
+# Numbers that these options may hold.
+LEGAL = {"4294967297": {"seed", "sample-bytes", "shard-tokens", "train.seed"}}
+NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any large number
+
+
+def run(words, ranks=1):
+    """Exit code and output of the program; bytes that are no UTF-8 are replaced."""
+    command = [PROGRAM, *words] if ranks == 1 else ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", PROGRAM, *words]
+    result = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command], capture_output=True, env=environment(),
+                            timeout=120, check=False, stdin=subprocess.DEVNULL)
+    return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
+
+
+def commands():
+    """Names of all commands, as the program lists them."""
+    _, text, _ = run(["--help"])
+    return re.findall(r"^  (\w+(?: \w+)?)  +\S", text, re.M)
+
+
+def options_of(command):
+    """{name: placeholder, "" for a flag} of all options that the command lists."""
+    _, text, _ = run([*command.split(), "--help"])
+    return {name: value for name, value in re.findall(r"^  --(\S+)(?: (\S+))?  +\S", text, re.M) if name != "help"}
+
+
+class CommandLine(SystemTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = cls.folder
+        cls.run_directory = folder / "run"
+        settings = cls.settings(cls, cls.run_directory, train__steps=2, checkpoint__every=2)
+        cls.must_run(["train", *options(settings)])
+        cls.step = step(cls.run_directory, 2)
+        cls.validation = folder / "data" / "validation"
+        config = cls.run_directory / "config.conf"
+        # A line of each command that works. A new command needs a row here.
+        cls.rows = {
+            "train": ["--config", config, "--dry-run"],
+            "evaluate": ["--checkpoint", cls.step, "--data", cls.validation],
+            "generate": ["--checkpoint", cls.step, "--prompt", "The", "--tokens", "2"],
+            "data dump": ["--config", config, "--step", "1"],
+            "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
+            "data inspect": [cls.validation],
+            "data verify": [cls.validation],
+            "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
+            "tokenizer inspect": [folder / "tokenizer.model"],
+            "checkpoint list": [cls.run_directory],
+            "checkpoint inspect": [cls.step],
+            "checkpoint verify": [cls.step],
+            "checkpoint diff": [cls.step, cls.step],
+        }
+
+    @classmethod
+    def must_run(cls, words):
+        code, out, err = run(words)
+        if code != 0:
+            raise AssertionError(f"{words} gave {code}: {out}{err}")
+        return out
+
+    def refused(self, words, *phrases, ranks=1):
+        code, out, err = run(words, ranks)
+        self.assertEqual(code, 76, f"{words}: {out[-500:]}{err[-2000:]}")
+        for phrase in phrases:
+            self.assertEqual(err.count(phrase), 1, f"{phrase!r} of {words} in:\n{err[-3000:]}")
+        return err
+
+    def test_every_command_has_a_row_and_works(self):
+        self.assertEqual(sorted(commands()), sorted(self.rows))
+        for command, row in self.rows.items():
+            with self.subTest(command):
+                self.must_run([*command.split(), *row])
+
+    def test_unknown_options_and_stray_words(self):
+        for command, row in self.rows.items():
+            with self.subTest(command):
+                words = [*command.split(), *row]
+                names_stand_alone = {"directory", "file"} & options_of(command).keys()
+                stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
+                self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
+                             "unknown option --helf, nearest is --help", *stray)
+
+    def test_missing_values(self):
+        for command in self.rows:
+            with self.subTest(command):
+                valued = [name for name, value in options_of(command).items() if value]
+                self.refused([*command.split(), *[f"--{name}" for name in valued]], *[f"--{name} needs a value" for name in valued])
+
+    def test_bad_numbers(self):
+        for command, row in self.rows.items():
+            numeric = {name: value for name, value in options_of(command).items() if value in NUMBERS}
+            for bad in BAD_NUMBERS if numeric else []:
+                with self.subTest(command, number=bad):
+                    own = [name for name in numeric if "." not in name]
+                    kept = [word for index, word in enumerate(map(str, row))
+                            if word[2:] not in own and (index == 0 or str(row[index - 1])[2:] not in own)]
+                    text = self.refused([*command.split(), *kept, *[f"--{name}={bad}" for name in numeric]])
+                    for name, value in numeric.items():
+                        legal = name in LEGAL.get(bad, ()) or (bad[:2] in ("42", "99") and value == "X") \
+                            or (bad == "" and value == "N,N,...")
+                        if not legal:
+                            self.assertRegex(text, rf"(?m)^  (--)?{re.escape(name)} ")
+
+    def test_one_huge_number_alone(self):
+        row = [*self.rows["train"]]
+        self.refused(["train", *row, "--ranks", "4294967297"], "--ranks '4294967297' must be <= 1000000")
+        self.refused(["tokenizer", "inspect", self.folder / "tokenizer.model", "--pieces", "4294967297"], "--pieces '4294967297' must be <=")
+        self.refused(["generate", *self.rows["generate"][:-2], "--tokens", "99999999999999999999"], "--tokens '99999999999999999999'")
+
+    def test_nothing_of_the_checkpoint_is_computed_otherwise(self):
+        for command in ("generate", "evaluate"):
+            row = [command, *self.rows[command]]
+            self.refused([*row, "--model.hidden", "abc"], "model.hidden 'abc' is not a whole number", "1 fault")
+            self.refused([*row, "--model.hidden", "64"], "model.hidden is '32' in the checkpoint, cannot be '64'")
+            self.refused([*row, "--shift.form", "project"], "shift.form project not in this version")
+            self.refused([*row, "--shift.form", "clamp"], "shift.form is 'free' in the checkpoint, cannot be 'clamp'")
+            self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read the configuration file nosuch", "unknown option --temprature")
+            self.refused([*row, "--parallel.tp", "0"], "parallel.tp 0 must be >= 1")
+            self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 not in this version")
+            self.refused([command, "--checkpoint", self.run_directory, *row[3:]], f"its newest step is {self.step}")
+        self.refused(["generate", "--checkpoint", self.step, "--prompt", "--tokens", "2"], "--prompt needs a value")
+
+    def test_generate_uses_all_ranks_by_tp(self):
+        row = ["generate", *self.rows["generate"]]
+        alone = self.must_run(row)
+        for more in ([], ["--parallel.tp", "2"]):
+            code, out, err = run([*row, *more], ranks=2)
+            self.assertEqual((code, out), (0, alone), err)
+        self.refused([*row, "--parallel.tp", "2"], "generate divides a model by tp over all ranks, here 1")
+        self.refused([*row, "--parallel.tp", "1"], "generate divides a model by tp over all ranks, here 2", ranks=2)
+        self.refused([*row, "--parallel.pp", "2"], "generate divides a model by tp over all ranks, here 2", ranks=2)
+        self.refused([*row, "--nosuch"], "unknown option --nosuch", ranks=2)
+
+    def test_what_is_no_utf8(self):
+        odd = os.fsencode(self.folder) + b"/caf\xe9"
+        settings = options({**self.settings("run"), "output.directory": "OUTPUT"})
+        settings[settings.index("OUTPUT")] = odd
+        self.refused(["train", *settings], r"caf\xE9 must be UTF-8")
+        self.refused(["train", *options(self.settings(self.folder / "never")), b"--data.train=" + odd], r"caf\xE9 path must be UTF-8")
+        self.assertFalse((self.folder / "never").exists())
+        build = self.rows["data build"][:-1]
+        self.assertEqual(json.loads(self.must_run(["data", "build", *build, odd, "--json"]))["inputs"][0]["kind"], "jsonl")
+        self.assertTrue(json.loads(self.must_run(["data", "verify", odd, "--json"]))["valid"])
+        self.must_run(["data", "inspect", odd, "--json"])
+        text = odd + b".txt"
+        with open(text, "wb") as stream:
+            stream.write(b"caf\xe9 and a text\n" * 20)
+        out = self.must_run(["data", "build", "--input", text, "--tokenizer", self.folder / "tokenizer.model", "--output", self.folder / "latin"])
+        self.assertIn("1 file read as text", out)
+        self.assertIn("20 bytes of the texts are NUL or no UTF-8", out)
+        self.assertIn(r"caf\xE9.txt", self.must_run(["data", "inspect", self.folder / "latin"]))
+        self.must_run(["tokenizer", "train", "--input", self.folder / "text.jsonl", "--vocab", "384", "--output", odd + b".model", "--json"])
+        self.must_run(["evaluate", "--checkpoint", self.step, "--data", odd, "--json"])
+        self.must_run(["generate", "--checkpoint", self.step, "--tokens", "2", b"--prompt=caf\xe9"])
+
+    def test_inputs_are_recognised(self):
+        packed = self.folder / "text.jsonl.gz"
+        subprocess.run(["gzip", "-k", self.folder / "text.jsonl"], check=True)
+        for command in ("data build", "tokenizer train"):
+            row = [word if word != self.folder / "text.jsonl" else packed for word in self.rows[command]]
+            self.refused([*command.split(), *row], f"{packed} is compressed by gzip; unpack it first, by gunzip -k {packed}")
+            row = [word if word != self.folder / "text.jsonl" else "/dev/stdin" for word in self.rows[command]]
+            self.refused([*command.split(), *row], "/dev/stdin is a pipe or a device")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
