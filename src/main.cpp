@@ -24,10 +24,9 @@ int main(int argc, char** argv) {
     // A reader that has left has read what it wanted.
     if (!std::cout.flush() && errno != EPIPE) return fail("cannot write to stdout", shiftron::ExitCode::crash);
     return code;
-  } catch (const shiftron::Error& error) {
+  } catch (const std::exception& exception) {
+    const shiftron::Error error = shiftron::as_error(exception);
     return fail(error.what(), error.code());
-  } catch (const std::exception& error) {
-    return fail(error.what(), shiftron::ExitCode::crash);
   } catch (...) {
     return fail("unknown exception", shiftron::ExitCode::crash);
   }

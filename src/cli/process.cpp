@@ -22,7 +22,8 @@ void agree(Communicator& world, const std::function<void()>& check) {
   if (world.rank() == 0) {
     try {
       check();
-    } catch (const Error& error) {
+    } catch (const std::exception& exception) {
+      const Error error = as_error(exception);
       code = std::to_string(static_cast<int>(error.code()));
       message = error.what();
     }

@@ -168,10 +168,9 @@ int run_train(const CommandLine& line) {
     if (rank == 0) events.write("exit", {{"code", static_cast<int>(code)}});
     leaving = watchdog.enter("leaving MPI", setup_deadline(config));
     return static_cast<int>(code);
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
     tell_failure(log, events, error.what(), error.code());
-  } catch (const std::exception& error) {
-    tell_failure(log, events, error.what(), ExitCode::crash);
   }
 }
 

@@ -1,9 +1,20 @@
-// Builds the message of a failed CHECK.
+// Errors out of other exceptions and of failed CHECKs.
 #include "core/check.h"
 
 #include <cstring>
+#include <new>
 
-namespace shiftron::detail {
+namespace shiftron {
+
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
+    return Error("not enough memory for this work; free some, or take smaller sizes", ExitCode::bad_input);
+  }
+  return Error(exception.what(), ExitCode::crash);
+}
+
+namespace detail {
 
 void throw_check_failure(const char* file, int line, const char* condition, const std::string& message) {
   const char* folder = std::strstr(file, "src/");
@@ -12,4 +23,5 @@ void throw_check_failure(const char* file, int line, const char* condition, cons
               ExitCode::crash);
 }
 
-}  // namespace shiftron::detail
+}  // namespace detail
+}  // namespace shiftron

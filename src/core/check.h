@@ -33,6 +33,9 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
+// The Error that an exception is, or stands for: memory that is not there can be mended, the rest is a crash.
+Error as_error(const std::exception& exception);
+
 namespace detail {
 template <typename... Parts>
 std::string concatenate(const Parts&... parts) {

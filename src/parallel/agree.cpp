@@ -15,10 +15,9 @@ void all_agree(Communicator& world, const std::function<void()>& work) {
   std::string fault;  // code, line break, message
   try {
     work();
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
     fault = std::to_string(static_cast<int>(error.code())) + "\n" + error.what();
-  } catch (const std::exception& error) {
-    fault = std::to_string(static_cast<int>(ExitCode::crash)) + "\n" + error.what();
   }
   const std::vector<std::string> faults = world.gather_text(fault, 0);
   std::string code, message;

@@ -118,7 +118,8 @@ class Accidents(SystemTest):
     def test_a_long_evaluation_is_no_hang(self):
         deadline = scaled(2)
         sources = 1 + math.ceil(1.5 * deadline / self.evaluate("short", 600, 1))
-        self.assertGreater(self.evaluate("long", deadline, sources), deadline, "too short to show anything")
+        while self.evaluate(f"long-{sources}", deadline, sources) <= deadline:  # the machine has become faster
+            sources *= 2
 
     # Saves that people count on.
     def test_the_last_step_is_always_saved(self):
