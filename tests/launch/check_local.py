@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import random
+import re
 import select
 import signal
 import subprocess
@@ -34,6 +35,11 @@ def wait_until(condition, seconds=60):
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
     return condition()
+
+
+def catches(process, number):
+    caught = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{process}/status").read_text())
+    return bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def processes(saved):
@@ -79,10 +85,13 @@ class Job:
         self.output += piece
         return piece
 
-    def running(self):
-        while b"running" not in self.output and self.read():
+    def reads(self, words):
+        while words not in self.output and self.read():
             pass
         return self
+
+    def running(self):
+        return self.reads(b"running")
 
     def deafen(self):
         """Nobody reads the output any longer, and the ranks have noticed it."""
@@ -91,10 +100,8 @@ class Job:
         time.sleep(1)
         return self
 
-    def send(self, *numbers):
-        for number in numbers:
-            self.process.send_signal(number)
-            time.sleep(0.5)
+    def send(self, number):
+        self.process.send_signal(number)
         return self
 
     def end(self):
@@ -134,7 +141,7 @@ def check_signals(folder):
         check_saves(f"{number.name} lets all ranks save, then 75", saving(4).running().send(number))
     check_saves("one rank too", saving(1).running().send(signal.SIGINT))
     job = Job(folder, 3, "train", "late")
-    time.sleep(0.3)
+    wait_until(lambda: catches(job.process.pid, signal.SIGTERM))
     check_saves("a signal before the ranks listen waits for them", job.send(signal.SIGTERM))
 
     check_saves("a signal whose words nobody reads", saving().running().deafen().send(signal.SIGINT))
@@ -160,8 +167,8 @@ def check_signals(folder):
     code = job.end()
     check("the death of mpirun ends the ranks", code == 137 and job.gone(), code, job.left())
 
-    job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT, signal.SIGINT)
-    code = job.end()
+    job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT)
+    code = job.reads(b"asking all ranks").send(signal.SIGINT).end()
     check("a second Ctrl-C kills", code == 137 and job.gone(), code)
     for number in (signal.SIGINT, signal.SIGTERM):
         job = Job(folder, 2, "evaluate", "deaf").running()
