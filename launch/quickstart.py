@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -52,11 +53,15 @@ class Directory:
 
     def __init__(self, path):
         self.path, marker = path, path / MARKER
+        text = os.fsencode(path)
+        if re.search(rb"[#\n\r]|\s$", text) or text.decode(errors="replace") != str(path):
+            raise Fault(f"{str(path)!a} cannot be a run's directory: '#', line breaks, blanks at the end, and what is no UTF-8 are refused",
+                        "launch/quickstart --out DIR", 76)
         try:
             path.mkdir(parents=True, exist_ok=True)
             there = sorted(entry.name for entry in path.iterdir())
-        except (FileExistsError, NotADirectoryError):
-            raise Fault(f"{path} is not a directory", "launch/quickstart --out DIR", 76) from None
+        except OSError as error:
+            raise Fault(f"{path} cannot be the directory ({error.strerror})", "launch/quickstart --out DIR", 76) from None
         if there and MARKER not in there:
             earlier = "phases.json" in there and "logs" in there
             raise Fault(f"{path} holds files ({', '.join(there[:3])}{', …' if len(there) > 3 else ''}) and lacks {MARKER}, which tells what "

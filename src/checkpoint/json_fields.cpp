@@ -39,7 +39,9 @@ nlohmann::json parse_strict_json(const std::string& text, const std::string& sou
   try {
     return nlohmann::json::parse(text, check);
   } catch (const nlohmann::json::exception& error) {
-    refuse(source + ": no valid JSON: " + error.what());
+    const std::string reason = error.what();  // "[json.exception...] parse error at ...": without the bracket
+    const size_t bracket = reason.find("] ");
+    refuse(source + ": no valid JSON: " + (bracket == std::string::npos ? reason : reason.substr(bracket + 2)));
   }
 }
 

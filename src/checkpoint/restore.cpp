@@ -181,6 +181,10 @@ Order Chooser::next() {
               "step " + std::to_string(*which_) + " is not in " + directory_ + "; there " +
                   (present.empty() ? "is none" : "are " + present)};
     }
+    if (which_) {
+      return {Order::Kind::no_valid, "",
+              "step " + std::to_string(*which_) + " of " + directory_ + " was asked for and is not valid:" + faults_};
+    }
     return {Order::Kind::no_valid, "", "no valid checkpoint in " + directory_ + ":" + faults_};
   }
   const StepDirectory& entry = steps_[at_];

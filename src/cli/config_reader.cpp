@@ -22,6 +22,7 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
   std::vector<Setting> settings;
   std::string section, line;
   for (int number = 1; std::getline(stream, line); ++number) {
+    if (number == 1) line.erase(0, byte_order_mark(line));
     const Origin origin{.file = source, .line = number};
     const std::size_t first = line.find_first_not_of(" \t");
     const bool is_section = first != std::string::npos && line[first] == '[';
@@ -48,6 +49,7 @@ void apply_file(RunConfig& config, const std::string& path) {
     return;
   }
   const std::vector<Setting> settings = read_lines(file, path, config.reading_faults);
+  if (file.bad()) config.reading_faults.push_back("cannot read the whole configuration file " + path);
   apply_level(config, settings);
 }
 

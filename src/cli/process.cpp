@@ -14,7 +14,9 @@ int thread_count(int wanted, int local_ranks) {
   return std::max(1, processor_count() / std::max(1, local_ranks));
 }
 
-void keep_going_without_reader() { std::signal(SIGPIPE, SIG_IGN); }
+void outlive_failing_writes() {
+  for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
+}
 
 void agree(Communicator& world, const std::function<void()>& check) {
   std::string code = "0";

@@ -13,9 +13,9 @@ namespace shiftron::cli {
 // Cores of the affinity mask / ranks that share it, at least 1; `wanted` > 0 wins.
 int thread_count(int wanted, int local_ranks);
 
-// Whoever reads stdout or stderr may leave (`| head`, a closed terminal): the work goes on without. For commands whose
-// work is worth more than what they print.
-void keep_going_without_reader();
+// A reader that leaves (`| head`, a closed terminal) and a limit of file sizes (`ulimit -f`) are errors of a write and end
+// nothing by themselves. For commands whose work is worth more than what they print.
+void outlive_failing_writes();
 
 // Rank 0 runs `check`; its Error is thrown by every rank, with the message on rank 0 alone.
 void agree(Communicator& world, const std::function<void()>& check);

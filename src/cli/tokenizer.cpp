@@ -1,6 +1,9 @@
 // `shiftron tokenizer train | inspect`.
 #include "data/tokenizer.h"
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -25,11 +28,42 @@ std::vector<CommandOption> train_options() {
           text_option("text-key", "KEY", "key of the text in JSONL lines", training.text_key),
           real_option("character-coverage",
                       "share of the text's characters that get a token of their own; the others are written as bytes",
-                      {.low = 0, .high = 1, .low_open = true}, "0.9995"),
-          whole_option("sample-bytes", "of larger inputs an evenly spread part of about this size is used", at_least(1),
-                       std::to_string(training.sample_bytes)),
+                      between(kLeastCoverage, 1), "0.9995"),
+          whole_option("sample-bytes", "of larger inputs an evenly spread part of about this size is used",
+                       at_least(4096), std::to_string(training.sample_bytes)),
           flag("verbose", "with the trainer's own log"),
           json_flag()};
+}
+
+bool is_tokenizer(const std::string& path) {
+  try {
+    Tokenizer::load(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What would fail behind the work shows before it.
+void check_output(const std::string& output, const std::vector<InputFile>& inputs) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(output, ignored))
+    throw_bad_input("--output ", output, " is a directory; name a file in it");
+  for (const InputFile& input : inputs) {
+    if (!std::filesystem::equivalent(input.path, output, ignored)) continue;
+    throw_bad_input("--output ", output, " is an input too, and would be replaced; name another file");
+  }
+  if (std::filesystem::file_size(output, ignored) > 0 && !ignored && !is_tokenizer(output)) {
+    throw_bad_input("--output ", output,
+                    " is there and no tokenizer's model, which alone is replaced; name another file");
+  }
+  const std::string trial = output + ".trial-" + std::to_string(::getpid());
+  try {
+    FileDescriptor::create(trial);
+  } catch (const Error& error) {
+    throw_bad_input("--output ", output, " cannot be written (", error.what(), ")");
+  }
+  std::filesystem::remove(trial, ignored);
 }
 
 int train(const CommandLine& line) {
@@ -43,7 +77,7 @@ int train(const CommandLine& line) {
   const std::string output = line.text("output");
   const std::vector<InputFile> inputs = recognise_inputs(training.files);
   training.quiet = !line.has("verbose");
-  free_disk_space(parent_directory(output));  // a missing folder shows before the work, not behind it
+  check_output(output, inputs);
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
   if (line.has("json")) {

@@ -133,7 +133,7 @@ int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
   const RunConfig& config = parsed.config;
-  keep_going_without_reader();
+  outlive_failing_writes();
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;

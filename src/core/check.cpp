@@ -2,6 +2,7 @@
 #include "core/check.h"
 
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 namespace shiftron {
@@ -10,6 +11,9 @@ Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
     return Error("not enough memory for this work; free some, or take smaller sizes", ExitCode::bad_input);
+  }
+  if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
+    return Error(error->path1().string() + ": " + error->code().message() + "; check the path", ExitCode::bad_input);
   }
   return Error(exception.what(), ExitCode::crash);
 }

@@ -33,7 +33,8 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// The Error that an exception is, or stands for: memory that is not there can be mended, the rest is a crash.
+// The Error that an exception is, or stands for: memory that is not there and a
+// path that leads nowhere can be mended, the rest is a crash.
 Error as_error(const std::exception& exception);
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,6 +26,8 @@ namespace shiftron {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int kMostTries = 1000;
 
 [[noreturn]] void throw_cannot_write(const std::string& path, int error) {
   throw_crash("cannot write ", path, ": ", std::strerror(error));
@@ -76,11 +79,10 @@ Holder read_holder(const std::string& text) {
 
 // What changes when a file is touched. Opened anew each time, since that makes a network file system ask its server.
 std::optional<std::string> trace_of(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat status {};
-  const bool known = ::fstat(file, &status) == 0;
-  ::close(file);
+  const bool known = file >= 0 ? ::fstat(file, &status) == 0 : ::lstat(path.c_str(), &status) == 0;
+  if (file >= 0) ::close(file);
   if (!known) return {};
   return std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec) + " " +
          std::to_string(status.st_size);
@@ -138,7 +140,8 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
                              const Timing& timing)
     : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
   std::minstd_rand random(std::random_device{}());
-  while (!try_to_take(advice, tell)) {  // somebody came or went meanwhile
+  for (int tries = 1; !try_to_take(advice, tell); ++tries) {  // somebody came or went meanwhile
+    if (tries == kMostTries) throw_crash("cannot lock ", directory, ": its folder ", folder_, " changes all the time");
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
   sigset_t all, before;  // the program's signals belong to its own threads
@@ -155,7 +158,7 @@ DirectoryLock::~DirectoryLock() {
   }
   leaving_.notify_all();
   toucher_.join();
-  if (is_held()) ::unlink(path_.c_str());
+  if (look() == Hold::held) ::unlink(path_.c_str());
   ::close(descriptor_);
   ::rmdir(folder_.c_str());  // stays where others wait in it
 }
@@ -168,8 +171,7 @@ bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
     std::string text;
     try {
       text = read_file(path, 4096);
-    } catch (const Error&) {
-      return false;
+    } catch (const Error&) {  // gone, or no file of this kind
     }
     const Holder holder = read_holder(text);
     const State state = state_of(path, holder, directory_, timing_, tell);
@@ -216,11 +218,33 @@ bool DirectoryLock::create(const std::string& path) {
   return true;
 }
 
-bool DirectoryLock::is_held() const {
-  struct stat mine {
-  }, there{};
-  if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
-  return ::fstat(descriptor_, &mine) != 0 || (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev);
+DirectoryLock::Hold DirectoryLock::look() const {
+  const std::lock_guard lock(mutex_);
+  return look_unlocked();
+}
+
+DirectoryLock::Hold DirectoryLock::look_unlocked() const {
+  struct stat mine {};
+  struct stat there {};
+  if (::stat(path_.c_str(), &there) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return Hold::held;  // cannot be known now
+    return numbers_in(folder_).empty() ? Hold::removed : Hold::taken;
+  }
+  const bool same = ::fstat(descriptor_, &mine) != 0 || (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev);
+  return same ? Hold::held : Hold::taken;
+}
+
+void DirectoryLock::retake() {
+  const std::lock_guard lock(mutex_);
+  if (look_unlocked() != Hold::removed) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_, ignored);
+  const int before = descriptor_;
+  if (create(path_)) {
+    ::close(before);
+  } else {
+    descriptor_ = before;
+  }
 }
 
 void DirectoryLock::keep_touching() {

@@ -32,19 +32,24 @@ class DirectoryLock {
 
   static constexpr const char* kName = ".lock";  // of the folder in the directory
 
-  // False where another process has taken it over because this one gave no sign of life: nothing may be written then.
-  bool is_held() const;
+  enum class Hold { held, taken, removed };
+  // taken: by another process, which saw no sign of life of this one: nothing may be written. removed: by hand, or with
+  // the directory, and nobody else is there now; see retake().
+  Hold look() const;
+  // Makes the file again that was removed, and the directory.
+  void retake();
 
  private:
   bool try_to_take(const std::string& advice, const Tell& tell);
   bool create(const std::string& path);
+  Hold look_unlocked() const;
   void keep_touching();
 
   const std::string directory_, folder_;
   const Timing timing_;
   std::string path_;     // of this process's file
   int descriptor_ = -1;  // of it
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable leaving_;
   bool leaves_ = false;
   std::thread toucher_;

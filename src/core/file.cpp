@@ -53,7 +53,8 @@ int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
 }  // namespace
 
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
-  const int descriptor = open_retrying(path, O_RDONLY | (follow_links ? 0 : O_NOFOLLOW));
+  const int descriptor =
+      open_retrying(path, O_RDONLY | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW));  // a pipe does not wait
   if (descriptor < 0) {
     const int error = errno;
     if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
@@ -70,6 +71,8 @@ FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool fo
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw_system_error("inspect", path, errno);
   if (S_ISDIR(status.st_mode)) throw_bad_input("cannot read ", path, ": it is a directory; name a file");
+  if (!S_ISREG(status.st_mode))
+    throw_bad_input("cannot read ", path, ": it is a pipe, a socket or a device; name a file");
   return file;
 }
 
@@ -172,7 +175,7 @@ std::string read_file(const std::string& path, uint64_t limit) {
   FileDescriptor file = FileDescriptor::open_for_reading(path);
   std::string content;
   constexpr size_t kPiece = size_t{1} << 20;
-  for (;;) {  // by what is there, not by the size: pipes have none
+  for (;;) {  // by what is there, not by the size: files of /proc have none
     const size_t old_size = content.size();
     content.resize(old_size + std::clamp<size_t>(old_size, 4096, kPiece << 6));
     const size_t got = file.read_some(content.data() + old_size, content.size() - old_size);

@@ -10,7 +10,7 @@
 namespace shiftron {
 
 // Owns one open file. Failing system calls throw Error(crash) with the path and the system's reason;
-// opening a file that is missing, unreadable or a directory throws Error(bad_input).
+// opening what is missing, unreadable or no regular file throws Error(bad_input).
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -26,6 +26,8 @@ int edit_distance(const std::string& a, const std::string& b) {
 }
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongest = 200;  // the time grows with the length
+  if (name.size() > kLongest) return "";
   const bool dotted = name.find('.') != std::string::npos;
   int fewest = std::max(2, static_cast<int>(name.size()) / 3) + 1;
   std::string nearest;

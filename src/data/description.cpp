@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "data/dataset.h"
+#include "data/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -21,7 +22,8 @@ int64_t number(const nlohmann::json& object, const char* key, int64_t least, int
   const nlohmann::json& value = member(object, key, where);
   if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) ||
       value.get<int64_t>() < least || value.get<int64_t>() > most) {
-    throw_bad_input(where, ": \"", key, "\" is ", value.dump(), ", not a whole number from ", least, " to ", most);
+    throw_bad_input(where, ": \"", key, "\" is ", value.is_structured() ? value.type_name() : printable(value.dump()),
+                    ", not a whole number from ", least, " to ", most);
   }
   return value.get<int64_t>();
 }
@@ -38,7 +40,7 @@ std::string file_name(const nlohmann::json& object, const std::string& where) {
   const bool plain =
       name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == std::string::npos;
   if (!plain || name.empty() || name == "." || name == ".." || name.size() > 255) {
-    throw_bad_input(where, ": \"", name, "\" is no plain file name");
+    throw_bad_input(where, ": \"", printable(name), "\" is no plain file name");
   }
   return name;
 }
@@ -105,7 +107,12 @@ std::string DatasetDescription::to_text() const {
 }
 
 DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
-  const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
+  constexpr int kDeepest = 8;
+  const auto in_depth = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    if (depth > kDeepest) throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again");
+    return true;
+  };
+  const nlohmann::json json = nlohmann::json::parse(content, in_depth, false);
   if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
   if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");
   number(json, "version", 1, 1, path);

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "data/utf8.h"
 
 namespace shiftron {
 namespace {
@@ -26,13 +27,15 @@ class Splitter {
   void run(const Take& take) {
     std::string buffer;
     size_t searched = 0;  // no separator begins before
-    bool any = false;
+    bool any = false, at_begin = true;
     for (;;) {
       const size_t old_size = buffer.size();
       buffer.resize(old_size + kPiece);
       const size_t got = file_.read_some(buffer.data() + old_size, kPiece);
       buffer.resize(old_size + got);
       bytes_read_ += got;
+      if (at_begin) buffer.erase(0, byte_order_mark(buffer));
+      at_begin = false;
       size_t start = 0;
       if (!separator_.empty()) {
         for (size_t at; (at = buffer.find(separator_, searched)) != std::string::npos;) {
@@ -65,14 +68,19 @@ std::string text_of_line(std::string_view line, const std::string& key, const st
   } catch (const nlohmann::json::exception& error) {
     const std::string reason = error.what();  // "[json.exception...] parse error at ...": without the bracket
     const size_t bracket = reason.find("] ");
-    throw_bad_input(where, ": not JSON: ", bracket == std::string::npos ? reason : reason.substr(bracket + 2));
+    throw_bad_input(where,
+                    ": not JSON: ", printable(bracket == std::string::npos ? reason : reason.substr(bracket + 2)));
   }
   if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
   const auto value = object.find(key);
   if (value == object.end()) {
     std::string keys;
-    for (const auto& item : object.items()) keys += (keys.empty() ? "" : ", ") + item.key();
-    throw_bad_input(where, ": no key \"", key, "\" (it has: ", keys, "); name the text's key with --text-key");
+    for (const auto& item : object.items()) {
+      keys += (keys.empty() ? "" : ", ") + item.key();
+      if (keys.size() > 400) break;  // printable() shows no more
+    }
+    throw_bad_input(where, ": no key \"", key, "\" (it has: ", printable(keys),
+                    "); name the text's key with --text-key");
   }
   if (!value->is_string()) {
     throw_bad_input(where, ": the value of \"", key, "\" is a ", value->type_name(), ", not a string");
@@ -143,11 +151,12 @@ InputFile recognise(const std::string& path) {
   for (const Foreign& foreign : kForeign) {
     if (begin.starts_with(foreign.begin)) throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
   }
+  begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);
   if (ending == ".jsonl" || ending == ".ndjson") {
     input.kind = InputKind::jsonl;
   } else if (ending != ".txt") {
-    const bool object = begins_with_object(begin, begin.size() < kLooked);
+    const bool object = begins_with_object(begin, input.bytes < kLooked);
     if (ending == ".json" && !object) {
       throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c '.[]' ", path);
     }

@@ -15,6 +15,7 @@ class SentencePieceProcessor;
 namespace shiftron {
 
 constexpr int64_t kMostVocab = int64_t{1} << 24;
+constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()

@@ -141,8 +141,8 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
     throw_bad_input("vocab ", training.vocab, ": must lie between ", kFixedTokens + 1, " (", kFixedTokens,
                     " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
-  if (!(training.character_coverage > 0 && training.character_coverage <= 1)) {
-    throw_bad_input("character coverage ", training.character_coverage, ": must lie above 0 and up to 1");
+  if (!(training.character_coverage >= kLeastCoverage && training.character_coverage <= 1)) {
+    throw_bad_input("character coverage ", training.character_coverage, ": must lie between ", kLeastCoverage, " and 1");
   }
   const Sentences sentences = read_sentences(training);
   if (sentences.all().empty()) {

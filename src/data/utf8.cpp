@@ -39,8 +39,10 @@ bool is_utf8(std::string_view text) {
 
 std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789ABCDEF";
+  constexpr size_t kLongest = 400;
   std::string shown;
   for (size_t at = 0; at < text.size();) {
+    if (at >= kLongest) return shown + "… (" + std::to_string(text.size()) + " bytes)";
     const size_t length = utf8_length(text.substr(at));
     const auto byte = static_cast<uint8_t>(text[at]);
     if (length == 0 || byte < 0x20 || byte == 0x7F) {

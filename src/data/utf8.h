@@ -12,11 +12,16 @@ namespace shiftron {
 // numbers above U+10FFFF are not valid).
 size_t utf8_length(std::string_view text);
 
+// Bytes of the byte order mark that `text` begins with: 3, or 0.
+inline size_t byte_order_mark(std::string_view text) {
+  return text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+}
+
 bool is_utf8(std::string_view text);
 // Bytes that no text has: NUL, and those that belong to no character.
 uint64_t count_foreign_bytes(std::string_view text);
 
-// For messages: what is no UTF-8, and control characters, as \xFF.
+// For messages: what is no UTF-8, and control characters, as \xFF; of a long text its first 400 bytes.
 std::string printable(std::string_view text);
 
 }  // namespace shiftron

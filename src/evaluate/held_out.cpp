@@ -26,7 +26,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     opened.emplace(std::vector<DataSource>{{.directory = dataset, .weight = 0}}, train.sequence_length, 0,
                    config.data.document_reset, false);
     own.emplace(model.content.tokenizer_model, model.directory);
-    if (opened->tokenizer_hash() != own->hash()) {
+    if (opened->tokenizer_hash() != own->hash() || opened->end_of_document() != own->end_of_document()) {
       throw_bad_input(dataset, " was made with tokenizer ", opened->tokenizer_hash(), ", the checkpoint with ",
                       own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
     }

@@ -15,6 +15,10 @@ constexpr Limits kSize = between(1, kLargestCount);
 constexpr Limits kCount = between(0, kLargestCount);
 constexpr Limits kLayers = between(1, 4096);  // each has parameters of its own, in the plan too
 constexpr Limits kFraction = between(0, 1);
+// What float32 holds as a number that is neither 0 nor infinite.
+constexpr double kSmallestFloat = 1e-37, kLargestFloat = 1e37;
+constexpr Limits kFloat = between(kSmallestFloat, kLargestFloat);
+constexpr Limits kFloatOrZero = between(0, kLargestFloat);
 constexpr Limits kBelowOne = {.low = 0, .high = 1, .high_open = true};
 
 // '#' begins a comment in a file and outer blanks are cut there, so such a text would not read back; checkpoints and
@@ -119,9 +123,9 @@ std::vector<Option> option_table() {
       required(option("model.ffn", "width of the feed-forward layer", PLACE(model.ffn), kSize)),
       required(option("model.vocab", "tokens in the vocabulary", PLACE(model.vocab), kSize)),
       option("model.rope_base", "base of the rotary position angles", PLACE(model.rope_base), above(0)),
-      option("model.norm_epsilon", "added to the mean square inside the root", PLACE(model.norm_epsilon), above(0)),
+      option("model.norm_epsilon", "added to the mean square inside the root", PLACE(model.norm_epsilon), kFloat),
       option("model.tie_embeddings", "use the embedding as output head", PLACE(model.tie_embeddings)),
-      option("model.init_std", "standard deviation of initial matrices", PLACE(model.init_std), above(0)),
+      option("model.init_std", "standard deviation of initial matrices", PLACE(model.init_std), kFloat),
 
       option("shift.query", "previous tokens mixed into queries, 0 to 3", PLACE(model.shift.query), between(0, 3)),
       option("shift.key", "previous tokens mixed into keys, 0 to 3", PLACE(model.shift.key), between(0, 3)),
@@ -143,16 +147,16 @@ std::vector<Option> option_table() {
       option("train.deterministic", "the same bits in each run of one command, in all layouts",
              PLACE(train.deterministic)),
 
-      required(option("optimizer.learning_rate", "peak learning rate", PLACE(optimizer.learning_rate), above(0))),
+      required(option("optimizer.learning_rate", "peak learning rate", PLACE(optimizer.learning_rate), kFloat)),
       option("optimizer.betas", "decay of first and second moment", PLACE(optimizer.betas), kBelowOne),
-      option("optimizer.epsilon", "added to the root of the second moment", PLACE(optimizer.epsilon), above(0)),
+      option("optimizer.epsilon", "added to the root of the second moment", PLACE(optimizer.epsilon), kFloat),
       option("optimizer.weight_decay", "decay of matrices, embedding and head", PLACE(optimizer.weight_decay),
-             at_least(0)),
+             kFloatOrZero),
       option("optimizer.shift_weight_decay", "decay of shift parameters", PLACE(optimizer.shift_weight_decay),
-             at_least(0)),
+             kFloatOrZero),
       option("optimizer.shift_learning_rate_scale", "factor of the learning rate of shift parameters",
-             PLACE(optimizer.shift_learning_rate_scale), at_least(0)),
-      option("optimizer.clip", "largest gradient norm, 0 = off", PLACE(optimizer.clip), at_least(0)),
+             PLACE(optimizer.shift_learning_rate_scale), kFloatOrZero),
+      option("optimizer.clip", "largest gradient norm, 0 = off", PLACE(optimizer.clip), kFloatOrZero),
       option("optimizer.schedule", "learning rate after warm-up", PLACE(optimizer.schedule)),
       option("optimizer.warmup", "steps of linear warm-up", PLACE(optimizer.warmup), kCount),
       option("optimizer.decay_steps", "steps of the fall, 0 = to the last step; wsd: 0 = a fifth of the run",

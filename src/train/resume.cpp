@@ -13,12 +13,7 @@
 namespace shiftron {
 
 RunConfig saved_config(const std::string& state_json, const std::string& source) {
-  const nlohmann::json state = nlohmann::json::parse(state_json, nullptr, false);
-  const auto found = state.is_object() ? state.find("configuration") : state.end();
-  if (found == state.end() || !found->is_object()) {
-    throw Error(source + ": its state holds no configuration, so no run has saved it", ExitCode::no_checkpoint);
-  }
-  return config_from_json(found->dump(), source);
+  return config_from_json(nlohmann::json::parse(state_json).at("configuration").dump(), source);
 }
 
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log) {

@@ -10,7 +10,7 @@
 
 namespace shiftron {
 
-// The configuration in the state that a run's checkpoint carries. Throws Error(no_checkpoint) with `source`.
+// The configuration in the state of a checkpoint whose manifest has been read; `source` names it in messages.
 RunConfig saved_config(const std::string& state_json, const std::string& source);
 
 // The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was

@@ -71,6 +71,21 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
   }
 }
 
+bool Events::others_started() const noexcept {
+  try {
+    std::ifstream input(path_);
+    bool others = false;
+    for (std::string line; std::getline(input, line);) {
+      const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+      if (!object.is_object() || object.value("event", "") != "start") continue;
+      others = object.value("host", "") != host_name() || object.value("process", 0) != ::getpid();
+    }
+    return others;
+  } catch (...) {
+    return false;
+  }
+}
+
 bool Events::write_failure(int code, const std::string& message) const noexcept {
   write("exit", {{"code", code}, {"error", message}});
   try {
@@ -95,6 +110,10 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log) {
   try {
     std::filesystem::create_directories(directory);
+    for (const char* other : {"dataset.json", "manifest.json"}) {
+      if (!std::filesystem::exists(directory + "/" + other)) continue;
+      throw_bad_input("output.directory ", directory, " holds ", other, " and so is no run's directory; give another");
+    }
     auto lock = std::make_unique<DirectoryLock>(directory,
                                                 "wait for it, stop it (USR1 saves), or choose another output.directory",
                                                 [&](const std::string& message) { log.info(message); });

@@ -35,6 +35,8 @@ class Events {
   Events(const std::string& directory, int rank) : path_(directory + "/events.jsonl"), rank_(rank) {}
   // `details`: a JSON object of further fields. Never throws: an event that cannot be written is dropped.
   void write(const std::string& event, const nlohmann::ordered_json& details) const noexcept;
+  // Whether the last "start" is another process's; false where there is none.
+  bool others_started() const noexcept;
   // Appends {"event": "exit", "code", "error"}. False if another rank has told the same since the last "start".
   bool write_failure(int code, const std::string& message) const noexcept;
 

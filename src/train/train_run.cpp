@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -32,12 +34,15 @@ double seconds_since(Clock::time_point start) {
 
 // What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
 bool was_to_stay(const Manifest& manifest) {
-  try {
-    const int64_t every = saved_config(manifest.state_json, "").checkpoint.keep_every;
-    return every > 0 && manifest.step % every == 0;
-  } catch (const Error&) {
-    return true;  // of another origin
-  }
+  const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
+  return every > 0 && manifest.step % every == 0;
+}
+
+// Rank 0: whether the run's directory is still this one's. Who removes it, or its lock, by hand does not end the run.
+bool still_owns(const RunEnvironment& environment) {
+  using Hold = DirectoryLock::Hold;
+  if (environment.lock->look() == Hold::removed && !environment.events.others_started()) environment.lock->retake();
+  return environment.lock->look() == Hold::held;
 }
 
 class TrainingRun {
@@ -118,7 +123,8 @@ void TrainingRun::write_start() const {
   std::map<std::string, int> hosts;  // ranks on each
   for (const std::string& name : names) ++hosts[name];
   environment_.events.write(
-      "start", {{"ranks", layout_.ranks()},
+      "start", {{"process", ::getpid()},
+                {"ranks", layout_.ranks()},
                 {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
                 {"hosts", hosts},
                 {"threads", environment_.threads},
@@ -240,11 +246,10 @@ bool TrainingRun::save(int64_t step) {
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] {
-    if (!environment_.lock || environment_.lock->is_held()) return;
+    if (!first_rank() || still_owns(environment_)) return;
     throw_bad_input("another start has taken over ", config_.output.directory,
-                    ", because this one had given no sign of "
-                    "life for a long time; step ",
-                    step, " is not saved, so that nothing of that one's is lost");
+                    ", because this one had given no sign of life for a long time; step ", step,
+                    " is not saved, so that nothing of that one's is lost");
   });
   const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr DirectoryLock::Timing kQuick{.touch = 0.05, .patience = 1};
 const DirectoryLock::Tell kSilent;
+using Hold = DirectoryLock::Hold;
 
 // A child that takes the lock, says so, and keeps it until it is killed.
 class HoldingChild {
@@ -64,10 +65,10 @@ TEST(DirectoryLock, IsExclusiveAndLeavesNothing) {
   const Scratch scratch;
   {
     const DirectoryLock lock(scratch.path(), "wait for it", kSilent);
-    EXPECT_TRUE(lock.is_held());
+    EXPECT_EQ(lock.look(), Hold::held);
     EXPECT_ERROR(DirectoryLock(scratch.path(), "wait for it", kSilent), ExitCode::bad_input,
                  scratch.path() + " is in use: process " + std::to_string(::getpid()) + " on ");
-    EXPECT_TRUE(lock.is_held());
+    EXPECT_EQ(lock.look(), Hold::held);
   }
   EXPECT_TRUE(fs::is_empty(scratch.path()));
   const DirectoryLock again(scratch.path(), "", kSilent);
@@ -80,7 +81,7 @@ TEST(DirectoryLock, OfAKilledProcessIsTakenOverAtOnce) {
                "process " + std::to_string(child.process()) + " on ");
   child.kill();
   const DirectoryLock lock(scratch.path(), "", [](const std::string&) { ADD_FAILURE() << "waits"; });
-  EXPECT_TRUE(lock.is_held());
+  EXPECT_EQ(lock.look(), Hold::held);
 }
 
 TEST(DirectoryLock, OfAProcessWhoseNumberIsInUseAgainIsTakenOver) {
@@ -101,7 +102,7 @@ TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
   const DirectoryLock lock(
       scratch.path(), "", [&](const std::string& message) { told = message; }, kQuick);
   EXPECT_THAT(told, testing::HasSubstr("process 1 on elsewhere at 2026-01-01"));
-  EXPECT_TRUE(lock.is_held());
+  EXPECT_EQ(lock.look(), Hold::held);
   EXPECT_TRUE(fs::exists(scratch / ".lock/42"));
   EXPECT_FALSE(fs::exists(scratch / ".lock/41"));
 }
@@ -127,11 +128,35 @@ TEST(DirectoryLock, SeesThatItWasTakenOver) {
   std::optional<DirectoryLock> lock;
   lock.emplace(scratch.path(), "", kSilent);
   fs::remove(scratch / ".lock/1");
-  EXPECT_FALSE(lock->is_held());
-  const DirectoryLock other(scratch.path(), "", kSilent);
-  EXPECT_FALSE(lock->is_held());
+  lock_from_elsewhere(scratch.path(), "2");
+  EXPECT_EQ(lock->look(), Hold::taken);
+  lock->retake();
+  EXPECT_EQ(lock->look(), Hold::taken);
   lock.reset();
-  EXPECT_TRUE(other.is_held());
+  EXPECT_TRUE(fs::exists(scratch / ".lock/2"));
+}
+
+TEST(DirectoryLock, RemovedByHandIsTakenAgain) {
+  const Scratch scratch;
+  const std::string run = scratch / "run";
+  fs::create_directory(run);
+  DirectoryLock lock(run, "", kSilent, kQuick);
+  for (const std::string& removed : {run + "/.lock/1", run + "/.lock", run}) {
+    fs::remove_all(removed);
+    EXPECT_EQ(lock.look(), Hold::removed);
+    lock.retake();
+    EXPECT_EQ(lock.look(), Hold::held);
+    EXPECT_ERROR(DirectoryLock(run, "", kSilent), ExitCode::bad_input, "is in use");
+  }
+}
+
+TEST(DirectoryLock, WhatIsNoLockIsPassedOver) {
+  const Scratch scratch;
+  fs::create_directories(scratch / ".lock/3/filled");
+  std::ofstream(scratch / ".lock/4") << std::string(10000, 'x');
+  std::ofstream(scratch / ".lock/notes") << "x";
+  const DirectoryLock lock(scratch.path(), "", kSilent, {.touch = 0.05, .patience = 0.2});
+  EXPECT_TRUE(fs::exists(scratch / ".lock/5"));
 }
 
 TEST(DirectoryLock, OfManyThatTryOneHolds) {

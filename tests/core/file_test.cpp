@@ -2,6 +2,7 @@
 #include "core/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -40,6 +41,13 @@ TEST(File, MissingFilesAndDirectoriesAreTheUsersFault) {
   std::filesystem::create_symlink(scratch.write("real", "x"), scratch / "link");
   EXPECT_ERROR(FileDescriptor::open_for_reading(scratch / "link", false), ExitCode::bad_input, "link");
   EXPECT_EQ(read_file(scratch / "link"), "x");
+}
+
+TEST(File, PipesAndDevicesAreRefusedWithoutWaiting) {
+  const Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_ERROR(read_file(scratch / "pipe"), ExitCode::bad_input, scratch / "pipe: it is a pipe");
+  EXPECT_ERROR(read_file("/dev/zero"), ExitCode::bad_input, "/dev/zero: it is a pipe, a socket or a device");
 }
 
 TEST(File, CreateRefusesAnExistingFile) {

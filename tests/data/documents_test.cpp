@@ -45,6 +45,15 @@ TEST(Documents, JsonLines) {
   EXPECT_EQ(read({path}), (Texts{"one\ntwo", "", "é"}));
 }
 
+TEST(Documents, AByteOrderMarkIsNoText) {
+  const Scratch scratch;
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string line = "{\"text\": \"one\"}\n";
+  EXPECT_EQ(read({scratch.write("a.txt", mark + "one"), scratch.write("b.jsonl", mark + line),
+                  scratch.write("c", mark + line), scratch.write("d.json", mark + line)}),
+            (Texts{"one", "one", "one", "one"}));
+}
+
 TEST(Documents, BadLinesAreNamed) {
   const Scratch scratch;
   const auto fault = [&](const std::string& line) {

@@ -282,6 +282,9 @@ TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
   expect_fault("\"documents\": 5", "\"documents\": 4", "\"documents\" is 4");
   expect_fault("\"shards\"", "\"pieces\"", "no key \"shards\"");
   expect_fault("\"bytes\": ", "\"bytes\": 0.", "whole number");
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');  // no recursion ends on it
+  expect_fault("\"version\": 1", "\"version\": " + deep, "nested deeper than 8");
+  expect_fault("\"version\": 1", "\"version\": [1]", "\"version\" is array");
 }
 
 }  // namespace

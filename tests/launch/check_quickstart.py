@@ -64,7 +64,7 @@ class Directories(unittest.TestCase):
                     self.assert_refused("lacks made-by-quickstart.txt", *arguments)
         self.assertEqual(self.run_phases("--out", "mine", "--fresh"), 76)
         self.assertEqual((self.folder / "mine" / "data" / "notes.txt").read_text(), "mine/data/notes.txt of the user")
-        self.assert_refused("is not a directory", "--out", "file")
+        self.assert_refused("cannot be the directory", "--out", "file")
         self.assertNotEqual(self.start("--out", "nowhere")[0], 1)
 
     def test_an_earlier_versions_directory(self):

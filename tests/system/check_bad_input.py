@@ -76,6 +76,19 @@ class BadInput(SystemTest):
         self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
                      "data.train and data.validation were made with different tokenizers")
 
+    def test_outputs_that_would_be_lost(self):
+        text = self.folder / "mine.jsonl"
+        shutil.copy(self.folder / "text.jsonl", text)
+        before = text.read_bytes()
+        for output, reason in ((text, "is an input too"), (self.folder / "data", "is a directory"),
+                               (self.folder / "text.jsonl", "no tokenizer's model"),
+                               (self.folder / "nowhere" / "model", "No such file")):
+            result = shiftron("tokenizer", "train", "--input", text, "--vocab", VOCAB, "--output", output)
+            self.assertEqual((result.returncode, reason in result.stderr), (76, True), result.stderr)
+        self.assertEqual(text.read_bytes(), before)
+        dataset = self.folder / "data" / "train"
+        self.refused(76, self.of(dataset), f"output.directory {dataset} holds dataset.json and so is no run's directory")
+
     def test_configurations(self):
         run = self.folder / "refused"
         self.refused(76, self.of(run), "ranks 3 not divisible by tp 2 * cp 1 * pp 2 = 4", ranks=3)
