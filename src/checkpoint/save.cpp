@@ -288,6 +288,7 @@ void Save::commit(const std::vector<std::string>& reports) {
   at("manifest renamed");
   fsync_directory(temporary_);
   at("step synced");
+  if (options_.before_commit) options_.before_commit();
   if (fs::exists(fs::symlink_status(final_))) set_aside(final_, "broken-");
   fs::rename(temporary_, final_);
   try {

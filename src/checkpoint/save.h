@@ -21,11 +21,12 @@ struct SaveResult {
   double seconds = 0;
 };
 
-// What tests change.
 struct SaveOptions {
   uint64_t block_bytes = uint64_t{4} << 20;  // hashed together
+  // Rank 0 calls it directly before the step gets its name; what it throws fails the save.
+  std::function<void()> before_commit{};
   // Called with the name of every point of the protocol that this rank passes, in order; what it throws fails the save.
-  std::function<void(const std::string& point)> at_point;
+  std::function<void(const std::string& point)> at_point{};
 };
 
 // Every rank of `world` calls it with its part of the same model. Makes `directory` (RUN/checkpoints) where it is

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
+#include "cli/process.h"
 #include "core/check.h"
 #include "data/build.h"
 #include "data/dataset.h"
@@ -40,6 +41,7 @@ int build(const CommandLine& line) {
   build.validation_fraction = line.real("validation-fraction");
   build.shard_tokens = line.integer("shard-tokens");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
+  outlive_failing_writes();
   const BuildResult result = build_dataset(build);
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},

@@ -66,6 +66,7 @@ CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const Pa
 }
 
 int run_evaluate(const CommandLine& line) {
+  outlive_failing_writes();
   MpiSession session;
   const auto world = session.world();
   CheckpointModel model;

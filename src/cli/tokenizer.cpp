@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
+#include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
 
@@ -78,6 +79,7 @@ int train(const CommandLine& line) {
   const std::vector<InputFile> inputs = recognise_inputs(training.files);
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
+  outlive_failing_writes();
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
   if (line.has("json")) {

@@ -78,23 +78,32 @@ void Watchdog::Section::renew() {
 }
 
 void Watchdog::watch() {
+  constexpr std::chrono::seconds kLook{1};
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    const auto first = std::min_element(entries_.begin(), entries_.end(),
-                                        [](const Entry& a, const Entry& b) { return a.deadline < b.deadline; });
-    if (first == entries_.end()) {
+    if (entries_.empty()) {
       next_look_ = Clock::time_point::max();
       changed_.wait(lock);
-    } else if (const Clock::time_point now = Clock::now(); now < first->deadline) {
-      next_look_ = first->deadline;
-      changed_.wait_until(lock, next_look_);
-    } else {
+      continue;
+    }
+    const auto first = std::min_element(entries_.begin(), entries_.end(),
+                                        [](const Entry& a, const Entry& b) { return a.deadline < b.deadline; });
+    const Clock::time_point now = Clock::now();
+    if (now >= first->deadline) {
       std::snprintf(expired_name_, sizeof expired_name_, "%s", first->name.c_str());
       std::snprintf(expired_key_, sizeof expired_key_, "%s", first->key.c_str());
       expired_seconds_ = std::chrono::duration<double>(now - first->begin).count();
       expired_ = true;
       lock.unlock();
       end_process();
+    }
+    next_look_ = std::min<Clock::time_point>(first->deadline, now + kLook);
+    changed_.wait_until(lock, next_look_);
+    const Clock::duration missed = Clock::now() - next_look_;
+    if (missed < kLook) continue;
+    for (Entry& entry : entries_) {  // the whole process was stopped: that time does not count
+      entry.begin += missed;
+      entry.deadline += missed;
     }
   }
 }

@@ -22,7 +22,8 @@ struct Deadline {
 };
 
 // One per process, passed. On expiry a thread of its own calls `on_expiry`; when that returns, throws, or takes longer
-// than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections.
+// than `grace_seconds`, the process ends with exit code 71. Any thread may enter sections. Time in which the whole process
+// was stopped (Ctrl-Z, a frozen container) does not count.
 class Watchdog {
   using Clock = std::chrono::steady_clock;
   struct Entry {

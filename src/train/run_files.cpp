@@ -145,7 +145,8 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   std::string kept, moved, line;
   while (std::getline(input, line)) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);  // a line may be cut by a crash
-    const bool later = !object.is_object() || object.value("step", int64_t{0}) > step;
+    const auto at = object.is_object() ? object.find("step") : object.end();
+    const bool later = at == object.end() || !at->is_number_integer() || at->get<int64_t>() > step;
     (later ? moved : kept) += line + "\n";
   }
   if (moved.empty()) return;

@@ -38,7 +38,7 @@ StopSignal::StopSignal(bool interactive) {
   sigemptyset(&signals_);
   take_over(SIGUSR1);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if (interactive && !is_ignored(signal)) take_over(signal);
+    if ((interactive || signal != SIGINT) && !is_ignored(signal)) take_over(signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
 }

@@ -7,7 +7,7 @@
 
 namespace shiftron {
 
-// While it lives SIGUSR1 (and, with `interactive`, SIGINT, SIGTERM and SIGHUP) only sets a flag; a second SIGINT or
+// While it lives SIGUSR1, SIGTERM and SIGHUP (and, with `interactive`, SIGINT) only set a flag; a second SIGINT or
 // SIGTERM ends the process. One that is ignored, as under nohup, stays ignored. The thread that makes it, and those it
 // starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers, where the
 // kernel's signal frame would overwrite what lies below. Made before the first product and used by the thread that

@@ -2,7 +2,6 @@
 #include "train/train_run.h"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <chrono>
@@ -38,11 +37,15 @@ bool was_to_stay(const Manifest& manifest) {
   return every > 0 && manifest.step % every == 0;
 }
 
-// Rank 0: whether the run's directory is still this one's. Who removes it, or its lock, by hand does not end the run.
-bool still_owns(const RunEnvironment& environment) {
-  using Hold = DirectoryLock::Hold;
-  if (environment.lock->look() == Hold::removed && !environment.events.others_started()) environment.lock->retake();
-  return environment.lock->look() == Hold::held;
+// Throws where another start has taken over the run's directory, which rank 0 holds. Who removes it, or its lock, by
+// hand does not end the run.
+void require_own(const RunEnvironment& environment) {
+  if (!environment.lock || environment.lock->look() == DirectoryLock::Hold::held) return;
+  if (!environment.events.others_started()) environment.lock->retake();
+  if (environment.lock->look() == DirectoryLock::Hold::held) return;
+  throw_crash(
+      "another start has taken over the run's directory, because this one had given no sign of life for a long "
+      "time; nothing more is written, so that nothing of that one's is lost");
 }
 
 class TrainingRun {
@@ -245,12 +248,7 @@ bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
-  all_agree(environment_.world, [&] {
-    if (!first_rank() || still_owns(environment_)) return;
-    throw_bad_input("another start has taken over ", config_.output.directory,
-                    ", because this one had given no sign of life for a long time; step ", step,
-                    " is not saved, so that nothing of that one's is lost");
-  });
+  all_agree(environment_.world, [&] { require_own(environment_); });
   const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
@@ -266,7 +264,7 @@ bool TrainingRun::save(int64_t step) {
   const SaveResult result = save_checkpoint(
       checkpoints(), content, trainer_->engine().parameters(), environment_.world,
       {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay},
-      environment_.log);
+      environment_.log, {.before_commit = [&] { require_own(environment_); }});
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   if (!first_rank()) return result.saved;
@@ -286,6 +284,7 @@ void TrainingRun::settle(int64_t step, double step_seconds) {
   stop_ = stop_ || result.stop;
   const TimeSplit times = ledger_.take_times();
   if (!first_rank()) return;
+  require_own(environment_);
   if (result.skipped) {
     environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
                                          result.loss, result.gradient_norm, result.counted));
@@ -367,7 +366,8 @@ ExitCode TrainingRun::run() {
   }
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
-    throw_crash("the last step could not be saved, for the reason told above; mend it and start again to repeat the end");
+    throw_crash(
+        "the last step could not be saved, for the reason told above; mend it and start again to repeat the end");
   }
   return ExitCode::done;
 }

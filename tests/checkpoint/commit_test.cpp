@@ -81,6 +81,16 @@ TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
 }
 
 // An exception at any point of any rank: all ranks tell the same failure, nothing is left, the old step stays.
+TEST(Commit, WhoLosesTheDirectoryBeforeTheLastRenameSavesNothing) {
+  const TemporaryDirectory place;
+  SaveOptions options;
+  options.before_commit = [] { throw_crash("taken over"); };
+  const SaveResult result = save_state(place.path(), kModel, {}, 1, 1, {}, options);
+  EXPECT_FALSE(result.saved);
+  EXPECT_NE(result.reason.find("taken over"), std::string::npos);
+  EXPECT_TRUE(list_steps(place.path()).empty());
+}
+
 TEST(Commit, AFailureAtAnyPointFailsTheSaveOnAllRanks) {
   int tried = 0;
   for (int failing_at = 0; tried == failing_at; ++failing_at) {

@@ -2,6 +2,8 @@
 #include "parallel/watchdog.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -109,6 +111,23 @@ TEST_F(WatchdogEnd, ComesWhenProgressEnds) {
         sleep_seconds(scaled(30));
       },
       testing::ExitedWithCode(71), "lived; section evaluation after ");
+}
+
+TEST(Watchdog, TimeInWhichTheProcessWasStoppedDoesNotCount) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Watchdog watchdog(print);
+    const Watchdog::Section section = watchdog.enter("step 3", {scaled(2)});
+    sleep_seconds(scaled(1));
+    ::_exit(0);
+  }
+  sleep_seconds(scaled(0.5));
+  ::kill(child, SIGSTOP);
+  sleep_seconds(scaled(2.5));  // past the deadline
+  ::kill(child, SIGCONT);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(Watchdog, CostsMicroseconds) {

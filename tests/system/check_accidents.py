@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+import json
 import math
 import os
 import shutil
@@ -55,6 +56,28 @@ class Accidents(SystemTest):
         self.expect(0, third)
         self.assertEqual(sorted(losses(run)), list(range(1, max(losses(run)) + 1)))
         self.assertFalse((run / ".lock").exists())
+
+    def test_a_lock_removed_by_hand_costs_nothing(self):
+        run = self.folder / "unlocked"
+        process = self.start_with(self.settings(run, **self.ENDLESS), stderr=subprocess.DEVNULL)
+        self.wait_until(lambda: last_step(run) >= 2, process)
+        shutil.rmtree(run / ".lock")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(scaled(60)), 75)
+        self.assertEqual(self.steps_of(run), [f"step-{last_step(run):08d}"])
+        self.assertFalse((run / ".lock").exists())
+
+    def test_a_start_that_was_taken_over_writes_nothing_more(self):
+        run = self.folder / "taken"
+        job = self.train(1, self.settings(run, checkpoint__every=2, **self.ENDLESS))
+        self.wait_for(lambda: last_step(run) >= 3, job)
+        other = {"host": "elsewhere", "process": 1, "since": "2026-01-01T00:00:00.000Z", "begin": "1", "processes": "other"}
+        (run / ".lock" / "2").write_text(json.dumps(other))
+        with open(run / "events.jsonl", "a") as stream:
+            stream.write(json.dumps({"host": "elsewhere", "process": 1, "event": "start"}) + "\n")
+        (run / ".lock" / "1").unlink()
+        self.assert_told_once(self.expect(70, job), "another start has taken over the run's directory")
+        self.assertTrue((run / ".lock" / "2").exists())
 
     def test_remains_of_killed_starts_are_removed(self):
         run = self.folder / "remains"
