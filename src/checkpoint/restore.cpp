@@ -182,7 +182,7 @@ Order Chooser::next() {
                   (present.empty() ? "is none" : "are " + present)};
     }
     if (which_) {
-      return {Order::Kind::mismatch, "",
+      return {Order::Kind::no_valid, "",
               "step " + std::to_string(*which_) + " of " + directory_ + " was asked for and is not valid:" + faults_};
     }
     return {Order::Kind::no_valid, "", "no valid checkpoint in " + directory_ + ":" + faults_};
