@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/host.h"
+#include "core/quiet_thread.h"
 
 namespace shiftron {
 namespace {
@@ -144,11 +144,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
     if (tries == kMostTries) throw_crash("cannot lock ", directory, ": its folder ", folder_, " changes all the time");
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
-  sigset_t all, before;  // the program's signals belong to its own threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  toucher_ = std::thread([this] { keep_touching(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  toucher_ = quiet_thread([this] { keep_touching(); });
 }
 
 DirectoryLock::~DirectoryLock() {

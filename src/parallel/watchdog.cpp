@@ -1,7 +1,6 @@
 // Two threads made at the start, so that a process that hangs need give nothing: one watches and ends, one reports.
 #include "parallel/watchdog.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,18 +8,14 @@
 #include <exception>
 
 #include "core/check.h"
+#include "core/quiet_thread.h"
 
 namespace shiftron {
 
 Watchdog::Watchdog(OnExpiry on_expiry, double grace_seconds)
     : on_expiry_(std::move(on_expiry)), grace_seconds_(grace_seconds) {
-  // The program's signal handlers belong on its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  reporter_ = std::thread([this] { report(); });
-  watcher_ = std::thread([this] { watch(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  reporter_ = quiet_thread([this] { report(); });
+  watcher_ = quiet_thread([this] { watch(); });
 }
 
 Watchdog::~Watchdog() {
