@@ -1,0 +1,51 @@
+// Queue: operations of a device, done in order and later, by somebody else. A Stream without a queue does everything at
+// once, on the thread that asks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace shiftron {
+
+// A place in a queue's order. May be used by any thread, and outlive its queue.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  virtual bool reached() = 0;  // never waits
+  // Returns when all that stood before it is done; throws what went wrong with any of it.
+  virtual void wait() = 0;
+  virtual double seconds_since(const Mark& earlier) const = 0;  // between marks of one device that are reached
+};
+
+// One thread hands over; others do the work. An operation must not hand over, mark or wait.
+class Queue {
+ public:
+  virtual ~Queue() = default;  // drops
+  virtual std::unique_ptr<Queue> sibling(const std::string& name) = 0;  // another one of the same device
+  // Done behind everything handed over before. An exception of it drops what stands behind it, and reaches whoever waits
+  // for a mark there, on this queue or on one that waits for it.
+  virtual void run(std::function<void()> operation) = 0;
+  virtual std::shared_ptr<Mark> mark() = 0;  // behind everything handed over so far
+  // What is handed over from now on is done behind the mark, of this queue or another.
+  virtual void wait(std::shared_ptr<Mark> mark) = 0;
+  // Forgets what has not begun and returns when nothing of this queue runs any more: let_others_run() throws in an operation
+  // that waits. Its marks fail.
+  virtual void drop() noexcept = 0;
+};
+
+// Inside an operation of a queue: gives the turn to other operations, and returns true when it comes back; elsewhere
+// false, at once. What waits for a peer in a queue's operation calls this in a loop instead of sleeping.
+bool let_others_run();
+
+// Whoever runs a queue's operations on the calling thread sets this around them.
+class Turns {
+ public:
+  virtual void give() = 0;  // returns when the turn is back; throws to cancel the operation
+  static Turns*& of_this_thread();
+
+ protected:
+  ~Turns() = default;
+};
+
+}  // namespace shiftron
