@@ -138,7 +138,7 @@ class Generation {
   int64_t weight_bytes_ = 0;
   bool made_first_ = false, profiled_ = false;
   std::vector<int32_t> prompt_;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<HostCommunicator> world_;
   Philox random_;
   Decoder decoder_;
 };
@@ -201,9 +201,9 @@ int run(const std::vector<std::string>& arguments) {
   Generation generation(config, threads, sizes);
   if (parsed.has("profile")) {
     Ledger ledger;
-    Stream stream{.ledger = &ledger, .threads = threads};
+    Stream stream{.ledger = &ledger, .cpu = {.threads = threads}};
     generation.round();
-    std::cout << generation.profile({0, measure_copy_bandwidth(stream)}) << std::endl;
+    std::cout << generation.profile({0, measure_copy_bandwidth(stream.cpu)}) << std::endl;
     return 0;
   }
   const json result = measure(config, threads, sizes, generation);

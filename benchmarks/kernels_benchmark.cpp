@@ -32,7 +32,7 @@ class Bench {
  public:
   Bench() {
     stream.ledger = &ledger;
-    stream.threads = threads;
+    stream.cpu.threads = threads;
   }
   Tensor zeros(DType dtype, Shape shape) {
     buffers_.emplace_back(DeviceKind::cpu, shape.count() * size_of(dtype), ledger, "benchmark");
@@ -245,7 +245,7 @@ void add_optimizer() {
       for (int i = 0; i < kSkip; ++i) scalars.data<double>()[i] = 0.5;
       const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
       b.time(state, 1,
-             [&] { adamw(b.stream, parameters, scalars, InOut(g), InOut(p), InOut(rest), InOut(m), InOut(v)); });
+             [&] { adamw(b.stream, parameters, scalars, g, InOut(p), InOut(rest), InOut(m), InOut(v)); });
     });
   }
   add("sum_of_squares/29M", [](benchmark::State& state, Bench& b) {

@@ -25,9 +25,9 @@ SampleReader random_samples(const RunConfig& config) {
 }
 
 LocalTrainer::LocalTrainer(const RunConfig& config, int threads)
-    : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_, .threads = threads} {
+    : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_, .cpu = {.threads = threads}} {
   const ParallelLayout layout = make_layout(config.parallel, 1);
-  choose_bfloat16_products(config.train.precision, *world_, stream_);
+  choose_bfloat16_products(config.train.precision, *world_, stream_.cpu);
   Ledger planned;
   const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
   trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);
@@ -52,8 +52,8 @@ void LocalTrainer::start_profile() {
 }
 
 MachineRates LocalTrainer::rates() {
-  return {measure_matmul_peak(stream_, product_type(config_.train.precision, stream_)),
-          measure_copy_bandwidth(stream_)};
+  return {measure_matmul_peak(stream_.cpu, product_type(config_.train.precision, stream_.cpu)),
+          measure_copy_bandwidth(stream_.cpu)};
 }
 
 }  // namespace shiftron

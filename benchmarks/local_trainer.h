@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/ledger.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 
@@ -28,7 +28,7 @@ class LocalTrainer {
   void warm_up(const SampleReader& read);  // steps that are not to be measured
   // Seconds of the next step.
   double step(const SampleReader& read);
-  double loss() const { return trainer_->result(number_).loss; }
+  double loss() { return trainer_->result(number_).loss; }
   const Ledger& ledger() const { return ledger_; }
   // Kernels are timed from here on.
   void start_profile();
@@ -36,7 +36,7 @@ class LocalTrainer {
 
  private:
   RunConfig config_;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<HostCommunicator> world_;
   Ledger ledger_;
   Stream stream_;
   std::optional<Trainer> trainer_;

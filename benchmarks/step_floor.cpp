@@ -110,13 +110,13 @@ Rounds measure(const RunConfig& config, const std::vector<Product>& products, in
   LocalTrainer trainer(config, threads);
   const SampleReader read = random_samples(config);
   Ledger unused;
-  Stream stream{.ledger = &unused, .threads = threads};
+  Stream stream{.ledger = &unused, .cpu = {.threads = threads}};
   call_products(rounds.rows, false);
   trainer.warm_up(read);
   trainer.start_profile();
   for (int64_t round = 0; round < count; ++round) {
     call_products(rounds.rows, true);
-    rounds.copy_rates.push_back(measure_copy_bandwidth(stream));
+    rounds.copy_rates.push_back(measure_copy_bandwidth(stream.cpu));
     rounds.step_seconds.push_back(trainer.step(read));
   }
   for (Row& row : rounds.rows) {

@@ -33,7 +33,7 @@ constexpr int64_t kDescribedRates = 1000;  // learning rates that --describe pri
 
 json describe(const RunConfig& config, int threads) {
   Ledger ledger;
-  Stream stream{.device = DeviceKind::meta, .ledger = &ledger, .threads = threads};
+  Stream stream{.device = DeviceKind::meta, .ledger = &ledger, .cpu = {.threads = threads}};
   const auto world = make_meta_world(0, 1);
   Trainer trainer(config, make_groups(*world, make_layout(config.parallel, 1), config.model.kv_heads), stream, {});
   json parameters = json::array(), rates = json::array();
@@ -83,7 +83,7 @@ void assign_initial(ParameterSet& set, const Hdf5File& file) {
     for (int64_t at = 0; at < rows; at += rows_at_once) {
       const int64_t count = std::min(rows_at_once, rows - at);
       file.read_range(name, at, count, values.data());
-      write_master(*parameter, at * row, count * row, values.data());
+      set.write(*parameter, ParameterState::master, at * row, count * row, values.data());
     }
   }
 }

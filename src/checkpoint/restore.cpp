@@ -12,27 +12,27 @@
 namespace shiftron {
 namespace {
 
-// A tensor of the model with the view of this rank's box.
+// A tensor of the model and this rank's box of it.
 struct Wanted {
   ManifestTensor tensor;
   Box box;
-  Tensor to;             // undefined: masters that lie in two halves
-  Parameter* parameter;  // whose these are
+  const Parameter* parameter;
+  ParameterState state;
 };
 
 std::vector<Wanted> wanted_of(const ParameterSet& set, bool with_moments) {
   std::vector<Wanted> wanted;
   for (const auto& parameter : set.parameters()) {
-    const auto add = [&](TensorGroup group, const Tensor& to) {
+    const auto add = [&](TensorGroup group, ParameterState state) {
       wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
                         parameter->box,
-                        to,
-                        parameter.get()});
+                        parameter.get(),
+                        state});
     };
-    add(TensorGroup::parameters, parameter->rest.defined() ? Tensor() : parameter->weight);
+    add(TensorGroup::parameters, ParameterState::master);
     if (!with_moments || !parameter->first_moment.defined()) continue;
-    add(TensorGroup::first_moment, parameter->first_moment);
-    add(TensorGroup::second_moment, parameter->second_moment);
+    add(TensorGroup::first_moment, ParameterState::first_moment);
+    add(TensorGroup::second_moment, ParameterState::second_moment);
   }
   return wanted;
 }
@@ -81,33 +81,33 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
   return path + " belongs to another model:" + mismatch;
 }
 
-// Masters that lie in two halves, by rows that together hold a few blocks: rows that cross boxes of other ranks read
-// parts of many blocks.
-void read_halves(StepReader& reader, int tensor, const Wanted& entry) {
+// Where the host cannot read them into place: by rows that together hold a few blocks, since rows that cross boxes of
+// other ranks read parts of many blocks.
+void read_by_rows(StepReader& reader, int tensor, const Wanted& entry, const ParameterSet& set) {
   constexpr uint64_t kBlocks = 4;
   Box rows = entry.box;
   const int64_t row = entry.box.extent.count() / entry.box.extent[0];
-  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes / sizeof(float));
+  const int64_t size = size_of(entry.tensor.dtype);
+  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes) / size;
   const int64_t most = std::max<int64_t>(1, room / row);
-  std::vector<float> values;
+  std::vector<std::byte> values;
   for (int64_t at = 0; at < entry.box.extent[0]; at += most) {
     rows.offset[0] = entry.box.offset[0] + at;
     rows.extent[0] = std::min(most, entry.box.extent[0] - at);
-    values.resize(static_cast<size_t>(rows.extent.count()));
+    values.resize(static_cast<size_t>(rows.extent.count() * size));
     reader.read(tensor, rows, values.data());
-    write_master(*entry.parameter, at * row, rows.extent.count(), values.data());
+    set.write(*entry.parameter, entry.state, at * row, rows.extent.count(), values.data());
   }
 }
 
-void read_into(StepReader& reader, const std::vector<Wanted>& wanted) {
+void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set) {
   for (const Wanted& entry : wanted) {
     if (entry.box.extent.count() == 0) continue;
     const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
-    if (entry.to.defined()) {
-      reader.read(tensor, entry.box, entry.to.raw());
-    } else {
-      read_halves(reader, tensor, entry);
-    }
+    if (void* place = set.on_host(*entry.parameter, entry.state))
+      reader.read(tensor, entry.box, place);
+    else
+      read_by_rows(reader, tensor, entry, set);
   }
 }
 
@@ -133,7 +133,7 @@ struct Order {
   std::string body;  // read: the manifest; done: the tokenizer; errors: the message
 };
 
-Order exchange(Communicator& world, const Order& order) {
+Order exchange(ControlPlane& world, const Order& order) {
   const std::string text = world.broadcast_text(static_cast<char>(order.kind) + order.path + "\n" + order.body, 0);
   const size_t end = text.find('\n');
   return {static_cast<Order::Kind>(text.at(0)), text.substr(1, end - 1), text.substr(end + 1)};
@@ -201,7 +201,7 @@ Order Chooser::next() {
 }
 
 // The tensors of all ranks, on rank 0.
-std::vector<ManifestTensor> gather_tensors(Communicator& world, const std::vector<Wanted>& wanted) {
+std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vector<Wanted>& wanted) {
   Manifest mine;
   mine.tensors = tensors_of(wanted);
   const std::vector<std::string> texts = world.gather_text(to_text(mine), 0);
@@ -213,7 +213,7 @@ std::vector<ManifestTensor> gather_tensors(Communicator& world, const std::vecto
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, Communicator& world, Log& log) {
+                                                 ParameterSet& set, ControlPlane& world, Log& log) {
   const std::vector<Wanted> wanted = wanted_of(set, true);
   std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
   const bool leads = world.rank() == 0;
@@ -234,7 +234,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
-      read_into(*reader, wanted);
+      read_into(*reader, wanted, set);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       fault = "rank " + std::to_string(world.rank()) + ": " + error.what();
@@ -252,7 +252,7 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, bool 
   StepReader reader(step_directory, check_step(step_directory));
   const std::string mismatch = model_mismatch(reader.manifest(), tensors_of(wanted), set.layout().pp == 1);
   if (!mismatch.empty()) throw_bad_input(mismatch_message(step_directory, mismatch));
-  read_into(reader, wanted);
+  read_into(reader, wanted, set);
 }
 
 CheckpointContent read_content(const std::string& step_directory) {

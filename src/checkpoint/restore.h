@@ -7,7 +7,7 @@
 
 #include "checkpoint/content.h"
 #include "core/log.h"
-#include "parallel/communicator.h"
+#include "parallel/control_plane.h"
 #include "parallel/parameter.h"
 
 namespace shiftron {
@@ -17,7 +17,7 @@ namespace shiftron {
 // holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
 // step belongs to another model, or `which` is not there (bad_input).
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, Communicator& world, Log& log);
+                                                 ParameterSet& set, ControlPlane& world, Log& log);
 
 // One rank alone, for evaluation under any layout. Throws Error(no_checkpoint) where something is damaged,
 // Error(bad_input) where the step belongs to another model.

@@ -20,29 +20,31 @@ namespace fs = std::filesystem;
 struct Piece {
   ManifestTensor tensor;
   Box box;
-  ConstTensor values;          // undefined: masters in two halves, joined when they are read
+  const ParameterSet* set;
   const Parameter* parameter;  // whose these are
+  ParameterState state;
 
   int64_t count() const { return box.extent.count(); }
   uint64_t bytes() const { return static_cast<uint64_t>(count() * size_of(tensor.dtype)); }
   // Elements [first, first + count): where they lie, or in `room`.
-  const void* elements(int64_t first, int64_t count, std::vector<float>& room) const {
-    if (values.defined()) return static_cast<const std::byte*>(values.raw()) + first * size_of(tensor.dtype);
-    room.resize(static_cast<size_t>(count));
-    read_master(*parameter, first, count, room.data());
-    return room.data();
+  const void* elements(int64_t first, int64_t count, std::vector<std::byte>& room) const {
+    return set->read(*parameter, state, first, count, room);
   }
 };
 
-std::vector<Piece> views(const Parameter& parameter, DType dtype) {
+std::vector<Piece> views(const ParameterSet& set, const Parameter& parameter) {
   std::vector<Piece> pieces;
-  const auto add = [&](TensorGroup group, const ConstTensor& values) {
-    pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, dtype}, parameter.box, values, &parameter});
+  const auto add = [&](TensorGroup group, ParameterState state) {
+    pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation},
+                      parameter.box,
+                      &set,
+                      &parameter,
+                      state});
   };
-  add(TensorGroup::parameters, parameter.rest.defined() ? ConstTensor() : ConstTensor(parameter.weight));
+  add(TensorGroup::parameters, ParameterState::master);
   if (parameter.first_moment.defined()) {
-    add(TensorGroup::first_moment, parameter.first_moment);
-    add(TensorGroup::second_moment, parameter.second_moment);
+    add(TensorGroup::first_moment, ParameterState::first_moment);
+    add(TensorGroup::second_moment, ParameterState::second_moment);
   }
   return pieces;
 }
@@ -61,7 +63,7 @@ std::vector<Piece> pieces_to_write(const ParameterSet& set) {
     const auto least = std::min_element(load.begin(), load.end());
     *least += parameter->box.extent.count();
     if (least - load.begin() != mine) continue;
-    for (Piece& piece : views(*parameter, set.types().accumulation)) pieces.push_back(std::move(piece));
+    for (Piece& piece : views(set, *parameter)) pieces.push_back(std::move(piece));
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.tensor.group < b.tensor.group; });
@@ -82,7 +84,7 @@ std::vector<uint64_t> block_hashes(const Piece& piece, uint64_t block_bytes) {
   const int64_t size = size_of(piece.tensor.dtype);
   const int64_t block = static_cast<int64_t>(block_bytes) / size;
   std::vector<uint64_t> hashes;
-  std::vector<float> room;
+  std::vector<std::byte> room;
   for (int64_t at = 0; at < piece.count(); at += block) {
     const int64_t count = std::min(block, piece.count() - at);
     hashes.push_back(xxh3_64(piece.elements(at, count, room), static_cast<size_t>(count * size)));
@@ -90,18 +92,14 @@ std::vector<uint64_t> block_hashes(const Piece& piece, uint64_t block_bytes) {
   return hashes;
 }
 
-// Masters in two halves are joined in rows of about `block_bytes` together.
+// In rows of about `block_bytes` together.
 void write_dataset(Hdf5File& file, const std::string& dataset, const Piece& piece, uint64_t block_bytes) {
   std::vector<int64_t> shape;
   for (int dim = 0; dim < piece.box.extent.dims(); ++dim) shape.push_back(piece.box.extent[dim]);
   file.create_dataset(dataset, piece.tensor.dtype == DType::float64 ? Hdf5Type::f64 : Hdf5Type::f32, shape);
-  if (piece.values.defined()) {
-    file.write(dataset, piece.values.raw());
-    return;
-  }
   const int64_t row = piece.count() / shape[0];
   const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(block_bytes) / (row * size_of(piece.tensor.dtype)));
-  std::vector<float> room;
+  std::vector<std::byte> room;
   for (int64_t at = 0; at < shape[0]; at += most) {
     const int64_t rows = std::min(most, shape[0] - at);
     file.write_range(dataset, at, rows, piece.elements(at * row, rows * row, room));
@@ -110,7 +108,7 @@ void write_dataset(Hdf5File& file, const std::string& dataset, const Piece& piec
 
 class Save {
  public:
-  Save(const std::string& directory, const CheckpointContent& content, const ParameterSet& set, Communicator& world,
+  Save(const std::string& directory, const CheckpointContent& content, const ParameterSet& set, ControlPlane& world,
        Log& log, const SaveOptions& options)
       : directory_(directory),
         final_(directory + "/" + step_name(content.step)),
@@ -141,7 +139,7 @@ class Save {
   const std::string directory_, final_, temporary_;
   const CheckpointContent& content_;
   const ParameterSet& set_;
-  Communicator& world_;
+  ControlPlane& world_;
   Log& log_;
   const SaveOptions& options_;
   const std::vector<Piece> pieces_;
@@ -192,7 +190,7 @@ Manifest Save::describe(const std::string& name) const {
   part.writer = set_.layout();
   std::vector<std::string> paths;
   for (const auto& parameter : set_.parameters()) {
-    for (const Piece& piece : views(*parameter, set_.types().accumulation)) {
+    for (const Piece& piece : views(set_, *parameter)) {
       part.tensors.push_back(piece.tensor);
       paths.push_back(piece.tensor.path());
     }
@@ -350,7 +348,7 @@ SaveResult Save::run(const Retention& keep) {
 }  // namespace
 
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
-                           Communicator& world, const Retention& keep, Log& log, const SaveOptions& options) {
+                           ControlPlane& world, const Retention& keep, Log& log, const SaveOptions& options) {
   CHECK(!set.parameters().empty(), "a checkpoint of no parameters");
   const DeviceKind device = set.parameters().front()->weight.device();
   if (device == DeviceKind::meta) {

@@ -7,7 +7,7 @@
 #include "checkpoint/content.h"
 #include "checkpoint/steps.h"
 #include "core/log.h"
-#include "parallel/communicator.h"
+#include "parallel/control_plane.h"
 #include "parallel/parameter.h"
 
 namespace shiftron {
@@ -34,6 +34,6 @@ struct SaveOptions {
 // made (disk full, write error, step S there and valid) is told in the result, alike on every rank, and leaves other
 // steps as they were; lost peers throw. Content is taken from rank 0. On meta nothing is written.
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
-                           Communicator& world, const Retention& keep, Log& log, const SaveOptions& options = {});
+                           ControlPlane& world, const Retention& keep, Log& log, const SaveOptions& options = {});
 
 }  // namespace shiftron

@@ -18,7 +18,7 @@ void outlive_failing_writes() {
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
 }
 
-void agree(Communicator& world, const std::function<void()>& check) {
+void agree(ControlPlane& world, const std::function<void()>& check) {
   std::string code = "0";
   std::string message;
   if (world.rank() == 0) {

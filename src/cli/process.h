@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "parallel/communicator.h"
+#include "parallel/control_plane.h"
 #include "train/run_config.h"
 
 namespace shiftron::cli {
@@ -18,6 +18,6 @@ int thread_count(int wanted, int local_ranks);
 void outlive_failing_writes();
 
 // Rank 0 runs `check`; its Error is thrown by every rank, with the message on rank 0 alone.
-void agree(Communicator& world, const std::function<void()>& check);
+void agree(ControlPlane& world, const std::function<void()>& check);
 
 }  // namespace shiftron::cli

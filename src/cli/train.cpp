@@ -107,7 +107,7 @@ void tell_plan(const ParsedConfig& parsed, int64_t started) {
 // Of all started ranks the first one plans and prints.
 int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
-  const std::unique_ptr<Communicator> world = session.world();
+  const std::unique_ptr<HostCommunicator> world = session.world();
   agree(*world, [&] { tell_plan(parsed, world->size()); });
   return 0;
 }
@@ -140,7 +140,7 @@ int run_train(const CommandLine& line) {
   std::optional<Watchdog> watchdog_of_rank;
   Watchdog::Section leaving;
   MpiSession session;
-  const std::unique_ptr<Communicator> world = session.world();
+  const std::unique_ptr<HostCommunicator> world = session.world();
   agree(*world, [&] { validate(config, world->size()); });
 
   Log& log = log_of_rank.emplace(world->rank());

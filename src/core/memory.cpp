@@ -2,9 +2,14 @@
 #include "core/memory.h"
 
 #include <sys/mman.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define SHIFTRON_ADDRESS_SANITIZER
+#endif
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 namespace shiftron {
@@ -12,11 +17,12 @@ namespace {
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-#ifndef NDEBUG
-// NaN in float32, bfloat16 and float64 alike.
-void fill_with_nan(const Tensor& bytes) { std::memset(bytes.raw(), 0xFF, static_cast<size_t>(bytes.bytes())); }
+// Between tensors of an arena, where nobody may write.
+#ifdef SHIFTRON_ADDRESS_SANITIZER
+constexpr int64_t kRedZone = kAlignment;
+#else
+constexpr int64_t kRedZone = 0;
 #endif
-
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 [[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger) {
@@ -33,7 +39,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category)
     : bytes_(round_up(bytes)), device_(device), ledger_(&ledger), category_(std::move(category)) {
   CHECK(device != DeviceKind::cuda, "this build has no CUDA");
-  if (device == DeviceKind::cpu && bytes_ > 0) {
+  if (device != DeviceKind::meta && bytes_ > 0) {
     const bool huge = bytes_ >= kHugePage;
     const int64_t alignment = huge ? kHugePage : kAlignment;
     data_ = std::aligned_alloc(static_cast<size_t>(alignment),
@@ -76,49 +82,79 @@ Tensor Buffer::tensor(int64_t byte_offset, DType dtype, Shape shape) const {
   return Tensor(start, dtype, shape, device_);
 }
 
-Arena::Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category,
-             int64_t alike)
-    : device_(device),
+Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike)
+    : stream_(&stream),
       name_(name),
       alike_(alike),
-      ledger_(&ledger),
       category_(std::move(category)),
-      generation_(std::make_unique<Generation>()) {
-  if (device != DeviceKind::meta) {
+      record_(std::make_unique<ArenaRecord>()) {
+  if (stream.device != DeviceKind::meta) {
     const auto entry = plan.find(name);
     CHECK(entry != plan.end(), "the plan has no arena ", name);
     capacity_ = entry->second;
-    buffer_ = Buffer(device, capacity_, ledger, category_);
+    buffer_ = Buffer(stream.device, capacity_, *stream.ledger, category_);
+    close(0, capacity_);
   }
+}
+
+Arena::~Arena() noexcept(false) {
+  if (record_ == nullptr) return;
+  rewind(0, 0);
+  open(0, capacity_);
 }
 
 Tensor Arena::allocate(DType dtype, Shape shape) {
-  const int64_t bytes = round_up(shape.count() * size_of(dtype));
-  CHECK(device_ == DeviceKind::meta || used_ + bytes <= capacity_, "arena ", name_, " was planned with ", capacity_,
-        " bytes; ", used_, " are in use, ", bytes, " more are asked for ", shape.text());
-  Tensor tensor = device_ == DeviceKind::meta ? Tensor(nullptr, dtype, shape, device_)
-                                              : buffer_.tensor(used_, dtype, shape);
+  const bool planned = stream_->device == DeviceKind::meta;
+  const int64_t bytes = round_up(shape.count() * size_of(dtype)) + kRedZone;
+  CHECK(planned || used_ + bytes <= capacity_, "arena ", name_, " was planned with ", capacity_, " bytes; ", used_,
+        " are in use, ", bytes, " more are asked for ", shape.text());
+  Tensor tensor =
+      planned ? Tensor(nullptr, dtype, shape, DeviceKind::meta) : buffer_.tensor(used_, dtype, shape);
+  open(used_, tensor.bytes());
   used_ += bytes;
   if (used_ > peak_) {
-    if (device_ == DeviceKind::meta) ledger_->add_memory(category_, alike_ * (used_ - peak_));
+    if (planned) stream_->ledger->add_memory(category_, alike_ * (used_ - peak_));
     peak_ = used_;
   }
-  tensor.bind(generation_.get());
+  record_->stamps.push_back(++record_->made);
+  tensor.bind(record_.get());
   return tensor;
 }
 
-void Arena::rewind(int64_t used) {
-#ifndef NDEBUG
-  if (device_ == DeviceKind::cpu && used_ > used) {
-    fill_with_nan(buffer_.tensor(used, DType::uint8, {used_ - used}));
-  }
-#endif
+void Arena::rewind(size_t tensors, int64_t used) {
+  std::erase_if(record_->pins, [&](const ArenaRecord::Pin& pin) {
+    if (pin.place < tensors) return false;
+    if (std::uncaught_exceptions() == 0) pin.user->wait(*stream_);  // else peers may be gone
+    return true;
+  });
+  close(used, used_ - used);
+  record_->stamps.resize(tensors);
   used_ = used;
 }
 
-void Arena::release() {
-  rewind(0);
-  generation_->count += 1;
+void Arena::release() { rewind(0, 0); }
+
+// In the stream's order, as all that touches the memory.
+void Arena::open([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes) {
+#ifdef SHIFTRON_ADDRESS_SANITIZER
+  if (stream_->device != DeviceKind::cpu || bytes == 0) return;
+  char* const first = static_cast<char*>(buffer_.tensor(begin, DType::uint8, {bytes}).raw());
+  do_in(*stream_, [first, bytes] { ASAN_UNPOISON_MEMORY_REGION(first, static_cast<size_t>(bytes)); });
+#endif
+}
+
+void Arena::close([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes) {
+#ifndef NDEBUG
+  if (stream_->device != DeviceKind::cpu || bytes == 0) return;
+  char* const first = static_cast<char*>(buffer_.tensor(begin, DType::uint8, {bytes}).raw());
+  do_in(*stream_, [first, bytes] {
+#ifdef SHIFTRON_ADDRESS_SANITIZER
+    ASAN_POISON_MEMORY_REGION(first, static_cast<size_t>(bytes));
+#else
+    std::memset(first, 0xFF, static_cast<size_t>(bytes));  // NaN in float32, bfloat16 and float64 alike
+#endif
+  });
+#endif
 }
 
 }  // namespace shiftron

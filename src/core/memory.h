@@ -5,8 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/ledger.h"
-#include "core/tensor.h"
+#include "core/stream.h"
 
 namespace shiftron {
 
@@ -36,44 +35,56 @@ class Buffer {
 // Bytes that each named arena needs, as a run on meta measured them.
 using MemoryPlan = std::map<std::string, int64_t>;
 
+// Of one stream: what is taken back is used again by later work of that stream, so only others must be waited for. They
+// pin what they use (Pending), and taking it back orders the stream behind them.
 class Arena {
  public:
   // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal ones. Elsewhere
-  // plan[name] bytes are allocated here; asking for more later is an Error.
-  Arena(DeviceKind device, const std::string& name, const MemoryPlan& plan, Ledger& ledger, std::string category,
-        int64_t alike = 1);
+  // plan[name] bytes are allocated here; asking for more later is an Error. Refers to the stream.
+  Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike = 1);
+  ~Arena() noexcept(false);
 
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
-  void release();                             // every view of the arena turns stale
+  void release();                             // takes everything back: every view turns stale
+  // The tensor is this arena's and outlives the scopes that are open.
+  bool keeps(const ConstTensor& tensor) const { return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front()); }
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
   const std::string& name() const { return name_; }
 
  private:
   friend class ArenaScope;
-  void rewind(int64_t used);
-  DeviceKind device_;
+  void rewind(size_t tensors, int64_t used);
+  void open(int64_t begin, int64_t bytes);   // bytes are a tensor's from here on
+  void close(int64_t begin, int64_t bytes);  // are nobody's: filled with NaN, or closed to all, in builds for debugging
+  Stream* stream_;
   std::string name_;
   int64_t capacity_ = 0;
   int64_t used_ = 0;
   int64_t peak_ = 0;
   int64_t alike_;
-  Ledger* ledger_;
   std::string category_;
   Buffer buffer_;
-  std::unique_ptr<Generation> generation_;
+  std::unique_ptr<ArenaRecord> record_;
+  std::vector<size_t> scopes_;  // that are open: how many tensors were there at their start
 };
 
 // Gives back at its end what was allocated since its start.
 class ArenaScope {
  public:
-  explicit ArenaScope(Arena& arena) : arena_(arena), used_(arena.used_) {}
-  ~ArenaScope() { arena_.rewind(used_); }
+  explicit ArenaScope(Arena& arena) : arena_(arena), tensors_(arena.record_->stamps.size()), used_(arena.used_) {
+    arena.scopes_.push_back(tensors_);
+  }
+  ~ArenaScope() noexcept(false) {
+    arena_.scopes_.pop_back();
+    arena_.rewind(tensors_, used_);
+  }
   ArenaScope(const ArenaScope&) = delete;
   ArenaScope& operator=(const ArenaScope&) = delete;
 
  private:
   Arena& arena_;
+  size_t tensors_;
   int64_t used_;
 };
 

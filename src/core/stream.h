@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/ledger.h"
+#include "core/queue.h"
 #include "core/tensor.h"
 
 namespace shiftron {
@@ -11,15 +12,30 @@ namespace shiftron {
 // Which CPU bodies run: the plain-loop specification (oracle; always for float64) or the fast ones.
 enum class Bodies { fast, specification };
 
-struct Stream {
-  DeviceKind device = DeviceKind::cpu;
-  Ledger* ledger = nullptr;  // required
-  int threads = 1;           // of the CPU bodies
+// How the CPU's bodies work.
+struct CpuOptions {
+  int threads = 1;
   Bodies bodies = Bodies::fast;
   bool bfloat16_matmul = true;  // false: bfloat16 storage, products in float32 (processors on which that is faster)
   bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
-  bool timed = false;           // the ledger gets the time of every kernel
 };
+
+struct Stream {
+  DeviceKind device = DeviceKind::cpu;
+  Ledger* ledger = nullptr;  // required
+  CpuOptions cpu{};
+  Queue* queue = nullptr;  // null: everything is done at once
+  bool timed = false;      // the ledger gets the time of every kernel; without a queue
+};
+
+// A host function in the order of a CPU's stream.
+template <typename Function>
+void do_in(Stream& stream, Function function) {
+  if (stream.queue != nullptr)
+    stream.queue->run(function);
+  else
+    function();
+}
 
 // Calls body(0) … body(count − 1), which all do the same amount of work; on meta body(0) stands for all of them.
 template <typename Body>

@@ -23,7 +23,7 @@ const char* name_of(DType dtype) {
 }
 
 const char* name_of(DeviceKind device) {
-  static constexpr const char* kNames[] = {"cpu", "cuda", "meta"};
+  static constexpr const char* kNames[] = {"cpu", "cuda", "meta", "pinned"};
   return kNames[static_cast<int>(device)];
 }
 
@@ -76,13 +76,18 @@ bool ConstTensor::contiguous() const {
 }
 
 void ConstTensor::check_alive() const {
-  CHECK(generation_ == nullptr || generation_->count == made_at_, "view ", shape_.text(),
-        " is used after its arena was released");
+  CHECK(record_ == nullptr || (place_ < record_->stamps.size() && record_->stamps[place_] == stamp_), "view ",
+        shape_.text(), " is used after its arena was released");
 }
 
-void ConstTensor::bind(const Generation* generation) {
-  generation_ = generation;
-  made_at_ = generation->count;
+void ConstTensor::pin(const std::shared_ptr<Pending>& user) const {
+  if (record_ != nullptr) record_->pins.push_back({place_, user});
+}
+
+void ConstTensor::bind(ArenaRecord* record) {
+  record_ = record;
+  place_ = record->stamps.size() - 1;
+  stamp_ = record->stamps.back();
 }
 
 ConstTensor ConstTensor::slice(int dim, int64_t begin, int64_t count) const {
@@ -99,8 +104,9 @@ ConstTensor ConstTensor::slice(int dim, int64_t begin, int64_t count) const {
 ConstTensor ConstTensor::view(Shape shape) const {
   CHECK(contiguous() && shape.count() == count(), shape_.text(), " cannot be viewed as ", shape.text());
   ConstTensor result(data_, dtype_, shape, device_);
-  result.generation_ = generation_;
-  result.made_at_ = made_at_;
+  result.record_ = record_;
+  result.place_ = place_;
+  result.stamp_ = stamp_;
   return result;
 }
 

@@ -5,14 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/check.h"
 
 namespace shiftron {
 
 enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint16, uint8 };
-enum class DeviceKind : uint8_t { cpu, cuda, meta };  // meta: shapes without bytes
+// meta: shapes without bytes. pinned: memory of the host that devices copy from and to; no stream runs there.
+enum class DeviceKind : uint8_t { cpu, cuda, meta, pinned };
 
 int64_t size_of(DType dtype);  // bytes of one element
 const char* name_of(DType dtype);
@@ -42,9 +45,25 @@ class Shape {
   int dims_ = 0;
 };
 
-// Counts the releases of an arena; a view made before a release is stale.
-struct Generation {
-  uint64_t count = 0;
+struct Stream;
+
+// Something under way that uses tensors.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual void wait(Stream& stream) = 0;  // what is given to the stream from now on is done behind it
+  virtual void wait_on_host() = 0;        // returns when it is done
+};
+
+// What an arena knows of its tensors. A view is stale once the arena was rewound below it.
+struct ArenaRecord {
+  struct Pin {
+    size_t place;  // of the tensor
+    std::shared_ptr<Pending> user;
+  };
+  std::vector<uint64_t> stamps;  // of the tensors that are there, in the order in which they were made
+  uint64_t made = 0;
+  std::vector<Pin> pins;
 };
 
 class ConstTensor {
@@ -63,23 +82,30 @@ class ConstTensor {
   int64_t count() const { return shape_.count(); }
   int64_t bytes() const { return count() * size_of(dtype_); }
   bool contiguous() const;
-  void check_alive() const;  // throws when the arena behind the view was released
+  void check_alive() const;  // throws when the arena behind the view was rewound below it
+  void pin(const std::shared_ptr<Pending>& user) const;  // the arena takes the memory back only behind `user`
 
   const void* raw() const { return data_; }
   template <typename T>
-  const T* data() const;  // throws on another dtype or on meta
+  const T* data() const;  // for bodies; throws on another dtype or on meta
+  template <typename T>
+  const T* host_data() const;  // for the host, behind all that writes here; throws where the memory is not the host's
 
   ConstTensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
   ConstTensor slice(int dim, int64_t begin, int64_t count) const;
   ConstTensor view(Shape shape) const;                // contiguous only
   ConstTensor split_last(int64_t outer, int64_t inner) const;  // [.., outer·inner] → [.., outer, inner], any row stride
   ConstTensor merge_last() const;                     // the inverse; needs the last two dims adjacent
-  void bind(const Generation* generation);
+  bool lies_below(const ArenaRecord& record, size_t place) const {
+    return record_ == &record && place_ < place;
+  }
+  void bind(ArenaRecord* record);  // the last tensor there
 
  protected:
   void* data_ = nullptr;
-  const Generation* generation_ = nullptr;
-  uint64_t made_at_ = 0;
+  ArenaRecord* record_ = nullptr;
+  size_t place_ = 0;
+  uint64_t stamp_ = 0;
   Shape shape_;
   std::array<int64_t, kMaxDims> strides_{};
   DType dtype_ = DType::float32;
@@ -96,6 +122,10 @@ class Tensor : public ConstTensor {
   template <typename T>
   T* data() const {
     return const_cast<T*>(ConstTensor::data<T>());
+  }
+  template <typename T>
+  T* host_data() const {
+    return const_cast<T*>(ConstTensor::host_data<T>());
   }
   Tensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
   Tensor slice(int dim, int64_t begin, int64_t count) const { return Tensor(ConstTensor::slice(dim, begin, count)); }
@@ -131,6 +161,13 @@ const T* ConstTensor::data() const {
   CHECK(DTypeOf<T>::value == dtype_, "tensor holds ", name_of(dtype_));
   CHECK(device_ != DeviceKind::meta || data_ == nullptr, "a meta tensor has no bytes");
   return static_cast<const T*>(data_);
+}
+
+template <typename T>
+const T* ConstTensor::host_data() const {
+  CHECK(device_ == DeviceKind::cpu || device_ == DeviceKind::pinned, "the host reads memory of ", name_of(device_));
+  check_alive();
+  return data<T>();
 }
 
 // The type in which sums over a tensor of `dtype` run: float64 for float64, else float32.

@@ -7,12 +7,19 @@
 #include <numeric>
 
 #include "checkpoint/restore.h"
+#include "core/event.h"
 #include "core/philox.h"
 #include "data/tokenizer.h"
-#include "kernels/element.h"
+#include "kernels/kernels.h"
 #include "train/engine.h"
 
 namespace shiftron {
+
+namespace {
+
+enum Row { kIds, kAttentionStart, kShiftStart, kPositions, kRowKinds };
+
+}  // namespace
 
 struct Decoder::Implementation {
   RunConfig config;
@@ -20,48 +27,86 @@ struct Decoder::Implementation {
   Stream stream;
   ParameterSet parameters;
   TransformerStage stage;
-  Arena states_arena, activations, scratch;
+  Arena states_arena, activations, operands, scratch;
+  Buffer pinned;
+  Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
+  Tensor pinned_logits;  // [vocab] float64
   WeightGradientQueue unused;
   std::vector<AttentionState> states;
+  Tensor whole_logits;  // [1, vocab] float64
   int64_t fed = 0;
 
   Implementation(const RunConfig& run_config, Groups the_groups, DeviceKind device, int threads, Ledger& ledger,
-                 const MemoryPlan& plan, int64_t capacity)
+                 const MemoryPlan& plan, int64_t capacity, int64_t chunk)
       : config(run_config), groups(std::move(the_groups)),
-        stream{.device = device, .ledger = &ledger, .threads = threads},
+        stream{.device = device, .ledger = &ledger, .cpu = {.threads = threads}},
         parameters(groups.layout, groups.at, number_types(config.train.precision)),
         stage(parameters, config.model, {0, config.model.layers}, RecomputeKind::none),
-        states_arena(device, "states", plan, ledger, "cache"),
-        activations(device, "activations", plan, ledger, "activations"),
-        scratch(device, "scratch", plan, ledger, "scratch") {
-    parameters.allocate(device, ledger, false);
-    stage.make_tables(stream, ledger, capacity);
+        states_arena(stream, "states", plan, "cache"),
+        activations(stream, "activations", plan, "activations"),
+        operands(stream, "operands", plan, "activations"),
+        scratch(stream, "scratch", plan, "scratch") {
+    parameters.allocate(stream, false);
+    stage.make_tables(stream, capacity);
     states = stage.make_states(states_arena, capacity);
+    const Shape rows = {kRowKinds, chunk};
+    const int64_t row_bytes = (rows.count() * size_of(DType::int32) + kAlignment - 1) / kAlignment * kAlignment;
+    pinned = Buffer(device == DeviceKind::meta ? device : DeviceKind::pinned,
+                    row_bytes + config.model.vocab * size_of(DType::float64), ledger, "staging");
+    pinned_rows = pinned.tensor(0, DType::int32, rows);
+    pinned_logits = pinned.tensor(row_bytes, DType::float64, {1, config.model.vocab});
   }
 
-  // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call.
+  void wait() {
+    Event end;
+    end.record(stream);
+    end.wait_on_host();
+  }
+
+  // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is under way before it.
   Tensor feed(const std::vector<int32_t>& ids) {
     const auto rows = static_cast<int64_t>(ids.size());
     activations.release();
     scratch.release();
-    const auto allocate = [&] { return activations.allocate(DType::int32, {rows}); };
-    const Tensor tokens = allocate();
-    Run run{.stream = stream, .activations = activations, .scratch = scratch, .groups = groups, .training = false,
-            .gather_rows = false, .rows = rows, .sequence_length = rows,
-            .documents = {allocate(), allocate(), allocate()}, .loss_scale = 1, .weight_gradients = unused};
-    if (stream.device == DeviceKind::cpu) {
-      std::ranges::copy(ids, tokens.data<int32_t>());
-      std::fill_n(run.documents.attention_start.data<int32_t>(), rows, 0);
-      std::fill_n(run.documents.shift_start.data<int32_t>(), rows, std::numeric_limits<int32_t>::min() / 2);
-      std::iota(run.documents.positions.data<int32_t>(), run.documents.positions.data<int32_t>() + rows,
-                static_cast<int32_t>(fed));
+    const auto row = [&](int kind) {
+      const Tensor values = activations.allocate(DType::int32, {rows});
+      upload(stream, pinned_rows.view({kRowKinds * pinned_rows.extent(1)}).rows(kind * rows, rows), values);
+      return values;
+    };
+    if (stream.device != DeviceKind::meta) {
+      int32_t* const first = pinned_rows.host_data<int32_t>();
+      std::ranges::copy(ids, first + kIds * rows);
+      std::fill_n(first + kAttentionStart * rows, rows, 0);
+      std::fill_n(first + kShiftStart * rows, rows, std::numeric_limits<int32_t>::min() / 2);
+      std::iota(first + kPositions * rows, first + (kPositions + 1) * rows, static_cast<int32_t>(fed));
     }
+    const Tensor tokens = row(kIds);
+    Run run{.stream = stream, .activations = activations, .operands = operands, .scratch = scratch, .groups = groups,
+            .training = false, .gather_rows = false, .rows = rows, .sequence_length = rows,
+            .documents = {row(kAttentionStart), row(kShiftStart), row(kPositions)}, .loss_scale = 1, .microbatch = 0,
+            .weight_gradients = unused};
     fed += rows;
-    return stage.decode(run, tokens, states);
+    const Tensor logits = stage.decode(run, tokens, states);
+    whole_logits = scratch.allocate(DType::float64, {1, config.model.vocab});
+    return logits;
+  }
+
+  // Row `row` over the whole vocabulary, on the host. Shards may be uneven: each rank adds its own columns to zeros.
+  std::vector<double> whole(const Tensor& logits, int64_t row) {
+    fill_zero(stream, whole_logits);
+    copy(stream, logits.rows(row, 1), whole_logits.slice(1, stage.vocabulary().begin, stage.vocabulary().size()));
+    groups.tp->all_reduce(stream, InOut(whole_logits), Reduction::sum).wait(stream);
+    download(stream, whole_logits, pinned_logits);
+    wait();
+    const double* values = pinned_logits.host_data<double>();
+    return {values, values + pinned_logits.count()};
   }
 
   MemoryPlan peaks() const {
-    return {{"states", states_arena.peak()}, {"activations", activations.peak()}, {"scratch", scratch.peak()}};
+    return {{"states", states_arena.peak()},
+            {"activations", activations.peak()},
+            {"operands", operands.peak()},
+            {"scratch", scratch.peak()}};
   }
 };
 
@@ -71,11 +116,11 @@ ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 
 
 }  // namespace
 
-Decoder::Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk)
+Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, int threads, int64_t capacity, int64_t chunk)
     : Decoder(model.config, [&](ParameterSet& set) { load_parameters(model.directory, set); }, world, threads, capacity,
               chunk) {}
 
-Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, Communicator& world,
+Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
                  int threads, int64_t capacity, int64_t chunk)
     : ledger_(std::make_unique<Ledger>()) {
   const ParallelLayout layout = decoding_layout(world.size());
@@ -85,14 +130,16 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
     Ledger planned;
     const auto meta_world = make_meta_world(world.rank(), world.size());
     Implementation meta(config, make_groups(*meta_world, layout, kv_heads), DeviceKind::meta, threads, planned, {},
-                        capacity);
+                        capacity, std::min(chunk, capacity));
     meta.feed(std::vector<int32_t>(static_cast<size_t>(std::min(chunk, capacity))));
     plan = meta.peaks();
   }
   implementation_ = std::make_unique<Implementation>(config, make_groups(world, layout, kv_heads), DeviceKind::cpu,
-                                                     threads, *ledger_, plan, capacity);
-  choose_bfloat16_products(config.train.precision, world, implementation_->stream);
+                                                     threads, *ledger_, plan, capacity,
+                                                     std::min(chunk, capacity));
+  choose_bfloat16_products(config.train.precision, world, implementation_->stream.cpu);
   fill(implementation_->parameters);
+  implementation_->stage.prepare(implementation_->stream);
 }
 
 Decoder::~Decoder() = default;
@@ -108,25 +155,9 @@ void Decoder::start_profile() {
 }
 
 std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
-  Implementation& decoder = *implementation_;
-  const Tensor logits = decoder.feed(ids);
-  const int64_t rows = logits.extent(0);
-  const int64_t local = logits.extent(1);
-  const int64_t vocab = decoder.config.model.vocab;
-  const int shards = decoder.groups.tp->size();
+  const Tensor logits = implementation_->feed(ids);
   std::vector<std::vector<double>> result;
-  for (int64_t row = 0; row < rows; ++row) {
-    // Shards may be uneven: each rank adds its own columns to zeros.
-    std::vector<double>& whole = result.emplace_back(static_cast<size_t>(vocab));
-    double* values = whole.data() + decoder.stage.vocabulary().begin;
-    for_type(logits.dtype(), [&](auto type) {
-      const auto* from = logits.data<decltype(type)>() + row * logits.stride(0);
-      for (int64_t i = 0; i < local; ++i) values[i] = to_accumulate(from[i]);
-    });
-    if (shards == 1) continue;
-    const Tensor view(whole.data(), DType::float64, {vocab}, DeviceKind::cpu);
-    decoder.groups.tp->all_reduce(decoder.stream, InOut(view), Reduction::sum).wait();
-  }
+  for (int64_t row = 0; row < logits.extent(0); ++row) result.push_back(implementation_->whole(logits, row));
   return result;
 }
 
@@ -171,7 +202,7 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
 }
 
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
-                              Communicator& world, int threads, const std::function<void(const std::string&)>& show) {
+                              HostCommunicator& world, int threads, const std::function<void(const std::string&)>& show) {
   const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   // Where documents are not cut apart, training shows a document's first token behind the end of another one.

@@ -6,7 +6,7 @@
 
 #include "evaluate/checkpoint_model.h"
 #include "model/transformer.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron {
 
@@ -14,9 +14,9 @@ namespace shiftron {
 class Decoder {
  public:
   // Room for `capacity` tokens; at most `chunk` of them are fed at once.
-  Decoder(const CheckpointModel& model, Communicator& world, int threads, int64_t capacity, int64_t chunk);
+  Decoder(const CheckpointModel& model, HostCommunicator& world, int threads, int64_t capacity, int64_t chunk);
   // The same with masters that `fill` sets.
-  Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, Communicator& world, int threads,
+  Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world, int threads,
           int64_t capacity, int64_t chunk);
   ~Decoder();
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
@@ -46,6 +46,6 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
 
 // The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
-                              Communicator& world, int threads, const std::function<void(const std::string&)>& show);
+                              HostCommunicator& world, int threads, const std::function<void(const std::string&)>& show);
 
 }  // namespace shiftron

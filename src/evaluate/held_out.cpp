@@ -6,15 +6,27 @@
 #include <optional>
 
 #include "checkpoint/restore.h"
+#include "core/event.h"
 #include "core/progress.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "kernels/kernels.h"
 #include "parallel/agree.h"
 #include "train/engine.h"
 
 namespace shiftron {
 
-HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, Communicator& world,
+namespace {
+
+int64_t sum_over_ranks(ControlPlane& world, int64_t value) {
+  int64_t sum = 0;
+  for (const std::string& part : world.gather_text(std::to_string(value), 0)) sum += std::stoll(part);
+  return std::stoll(world.broadcast_text(std::to_string(sum), 0));
+}
+
+}  // namespace
+
+HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
                                 int threads) {
   RunConfig config = model.config;
   const ParallelLayout layout = make_layout(config.parallel, world.size());
@@ -39,14 +51,14 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const BatchReader nothing = [](int, HostBatch&) {};
   {
     Ledger planned;
-    Stream meta{.device = DeviceKind::meta, .ledger = &planned, .threads = threads};
+    Stream meta{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
     const auto meta_world = make_meta_world(world.rank(), world.size());
     Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads), meta, {}, false);
     engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
     plan = engine.arena_peaks();
   }
-  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = threads};
-  choose_bfloat16_products(config.train.precision, world, stream);
+  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = threads}};
+  choose_bfloat16_products(config.train.precision, world, stream.cpu);
   Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
 
@@ -57,8 +69,11 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const auto microbatches = static_cast<int>((windows + round - 1) / round);
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
-  Buffer buffer(DeviceKind::cpu, 3 * size_of(DType::float64), ledger, "scalars");
-  const Tensor sums = buffer.tensor(0, DType::float64, {3});  // losses, counted, bytes
+  Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
+  Buffer pinned(DeviceKind::pinned, 2 * size_of(DType::float64), ledger, "staging");
+  const Tensor sums = device.tensor(0, DType::float64, {2});  // losses, counted
+  const Tensor host_sums = pinned.tensor(0, DType::float64, {2});
+  int64_t bytes = 0;
   const BatchReader read = [&](int index, HostBatch& batch) {
     for (int64_t i = 0; i < train.micro_batch; ++i) {
       const int64_t window = index * round + at.dp * train.micro_batch + i;
@@ -69,19 +84,25 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     }
     if (counts) {
       for (const int32_t target : batch.targets) {
-        if (target >= 0) sums.data<double>()[2] += static_cast<double>(tokenizer.bytes_of(target));
+        if (target >= 0) bytes += tokenizer.bytes_of(target);
       }
     }
     if (progress) progress->update(static_cast<uint64_t>(index) + 1);
   };
-  engine.evaluate(microbatches, read, sums.rows(0, 2));
-  world.all_reduce(stream, InOut(sums), Reduction::sum).wait();
-  const double* sum = sums.data<double>();
-  HeldOutResult result{.loss = sum[0] / sum[1], .targets = static_cast<int64_t>(sum[1]),
-                       .bytes = static_cast<int64_t>(sum[2]), .windows = windows,
+  engine.evaluate(microbatches, read, sums);
+  engine.groups().world->all_reduce(stream, InOut(sums), Reduction::sum).wait(stream);
+  download(stream, sums, host_sums);
+  Event end;
+  end.record(stream);
+  end.wait_on_host();
+  const double* sum = host_sums.host_data<double>();
+  HeldOutResult result{.loss = sum[0] / sum[1],
+                       .targets = static_cast<int64_t>(sum[1]),
+                       .bytes = sum_over_ranks(world, bytes),
+                       .windows = windows,
                        .dropped_tokens = loader.dropped_tokens()};
   result.perplexity = std::exp(result.loss);
-  result.bits_per_byte = sum[0] / (std::log(2.0) * sum[2]);
+  result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
   return result;
 }
 

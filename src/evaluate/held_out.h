@@ -2,7 +2,7 @@
 #pragma once
 
 #include "evaluate/checkpoint_model.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron {
 
@@ -17,7 +17,7 @@ struct HeldOutResult {
 };
 
 // Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank.
-HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, Communicator& world,
+HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
                                 int threads);
 
 }  // namespace shiftron

@@ -5,7 +5,7 @@
 
 namespace shiftron {
 
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut weight, InOut rest,
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, InOut weight, InOut rest,
            InOut first_moment, InOut second_moment) {
   constexpr const char* kName = "adamw";
   check_floating(kName, "weight", weight.tensor);
@@ -17,19 +17,15 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut g
     check_contiguous(kName, name, tensor);
   };
   check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
-  check("gradient", gradient.tensor, dtype);
+  check("gradient", gradient, dtype);
   check("weight", weight.tensor, split ? DType::bfloat16 : dtype);
   if (split) check("rest", rest.tensor, DType::uint16);
   check("first_moment", first_moment.tensor, dtype);
   check("second_moment", second_moment.tensor, dtype);
-  const Launch launch(
-      stream, kName, {scalars, gradient.tensor, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor},
-      {gradient.tensor, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor}, 16 * shape.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::adamw(stream, parameters, scalars, gradient.tensor, weight.tensor, rest.tensor,
-                                        first_moment.tensor, second_moment.tensor)
-                          : specification::adamw(stream, parameters, scalars, gradient.tensor, weight.tensor,
-                                                 rest.tensor, first_moment.tensor, second_moment.tensor);
+  launch(stream, kName, {scalars, gradient, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor},
+         {weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor}, 16 * shape.count(), dtype,
+         BodyTable{specification::adamw, fast::adamw}, parameters, scalars, gradient, weight.tensor, rest.tensor,
+         first_moment.tensor, second_moment.tensor);
 }
 
 }  // namespace shiftron

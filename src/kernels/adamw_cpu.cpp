@@ -1,5 +1,4 @@
-// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update, zero
-// gradient.
+// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -29,8 +28,8 @@ struct Halves {
 };
 
 template <typename Masters>
-SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, float* gradient, Masters masters, float* first,
-                                     float* second) {
+SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, const float* gradient, Masters masters,
+                                     float* first, float* second) {
   const Factors by = f;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
@@ -38,17 +37,16 @@ SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, float* gra
     const float m = by.beta1 * first[i] + by.keep1 * g;
     const float v = by.beta2 * second[i] + by.keep2 * g * g;
     const float p = masters.load(i) * by.decay - by.step * m / (std::sqrt(v) * by.root + by.epsilon);
-    gradient[i] = 0.0f;
     first[i] = m;
     second[i] = v;
     masters.store(i, p);
   }
 }
-SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, float* masters, float* first,
+SHIFTRON_CLONES void update(const Factors& f, int64_t count, const float* gradient, float* masters, float* first,
                             float* second) {
   update_elements(f, count, gradient, Whole{masters}, first, second);
 }
-SHIFTRON_CLONES void update(const Factors& f, int64_t count, float* gradient, bfloat16* weight, uint16_t* rest,
+SHIFTRON_CLONES void update(const Factors& f, int64_t count, const float* gradient, bfloat16* weight, uint16_t* rest,
                             float* first, float* second) {
   update_elements(f, count, gradient, Halves{weight, rest}, first, second);
 }
@@ -57,15 +55,11 @@ constexpr int64_t kBlock = 1 << 14;  // elements
 
 }  // namespace
 
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor weight, Tensor rest,
-           Tensor first_moment, Tensor second_moment) {
+void adamw(const CpuOptions& cpu, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, Tensor weight,
+           Tensor rest, Tensor first_moment, Tensor second_moment) {
   const auto* scalar = scalars.data<double>();
-  auto* g = gradient.data<float>();
-  if (scalar[kSkip] != 0) {
-    parallel_blocks(stream.threads, gradient.count(), kBlock,
-                    [&](int64_t begin, int64_t end) { std::fill(g + begin, g + end, 0.0f); });
-    return;
-  }
+  const auto* g = gradient.data<float>();
+  if (scalar[kSkip] != 0) return;
   const double learning_rate = scalar[kLearningRate] * parameters.learning_rate_scale;
   const auto round = [](double value) { return static_cast<float>(value); };
   const Factors factors{round(scalar[kGradientFactor]),
@@ -81,14 +75,14 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, Tensor 
   auto* v = second_moment.data<float>();
   if (!rest.defined()) {
     auto* p = weight.data<float>();
-    parallel_blocks(stream.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
+    parallel_blocks(cpu.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
       update(factors, end - begin, g + begin, p + begin, m + begin, v + begin);
     });
     return;
   }
   auto* w = weight.data<bfloat16>();
   auto* r = rest.data<uint16_t>();
-  parallel_blocks(stream.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
     update(factors, end - begin, g + begin, w + begin, r + begin, m + begin, v + begin);
   });
 }

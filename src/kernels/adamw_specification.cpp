@@ -6,12 +6,12 @@
 
 namespace shiftron::specification {
 
-void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradient, Tensor weight, Tensor rest,
-           Tensor first_moment, Tensor second_moment) {
+void adamw(const CpuOptions&, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, Tensor weight,
+           Tensor rest, Tensor first_moment, Tensor second_moment) {
   for_type(gradient.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
     const double* scalar = scalars.data<double>();
-    A* g = gradient.data<A>();
+    const A* g = gradient.data<A>();
     A* m = first_moment.data<A>();
     A* v = second_moment.data<A>();
     const double learning_rate = scalar[kLearningRate] * parameters.learning_rate_scale;
@@ -24,7 +24,7 @@ void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradien
     const A step = static_cast<A>(learning_rate / scalar[kBiasCorrection1]);
     const A root = static_cast<A>(std::sqrt(scalar[kBiasCorrection2]));
     const A epsilon = static_cast<A>(parameters.epsilon);
-    const bool skip = scalar[kSkip] != 0;
+    if (scalar[kSkip] != 0) return;
     const auto load = [&](int64_t i) {
       return rest.defined() ? static_cast<A>(join_halves(weight.data<bfloat16>()[i], rest.data<uint16_t>()[i]))
                             : weight.data<A>()[i];
@@ -39,8 +39,6 @@ void adamw(Stream&, const AdamW& parameters, ConstTensor scalars, Tensor gradien
     };
     for (int64_t i = 0; i < weight.count(); ++i) {
       const A scaled = g[i] * factor;
-      g[i] = 0;
-      if (skip) continue;
       m[i] = beta1 * m[i] + keep1 * scaled;
       v[i] = beta2 * v[i] + keep2 * scaled * scaled;
       store(i, load(i) * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon));

@@ -34,17 +34,6 @@ void check_attention(const Stream& stream, const char* kernel, const ConstTensor
   check_argument(stream, kernel, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {heads, rows});
 }
 
-// The bodies rely on: start within the row's own sample, not after the row, not decreasing within a sample.
-void check_starts(const char* kernel, const ConstTensor& start, const AttentionShape& shape) {
-  const int32_t* first = start.data<int32_t>();
-  for (int64_t row = 0; row < start.extent(0); ++row) {
-    const int64_t sample_begin = row - row % shape.sequence_length;
-    const int64_t lowest = row == sample_begin ? sample_begin : first[row - 1];
-    CHECK(first[row] >= lowest && first[row] <= row + shape.key_offset, kernel, ": start ", first[row], " of row ", row,
-          " is outside of ", lowest, "..", row + shape.key_offset);
-  }
-}
-
 // Pairs of query and key below the diagonal, documents not considered.
 int64_t causal_pairs(const ConstTensor& q, const AttentionShape& shape) {
   const int64_t length = shape.sequence_length;
@@ -63,11 +52,9 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   // q·k and the weighted sum of v, 2 head_dim each, for each pair and query head.
   const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const int64_t seen = shape.key_offset + q.extent(0);
-  const Launch launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations);
-  if (!launch.runs()) return;
-  check_starts(kName, start, shape);
-  use_fast(stream, dtype) ? fast::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch)
-                          : specification::attention_forward(stream, q, k, v, start, shape, out, log_sum_exp, scratch);
+  launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations, dtype,
+         BodyTable{specification::attention_forward, fast::attention_forward}, q, k, v, start, shape, out, log_sum_exp,
+         scratch);
 }
 
 void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
@@ -86,13 +73,9 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
   check_scratch(stream, kName, scratch, accumulation_type(dtype), attention_scratch(stream, q, k, shape));
   // Five products: scores again, d_out·v, d_q, d_k, d_v.
   const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
-  const Launch launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations);
-  if (!launch.runs()) return;
-  check_starts(kName, start, shape);
-  use_fast(stream, dtype)
-      ? fast::attention_backward(stream, d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v, scratch)
-      : specification::attention_backward(stream, d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v,
-                                          scratch);
+  launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations, dtype,
+         BodyTable{specification::attention_backward, fast::attention_backward}, d_out, q, k, v, out, log_sum_exp,
+         start, shape, d_q, d_k, d_v, scratch);
 }
 
 }  // namespace shiftron

@@ -71,9 +71,9 @@ class Bfloat16Attention : AttentionTasks {
   }
 
  public:
-  Bfloat16Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
+  Bfloat16Attention(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
                     AttentionShape attention_shape, Tensor scratch)
-      : AttentionTasks(stream.threads, q, k, first_keys, attention_shape, kKeys),
+      : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, kKeys),
         q_(q),
         k_(k),
         v_(v),
@@ -241,23 +241,23 @@ class Bfloat16Attention : AttentionTasks {
 
 }  // namespace
 
-bool attention_in_bfloat16(const Stream& stream, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v) {
+bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v) {
   const int64_t dim = q.extent(2);
   // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
   const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
   const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim);
-  return stream.bfloat16_tiles && q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 &&
+  return cpu.bfloat16_tiles && q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 &&
          dim <= kLargestDim && tile_products_available();
 }
 
-void attention_forward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+void attention_forward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                 AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
-  Bfloat16Attention(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  Bfloat16Attention(cpu, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
 }
 
-void attention_backward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+void attention_backward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                  AttentionShape shape, const AttentionGradients& gradients, Tensor scratch) {
-  Bfloat16Attention(stream, q, k, v, start, shape, scratch).backward(gradients);
+  Bfloat16Attention(cpu, q, k, v, start, shape, scratch).backward(gradients);
 }
 
 }  // namespace shiftron::fast

@@ -53,9 +53,9 @@ class Attention : AttentionTasks {
   }
 
  public:
-  Attention(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
+  Attention(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
             AttentionShape attention_shape, Tensor scratch)
-      : AttentionTasks(stream.threads, q, k, first_keys, attention_shape, AttentionTiles::kKeys),
+      : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, AttentionTiles::kKeys),
         q_(q),
         k_(k),
         v_(v),
@@ -210,29 +210,29 @@ class Attention : AttentionTasks {
 
 }  // namespace
 
-void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+void attention_forward(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                        AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) == 0) return;
-  if (attention_of_one_row(stream, q, k, v, start, shape, out, log_sum_exp, scratch)) return;
+  if (attention_of_one_row(cpu, q, k, v, start, shape, out, log_sum_exp, scratch)) return;
   if (q.dtype() == DType::float32)
-    Attention<float>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
-  else if (attention_in_bfloat16(stream, q, k, v))
-    attention_forward_bfloat16(stream, q, k, v, start, shape, out, log_sum_exp, scratch);
+    Attention<float>(cpu, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  else if (attention_in_bfloat16(cpu, q, k, v))
+    attention_forward_bfloat16(cpu, q, k, v, start, shape, out, log_sum_exp, scratch);
   else
-    Attention<bfloat16>(stream, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+    Attention<bfloat16>(cpu, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
 }
 
-void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
+void attention_backward(const CpuOptions& cpu, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
                         ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
                         Tensor d_v, Tensor scratch) {
   if (q.extent(0) == 0) return;
   const AttentionGradients gradients{d_out, out, log_sum_exp, d_q, d_k, d_v};
   if (q.dtype() == DType::float32)
-    Attention<float>(stream, q, k, v, start, shape, scratch).backward(gradients);
-  else if (attention_in_bfloat16(stream, q, k, v))
-    attention_backward_bfloat16(stream, q, k, v, start, shape, gradients, scratch);
+    Attention<float>(cpu, q, k, v, start, shape, scratch).backward(gradients);
+  else if (attention_in_bfloat16(cpu, q, k, v))
+    attention_backward_bfloat16(cpu, q, k, v, start, shape, gradients, scratch);
   else
-    Attention<bfloat16>(stream, q, k, v, start, shape, scratch).backward(gradients);
+    Attention<bfloat16>(cpu, q, k, v, start, shape, scratch).backward(gradients);
 }
 
 }  // namespace shiftron::fast

@@ -7,7 +7,7 @@ namespace shiftron::fast {
 
 // attention_forward of one row, in float32 or bfloat16. False when q has more rows, or when scratch for the tiles is
 // not enough for so many heads: the tiles serve those. A result's bits do not depend on the threads.
-bool attention_of_one_row(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+bool attention_of_one_row(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                           AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch);
 
 }  // namespace shiftron::fast

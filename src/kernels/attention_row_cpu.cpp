@@ -150,7 +150,7 @@ SHIFTRON_CLONES float join(int64_t blocks, int64_t stride, int64_t head_dim, flo
 }
 
 template <typename T>
-bool attend_all(Stream& stream, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v, int64_t first,
+bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v, int64_t first,
                 int64_t behind, const Tensor& out, const Tensor& log_sum_exp, const Tensor& scratch) {
   const int64_t heads = q.extent(1), width = q.extent(2), kv_heads = k.extent(1), group = heads / kv_heads;
   const int64_t partial = group * (width + 2);  // floats
@@ -167,7 +167,7 @@ bool attend_all(Stream& stream, const ConstTensor& q, const ConstTensor& k, cons
     const T* row = q.data<T>() + head * q.stride(1);
     for (int64_t d = 0; d < width; ++d) scaled[head * width + d] = to_accumulate(row[d]) * scale;
   }
-  parallel_for(stream.threads, kv_heads * blocks, [&](int64_t task) {
+  parallel_for(cpu.threads, kv_heads * blocks, [&](int64_t task) {
     const int64_t head = task / blocks, begin = first + task % blocks * size;
     const Keys<T> keys{k.data<T>() + begin * k.stride(0) + head * k.stride(1),
                        v.data<T>() + begin * v.stride(0) + head * v.stride(1), k.stride(0), v.stride(0),
@@ -187,12 +187,12 @@ bool attend_all(Stream& stream, const ConstTensor& q, const ConstTensor& k, cons
 
 }  // namespace
 
-bool attention_of_one_row(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+bool attention_of_one_row(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                           AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
   if (q.extent(0) != 1) return false;
   const int64_t first = start.data<int32_t>()[0], behind = shape.key_offset + 1;
-  return q.dtype() == DType::float32 ? attend_all<float>(stream, q, k, v, first, behind, out, log_sum_exp, scratch)
-                                     : attend_all<bfloat16>(stream, q, k, v, first, behind, out, log_sum_exp, scratch);
+  return q.dtype() == DType::float32 ? attend_all<float>(cpu, q, k, v, first, behind, out, log_sum_exp, scratch)
+                                     : attend_all<bfloat16>(cpu, q, k, v, first, behind, out, log_sum_exp, scratch);
 }
 
 }  // namespace shiftron::fast

@@ -32,7 +32,7 @@ A score_scale(int64_t head_dim) {
 
 }  // namespace
 
-void attention_forward(Stream&, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start, AttentionShape shape,
+void attention_forward(const CpuOptions&, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start, AttentionShape shape,
                        Tensor out, Tensor log_sum_exp, Tensor scratch) {
   for_type(q.dtype(), [&](auto element) {
     using T = decltype(element);
@@ -69,7 +69,7 @@ void attention_forward(Stream&, ConstTensor q, ConstTensor k, ConstTensor v, Con
 
 // With p_ts = exp(score_ts − log_sum_exp_t), D_t = d_out_t·out_t and e_ts = p_ts (d_out_t·v_s − D_t) / √head_dim:
 // d_q_t = Σ_s e_ts k_s, d_k_s = Σ_t e_ts q_t, d_v_s = Σ_t p_ts d_out_t; t over all query heads of the KV head.
-void attention_backward(Stream&, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
+void attention_backward(const CpuOptions&, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
                         ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
                         Tensor d_v, Tensor scratch) {
   for_type(q.dtype(), [&](auto element) {

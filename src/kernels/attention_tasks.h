@@ -162,10 +162,10 @@ struct AttentionTasks {
 };
 
 // attention_bfloat16_cpu.cpp: products of tiles in bfloat16. Whether these tensors are for it:
-bool attention_in_bfloat16(const Stream& stream, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v);
-void attention_forward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v);
+void attention_forward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                 AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch);
-void attention_backward_bfloat16(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
+void attention_backward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                  AttentionShape shape, const AttentionGradients& gradients, Tensor scratch);
 
 }  // namespace shiftron::fast

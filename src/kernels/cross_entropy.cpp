@@ -1,11 +1,6 @@
-// Front ends of the vocabulary-parallel cross-entropy, and the combination over shards, which needs no fast body.
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
+// Front ends of the vocabulary-parallel cross-entropy.
 #include "kernels/arguments.h"
 #include "kernels/bodies.h"
-#include "kernels/element.h"
 #include "kernels/launch.h"
 
 namespace shiftron {
@@ -20,10 +15,9 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
   check_argument(stream, kName, "logits", logits, dtype, logits.shape());
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   check_argument(stream, kName, "statistics", statistics, accumulation_type(dtype), {rows, 3});
-  const Launch launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::cross_entropy_statistics(stream, logits, targets, vocab_begin, statistics)
-                          : specification::cross_entropy_statistics(stream, logits, targets, vocab_begin, statistics);
+  launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count(), dtype,
+         BodyTable{specification::cross_entropy_statistics, fast::cross_entropy_statistics}, logits, targets,
+         vocab_begin, statistics);
 }
 
 void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
@@ -39,35 +33,9 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
   check_argument(stream, kName, "log_sum_exp", log_sum_exp, dtype, {rows});
   check_argument(stream, kName, "losses", losses, dtype, {rows});
   check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
-  const Launch launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor},
-                      5 * shards * rows);
-  if (!launch.runs()) return;
-  for_type(dtype, [&](auto element) {
-    using A = Accumulation<decltype(element)>;
-    double total = 0;
-    double counted = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const A* first = statistics.data<A>() + row * statistics.stride(1);
-      const auto of_shard = [&](int64_t shard, int which) { return first[shard * statistics.stride(0) + which]; };
-      A maximum = -std::numeric_limits<A>::infinity();
-      for (int64_t shard = 0; shard < shards; ++shard) maximum = std::max(maximum, of_shard(shard, 0));
-      A sum = 0;
-      A target = 0;
-      for (int64_t shard = 0; shard < shards; ++shard) {
-        sum += of_shard(shard, 1) * std::exp(of_shard(shard, 0) - maximum);
-        target += of_shard(shard, 2);
-      }
-      const A log_sum = maximum + std::log(sum);
-      const bool counts = targets.data<int32_t>()[row] >= 0;
-      log_sum_exp.data<A>()[row] = log_sum;
-      losses.data<A>()[row] = counts ? log_sum - target : A{0};
-      if (!counts) continue;
-      total += static_cast<double>(log_sum - target);
-      counted += 1;
-    }
-    totals.tensor.data<double>()[0] += total;
-    totals.tensor.data<double>()[1] += counted;
-  });
+  launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor}, 5 * shards * rows,
+         dtype, BodyTable{specification::cross_entropy_combine, nullptr}, statistics, targets, log_sum_exp, losses,
+         totals.tensor);
 }
 
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
@@ -81,11 +49,9 @@ void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_ex
   check_argument(stream, kName, "logits", values, dtype, values.shape());
   check_argument(stream, kName, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {rows});
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
-  const Launch launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype)
-      ? fast::cross_entropy_backward(stream, values, log_sum_exp, targets, vocab_begin, scale)
-      : specification::cross_entropy_backward(stream, values, log_sum_exp, targets, vocab_begin, scale);
+  launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count(), dtype,
+         BodyTable{specification::cross_entropy_backward, fast::cross_entropy_backward}, values, log_sum_exp, targets,
+         vocab_begin, scale);
 }
 
 }  // namespace shiftron

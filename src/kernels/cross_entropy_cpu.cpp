@@ -85,23 +85,23 @@ void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, 
 
 }  // namespace
 
-void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s) {
+void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s) {
   const auto* target = targets.data<int32_t>();
   if (logits.dtype() == DType::float32)
-    all_statistics<float>(stream.threads, logits, target, vocab_begin, s);
+    all_statistics<float>(cpu.threads, logits, target, vocab_begin, s);
   else
-    all_statistics<bfloat16>(stream.threads, logits, target, vocab_begin, s);
+    all_statistics<bfloat16>(cpu.threads, logits, target, vocab_begin, s);
 }
 
-void cross_entropy_backward(Stream& stream, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
+void cross_entropy_backward(const CpuOptions& cpu, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale) {
   const auto* sums = log_sum_exp.data<float>();
   const auto* target = targets.data<int32_t>();
   const auto factor = static_cast<float>(scale);
   if (logits.dtype() == DType::float32)
-    all_gradients<float>(stream.threads, logits, sums, target, vocab_begin, factor);
+    all_gradients<float>(cpu.threads, logits, sums, target, vocab_begin, factor);
   else
-    all_gradients<bfloat16>(stream.threads, logits, sums, target, vocab_begin, factor);
+    all_gradients<bfloat16>(cpu.threads, logits, sums, target, vocab_begin, factor);
 }
 
 }  // namespace shiftron::fast

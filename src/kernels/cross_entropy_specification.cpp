@@ -8,7 +8,7 @@
 
 namespace shiftron::specification {
 
-void cross_entropy_statistics(Stream&, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
+void cross_entropy_statistics(const CpuOptions&, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
                               Tensor statistics) {
   for_type(logits.dtype(), [&](auto element) {
     using T = decltype(element);
@@ -30,8 +30,8 @@ void cross_entropy_statistics(Stream&, ConstTensor logits, ConstTensor targets, 
   });
 }
 
-void cross_entropy_backward(Stream&, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets, int64_t vocab_begin,
-                            double scale) {
+void cross_entropy_backward(const CpuOptions&, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
+                            int64_t vocab_begin, double scale) {
   for_type(logits.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;
@@ -45,6 +45,38 @@ void cross_entropy_backward(Stream&, Tensor logits, ConstTensor log_sum_exp, Con
         values[j] = target < 0 ? T{} : round_to<T>((probability - one) * static_cast<A>(scale));
       }
     }
+  });
+}
+
+void cross_entropy_combine(const CpuOptions&, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
+                           Tensor losses, Tensor totals) {
+  const int64_t shards = statistics.extent(0);
+  const int64_t rows = statistics.extent(1);
+  for_type(statistics.dtype(), [&](auto element) {
+    using A = Accumulation<decltype(element)>;
+    double total = 0;
+    double counted = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const A* first = statistics.data<A>() + row * statistics.stride(1);
+      const auto of_shard = [&](int64_t shard, int which) { return first[shard * statistics.stride(0) + which]; };
+      A maximum = -std::numeric_limits<A>::infinity();
+      for (int64_t shard = 0; shard < shards; ++shard) maximum = std::max(maximum, of_shard(shard, 0));
+      A sum = 0;
+      A target = 0;
+      for (int64_t shard = 0; shard < shards; ++shard) {
+        sum += of_shard(shard, 1) * std::exp(of_shard(shard, 0) - maximum);
+        target += of_shard(shard, 2);
+      }
+      const A log_sum = maximum + std::log(sum);
+      const bool counts = targets.data<int32_t>()[row] >= 0;
+      log_sum_exp.data<A>()[row] = log_sum;
+      losses.data<A>()[row] = counts ? log_sum - target : A{0};
+      if (!counts) continue;
+      total += static_cast<double>(log_sum - target);
+      counted += 1;
+    }
+    totals.data<double>()[0] += total;
+    totals.data<double>()[1] += counted;
   });
 }
 

@@ -1,9 +1,6 @@
-// Front ends of copies and sums, and the bodies of the two that need no fast one.
-#include <cstring>
-
+// Front ends of copies and sums.
 #include "kernels/arguments.h"
 #include "kernels/bodies.h"
-#include "kernels/element.h"
 #include "kernels/launch.h"
 
 namespace shiftron {
@@ -12,9 +9,7 @@ void fill_zero(Stream& stream, Tensor x) {
   constexpr const char* kName = "fill_zero";
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_contiguous(kName, "x", x);
-  const Launch launch(stream, kName, {}, {x}, 0);
-  if (!launch.runs()) return;
-  if (x.bytes() > 0) std::memset(x.raw(), 0, static_cast<size_t>(x.bytes()));
+  launch(stream, kName, {}, {x}, 0, x.dtype(), BodyTable{specification::fill_zero, nullptr}, x);
 }
 
 void copy(Stream& stream, ConstTensor x, Tensor y) {
@@ -23,11 +18,28 @@ void copy(Stream& stream, ConstTensor x, Tensor y) {
   check_floating(kName, "y", y);
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_argument(stream, kName, "y", y, y.dtype(), x.shape());
-  const Launch launch(stream, kName, {x}, {y}, 0);
-  if (!launch.runs()) return;
-  use_fast(stream, x.dtype()) && use_fast(stream, y.dtype()) ? fast::copy(stream, x, y)
-                                                             : specification::copy(stream, x, y);
+  launch(stream, kName, {x}, {y}, 0, x.dtype() == DType::float64 ? x.dtype() : y.dtype(),
+         BodyTable{specification::copy, fast::copy}, x, y);
 }
+
+namespace {
+
+void copy_to_or_from_host(Stream& stream, const char* kernel, const ConstTensor& host, const ConstTensor& device,
+                          const ConstTensor& x, const Tensor& y) {
+  check_argument(stream, kernel, "the device's side", device, device.dtype(), device.shape());
+  check_contiguous(kernel, "the device's side", device);
+  check_contiguous(kernel, "the host's side", host);
+  CHECK(host.device() == DeviceKind::pinned || stream.device == DeviceKind::meta, kernel, ": the host's side is on ",
+        name_of(host.device()));
+  CHECK(host.dtype() == device.dtype() && host.shape() == device.shape(), kernel, ": ", x.shape().text(), " of ",
+        name_of(x.dtype()), " into ", y.shape().text(), " of ", name_of(y.dtype()));
+  launch(stream, kernel, {x}, {y}, 0, x.dtype(), BodyTable{specification::copy_bytes, nullptr}, x, y);
+}
+
+}  // namespace
+
+void upload(Stream& stream, ConstTensor x, Tensor y) { copy_to_or_from_host(stream, "upload", x, y, x, y); }
+void download(Stream& stream, ConstTensor x, Tensor y) { copy_to_or_from_host(stream, "download", y, x, x, y); }
 
 void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
   constexpr const char* kName = "add";
@@ -35,9 +47,7 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
   check_argument(stream, kName, "a", a, a.dtype(), a.shape());
   check_argument(stream, kName, "b", b, a.dtype(), a.shape());
   check_argument(stream, kName, "y", y, a.dtype(), a.shape());
-  const Launch launch(stream, kName, {a, b}, {y}, y.count());
-  if (!launch.runs()) return;
-  use_fast(stream, a.dtype()) ? fast::add(stream, a, b, y) : specification::add(stream, a, b, y);
+  launch(stream, kName, {a, b}, {y}, y.count(), a.dtype(), BodyTable{specification::add, fast::add}, a, b, y);
 }
 
 void sum_of_squares(Stream& stream, ConstTensor x, InOut sum) {
@@ -46,10 +56,8 @@ void sum_of_squares(Stream& stream, ConstTensor x, InOut sum) {
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_contiguous(kName, "x", x);
   check_argument(stream, kName, "sum", sum.tensor, DType::float64, {1});
-  const Launch launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count());
-  if (!launch.runs()) return;
-  use_fast(stream, x.dtype()) ? fast::sum_of_squares(stream, x, sum.tensor)
-                              : specification::sum_of_squares(stream, x, sum.tensor);
+  launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count(), x.dtype(),
+         BodyTable{specification::sum_of_squares, fast::sum_of_squares}, x, sum.tensor);
 }
 
 void sum_columns(Stream& stream, ConstTensor x, InOut sums) {
@@ -58,17 +66,8 @@ void sum_columns(Stream& stream, ConstTensor x, InOut sums) {
   check_dims(kName, "x", x, 2);
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_argument(stream, kName, "sums", sums.tensor, DType::float64, {x.extent(1)});
-  const Launch launch(stream, kName, {x, sums.tensor}, {sums.tensor}, x.count());
-  if (!launch.runs()) return;
-  for_type(x.dtype(), [&](auto element) {
-    const auto* in = x.data<decltype(element)>();
-    double* out = sums.tensor.data<double>();
-    for (int64_t i = 0; i < x.extent(0); ++i) {
-      for (int64_t j = 0; j < x.extent(1); ++j) {
-        out[j] += static_cast<double>(to_accumulate(in[i * x.stride(0) + j]));
-      }
-    }
-  });
+  launch(stream, kName, {x, sums.tensor}, {sums.tensor}, x.count(), x.dtype(),
+         BodyTable{specification::sum_columns, nullptr}, x, sums.tensor);
 }
 
 }  // namespace shiftron

@@ -66,9 +66,9 @@ void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Bod
 
 }  // namespace
 
-void copy(Stream& stream, ConstTensor x, Tensor y) {
+void copy(const CpuOptions& cpu, ConstTensor x, Tensor y) {
   const bool contiguous = x.contiguous() && y.contiguous();
-  for_pieces(stream.threads, x, contiguous, [&](int64_t row, int64_t begin, int64_t end) {
+  for_pieces(cpu.threads, x, contiguous, [&](int64_t row, int64_t begin, int64_t end) {
     const int64_t from = (contiguous ? 0 : row_offset(x, row)) + begin,
                   to = (contiguous ? 0 : row_offset(y, row)) + begin;
     const bool wide = x.dtype() == DType::float32;
@@ -86,9 +86,9 @@ void copy(Stream& stream, ConstTensor x, Tensor y) {
   });
 }
 
-void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
+void add(const CpuOptions& cpu, ConstTensor a, ConstTensor b, Tensor y) {
   const bool contiguous = a.contiguous() && b.contiguous() && y.contiguous();
-  for_pieces(stream.threads, a, contiguous, [&](int64_t row, int64_t begin, int64_t end) {
+  for_pieces(cpu.threads, a, contiguous, [&](int64_t row, int64_t begin, int64_t end) {
     const auto at = [&](const ConstTensor& tensor) { return (contiguous ? 0 : row_offset(tensor, row)) + begin; };
     if (a.dtype() == DType::float32) {
       add_elements(a.data<float>() + at(a), b.data<float>() + at(b), y.data<float>() + at(y), end - begin);
@@ -99,11 +99,11 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
 }
 
 // At most 256 partial sums, whose borders follow from the count alone, added in order.
-void sum_of_squares(Stream& stream, ConstTensor x, Tensor sum) {
+void sum_of_squares(const CpuOptions& cpu, ConstTensor x, Tensor sum) {
   constexpr int64_t kPartials = 256;
   const int64_t block = std::max<int64_t>(kPiece, (x.count() + kPartials - 1) / kPartials);
   std::array<double, kPartials> partial{};
-  parallel_blocks(stream.threads, x.count(), block, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, x.count(), block, [&](int64_t begin, int64_t end) {
     partial[static_cast<size_t>(begin / block)] = sum_squares(x.data<float>() + begin, end - begin);
   });
   double total = 0;

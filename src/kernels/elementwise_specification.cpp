@@ -1,4 +1,6 @@
 // Specification of copies and sums.
+#include <cstring>
+
 #include "kernels/bodies.h"
 #include "kernels/element.h"
 
@@ -14,7 +16,7 @@ int64_t row_count(const ConstTensor& x) {
 
 }  // namespace
 
-void copy(Stream&, ConstTensor x, Tensor y) {
+void copy(const CpuOptions&, ConstTensor x, Tensor y) {
   for_type(x.dtype(), [&](auto from) {
     for_type(y.dtype(), [&](auto to) {
       using To = decltype(to);
@@ -27,7 +29,7 @@ void copy(Stream&, ConstTensor x, Tensor y) {
   });
 }
 
-void add(Stream&, ConstTensor a, ConstTensor b, Tensor y) {
+void add(const CpuOptions&, ConstTensor a, ConstTensor b, Tensor y) {
   for_type(a.dtype(), [&](auto element) {
     using T = decltype(element);
     for (int64_t row = 0; row < row_count(a); ++row) {
@@ -40,7 +42,7 @@ void add(Stream&, ConstTensor a, ConstTensor b, Tensor y) {
   });
 }
 
-void sum_of_squares(Stream&, ConstTensor x, Tensor sum) {
+void sum_of_squares(const CpuOptions&, ConstTensor x, Tensor sum) {
   for_type(x.dtype(), [&](auto element) {
     const auto* in = x.data<decltype(element)>();
     double total = 0;
@@ -49,6 +51,26 @@ void sum_of_squares(Stream&, ConstTensor x, Tensor sum) {
       total += value * value;
     }
     *sum.data<double>() += total;
+  });
+}
+
+void fill_zero(const CpuOptions&, Tensor x) {
+  if (x.bytes() > 0) std::memset(x.raw(), 0, static_cast<size_t>(x.bytes()));
+}
+
+void copy_bytes(const CpuOptions&, ConstTensor x, Tensor y) {
+  if (x.bytes() > 0) std::memcpy(y.raw(), x.raw(), static_cast<size_t>(x.bytes()));
+}
+
+void sum_columns(const CpuOptions&, ConstTensor x, Tensor sums) {
+  for_type(x.dtype(), [&](auto element) {
+    const auto* in = x.data<decltype(element)>();
+    double* out = sums.data<double>();
+    for (int64_t i = 0; i < x.extent(0); ++i) {
+      for (int64_t j = 0; j < x.extent(1); ++j) {
+        out[j] += static_cast<double>(to_accumulate(in[i * x.stride(0) + j]));
+      }
+    }
   });
 }
 

@@ -24,10 +24,8 @@ void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64
   check_argument(stream, kName, "ids", ids, DType::int32, {rows});
   check_argument(stream, kName, "table", table, table.dtype(), table.shape());
   check_argument(stream, kName, "y", y, table.dtype(), {rows, table.extent(1)});
-  const Launch launch(stream, kName, {ids, touched_rows(table, rows)}, {y}, 0);
-  if (!launch.runs()) return;
-  use_fast(stream, table.dtype()) ? fast::embedding_forward(stream, ids, table, vocab_begin, y)
-                                  : specification::embedding_forward(stream, ids, table, vocab_begin, y);
+  launch(stream, kName, {ids, touched_rows(table, rows)}, {y}, 0, table.dtype(),
+         BodyTable{specification::embedding_forward, fast::embedding_forward}, ids, table, vocab_begin, y);
 }
 
 void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, InOut d_table) {
@@ -41,10 +39,8 @@ void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_
   check_argument(stream, kName, "d_y", d_y, d_y.dtype(), {rows, table.extent(1)});
   check_argument(stream, kName, "d_table", table, accumulation_type(d_y.dtype()), table.shape());
   const Tensor touched = touched_rows(table, rows);
-  const Launch launch(stream, kName, {ids, d_y, touched}, {touched}, d_y.count());
-  if (!launch.runs()) return;
-  use_fast(stream, d_y.dtype()) ? fast::embedding_backward(stream, ids, d_y, vocab_begin, table)
-                                : specification::embedding_backward(stream, ids, d_y, vocab_begin, table);
+  launch(stream, kName, {ids, d_y, touched}, {touched}, d_y.count(), d_y.dtype(),
+         BodyTable{specification::embedding_backward, fast::embedding_backward}, ids, d_y, vocab_begin, table);
 }
 
 }  // namespace shiftron

@@ -18,10 +18,10 @@ SHIFTRON_CLONES void accumulate(const bfloat16* from, float* to, int64_t count) 
 }
 
 template <typename T>
-void forward(Stream& stream, const ConstTensor& ids, const ConstTensor& table, int64_t vocab_begin, const Tensor& y) {
+void forward(const CpuOptions& cpu, const ConstTensor& ids, const ConstTensor& table, int64_t vocab_begin, const Tensor& y) {
   const int32_t* id = ids.data<int32_t>();
   const int64_t hidden = table.extent(1);
-  parallel_blocks(stream.threads, ids.extent(0), 64, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, ids.extent(0), 64, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t entry = id[t] - vocab_begin;
       T* out = y.data<T>() + t * y.stride(0);
@@ -34,11 +34,11 @@ void forward(Stream& stream, const ConstTensor& ids, const ConstTensor& table, i
 }
 
 template <typename T>
-void backward(Stream& stream, const ConstTensor& ids, const ConstTensor& d_y, int64_t vocab_begin,
+void backward(const CpuOptions& cpu, const ConstTensor& ids, const ConstTensor& d_y, int64_t vocab_begin,
               const Tensor& d_table) {
   const int32_t* id = ids.data<int32_t>();
   constexpr int64_t kColumns = 64;
-  parallel_blocks(stream.threads, d_table.extent(1), kColumns, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, d_table.extent(1), kColumns, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < ids.extent(0); ++t) {
       const int64_t entry = id[t] - vocab_begin;
       if (entry < 0 || entry >= d_table.extent(0)) continue;
@@ -50,18 +50,18 @@ void backward(Stream& stream, const ConstTensor& ids, const ConstTensor& d_y, in
 
 }  // namespace
 
-void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
+void embedding_forward(const CpuOptions& cpu, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
   if (table.dtype() == DType::float32)
-    forward<float>(stream, ids, table, vocab_begin, y);
+    forward<float>(cpu, ids, table, vocab_begin, y);
   else
-    forward<bfloat16>(stream, ids, table, vocab_begin, y);
+    forward<bfloat16>(cpu, ids, table, vocab_begin, y);
 }
 
-void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table) {
+void embedding_backward(const CpuOptions& cpu, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table) {
   if (d_y.dtype() == DType::float32)
-    backward<float>(stream, ids, d_y, vocab_begin, d_table);
+    backward<float>(cpu, ids, d_y, vocab_begin, d_table);
   else
-    backward<bfloat16>(stream, ids, d_y, vocab_begin, d_table);
+    backward<bfloat16>(cpu, ids, d_y, vocab_begin, d_table);
 }
 
 }  // namespace shiftron::fast

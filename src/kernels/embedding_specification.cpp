@@ -4,7 +4,7 @@
 
 namespace shiftron::specification {
 
-void embedding_forward(Stream&, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
+void embedding_forward(const CpuOptions&, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
   const int32_t* id = ids.data<int32_t>();
   for_type(table.dtype(), [&](auto element) {
     using T = decltype(element);
@@ -19,7 +19,7 @@ void embedding_forward(Stream&, ConstTensor ids, ConstTensor table, int64_t voca
   });
 }
 
-void embedding_backward(Stream&, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table) {
+void embedding_backward(const CpuOptions&, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table) {
   const int32_t* id = ids.data<int32_t>();
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);

@@ -1,9 +1,11 @@
 // Table of contents of all operations on tensors, each with its formula. Every one checks its shapes, writes its cost to
-// the stream's ledger, and runs the body of the stream's device (meta: none).
+// the stream's ledger, and has the body of the stream's device run, now or in its queue (meta: none). A body is found by
+// its file: <front end>_specification.cpp, <front end>_cpu.cpp.
 // A = accumulation type (float64 for float64, else float32). T = the activations' type. Rows may be strided, the last
 // dim is contiguous. What is added to is InOut. Nothing here allocates: scratch is an argument where it is needed.
 #pragma once
 
+#include "core/operands.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -20,14 +22,15 @@ void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, I
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch = {});
 // Elements of T in which each of these may lay an operand out anew; none where that does not pay.
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out);
-// Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
-bool bfloat16_matmul_pays(Stream& stream);
+
+// Of the CPU (timing_cpu.cpp). Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
+bool bfloat16_matmul_pays(const CpuOptions& cpu);
 // The same of the tiles in attention and in weight gradients, which have a body of their own.
-bool bfloat16_tiles_pay(Stream& stream);
-// Sustained float32 (or bfloat16) rate of matmul_forward on this stream in operations per second; takes about 50 ms.
-double measure_matmul_peak(Stream& stream, DType dtype);
+bool bfloat16_tiles_pay(const CpuOptions& cpu);
+// Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes about 50 ms.
+double measure_matmul_peak(const CpuOptions& cpu, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
-double measure_copy_bandwidth(Stream& stream);
+double measure_copy_bandwidth(const CpuOptions& cpu);
 
 // Cores that this process may use, even where OMP_PROC_BIND has bound the calling thread to one of them.
 int processor_count();
@@ -36,6 +39,10 @@ int processor_count();
 void fill_zero(Stream& stream, Tensor x);                         // contiguous
 void copy(Stream& stream, ConstTensor x, Tensor y);               // y = x, any two floating types, rows strided
 void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y); // y = a + b
+// y = x between pinned memory of the host and the stream's device; contiguous, one type of any kind and one shape. x must
+// stay as it is, and y is there, until an event behind the call is reached.
+void upload(Stream& stream, ConstTensor x, Tensor y);
+void download(Stream& stream, ConstTensor x, Tensor y);
 // sum[0] += Σ x²  in float64, in a fixed order.   x contiguous A, sum [1] float64
 void sum_of_squares(Stream& stream, ConstTensor x, InOut sum);
 // sums[j] += Σ_i x[i, j] in float64.              x [rows, columns] A, sums [columns] float64
@@ -73,6 +80,12 @@ struct ShiftRope {
   ConstTensor shift_start;  // [rows] int32, the first row that this row may mix in; below 0: carried rows too
   ConstTensor carried;      // [count − 1, heads, head_dim] T raw rows before row 0, oldest first; undefined in training
 };
+inline void state_argument(const ShiftRope& how) {
+  for (const ConstTensor& tensor : {how.taps, how.rope, how.positions, how.shift_start, how.carried}) state_read(tensor);
+}
+// What the bodies rely on without looking, for whoever makes the rows: an Error where a position is not in a table of
+// `table` positions.
+void check_row_positions(const int32_t* positions, int64_t rows, int64_t table);
 // z_t = Σ_j taps[h, j] x_{t − (count − 1 − j)} over rows ≥ shift_start_t; y = rotation of the halves of z by its position.
 // x, y [rows, heads, head_dim] T; summed in A, rounded once.
 void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y);
@@ -95,7 +108,9 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
 void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
                         ConstTensor log_sum_exp, ConstTensor start, AttentionShape shape, Tensor d_q, Tensor d_k,
                         Tensor d_v, Tensor scratch);
-// Elements of A that the two need, for any number of threads up to stream.threads; q and k may be on meta.
+// What the bodies rely on without looking, for whoever makes `start`: an Error where a row sees what it must not.
+void check_row_starts(const int32_t* start, int64_t rows, AttentionShape shape);
+// Elements of A that the two need, for any number of threads up to stream.cpu.threads; q and k may be on meta.
 Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape);
 
 // ---- SwiGLU (swiglu.cpp) --------------------------------------------------------------------------------------------
@@ -134,8 +149,8 @@ struct AdamW {
 };
 // g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
 // All contiguous of one count, A; where `rest` is defined p is float32 and lies in two halves, as split_master
-// lays it out, else p is weight itself. gradient is set to 0; kSkip ≠ 0 only clears the gradient.
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, InOut gradient, InOut weight, InOut rest,
+// lays it out, else p is weight itself. kSkip ≠ 0: nothing changes.
+void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, InOut weight, InOut rest,
            InOut first_moment, InOut second_moment);
 
 // From the sums of a step over all ranks to the scalars of its update, without asking the host.
@@ -149,8 +164,9 @@ enum UpdateCounter { kApplied, kSkipped, kSkippedInRow, kUpdateCounters };
 enum UpdateResult { kLoss, kGradientNorm, kWasSkipped, kStop, kUpdateResults };
 // norm = √Σ squares · nominal / counted; factor = nominal / counted · min(1, clip / (norm + 10⁻⁶)); an update without
 // counted targets, or with a loss or norm that is not finite, is skipped. Bias corrections 1 − βⁿ count applied updates.
-// sums [≥ kFirstSquare + squares], counters [kUpdateCounters], scalars [kUpdateScalars], result [kUpdateResults] float64
-void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, double learning_rate,
+// sums [≥ kFirstSquare + squares], learning_rate [1], counters [kUpdateCounters], scalars [kUpdateScalars], result
+// [kUpdateResults] float64
+void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, ConstTensor learning_rate,
                     InOut counters, Tensor scalars, Tensor result);
 
 }  // namespace shiftron

@@ -1,53 +1,64 @@
-// What every front end does first: write the cost to the ledger and say whether there is a body to run.
+// What every front end ends with: the cost goes to the ledger, the operation to the body of its device, at once or in
+// the stream's queue.
 #pragma once
 
 #include <chrono>
 #include <initializer_list>
+#include <type_traits>
 
+#include "core/operands.h"
+#include "core/sanitizer.h"
 #include "core/stream.h"
 
 namespace shiftron {
 
-struct Reads {
-  int64_t bytes = 0;
-  Reads(std::initializer_list<ConstTensor> tensors) {
+// Bytes of what a call reads, or writes.
+struct Operands {
+  Operands(std::initializer_list<ConstTensor> tensors) {
     for (const ConstTensor& tensor : tensors) {
       if (!tensor.defined()) continue;
       tensor.check_alive();
       bytes += tensor.bytes();
     }
   }
-};
-using Writes = Reads;
-
-// Counts a kernel; where the stream is timed its life is the kernel's time.
-class Launch {
- public:
-  Launch(Stream& stream, const char* name, const Reads& reads, const Writes& writes, int64_t operations)
-      : cost_(stream.ledger ? &stream.ledger->add_kernel(name, reads.bytes, writes.bytes, operations) : nullptr),
-        runs_(stream.device == DeviceKind::cpu),
-        timed_(runs_ && stream.timed) {
-    CHECK(cost_ != nullptr, name, " needs a ledger");
-    CHECK(stream.device != DeviceKind::cuda, name, " has no CUDA body in this build");
-    if (timed_) start_ = Clock::now();
-  }
-  ~Launch() {
-    if (timed_) cost_->seconds += std::chrono::duration<double>(Clock::now() - start_).count();
-  }
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-  bool runs() const { return runs_; }  // false on meta
-
- private:
-  using Clock = std::chrono::steady_clock;
-  KernelCost* cost_;
-  bool runs_, timed_;
-  Clock::time_point start_;
+  int64_t bytes = 0;
 };
 
-// The specification serves float64 and whoever asks for it.
-inline bool use_fast(const Stream& stream, DType dtype) {
-  return stream.bodies == Bodies::fast && dtype != DType::float64;
+// The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough.
+// A CUDA body is a third member, given the arguments alone and called on the thread that asks.
+template <typename... Arguments>
+struct BodyTable {
+  void (*specification)(const CpuOptions&, Arguments...);
+  void (*fast)(const CpuOptions&, Arguments...);
+};
+template <typename... Arguments>
+BodyTable(void (*)(const CpuOptions&, Arguments...), void (*)(const CpuOptions&, Arguments...))
+    -> BodyTable<Arguments...>;
+template <typename... Arguments>
+BodyTable(void (*)(const CpuOptions&, Arguments...), std::nullptr_t) -> BodyTable<Arguments...>;
+
+// `dtype`: float64 takes the specification.
+template <typename... Arguments>
+void launch(Stream& stream, const char* name, const Operands& reads, const Operands& writes, int64_t operations,
+            DType dtype, const BodyTable<Arguments...>& bodies, std::type_identity_t<Arguments>... arguments) {
+  CHECK(stream.ledger != nullptr, name, " needs a ledger");
+  CHECK(stream.device != DeviceKind::cuda, name, " has no CUDA body in this build");
+  KernelCost& cost = stream.ledger->add_kernel(name, reads.bytes, writes.bytes, operations);
+  if (stream.device == DeviceKind::meta) return;
+  const bool fast = bodies.fast != nullptr && stream.cpu.bodies == Bodies::fast && dtype != DType::float64;
+  const auto body = fast ? bodies.fast : bodies.specification;
+  if (stream.queue != nullptr) {
+    stream.queue->run([body, cpu = stream.cpu, arguments...] {
+      (state_argument(arguments), ...);
+      body(cpu, arguments...);
+    });
+    return;
+  }
+  if constexpr (sanitizer::kThreads) (state_argument(arguments), ...);
+  if (!stream.timed) return body(stream.cpu, arguments...);
+  const auto start = std::chrono::steady_clock::now();
+  body(stream.cpu, arguments...);
+  cost.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace shiftron

@@ -238,35 +238,35 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
 namespace {
 
 // d_x = d_y w + keep · d_x.
-void product_with_weight(Stream& stream, const ConstTensor& d_y, const ConstTensor& w, bool keep, const Tensor& d_x,
+void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep, const Tensor& d_x,
                          const Tensor& scratch) {
-  product(stream.threads, stream.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
+  product(cpu.threads, cpu.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, keep, d_x.raw(), d_x.dtype(),
           d_x.stride(0), scratch);
 }
 
 }  // namespace
 
-void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  product(stream.threads, stream.bfloat16_matmul, x.extent(0), w.extent(0), x.extent(1),
+void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
+  product(cpu.threads, cpu.bfloat16_matmul, x.extent(0), w.extent(0), x.extent(1),
           {x.raw(), x.dtype(), x.stride(0)}, {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(),
           y.stride(0), scratch);
 }
 
-void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
-  product_with_weight(stream, d_y, w, false, d_x, scratch);
+void matmul_backward_input(const CpuOptions& cpu, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
+  product_with_weight(cpu, d_y, w, false, d_x, scratch);
 }
 
-void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
-  product_with_weight(stream, d_y, w, true, d_x, scratch);
+void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
+  product_with_weight(cpu, d_y, w, true, d_x, scratch);
 }
 
-void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
+void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const bool has_room = scratch.defined() && scratch.count() > 0;
-  if (has_room && x.dtype() == DType::bfloat16 && stream.bfloat16_tiles && tile_products_available()) {
-    return weight_gradient_bfloat16(stream.threads, d_y, x, d_w, scratch);
+  if (has_room && x.dtype() == DType::bfloat16 && cpu.bfloat16_tiles && tile_products_available()) {
+    return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
   }
-  product(stream.threads, stream.bfloat16_matmul, d_y.extent(1), x.extent(1), x.extent(0),
+  product(cpu.threads, cpu.bfloat16_matmul, d_y.extent(1), x.extent(1), x.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, {x.raw(), x.dtype(), x.stride(0)}, true, d_w.raw(),
           d_w.dtype(), d_w.stride(0));
 }

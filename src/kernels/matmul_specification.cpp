@@ -56,7 +56,7 @@ void product_with_weight(const ConstTensor& d_y, const ConstTensor& w, const Ten
 
 }  // namespace
 
-void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
+void matmul_forward(const CpuOptions&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     for_type(y.dtype(), [&](auto result) {
@@ -68,14 +68,14 @@ void matmul_forward(Stream&, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
   });
 }
 
-void matmul_backward_input(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
+void matmul_backward_input(const CpuOptions&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     product_with_weight<T, T>(d_y, w, d_x, [](T& to, auto sum) { to = round_to<T>(sum); });
   });
 }
 
-void matmul_backward_input_sum(Stream&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
+void matmul_backward_input_sum(const CpuOptions&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;
@@ -83,7 +83,7 @@ void matmul_backward_input_sum(Stream&, ConstTensor d_y, ConstTensor w, Tensor d
   });
 }
 
-void matmul_backward_weight(Stream&, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor) {
+void matmul_backward_weight(const CpuOptions&, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     auto* out = d_w.data<Accumulation<T>>();

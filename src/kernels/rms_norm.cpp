@@ -17,10 +17,8 @@ void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsil
   check_argument(stream, kName, "w", w, accumulation, {hidden});
   check_argument(stream, kName, "y", y, dtype, {rows, hidden});
   check_argument(stream, kName, "inverse_rms", inverse_rms, accumulation, {rows});
-  const Launch launch(stream, kName, {x, w}, {y, inverse_rms}, 4 * x.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::rms_norm_forward(stream, x, w, epsilon, y, inverse_rms)
-                          : specification::rms_norm_forward(stream, x, w, epsilon, y, inverse_rms);
+  launch(stream, kName, {x, w}, {y, inverse_rms}, 4 * x.count(), dtype,
+         BodyTable{specification::rms_norm_forward, fast::rms_norm_forward}, x, w, epsilon, y, inverse_rms);
 }
 
 void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
@@ -39,12 +37,9 @@ void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTens
   check_argument(stream, kName, "d_x", d_x.tensor, dtype, {rows, hidden});
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation, {hidden});
   check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(rows, hidden));
-  const Launch launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor},
-                      11 * x.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype)
-      ? fast::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch)
-      : specification::rms_norm_backward(stream, d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch);
+  launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor}, 11 * x.count(),
+         dtype, BodyTable{specification::rms_norm_backward, fast::rms_norm_backward}, d_y, x, w, inverse_rms,
+         d_x.tensor, d_w.tensor, scratch);
 }
 
 }  // namespace shiftron

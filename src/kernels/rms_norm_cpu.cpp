@@ -56,8 +56,8 @@ SHIFTRON_CLONES void add_to(const float* from, float* to, int64_t count) {
 }
 
 template <typename T>
-void forward(Stream& stream, const ConstTensor& x, const float* w, float epsilon, const Tensor& y, float* inverse_rms) {
-  parallel_blocks(stream.threads, x.extent(0), 16, [&](int64_t begin, int64_t end) {
+void forward(const CpuOptions& cpu, const ConstTensor& x, const float* w, float epsilon, const Tensor& y, float* inverse_rms) {
+  parallel_blocks(cpu.threads, x.extent(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       inverse_rms[row] =
           normalise(x.data<T>() + row * x.stride(0), w, x.extent(1), epsilon, y.data<T>() + row * y.stride(0));
@@ -66,10 +66,10 @@ void forward(Stream& stream, const ConstTensor& x, const float* w, float epsilon
 }
 
 template <typename T>
-void backward(Stream& stream, const ConstTensor& d_y, const ConstTensor& x, const float* w, const float* inverse_rms,
+void backward(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& x, const float* w, const float* inverse_rms,
               const Tensor& d_x, float* partial) {
   const int64_t hidden = x.extent(1);
-  parallel_blocks(stream.threads, x.extent(0), kNormRows, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, x.extent(0), kNormRows, [&](int64_t begin, int64_t end) {
     float* sums = partial + begin / kNormRows * hidden;
     std::fill_n(sums, hidden, 0.0f);
     for (int64_t row = begin; row < end; ++row) {
@@ -81,24 +81,24 @@ void backward(Stream& stream, const ConstTensor& d_y, const ConstTensor& x, cons
 
 }  // namespace
 
-void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
+void rms_norm_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
   const auto small = static_cast<float>(epsilon);
   if (x.dtype() == DType::float32)
-    forward<float>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+    forward<float>(cpu, x, w.data<float>(), small, y, inverse_rms.data<float>());
   else
-    forward<bfloat16>(stream, x, w.data<float>(), small, y, inverse_rms.data<float>());
+    forward<bfloat16>(cpu, x, w.data<float>(), small, y, inverse_rms.data<float>());
 }
 
-void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
+void rms_norm_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
                        Tensor d_x, Tensor d_w, Tensor scratch) {
   auto* partial = scratch.data<float>();
   const auto* scale = w.data<float>();
   if (x.dtype() == DType::float32)
-    backward<float>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+    backward<float>(cpu, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
   else
-    backward<bfloat16>(stream, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
+    backward<bfloat16>(cpu, d_y, x, scale, inverse_rms.data<float>(), d_x, partial);
   const int64_t hidden = x.extent(1);
-  parallel_blocks(stream.threads, hidden, 64, [&](int64_t begin, int64_t end) {
+  parallel_blocks(cpu.threads, hidden, 64, [&](int64_t begin, int64_t end) {
     for (int64_t block = 0; block < row_blocks(x.extent(0), kNormRows); ++block) {
       add_to(partial + block * hidden + begin, d_w.data<float>() + begin, end - begin);
     }

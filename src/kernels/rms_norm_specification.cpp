@@ -6,7 +6,7 @@
 
 namespace shiftron::specification {
 
-void rms_norm_forward(Stream&, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
+void rms_norm_forward(const CpuOptions&, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;
@@ -24,7 +24,7 @@ void rms_norm_forward(Stream&, ConstTensor x, ConstTensor w, double epsilon, Ten
   });
 }
 
-void rms_norm_backward(Stream&, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms, Tensor d_x,
+void rms_norm_backward(const CpuOptions&, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms, Tensor d_x,
                        Tensor d_w, Tensor scratch) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);

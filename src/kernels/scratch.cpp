@@ -1,4 +1,4 @@
-// Scratch that the fast CPU bodies ask for; it depends on shapes and stream.threads alone.
+// Scratch that the fast CPU bodies ask for; it depends on shapes and stream.cpu.threads alone.
 #include "kernels/attention_tiles.h"
 #include "kernels/kernels.h"
 #include "kernels/row_blocks.h"
@@ -15,7 +15,7 @@ Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t, int64_t taps) {
 
 Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape) {
   const fast::AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2));
-  const int64_t threads = std::max(1, stream.threads);
+  const int64_t threads = std::max(1, stream.cpu.threads);
   if (q.dtype() != DType::bfloat16) return {threads * tiles.thread_floats()};
   // As many threads at most work by whole heads, whose sums are the longest.
   const int64_t heads = q.extent(0) / std::max<int64_t>(1, shape.sequence_length) * k.extent(1);

@@ -336,27 +336,27 @@ bool is_usual(const ConstTensor& x, const ShiftRope& how) {
 
 }  // namespace
 
-void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y) {
-  if (!is_usual(x, how)) return specification::shift_rope_forward(stream, x, how, y);
+void shift_rope_forward(const CpuOptions& cpu, ConstTensor x, const ShiftRope& how, Tensor y) {
+  if (!is_usual(x, how)) return specification::shift_rope_forward(cpu, x, how, y);
   if (x.dtype() == DType::float32)
-    forward<float>(stream.threads, x, how, 1.0f, y);
+    forward<float>(cpu.threads, x, how, 1.0f, y);
   else
-    forward<bfloat16>(stream.threads, x, how, 1.0f, y);
+    forward<bfloat16>(cpu.threads, x, how, 1.0f, y);
 }
 
-void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
+void shift_rope_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
                          Tensor d_taps, Tensor scratch) {
-  if (!is_usual(x, how)) return specification::shift_rope_backward(stream, d_y, x, how, d_x, d_taps, scratch);
+  if (!is_usual(x, how)) return specification::shift_rope_backward(cpu, d_y, x, how, d_x, d_taps, scratch);
   const bool wide = x.dtype() == DType::float32;
   if (!how.taps.defined()) {
     if (wide)
-      forward<float>(stream.threads, d_y, how, -1.0f, d_x);
+      forward<float>(cpu.threads, d_y, how, -1.0f, d_x);
     else
-      forward<bfloat16>(stream.threads, d_y, how, -1.0f, d_x);
+      forward<bfloat16>(cpu.threads, d_y, how, -1.0f, d_x);
   } else if (wide) {
-    backward<float>(stream.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
+    backward<float>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
   } else {
-    backward<bfloat16>(stream.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
+    backward<bfloat16>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
   }
 }
 

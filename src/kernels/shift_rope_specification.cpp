@@ -53,7 +53,7 @@ struct Call {
 
 }  // namespace
 
-void shift_rope_forward(Stream&, ConstTensor x, const ShiftRope& how, Tensor y) {
+void shift_rope_forward(const CpuOptions&, ConstTensor x, const ShiftRope& how, Tensor y) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     const Call<T> call{x, how};
@@ -68,7 +68,7 @@ void shift_rope_forward(Stream&, ConstTensor x, const ShiftRope& how, Tensor y) 
   });
 }
 
-void shift_rope_backward(Stream&, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
+void shift_rope_backward(const CpuOptions&, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
                          Tensor) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);

@@ -22,19 +22,15 @@ void check_halves(const Stream& stream, const char* kernel, const ConstTensor& m
 void split_master(Stream& stream, ConstTensor master, Tensor weight, Tensor rest) {
   constexpr const char* kName = "split_master";
   check_halves(stream, kName, master, weight, rest);
-  const Launch launch(stream, kName, {master}, {weight, rest}, 0);
-  if (!launch.runs()) return;
-  use_fast(stream, DType::float32) ? fast::split_master(stream, master, weight, rest)
-                                   : specification::split_master(stream, master, weight, rest);
+  launch(stream, kName, {master}, {weight, rest}, 0, DType::float32,
+         BodyTable{specification::split_master, fast::split_master}, master, weight, rest);
 }
 
 void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor master) {
   constexpr const char* kName = "join_master";
   check_halves(stream, kName, master, weight, rest);
-  const Launch launch(stream, kName, {weight, rest}, {master}, 0);
-  if (!launch.runs()) return;
-  use_fast(stream, DType::float32) ? fast::join_master(stream, weight, rest, master)
-                                   : specification::join_master(stream, weight, rest, master);
+  launch(stream, kName, {weight, rest}, {master}, 0, DType::float32,
+         BodyTable{specification::join_master, fast::join_master}, weight, rest, master);
 }
 
 }  // namespace shiftron

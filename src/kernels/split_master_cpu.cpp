@@ -21,19 +21,19 @@ constexpr int64_t kBlock = 1 << 14;  // elements
 
 }  // namespace
 
-void split_master(Stream& stream, ConstTensor master, Tensor weight, Tensor rest) {
+void split_master(const CpuOptions& cpu, ConstTensor master, Tensor weight, Tensor rest) {
   const auto* p = master.data<float>();
   auto* w = weight.data<bfloat16>();
   auto* r = rest.data<uint16_t>();
-  parallel_blocks(stream.threads, master.count(), kBlock,
+  parallel_blocks(cpu.threads, master.count(), kBlock,
                   [&](int64_t begin, int64_t end) { split_elements(end - begin, p + begin, w + begin, r + begin); });
 }
 
-void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor master) {
+void join_master(const CpuOptions& cpu, ConstTensor weight, ConstTensor rest, Tensor master) {
   const auto* w = weight.data<bfloat16>();
   const auto* r = rest.data<uint16_t>();
   auto* p = master.data<float>();
-  parallel_blocks(stream.threads, master.count(), kBlock,
+  parallel_blocks(cpu.threads, master.count(), kBlock,
                   [&](int64_t begin, int64_t end) { join_elements(end - begin, w + begin, r + begin, p + begin); });
 }
 

@@ -13,10 +13,8 @@ void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) 
   check_argument(stream, kName, "gate", gate, dtype, gate.shape());
   check_argument(stream, kName, "up", up, dtype, gate.shape());
   check_argument(stream, kName, "y", y, dtype, gate.shape());
-  const Launch launch(stream, kName, {gate, up}, {y}, 5 * y.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::swiglu_forward(stream, gate, up, y)
-                          : specification::swiglu_forward(stream, gate, up, y);
+  launch(stream, kName, {gate, up}, {y}, 5 * y.count(), dtype,
+         BodyTable{specification::swiglu_forward, fast::swiglu_forward}, gate, up, y);
 }
 
 void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
@@ -31,10 +29,8 @@ void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTen
   check_argument(stream, kName, "d_gate", d_gate, dtype, gate.shape());
   check_argument(stream, kName, "d_up", d_up, dtype, gate.shape());
   if (y.defined()) check_argument(stream, kName, "y", y, dtype, gate.shape());
-  const Launch launch(stream, kName, {d_y, gate, up}, {d_gate, d_up, y}, (y.defined() ? 13 : 11) * d_y.count());
-  if (!launch.runs()) return;
-  use_fast(stream, dtype) ? fast::swiglu_backward(stream, d_y, gate, up, d_gate, d_up, y)
-                          : specification::swiglu_backward(stream, d_y, gate, up, d_gate, d_up, y);
+  launch(stream, kName, {d_y, gate, up}, {d_gate, d_up, y}, (y.defined() ? 13 : 11) * d_y.count(), dtype,
+         BodyTable{specification::swiglu_backward, fast::swiglu_backward}, d_y, gate, up, d_gate, d_up, y);
 }
 
 }  // namespace shiftron

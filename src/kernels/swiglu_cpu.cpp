@@ -84,19 +84,19 @@ void backward_all(int threads, const ConstTensor& d_y, const ConstTensor& gate, 
 
 }  // namespace
 
-void swiglu_forward(Stream& stream, ConstTensor gate, ConstTensor up, Tensor y) {
+void swiglu_forward(const CpuOptions& cpu, ConstTensor gate, ConstTensor up, Tensor y) {
   if (gate.dtype() == DType::float32)
-    forward_all<float>(stream.threads, gate, up, y);
+    forward_all<float>(cpu.threads, gate, up, y);
   else
-    forward_all<bfloat16>(stream.threads, gate, up, y);
+    forward_all<bfloat16>(cpu.threads, gate, up, y);
 }
 
-void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
+void swiglu_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
                      Tensor y) {
   if (gate.dtype() == DType::float32)
-    backward_all<float>(stream.threads, d_y, gate, up, d_gate, d_up, y);
+    backward_all<float>(cpu.threads, d_y, gate, up, d_gate, d_up, y);
   else
-    backward_all<bfloat16>(stream.threads, d_y, gate, up, d_gate, d_up, y);
+    backward_all<bfloat16>(cpu.threads, d_y, gate, up, d_gate, d_up, y);
 }
 
 }  // namespace shiftron::fast

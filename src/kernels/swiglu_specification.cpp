@@ -14,7 +14,7 @@ A sigmoid(A x) {
 
 }  // namespace
 
-void swiglu_forward(Stream&, ConstTensor gate, ConstTensor up, Tensor y) {
+void swiglu_forward(const CpuOptions&, ConstTensor gate, ConstTensor up, Tensor y) {
   for_type(gate.dtype(), [&](auto element) {
     using T = decltype(element);
     for (int64_t row = 0; row < gate.extent(0); ++row) {
@@ -30,7 +30,7 @@ void swiglu_forward(Stream&, ConstTensor gate, ConstTensor up, Tensor y) {
 }
 
 // d_up = d_y gate s, d_gate = d_y up s (1 + gate (1 − s)), s = sigmoid(gate); all are read before they are written.
-void swiglu_backward(Stream&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up, Tensor y) {
+void swiglu_backward(const CpuOptions&, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up, Tensor y) {
   for_type(gate.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;

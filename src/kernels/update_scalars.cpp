@@ -1,42 +1,18 @@
-// Gradient norm, clip factor, skip flag and bias corrections of an update, as scalars of the device.
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/kernels.h"
+// Front end of the scalars of an update.
+#include "kernels/arguments.h"
+#include "kernels/bodies.h"
 #include "kernels/launch.h"
 
 namespace shiftron {
 
-void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, double learning_rate,
-                    InOut counters, Tensor scalars, Tensor result) {
+void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares,
+                    ConstTensor learning_rate, InOut counters, Tensor scalars, Tensor result) {
   CHECK(sums.count() >= kFirstSquare + squares && counters.tensor.count() == kUpdateCounters &&
             scalars.count() == kUpdateScalars && result.count() == kUpdateResults,
         "wrong counts of scalars");
-  const Launch launch(stream, "update_scalars", {sums, counters.tensor}, {counters.tensor, scalars, result}, squares);
-  if (!launch.runs()) return;
-  const double* sum = sums.data<double>();
-  double* counter = counters.tensor.data<double>();
-  double* scalar = scalars.data<double>();
-  double total = 0;
-  for (int64_t i = 0; i < squares; ++i) total += sum[kFirstSquare + i];
-  const double counted = sum[kCounted];
-  const double correction = counted > 0 ? rule.nominal / counted : 0;
-  const double norm = std::sqrt(total) * correction;
-  const double loss = counted > 0 ? sum[kLossSum] / counted : 0;
-  const bool skip = counted <= 0 || !std::isfinite(norm) || !std::isfinite(loss);
-  counter[kApplied] += skip ? 0 : 1;
-  counter[kSkipped] += skip ? 1 : 0;
-  counter[kSkippedInRow] = skip ? counter[kSkippedInRow] + 1 : 0;
-  scalar[kLearningRate] = learning_rate;
-  scalar[kGradientFactor] = correction * (rule.clip > 0 ? std::min(1.0, rule.clip / (norm + 1e-6)) : 1.0);
-  scalar[kBiasCorrection1] = 1 - std::pow(rule.beta1, counter[kApplied]);
-  scalar[kBiasCorrection2] = 1 - std::pow(rule.beta2, counter[kApplied]);
-  scalar[kSkip] = skip ? 1 : 0;
-  double* output = result.data<double>();
-  output[kLoss] = loss;
-  output[kGradientNorm] = norm;
-  output[kWasSkipped] = skip ? 1 : 0;
-  output[kStop] = sum[kStopRequests];
+  launch(stream, "update_scalars", {sums, counters.tensor, learning_rate}, {counters.tensor, scalars, result}, squares,
+         DType::float64, BodyTable{specification::update_scalars, nullptr}, rule, sums, squares, learning_rate,
+         counters.tensor, scalars, result);
 }
 
 }  // namespace shiftron

@@ -89,7 +89,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
   const DType dtype = d_y.dtype();
   const int64_t heads = query_->box.extent[0];
   const Tensor d_attended =
-      out_.backward(run, d_y, saved.attended.merge_last(), run.scratch).split_last(heads, head_dim_);
+      out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::Stays::x).split_last(heads, head_dim_);
   const AttentionShape shape{.sequence_length = run.sequence_length};
   // Query, key and value first, then the gradient of the raw ones in their place.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());

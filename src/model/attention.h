@@ -1,6 +1,8 @@
 // Causal attention with KV shift: query, key, value → shift → RoPE → attention → out.
 #pragma once
 
+#include <array>
+
 #include "model/kv_shift.h"
 #include "parallel/tensor_parallel.h"
 
@@ -30,6 +32,8 @@ class Attention {
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, const Saved& saved) const;
   // The same over the rows that follow those in `state`; run.documents must start at row 0.
   Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
+  // Query, key and value.
+  std::array<KvShift*, 3> shifts() { return {&query_shift_, &key_shift_, &value_shift_}; }
   AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;
 
  private:

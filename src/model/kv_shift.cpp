@@ -53,20 +53,25 @@ KvShift::KvShift(ParameterSet& set, const std::string& prefix, const std::string
                       .layer = layer});
 }
 
-Tensor KvShift::taps(Run& run) const {
-  if (raw_ == nullptr) return {};
-  Tensor taps = run.scratch.allocate(raw_->weight.dtype(), {raw_->weight.extent(0), previous_ + 1});
-  shift_taps_forward(run.stream, raw_->weight, form_, taps);
-  return taps;
+int64_t KvShift::table_elements() const {
+  return raw_ == nullptr || form_ == TapForm::free ? 0 : raw_->box.extent[0] * (previous_ + 1);
+}
+
+void KvShift::set_table(const Tensor& table) {
+  if (raw_ == nullptr) return;
+  taps_ = form_ == TapForm::free ? raw_->weight : table.view({raw_->box.extent[0], previous_ + 1});
+}
+
+void KvShift::prepare(Stream& stream) const {
+  if (table_elements() > 0) shift_taps_forward(stream, raw_->weight, form_, taps_);
 }
 
 ShiftRope KvShift::how(Run& run, const Tensor& rope, const Tensor& carried) const {
-  return {.taps = taps(run), .rope = rotate_ ? rope : Tensor(), .positions = run.documents.positions,
+  return {.taps = taps_, .rope = rotate_ ? rope : Tensor(), .positions = run.documents.positions,
           .shift_start = run.documents.shift_start, .carried = carried};
 }
 
 void KvShift::forward(Run& run, const Tensor& x, const Tensor& rope, const Tensor& carried, Tensor y) const {
-  ArenaScope scope(run.scratch);
   shift_rope_forward(run.stream, x, how(run, rope, carried), y);
 }
 

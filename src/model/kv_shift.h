@@ -17,6 +17,13 @@ class KvShift {
   KvShift(ParameterSet& set, const std::string& prefix, const std::string& stream, int64_t heads, int previous,
           const ShiftConfig& config, bool rotate, int layer);
   int previous() const { return previous_; }
+  const Parameter* parameter() const { return raw_; }  // null without shift
+  // Elements of A that prepare() needs.
+  int64_t table_elements() const;
+  void set_table(const Tensor& table);
+  // Makes the taps of the present weights; before the first forward behind a change of weights.
+  void prepare(Stream& stream) const;
+  const Tensor& taps() const { return taps_; }  // [local heads, previous + 1] A, oldest first; undefined without shift
   bool changes_nothing() const { return previous_ == 0 && !rotate_; }
 
   // x, y [rows, local heads, head_dim]; carried: see ShiftRope, undefined in training.
@@ -25,12 +32,12 @@ class KvShift {
   void backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, Tensor d_x) const;
 
  private:
-  Tensor taps(Run& run) const;
   ShiftRope how(Run& run, const Tensor& rope, const Tensor& carried) const;
   int previous_;
   bool rotate_;
   TapForm form_;
   Parameter* raw_ = nullptr;
+  Tensor taps_;  // the weights themselves where the form leaves them as they are
 };
 
 }  // namespace shiftron

@@ -13,9 +13,10 @@ class RmsNorm {
     Tensor x;            // [local rows, hidden]
     Tensor inverse_rms;  // [local rows] A
   };
-  RmsNorm(ParameterSet& set, const std::string& name, int64_t hidden, double epsilon, int layer)
+  RmsNorm(ParameterSet& set, const std::string& name, int64_t hidden, double epsilon, int layer,
+          Part part = Part::layer)
       : weight_(set.declare({.name = name + ".weight", .shape = {hidden}, .initial = init_constant(1),
-                             .group = DecayGroup::norm, .keep_precise = true, .layer = layer})),
+                             .group = DecayGroup::norm, .keep_precise = true, .part = part, .layer = layer})),
         epsilon_(epsilon) {}
 
   // y [local rows, hidden] in run.scratch.

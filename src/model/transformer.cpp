@@ -8,12 +8,13 @@ std::string layer_name(int layer) {
   return "layers." + std::to_string(layer);
 }
 
-Parameter* declare_table(ParameterSet& set, const std::string& name, const ModelConfig& config, bool tied) {
+Parameter* declare_table(ParameterSet& set, const std::string& name, Part part, const ModelConfig& config, bool tied) {
   return set.declare({.name = name,
                       .shape = {config.vocab, config.hidden},
                       .split_dim = 0,
                       .initial = init_normal(config.init_std),
-                      .tied = tied});
+                      .tied = tied,
+                      .part = part});
 }
 
 }  // namespace
@@ -65,12 +66,12 @@ Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, A
 }
 
 TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute)
-    : config_(config), recompute_(recompute), activation_(set.types().activation) {
+    : config_(config), recompute_(recompute), activation_(set.types().activation), range_(layers) {
   const bool is_first = set.at().pp == 0;
   const bool is_last = set.at().pp == set.layout().pp - 1;
   Parameter* table = nullptr;
   if (is_first || (is_last && config.tie_embeddings)) {
-    table = declare_table(set, "embedding.weight", config, config.tie_embeddings);
+    table = declare_table(set, "embedding.weight", Part::embedding, config, config.tie_embeddings);
   }
   if (is_first) embedding_ = std::make_unique<VocabularyParallelEmbedding>(table);
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -78,18 +79,43 @@ TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config,
                                                          recompute == RecomputeKind::selective));
   }
   if (is_last) {
-    final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1);
-    Parameter* head = config.tie_embeddings ? table : declare_table(set, "head.weight", config, false);
+    final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1, Part::final_norm);
+    Parameter* head = config.tie_embeddings ? table : declare_table(set, "head.weight", Part::head, config, false);
     loss_ = std::make_unique<VocabularyParallelLoss>(head);
   }
 }
 
-void TransformerStage::make_tables(Stream& stream, Ledger& ledger, int64_t positions) {
+void TransformerStage::make_tables(Stream& stream, int64_t positions) {
   const DType dtype = accumulation_type(activation_);
   const Shape shape = {2, positions, config_.head_dim / 2};
-  table_ = Buffer(stream.device, shape.count() * size_of(dtype), ledger, "tables");
+  table_ = Buffer(stream.device, shape.count() * size_of(dtype), *stream.ledger, "tables");
   rope_ = table_.tensor(0, dtype, shape);
   rope_table(stream, config_.rope_base, rope_);
+  int64_t elements = 0;
+  for_each_shift([&](int, int, const KvShift& shift) { elements += shift.table_elements(); });
+  taps_ = Buffer(stream.device, elements * size_of(dtype), *stream.ledger, "tables");
+  int64_t begin = 0;
+  for (const auto& layer : layers_) {
+    for (KvShift* shift : layer->attention().shifts()) {
+      const int64_t count = shift->table_elements();
+      shift->set_table(taps_.tensor(begin * size_of(dtype), dtype, {count}));
+      begin += count;
+    }
+  }
+}
+
+void TransformerStage::prepare(Stream& stream) const {
+  for_each_shift([&](int, int, const KvShift& shift) { shift.prepare(stream); });
+}
+
+void TransformerStage::for_each_shift(
+    const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    int stream = 0;
+    for (const KvShift* shift : layers_[i]->attention().shifts()) {
+      visit(static_cast<int>(range_.begin) + static_cast<int>(i), stream++, *shift);
+    }
+  }
 }
 
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,

@@ -1,6 +1,7 @@
 // TransformerLayer, and TransformerStage: what one pipeline stage computes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,7 @@ class TransformerLayer {
   void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const;
   Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
   const Attention& attention() const { return attention_; }
+  Attention& attention() { return attention_; }
 
  private:
   RmsNorm attention_norm_;
@@ -53,8 +55,12 @@ class TransformerStage {
   bool first() const { return embedding_ != nullptr; }
   bool last() const { return loss_ != nullptr; }
 
-  // Builds the RoPE table for positions 0 … positions − 1; before the first forward.
-  void make_tables(Stream& stream, Ledger& ledger, int64_t positions);
+  // Builds the RoPE table for positions 0 … positions − 1, and room for taps; once, behind ParameterSet::allocate().
+  void make_tables(Stream& stream, int64_t positions);
+  // What a step makes of its weights once: taps. Before the first forward behind a change of weights.
+  void prepare(Stream& stream) const;
+  // The shifts of the layers here: visit(layer, stream: 0 query, 1 key, 2 value; shift).
+  void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
 
   // `input` [local rows, hidden] from the stage before (unused on the first). Returns the output for the next stage;
   // on the last stage adds to totals (sum of losses, counted) and writes losses where defined, and returns nothing.
@@ -76,7 +82,8 @@ class TransformerStage {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
   std::unique_ptr<RmsNorm> final_norm_;
   std::unique_ptr<VocabularyParallelLoss> loss_;
-  Buffer table_;
+  Range range_;
+  Buffer table_, taps_;
   Tensor rope_;  // [2, positions, head_dim/2] A
 };
 

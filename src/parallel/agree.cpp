@@ -11,7 +11,7 @@ void leave_to_another(ExitCode code) {
   throw Error("", code);
 }
 
-void all_agree(Communicator& world, const std::function<void()>& work) {
+void all_agree(ControlPlane& world, const std::function<void()>& work) {
   std::string fault;  // code, line break, message
   try {
     work();
@@ -38,7 +38,7 @@ void all_agree(Communicator& world, const std::function<void()>& work) {
   throw Error(message, exit_code);
 }
 
-void told_by_first(const Communicator& world, const std::function<void()>& work) {
+void told_by_first(const ControlPlane& world, const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {

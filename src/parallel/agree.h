@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/check.h"
-#include "parallel/communicator.h"
+#include "parallel/control_plane.h"
 
 namespace shiftron {
 
@@ -14,9 +14,9 @@ namespace shiftron {
 
 // Every rank runs `work`, which must not communicate. If it fails anywhere, every rank throws the code of the
 // first failing rank: rank 0 with that one's message, the others with nothing to be told.
-void all_agree(Communicator& world, const std::function<void()>& work);
+void all_agree(ControlPlane& world, const std::function<void()>& work);
 
 // For `work` whose errors are alike on every rank: rank 0 alone tells them.
-void told_by_first(const Communicator& world, const std::function<void()>& work);
+void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 
 }  // namespace shiftron

@@ -1,15 +1,15 @@
 // Communicators without peers: a rank that plans alone, and a world of one.
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron {
 namespace {
 
-class LonelyCommunicator : public Communicator {
+class LonelyCommunicator : public HostCommunicator {
  public:
   LonelyCommunicator(const std::string& name, int rank, int size, bool moves_bytes)
-      : Communicator(name, rank, size), moves_bytes_(moves_bytes) {}
+      : RankGroup(name, rank, size), HostCommunicator(name, rank, size), moves_bytes_(moves_bytes) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& group_name) override {
+  std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& group_name) override {
     const int size = static_cast<int>(members.size());
     return std::make_unique<LonelyCommunicator>(group_name, place_in(members), size, moves_bytes_);
   }
@@ -31,11 +31,11 @@ class LonelyCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_meta_world(int rank, int ranks) {
+std::unique_ptr<HostCommunicator> make_meta_world(int rank, int ranks) {
   CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   return std::make_unique<LonelyCommunicator>("world", rank, ranks, false);
 }
 
-std::unique_ptr<Communicator> make_single_world() { return std::make_unique<LonelyCommunicator>("world", 0, 1, true); }
+std::unique_ptr<HostCommunicator> make_single_world() { return std::make_unique<LonelyCommunicator>("world", 0, 1, true); }
 
 }  // namespace shiftron

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <list>
 
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron {
 namespace {
@@ -72,10 +72,10 @@ struct StagedSend {
   std::vector<MPI_Request> requests;
 };
 
-class MpiCommunicator : public Communicator {
+class MpiCommunicator : public HostCommunicator {
  public:
   MpiCommunicator(MPI_Comm comm, const std::string& name, int rank, int size, int64_t piece_bytes)
-      : Communicator(name, rank, size), comm_(comm), piece_bytes_(piece_bytes) {
+      : RankGroup(name, rank, size), HostCommunicator(name, rank, size), comm_(comm), piece_bytes_(piece_bytes) {
     if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   }
 
@@ -94,7 +94,7 @@ class MpiCommunicator : public Communicator {
     }
   }
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& group_name) override {
+  std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& group_name) override {
     const int place = place_in(members);
     const int count = static_cast<int>(members.size());
     MPI_Comm comm = MPI_COMM_NULL;  // a group of one never speaks
@@ -271,7 +271,7 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> MpiSession::world() {
+std::unique_ptr<HostCommunicator> MpiSession::world() {
   MPI_Comm comm = MPI_COMM_NULL;
   if (ranks_ > 1) check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "world", "duplicating the world");
   return std::make_unique<MpiCommunicator>(comm, "world", rank_, ranks_, piece_bytes_);

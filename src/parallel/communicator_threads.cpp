@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron {
 namespace {
@@ -90,12 +90,14 @@ struct World {
   }
 };
 
-class ThreadCommunicator : public Communicator {
+class ThreadCommunicator : public HostCommunicator {
  public:
   ThreadCommunicator(std::shared_ptr<World> world, std::shared_ptr<Group> group, int rank)
-      : Communicator(group->name, rank, group->size()), world_(std::move(world)), group_(std::move(group)) {}
+      : RankGroup(group->name, rank, group->size()),
+        HostCommunicator(group->name, rank, group->size()),
+        world_(std::move(world)), group_(std::move(group)) {}
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& group_name) override {
+  std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& group_name) override {
     const size_t place = static_cast<size_t>(place_in(members));
     const std::lock_guard lock(world_->mutex);
     auto forming = std::find_if(group_->forming.begin(), group_->forming.end(), [&](const Group::Forming& other) {
@@ -152,6 +154,13 @@ class ThreadCommunicator : public Communicator {
   }
 
  private:
+  // In an operation of a queue others get their turn instead.
+  static void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock) {
+    if (Turns::of_this_thread() == nullptr) return changed.wait(lock);
+    lock.unlock();
+    let_others_run();
+    lock.lock();
+  }
   int world_rank(int member) const { return group_->world_ranks[static_cast<size_t>(member)]; }
   [[noreturn]] void throw_lost(std::string_view operation) const {  // the lock is held
     throw Error("group " + name() + ", " + std::string(operation) + ": " + world_->failure, ExitCode::hang);
@@ -199,7 +208,7 @@ class ThreadCommunicator : public Communicator {
           throw_lost(call.operation);
         }
       }
-      group.round_ended.wait(lock);
+      wait(group.round_ended, lock);
     }
   }
   static std::string describe(const Call& call) {
@@ -230,7 +239,7 @@ class ThreadCommunicator : public Communicator {
         fail_ended(from, "recv");
         throw_lost("recv");
       }
-      group_->message_came[static_cast<size_t>(rank())].wait(lock);
+      wait(group_->message_came[static_cast<size_t>(rank())], lock);
       message = channel.waiting.find(number);
     }
     const std::vector<std::byte> content = std::move(message->second);
@@ -259,7 +268,7 @@ std::string describe(const std::exception_ptr& exception) {
 
 }  // namespace
 
-void run_thread_ranks(int ranks, const std::function<void(Communicator& world)>& body) {
+void run_thread_ranks(int ranks, const std::function<void(HostCommunicator& world)>& body) {
   CHECK(ranks >= 1, "ranks ", ranks);
   std::vector<int> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);

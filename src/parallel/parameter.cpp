@@ -1,8 +1,7 @@
 // Boxes, owners, flat buffers and initial values of parameters.
 #include "parallel/parameter.h"
 
-#include <cstring>
-
+#include "core/event.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 
@@ -74,30 +73,6 @@ bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coo
   return at.dp == 0 && at.cp == 0 && at.tp % tensor_replicas(spec, layout) == 0 && (!spec.tied || at.pp == 0);
 }
 
-void read_master(const Parameter& parameter, int64_t first, int64_t count, void* to) {
-  const Tensor weight = range_of(parameter.weight, first, count);
-  if (!parameter.rest.defined()) {
-    if (count > 0) std::memcpy(to, weight.raw(), static_cast<size_t>(weight.bytes()));
-    return;
-  }
-  Ledger uncounted;
-  Stream stream{.device = weight.device(), .ledger = &uncounted};
-  join_master(stream, weight, range_of(parameter.rest, first, count),
-              Tensor(to, DType::float32, {count}, weight.device()));
-}
-
-void write_master(Parameter& parameter, int64_t first, int64_t count, const void* from) {
-  const Tensor weight = range_of(parameter.weight, first, count);
-  if (!parameter.rest.defined()) {
-    if (count > 0) std::memcpy(weight.raw(), from, static_cast<size_t>(weight.bytes()));
-    return;
-  }
-  Ledger uncounted;
-  Stream stream{.device = weight.device(), .ledger = &uncounted};
-  split_master(stream, ConstTensor(from, DType::float32, {count}, weight.device()), weight,
-               range_of(parameter.rest, first, count));
-}
-
 Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
   CHECK(!gradients_.defined() && !find(spec.name), spec.name, " is declared twice or too late");
   auto parameter = std::make_unique<Parameter>();
@@ -110,7 +85,10 @@ Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
   return parameters_.back().get();
 }
 
-void ParameterSet::allocate(DeviceKind device, Ledger& ledger, bool training) {
+void ParameterSet::allocate(const Stream& stream, bool training) {
+  stream_ = stream;
+  const DeviceKind device = stream.device;
+  Ledger& ledger = *stream.ledger;
   // Split parameters first, those that are whole on every tp rank behind them: one sum over tp serves all of these.
   int64_t end = 0, whole_end = 0, halves_end = 0;
   int64_t replicated_begin = 0;
@@ -160,26 +138,117 @@ void ParameterSet::allocate(DeviceKind device, Ledger& ledger, bool training) {
   }
 }
 
+namespace {
+
+// Copies that nobody counts, done when the constructor's stream is.
+class HostCopies {
+ public:
+  explicit HostCopies(const Stream& stream) : stream_(stream) { stream_.ledger = &uncounted_; }
+  void to_host(const ConstTensor& from, void* to) {
+    download(stream_, from, Tensor(to, from.dtype(), from.shape(), DeviceKind::pinned));
+  }
+  void from_host(const void* from, const Tensor& to) {
+    upload(stream_, ConstTensor(from, to.dtype(), to.shape(), DeviceKind::pinned), to);
+  }
+  void finish() {
+    Event end;
+    end.record(stream_);
+    end.wait_on_host();
+  }
+
+ private:
+  Ledger uncounted_;
+  Stream stream_;
+};
+
+const Tensor& tensor_of(const Parameter& parameter, ParameterState state) {
+  return state == ParameterState::master         ? parameter.weight
+         : state == ParameterState::first_moment ? parameter.first_moment
+                                                 : parameter.second_moment;
+}
+
+}  // namespace
+
+void* ParameterSet::on_host(const Parameter& parameter, ParameterState state) const {
+  const Tensor& values = tensor_of(parameter, state);
+  if (values.device() != DeviceKind::cpu || (state == ParameterState::master && parameter.rest.defined())) return nullptr;
+  HostCopies(stream_).finish();
+  return values.raw();
+}
+
+const void* ParameterSet::read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
+                               std::vector<std::byte>& room) const {
+  if (const void* all = on_host(parameter, state)) {
+    return static_cast<const std::byte*>(all) + first * size_of(types_.accumulation);
+  }
+  const Tensor values = range_of(tensor_of(parameter, state), first, count);
+  HostCopies copies(stream_);
+  const bool halves = state == ParameterState::master && parameter.rest.defined();
+  room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));
+  if (!halves) {
+    copies.to_host(values, room.data());
+    copies.finish();
+    return room.data();
+  }
+  std::vector<bfloat16> weight(static_cast<size_t>(count));
+  std::vector<uint16_t> rest(static_cast<size_t>(count));
+  copies.to_host(values, weight.data());
+  copies.to_host(range_of(parameter.rest, first, count), rest.data());
+  copies.finish();
+  auto* masters = reinterpret_cast<float*>(room.data());
+  for (int64_t i = 0; i < count; ++i) {
+    masters[i] = join_halves(weight[static_cast<size_t>(i)], rest[static_cast<size_t>(i)]);
+  }
+  return room.data();
+}
+
+void ParameterSet::write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
+                         const void* from) const {
+  const Tensor values = range_of(tensor_of(parameter, state), first, count);
+  HostCopies copies(stream_);
+  if (state != ParameterState::master || !parameter.rest.defined()) {
+    copies.from_host(from, values);
+    copies.finish();
+    return;
+  }
+  const auto* masters = static_cast<const float*>(from);
+  std::vector<bfloat16> weight(static_cast<size_t>(count));
+  std::vector<uint16_t> rest(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    weight[static_cast<size_t>(i)] = weight_half(masters[i]);
+    rest[static_cast<size_t>(i)] = rest_half(masters[i]);
+  }
+  copies.from_host(weight.data(), values);
+  copies.from_host(rest.data(), range_of(parameter.rest, first, count));
+  copies.finish();
+}
+
 void ParameterSet::initialise(uint64_t seed) {
+  if (stream_.device == DeviceKind::meta) return;
+  constexpr int64_t kBlock = 1 << 20;  // elements
+  const bool wide = types_.accumulation == DType::float64;
+  std::vector<double> doubles(wide ? kBlock : 0);
+  std::vector<float> floats(wide ? 0 : kBlock);
   for (const auto& parameter : parameters_) {
-    if (parameter->weight.raw() == nullptr) continue;
     const Philox random(seed, "initial " + parameter->spec.name);
-    const auto fill = [&](const auto& store) {
-      for_each_element(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
-        // Rounded to float32 in every precision, so that all precisions start from one model.
-        store(local, static_cast<float>(parameter->spec.initial(random, logical)));
-      });
+    int64_t begin = 0, end = 0;
+    const auto flush = [&] {
+      const void* values = wide ? static_cast<const void*>(doubles.data()) : floats.data();
+      if (end > begin) write(*parameter, ParameterState::master, begin, end - begin, values);
+      begin = end;
     };
-    if (parameter->rest.defined()) {
-      fill([weight = parameter->weight.data<bfloat16>(), rest = parameter->rest.data<uint16_t>()](int64_t i, float p) {
-        weight[i] = weight_half(p);
-        rest[i] = rest_half(p);
-      });
-    } else if (types_.accumulation == DType::float64) {
-      fill([values = parameter->weight.data<double>()](int64_t i, float p) { values[i] = p; });
-    } else {
-      fill([values = parameter->weight.data<float>()](int64_t i, float p) { values[i] = p; });
-    }
+    for_each_element(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
+      // Rounded to float32 in every precision, so that all precisions start from one model.
+      const auto value = static_cast<float>(parameter->spec.initial(random, logical));
+      const auto place = static_cast<size_t>(local - begin);
+      if (wide)
+        doubles[place] = value;
+      else
+        floats[place] = value;
+      end = local + 1;
+      if (end - begin == kBlock) flush();
+    });
+    flush();
   }
 }
 

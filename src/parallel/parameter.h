@@ -1,6 +1,7 @@
 // ParameterSpec: a logical tensor, stated once. ParameterSet: declare, allocate flat buffers, initialise.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,8 @@ namespace shiftron {
 
 // Which weight decay and learning-rate scale apply.
 enum class DecayGroup { matrix, norm, shift };
+// Where in the model a parameter belongs.
+enum class Part { embedding, layer, final_norm, head };
 
 // Value of element `index` (row-major in the logical tensor) at the start; `random` is the stream of (seed, name).
 using Initializer = std::function<double(const Philox& random, int64_t index)>;
@@ -32,7 +35,8 @@ struct ParameterSpec {
   DecayGroup group = DecayGroup::matrix;
   bool tied = false;             // also held by the last stage, which uses it as head
   bool keep_precise = false;     // read in the accumulation type, never as bfloat16
-  int layer = -1;                // for metrics; −1 outside of the layers
+  Part part = Part::layer;
+  int layer = -1;                // −1 outside of the layers
 };
 
 // Hyperrectangle of a logical tensor.
@@ -67,9 +71,8 @@ struct Parameter {
   Tensor rest;    // the lower half of a float32 master, as split_master() lays it out
 };
 
-// Masters [first, first + count) of a parameter on the host, in A and row-major in its box; no stream counts them.
-void read_master(const Parameter& parameter, int64_t first, int64_t count, void* to);
-void write_master(Parameter& parameter, int64_t first, int64_t count, const void* from);
+// What training keeps of a parameter.
+enum class ParameterState { master, first_moment, second_moment };
 
 class ParameterSet {
  public:
@@ -79,8 +82,16 @@ class ParameterSet {
   // product can serve both. The pointer stays valid.
   Parameter* declare(ParameterSpec spec, bool adjacent = false);
   // Allocates masters, which are the weights; with `training` gradients and moments too. Ends declaring.
-  void allocate(DeviceKind device, Ledger& ledger, bool training);
+  void allocate(const Stream& stream, bool training);
   void initialise(uint64_t seed);  // masters; the same bits in every layout
+
+  // Elements [first, first + count) of a state, in A and row-major in the parameter's box, between device and host, behind
+  // all that the stream was given; nobody counts them. read: where they lie, if the host may look there, else in `room`.
+  const void* read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
+                   std::vector<std::byte>& room) const;
+  void write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count, const void* from) const;
+  // Where all of it lies, if the host may read and write there; else null.
+  void* on_host(const Parameter& parameter, ParameterState state) const;
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   Parameter* find(const std::string& name) const;  // null if this rank has none of it
@@ -97,6 +108,7 @@ class ParameterSet {
   ParallelLayout layout_;
   Coordinates at_;
   NumberTypes types_;
+  Stream stream_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<bool> adjacent_;

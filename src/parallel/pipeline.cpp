@@ -9,8 +9,9 @@ namespace shiftron {
 namespace {
 
 struct Builder {
-  int stages, stage;
-  std::vector<Action> actions;
+  int stages, stage, microbatches;
+  Schedule schedule{};
+  std::vector<Action> actions{};
 
   void forward(int microbatch) {
     if (stage > 0) actions.push_back({ActionKind::recv_forward, microbatch});
@@ -21,6 +22,11 @@ struct Builder {
     if (stage < stages - 1) actions.push_back({ActionKind::recv_backward, microbatch});
     actions.push_back({ActionKind::backward, microbatch});
     if (stage > 0) actions.push_back({ActionKind::send_backward, microbatch});
+    if (!schedule.deferred) return;
+    const int last = microbatches - 1;
+    for (int due = microbatch - schedule.behind; due <= (microbatch == last ? last : microbatch - schedule.behind); ++due) {
+      if (due >= 0) actions.push_back({ActionKind::weight_gradients, due});
+    }
   }
 };
 
@@ -31,11 +37,12 @@ int forwards_ahead(PipelineKind kind, int stages, int stage, int microbatches) {
 
 }  // namespace
 
-std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int microbatches) {
+std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches) {
   CHECK(stage >= 0 && stage < stages && microbatches > 0, "stage ", stage, " of ", stages, ", ", microbatches,
         " microbatches");
+  const PipelineKind kind = schedule.kind;
   CHECK(kind == PipelineKind::one_forward_one_backward || kind == PipelineKind::gpipe, "schedule not in this version");
-  Builder builder{stages, stage, {}};
+  Builder builder{stages, stage, microbatches, schedule};
   const int ahead = forwards_ahead(kind, stages, stage, microbatches);
   for (int i = 0; i < ahead; ++i) builder.forward(i);
   for (int i = ahead; i < microbatches; ++i) {
@@ -46,13 +53,13 @@ std::vector<Action> make_schedule(PipelineKind kind, int stages, int stage, int 
   return builder.actions;
 }
 
-int most_in_flight(PipelineKind kind, int stages, int stage, int microbatches) {
-  const int ahead = forwards_ahead(kind, stages, stage, microbatches);
-  return std::min(microbatches, ahead + 1);
+int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches) {
+  const int ahead = forwards_ahead(schedule.kind, stages, stage, microbatches);
+  return std::min(microbatches, ahead + 1 + (schedule.deferred ? schedule.behind : 0));
 }
 
 std::vector<Action> make_forward_schedule(int stages, int stage, int microbatches) {
-  Builder builder{stages, stage, {}};
+  Builder builder{stages, stage, microbatches};
   for (int i = 0; i < microbatches; ++i) builder.forward(i);
   return builder.actions;
 }

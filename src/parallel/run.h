@@ -1,26 +1,31 @@
 // Run: what every module's forward and backward is given: where to compute, where to put results, whom to talk to.
 #pragma once
 
-#include <functional>
+#include <deque>
 #include <memory>
-#include <vector>
 
 #include "core/memory.h"
 #include "core/stream.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 #include "parallel/layout.h"
 
 namespace shiftron {
+
+// Between two neighbouring stages and in one direction, rank 0 being the earlier stage. A communicator keeps one order: were
+// both directions in one, a receive that is posted early would block the send behind it.
+struct PipelineEdges {
+  std::unique_ptr<Communicator> forward_in, forward_out, backward_in, backward_out;  // null at the ends of the pipeline
+};
 
 // The communicators of one rank, one per axis of the layout.
 struct Groups {
   ParallelLayout layout;
   Coordinates at;
-  std::unique_ptr<Communicator> tp, cp, dp, pp, kv_replica, tied;
-  Communicator* world = nullptr;  // not owned
+  std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
+  PipelineEdges pipeline;
 };
 // All ranks of `world` call it; world.size() == layout.ranks().
-Groups make_groups(Communicator& world, const ParallelLayout& layout, int64_t kv_heads);
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads);
 
 // Rows of one microbatch: int32 [rows] each; rows = samples · sequence_length.
 struct Documents {
@@ -29,16 +34,21 @@ struct Documents {
   Tensor positions;        // in the RoPE table
 };
 
-// Weight gradients that Linear has queued; ordinary schedules run each at once, zero-bubble ones later.
+// Weight gradients that Linear has queued, first in, first out, so that each parameter's are added up in one order.
+// Ordinary schedules run each at once, zero-bubble ones a microbatch's together and later.
+struct WeightGradient {
+  int microbatch;
+  Tensor d_y, x, gradient;  // they live, and nobody writes d_y and x, until it is run
+};
 struct WeightGradientQueue {
   bool deferred = false;
-  std::vector<std::function<void()>> waiting;
-  void drain();
+  std::deque<WeightGradient> waiting;
 };
 
 struct Run {
   Stream& stream;
   Arena& activations;  // of this microbatch: what backward needs
+  Arena& operands;     // of this microbatch: what its queued weight gradients need
   Arena& scratch;      // of this action
   const Groups& groups;
   bool training;       // false: forward alone, nothing is kept for backward
@@ -47,6 +57,7 @@ struct Run {
   int64_t sequence_length;
   Documents documents;
   double loss_scale;   // 1 / nominal number of targets of the global batch
+  int microbatch;      // its number in the step
   WeightGradientQueue& weight_gradients;
 
   // Rows of this rank where they are split: rows / tp.

@@ -2,6 +2,7 @@
 #include "parallel/tensor_parallel.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/kernels.h"
 
@@ -14,13 +15,25 @@ constexpr int64_t kLossChunkRows = 1024;
 constexpr int64_t kLossChunkBytes = 64 << 20;
 constexpr int64_t kLossBlockBytes = 8 << 20;
 
-// Where a product of `rows` rows with w [out, in] may lay an operand out anew; undefined where it would not.
-Tensor product_scratch(const Stream& stream, Arena& arena, const Tensor& w, DType dtype, int64_t rows) {
-  const Shape shape = matmul_scratch(stream, dtype, rows, w.extent(1), w.extent(0));
-  return shape.count() > 0 ? arena.allocate(dtype, shape) : Tensor();
+// Where a product of `rows` rows with w [out, in] may lay an operand of `dtype` out anew; undefined where it would not.
+Tensor product_scratch(Run& run, const Tensor& w, DType dtype, int64_t rows) {
+  const Shape shape = matmul_scratch(run.stream, dtype, rows, w.extent(1), w.extent(0));
+  return shape.count() > 0 ? run.scratch.allocate(dtype, shape) : Tensor();
 }
-Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) {
-  return product_scratch(run.stream, run.scratch, w, w.dtype(), rows);
+Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) { return product_scratch(run, w, w.dtype(), rows); }
+
+void add_weight_gradient(Run& run, const WeightGradient& product) {
+  ArenaScope scope(run.scratch);
+  matmul_backward_weight(run.stream, product.d_y, product.x, InOut(product.gradient),
+                         product_scratch(run, product.gradient, product.x.dtype(), product.x.extent(0)));
+}
+
+// An operand as it is now, for as long as the microbatch lives.
+Tensor kept_operand(Run& run, const Tensor& operand, bool stays) {
+  if (stays && run.activations.keeps(operand)) return operand;
+  const Tensor kept = run.operands.allocate(operand.dtype(), operand.shape());
+  copy(run.stream, operand, kept);
+  return kept;
 }
 
 Tensor as_matrix(const Tensor& tensor, int64_t columns) {
@@ -29,42 +42,61 @@ Tensor as_matrix(const Tensor& tensor, int64_t columns) {
 
 }  // namespace
 
-Groups make_groups(Communicator& world, const ParallelLayout& layout, int64_t kv_heads) {
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads) {
   CHECK(world.size() == layout.ranks(), world.size(), " ranks for a layout of ", layout.ranks());
   const int rank = world.rank();
   Groups groups;
   groups.layout = layout;
   groups.at = layout.coordinates(rank);
-  groups.world = &world;
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  groups.world = world.split(all, "world");  // the control plane's own order is not disturbed
   groups.tp = world.split(layout.group(rank, Axis::tp), "tp");
   groups.cp = world.split(layout.group(rank, Axis::cp), "cp");
   groups.dp = world.split(layout.group(rank, Axis::dp), "dp");
-  groups.pp = world.split(layout.group(rank, Axis::pp), "pp");
   groups.kv_replica = world.split(layout.kv_replica_group(rank, kv_heads), "kv_replica");
   groups.tied = world.split(layout.tied_embedding_group(rank), "tied");
+  const std::vector<int> stages = layout.group(rank, Axis::pp);
+  const auto edge = [&](int before) {
+    return world.split({stages[static_cast<size_t>(before)], stages[static_cast<size_t>(before) + 1]}, "pp");
+  };
+  const int stage = groups.at.pp;
+  if (stage > 0) {
+    groups.pipeline.forward_in = edge(stage - 1);
+    groups.pipeline.backward_out = edge(stage - 1);
+  }
+  if (stage + 1 < layout.pp) {
+    groups.pipeline.forward_out = edge(stage);
+    groups.pipeline.backward_in = edge(stage);
+  }
   return groups;
 }
 
-void WeightGradientQueue::drain() {
-  for (const auto& run : waiting) run();
-  waiting.clear();
+void run_weight_gradients(Run& run) {
+  std::deque<WeightGradient>& waiting = run.weight_gradients.waiting;
+  CHECK(!waiting.empty() && waiting.front().microbatch == run.microbatch, "microbatch ", run.microbatch,
+        " is not the oldest with weight gradients to run");
+  while (!waiting.empty() && waiting.front().microbatch == run.microbatch) {
+    add_weight_gradient(run, waiting.front());
+    waiting.pop_front();
+  }
 }
 
 Tensor gather_rows(Run& run, const Tensor& local, Arena& arena) {
   if (local.extent(0) == run.rows) return local;
   Tensor whole = arena.allocate(local.dtype(), {run.rows, local.extent(1)});
-  run.groups.tp->all_gather(run.stream, local, whole).wait();
+  run.groups.tp->all_gather(run.stream, local, whole).wait(run.stream);
   return whole;
 }
 
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
   if (run.groups.tp->size() == 1) return partial;
   if (!run.gather_rows) {
-    run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait();
+    run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait(run.stream);
     return partial;
   }
   Tensor local = arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
-  run.groups.tp->reduce_scatter(run.stream, partial, local).wait();
+  run.groups.tp->reduce_scatter(run.stream, partial, local).wait(run.stream);
   return local;
 }
 
@@ -93,19 +125,17 @@ Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
   return d_x;
 }
 
-void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x) const {
-  Stream* stream = &run.stream;
-  run.weight_gradients.waiting.push_back([stream, arena = &run.scratch, d_y, x,
-                                          d_w = set_->joined(parameters_, &Parameter::gradient, in_)] {
-    ArenaScope scope(*arena);
-    matmul_backward_weight(*stream, d_y, x, InOut(d_w), product_scratch(*stream, *arena, d_w, x.dtype(), x.extent(0)));
-  });
-  if (!run.weight_gradients.deferred) run.weight_gradients.drain();
+void Linear::backward_weight(Run& run, const Tensor& d_y, const Tensor& x, Stays stays) const {
+  WeightGradient product{run.microbatch, d_y, x, set_->joined(parameters_, &Parameter::gradient, in_)};
+  if (!run.weight_gradients.deferred) return add_weight_gradient(run, product);
+  product.d_y = kept_operand(run, d_y, stays == Stays::d_y);
+  product.x = kept_operand(run, x, stays == Stays::x);
+  run.weight_gradients.waiting.push_back(product);
 }
 
-Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena) const {
+Tensor Linear::backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays) const {
   const Tensor d_x = backward_input(run, d_y, arena);
-  backward_weight(run, d_y, x);
+  backward_weight(run, d_y, x, stays);
   return d_x;
 }
 
@@ -190,7 +220,7 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
     Tensor log_sum_exp = run.scratch.allocate(accumulation, {rows});
     Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
-    run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait();
+    run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
     cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
     if (!run.training) return;
     const Tensor d_x_chunk = d_x.rows(begin, rows);
@@ -211,7 +241,7 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   const int64_t whole = run.rows / chunk;
   for_each_alike(run.stream, whole, [&](int64_t i) { pass_chunk(i * chunk, chunk); });
   if (run.rows > whole * chunk) pass_chunk(whole * chunk, run.rows - whole * chunk);
-  if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait();
+  if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait(run.stream);
 }
 
 }  // namespace shiftron

@@ -25,16 +25,21 @@ class Linear {
   Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
   // d_x [rows, in] in `arena`.
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
-  // Queues the weight gradient; d_y and x must live until it has run.
-  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x) const;
+  // Adds the weight gradient, or queues it. Queued, an operand is copied unless the caller says that nobody writes it
+  // any more (`stays`) and it lies where it outlives this action.
+  enum class Stays { none, d_y, x };
+  void backward_weight(Run& run, const Tensor& d_y, const Tensor& x, Stays stays = Stays::none) const;
   // Both.
-  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena) const;
+  Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays = Stays::none) const;
 
  private:
   const ParameterSet* set_;
   std::vector<Parameter*> parameters_;
   int64_t in_;
 };
+
+// Runs what was queued for `run.microbatch`, which must be the oldest.
+void run_weight_gradients(Run& run);
 
 // Rows of the vocabulary split over tp, unevenly where they must be.
 class VocabularyParallelEmbedding {

@@ -2,23 +2,10 @@
 #include "train/engine.h"
 
 #include <algorithm>
-#include <chrono>
-#include <numeric>
 
 #include "kernels/kernels.h"
 
 namespace shiftron {
-
-// What lives from a microbatch's forward to its backward.
-struct Engine::Microbatch {
-  int number = -1;  // in the step; -1: none yet
-  Arena* arena = nullptr;
-  Batch batch;
-  Documents documents;
-  Tensor input, output, d_output, d_input;
-  TransformerStage::Saved saved;
-  std::vector<Work> sends;
-};
 
 int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout) {
   return static_cast<int>(config.train.global_batch / (config.train.micro_batch * layout.dp));
@@ -36,161 +23,178 @@ NumberTypes number_types(Precision precision) {
   CHECK(false, "unknown precision");
 }
 
-void choose_bfloat16_products(Precision precision, Communicator& world, Stream& stream) {
+void choose_bfloat16_products(Precision precision, ControlPlane& world, CpuOptions& cpu) {
   if (precision != Precision::bf16) return;
   const bool first = world.rank() == 0;
   std::string choice = "00";
-  if (first && bfloat16_matmul_pays(stream)) choice[0] = '1';
-  if (first && bfloat16_tiles_pay(stream)) choice[1] = '1';
+  if (first && bfloat16_matmul_pays(cpu)) choice[0] = '1';
+  if (first && bfloat16_tiles_pay(cpu)) choice[1] = '1';
   choice = world.broadcast_text(choice, 0);
-  stream.bfloat16_matmul = choice.at(0) == '1';
-  stream.bfloat16_tiles = choice.at(1) == '1';
+  cpu.bfloat16_matmul = choice.at(0) == '1';
+  cpu.bfloat16_tiles = choice.at(1) == '1';
 }
 
-DType product_type(Precision precision, const Stream& stream) {
-  return precision == Precision::bf16 && stream.bfloat16_matmul ? DType::bfloat16 : DType::float32;
+DType product_type(Precision precision, const CpuOptions& cpu) {
+  return precision == Precision::bf16 && cpu.bfloat16_matmul ? DType::bfloat16 : DType::float32;
 }
 
-Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training)
+Schedule schedule_of(const RunConfig& config) { return {.kind = config.parallel.pipeline}; }
+
+Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
+               std::optional<Schedule> schedule)
     : config_(config),
       groups_(std::move(groups)),
       stream_(stream),
-      parameters_(groups_.layout, groups_.at, number_types(config.train.precision)) {
+      schedule_(schedule.value_or(schedule_of(config))),
+      parameters_(groups_.layout, groups_.at, number_types(config.train.precision)),
+      staging_(config, stream) {
   const ParallelSection& parallel = config.parallel;
   const int stage = groups_.at.pp;
   const std::vector<Range> layers = stage_layers(config.model.layers, parallel.pp, parallel.stage_layers,
                                                  head_in_layers(config.model, config.train.sequence_length));
   stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
-  parameters_.allocate(stream.device, *stream.ledger, training);
-  stage_->make_tables(stream, *stream.ledger, config.train.sequence_length);
+  parameters_.allocate(stream, training);
+  stage_->make_tables(stream, config.train.sequence_length);
+  weight_gradients_.deferred = training && schedule_.deferred;
   const int microbatches = microbatches_of_step(config, groups_.layout);
-  const int in_flight = training ? most_in_flight(parallel.pipeline, parallel.pp, stage, microbatches) : 1;
+  const int in_flight = training ? most_in_flight(schedule_, parallel.pp, stage, microbatches) : 1;
   const int arenas = stream.device == DeviceKind::meta ? 1 : in_flight;
+  const auto make_arena = [&](const char* name, const char* category, int alike) {
+    return std::make_unique<Arena>(stream, name, plan, category, alike);
+  };
   for (int i = 0; i < arenas; ++i) {
-    arenas_.push_back(
-        std::make_unique<Arena>(stream.device, "activations", plan, *stream.ledger, "activations", in_flight / arenas));
+    activations_.push_back(make_arena("activations", "activations", in_flight / arenas));
+    operands_.push_back(make_arena("operands", "activations", in_flight / arenas));
   }
-  scratch_ = std::make_unique<Arena>(stream.device, "scratch", plan, *stream.ledger, "scratch");
-  if (stream.device == DeviceKind::meta) return;
-  const size_t rows = static_cast<size_t>(config.train.micro_batch * config.train.sequence_length);
-  host_batch_.ids.resize(rows);
-  host_batch_.targets.resize(rows);
-  host_batch_.document_starts.resize(rows);
+  scratch_ = make_arena("scratch", "scratch", 1);
+  Microbatch none;
+  none.activations = activations_.front().get();
+  none.operands = operands_.front().get();
+  const Shape rows = {make_run(none, training).local_rows(), config.model.hidden};
+  const DType dtype = parameters_.types().activation;
+  inputs_ = std::make_unique<ReceivedRows>(stream, groups_.pipeline.forward_in.get(), 0, "received forward", plan, dtype,
+                                           rows, in_flight);
+  // A gradient's memory is sent on; the one before it may still be on its way.
+  constexpr int kGradients = 2;
+  Communicator* backward_in = training ? groups_.pipeline.backward_in.get() : nullptr;
+  d_outputs_ = std::make_unique<ReceivedRows>(stream, backward_in, 1, "received backward", plan, dtype, rows, kGradients);
 }
 
 MemoryPlan Engine::arena_peaks() const {
-  return {{arenas_.front()->name(), arenas_.front()->peak()}, {scratch_->name(), scratch_->peak()}};
+  MemoryPlan plan;
+  for (const Arena* arena : {activations_.front().get(), operands_.front().get(), scratch_.get()}) {
+    plan[arena->name()] = arena->peak();
+  }
+  inputs_->add_to(plan);
+  d_outputs_->add_to(plan);
+  return plan;
 }
 
-Run Engine::make_run(Arena& arena, bool training) {
+Run Engine::make_run(const Microbatch& microbatch, bool training) {
   const TrainSection& train = config_.train;
   return Run{.stream = stream_,
-             .activations = arena,
+             .activations = *microbatch.activations,
+             .operands = *microbatch.operands,
              .scratch = *scratch_,
              .groups = groups_,
              .training = training,
              .gather_rows = true,
              .rows = train.micro_batch * train.sequence_length,
              .sequence_length = train.sequence_length,
-             .documents = {},
+             .documents = microbatch.rows.documents,
              .loss_scale = 1.0 / static_cast<double>(train.global_batch * train.sequence_length),
+             .microbatch = microbatch.number,
              .weight_gradients = weight_gradients_};
 }
 
-int64_t Engine::load_batch(Microbatch& microbatch, const HostBatch& batch) {
-  const int64_t rows = config_.train.micro_batch * config_.train.sequence_length;
-  const auto allocate = [&] { return microbatch.arena->allocate(DType::int32, {rows}); };
-  microbatch.batch = {allocate(), allocate()};
-  microbatch.documents = {allocate(), allocate(), allocate()};
-  if (stream_.device == DeviceKind::meta) return 0;
-  std::ranges::copy(batch.ids, microbatch.batch.ids.data<int32_t>());
-  std::ranges::copy(batch.targets, microbatch.batch.targets.data<int32_t>());
-  find_documents(batch.document_starts, config_.train.sequence_length, config_.data.document_reset,
-                 config_.model.shift.reset, microbatch.documents.attention_start.data<int32_t>(),
-                 microbatch.documents.shift_start.data<int32_t>(), microbatch.documents.positions.data<int32_t>());
-  // A row at position p of what it attends to sees p + 1 rows.
-  const int32_t* positions = microbatch.documents.positions.data<int32_t>();
-  return std::accumulate(positions, positions + rows, rows);
-}
-
 int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
-  return run_schedule(microbatches, read, totals, true, {});
+  fill_zero(stream_, parameters_.gradients());
+  return run_schedule(microbatches, read, {.training = true, .totals = totals});
 }
 
 void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit) {
-  run_schedule(microbatches, read, totals, false, visit);
+  run_schedule(microbatches, read, {.training = false, .totals = totals, .visit = visit});
 }
 
-int64_t Engine::run_schedule(int microbatches, const BatchReader& read, Tensor totals, bool training,
-                             const LossVisitor& visit) {
+int64_t Engine::run_schedule(int microbatches, const BatchReader& read, const Pass& pass) {
   const int stage = groups_.at.pp, stages = config_.parallel.pp;
+  stage_->prepare(stream_);
   // On meta one microbatch stands for all.
   const int stepped = stream_.device == DeviceKind::meta ? 1 : microbatches;
   const Ledger::Repeat repeat(*stream_.ledger, microbatches / stepped);
-  const std::vector<Action> actions = training ? make_schedule(config_.parallel.pipeline, stages, stage, stepped)
-                                               : make_forward_schedule(stages, stage, stepped);
+  const std::vector<Action> actions = pass.training ? make_schedule(schedule_, stages, stage, stepped)
+                                                    : make_forward_schedule(stages, stage, stepped);
   const ArenaAssignment assignment = assign_arenas(actions, stepped);
-  CHECK(assignment.arenas <= static_cast<int>(arenas_.size()), assignment.arenas, " arenas are needed, ",
-        arenas_.size(), " are there");
-  std::vector<Microbatch> in_flight(arenas_.size());  // in each arena
+  CHECK(assignment.arenas <= static_cast<int>(activations_.size()), assignment.arenas, " arenas are needed, ",
+        activations_.size(), " are there");
+  if (groups_.pipeline.forward_in) inputs_->expect(stepped);
+  if (groups_.pipeline.backward_in && pass.training) d_outputs_->expect(stepped);
+  std::vector<Microbatch> in_flight(activations_.size());  // in each arena
   int64_t attended = 0;
   for (const Action& action : actions) {
-    const auto index = static_cast<size_t>(assignment.arena_of[action.microbatch]);
-    Microbatch& microbatch = in_flight[index];
-    if (microbatch.number != action.microbatch) {
-      microbatch = Microbatch();  // the one before waits for its sends
-      microbatch.number = action.microbatch;
-      microbatch.arena = arenas_[index].get();
-      microbatch.arena->release();
-      const auto start = std::chrono::steady_clock::now();
-      read(action.microbatch, host_batch_);
-      attended += load_batch(microbatch, host_batch_);
-      stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
-    scratch_->release();
-    Run run = make_run(*microbatch.arena, training);
-    run.documents = microbatch.documents;
-    const DType dtype = parameters_.types().activation;
-    const auto allocate_rows = [&] {
-      return microbatch.arena->allocate(dtype, {run.local_rows(), config_.model.hidden});
-    };
-    switch (action.kind) {
-      case ActionKind::recv_forward:
-        microbatch.input = allocate_rows();
-        groups_.pp->recv(stream_, microbatch.input, stage - 1).wait();
-        break;
-      case ActionKind::forward: {
-        Tensor losses;
-        if (visit && stage_->last()) {
-          losses = microbatch.arena->allocate(parameters_.types().accumulation, {run.rows});
-        }
-        // Every tp rank computes the same totals; one of them counts.
-        Tensor counted = scratch_->allocate(DType::float64, {2});
-        fill_zero(stream_, counted);
-        microbatch.output = stage_->forward(run, microbatch.batch, microbatch.input, microbatch.saved, counted, losses);
-        if (groups_.at.tp == 0 && stage_->last()) add(stream_, totals, counted, totals);
-        if (losses.defined()) visit(action.microbatch, host_batch_, losses);
-        break;
-      }
-      case ActionKind::send_forward:
-        microbatch.sends.push_back(groups_.pp->send(stream_, microbatch.output, stage + 1));
-        break;
-      case ActionKind::recv_backward:
-        microbatch.d_output = allocate_rows();
-        groups_.pp->recv(stream_, microbatch.d_output, stage + 1).wait();
-        break;
-      case ActionKind::backward:
-        microbatch.d_input = stage_->backward(run, microbatch.d_output, microbatch.saved);
-        break;
-      case ActionKind::send_backward:
-        microbatch.sends.push_back(groups_.pp->send(stream_, microbatch.d_input, stage - 1));
-        break;
-    }
-  }
-  for (Microbatch& microbatch : in_flight) {
-    for (Work& send : microbatch.sends) send.wait();
+    const auto arena = static_cast<size_t>(assignment.arena_of[static_cast<size_t>(action.microbatch)]);
+    Microbatch& microbatch = in_flight[arena];
+    if (microbatch.number != action.microbatch) begin(microbatch, action.microbatch, arena, read, attended);
+    execute(action, microbatch, pass);
   }
   return attended;
+}
+
+void Engine::begin(Microbatch& microbatch, int number, size_t arena, const BatchReader& read, int64_t& attended) {
+  microbatch = Microbatch();  // whose sends the stream waits for
+  microbatch.number = number;
+  microbatch.activations = activations_[arena].get();
+  microbatch.operands = operands_[arena].get();
+  microbatch.activations->release();
+  microbatch.operands->release();
+  microbatch.rows = staging_.load(number, read, *microbatch.activations, attended);
+}
+
+void Engine::execute(const Action& action, Microbatch& microbatch, const Pass& pass) {
+  scratch_->release();
+  switch (action.kind) {
+    case ActionKind::recv_forward:
+      microbatch.input = inputs_->next();
+      break;
+    case ActionKind::forward:
+      forward(microbatch, pass);
+      break;
+    case ActionKind::send_forward:
+      microbatch.sends.push_back(groups_.pipeline.forward_out->send(stream_, microbatch.output, 1));
+      break;
+    case ActionKind::recv_backward:
+      microbatch.d_output = d_outputs_->next();
+      break;
+    case ActionKind::backward: {
+      Run run = make_run(microbatch, pass.training);
+      microbatch.d_input = stage_->backward(run, microbatch.d_output, microbatch.saved);
+      break;
+    }
+    case ActionKind::send_backward:
+      microbatch.sends.push_back(groups_.pipeline.backward_out->send(stream_, microbatch.d_input, 0));
+      break;
+    case ActionKind::weight_gradients: {
+      Run run = make_run(microbatch, pass.training);
+      run_weight_gradients(run);
+      break;
+    }
+  }
+}
+
+void Engine::forward(Microbatch& microbatch, const Pass& pass) {
+  Run run = make_run(microbatch, pass.training);
+  // Every tp rank computes the same totals; one of them counts.
+  Tensor counted = scratch_->allocate(DType::float64, {2});
+  fill_zero(stream_, counted);
+  Tensor losses;
+  if (pass.visit && stage_->last()) losses = run.activations.allocate(parameters_.types().accumulation, {run.rows});
+  microbatch.output = stage_->forward(run, microbatch.rows.batch, microbatch.input, microbatch.saved, counted, losses);
+  if (groups_.at.tp == 0 && stage_->last()) add(stream_, pass.totals, counted, pass.totals);
+  if (!losses.defined()) return;
+  Event made;
+  made.record(stream_);
+  made.wait_on_host();
+  pass.visit(microbatch.number, losses);
 }
 
 ParameterCount count_parameters(const RunConfig& config) {
@@ -204,27 +208,9 @@ ParameterCount count_parameters(const RunConfig& config) {
   for (const auto& parameter : engine.parameters().parameters()) {
     const ParameterSpec& spec = parameter->spec;
     count.total += spec.shape.count();
-    if (spec.name != "embedding.weight" && spec.name != "head.weight") count.outside_embedding += spec.shape.count();
+    if (spec.part != Part::embedding && spec.part != Part::head) count.outside_embedding += spec.shape.count();
   }
   return count;
-}
-
-void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,
-                    ShiftReset shift_reset, int32_t* attention_start, int32_t* shift_start, int32_t* positions) {
-  const int64_t rows = static_cast<int64_t>(document_starts.size());
-  for (int64_t sample = 0; sample < rows; sample += sequence_length) {
-    int64_t document = sample;
-    for (int64_t row = sample; row < sample + sequence_length; ++row) {
-      if (document_starts[row] != 0) document = row;
-      const int64_t attention = document_reset ? document : sample;
-      attention_start[row] = static_cast<int32_t>(attention);
-      positions[row] = static_cast<int32_t>(row - attention);
-      const int64_t shift = shift_reset == ShiftReset::automatic ? attention
-                            : shift_reset == ShiftReset::always  ? document
-                                                                 : sample;
-      shift_start[row] = static_cast<int32_t>(shift);
-    }
-  }
 }
 
 }  // namespace shiftron

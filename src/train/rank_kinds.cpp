@@ -17,7 +17,7 @@ using StageWork = std::tuple<int64_t, bool, bool, int64_t>;  // layers, first st
 struct Plan {
   int number = 0;
   int in_flight = 0;
-  int64_t activations = 0;  // of a microbatch
+  int64_t of_microbatch = 0;  // bytes that every microbatch in flight takes
   Ledger ledger;
 };
 
@@ -31,7 +31,7 @@ std::vector<RankKind> plan_kinds(const RunConfig& config, const ParallelLayout& 
   std::map<std::pair<StageWork, int>, RankKind> kinds;
   for (int stage = 0; stage < layout.pp; ++stage) {
     const bool first = stage == 0, last = stage == layout.pp - 1;
-    const int in_flight = most_in_flight(config.parallel.pipeline, layout.pp, stage, microbatches);
+    const int in_flight = most_in_flight(schedule_of(config), layout.pp, stage, microbatches);
     for (int tp = 0; tp < layout.tp; ++tp) {
       const int64_t share = first || last ? split_range(config.model.vocab, layout.tp, tp).size() : 0;
       const StageWork work{stages[static_cast<size_t>(stage)].size(), first, last, share};
@@ -41,12 +41,13 @@ std::vector<RankKind> plan_kinds(const RunConfig& config, const ParallelLayout& 
       if (is_new) {
         plan.number = static_cast<int>(plans.size());
         plan.in_flight = in_flight;
-        plan.activations = plan_memory(config, layout, rank, threads, plan.ledger).at("activations");
+        const MemoryPlan bytes = plan_memory(config, layout, rank, threads, plan.ledger);
+        plan.of_microbatch = bytes.at("activations") + bytes.at("operands") + bytes.at("received forward");
       }
       const auto [found, is_first] =
           kinds.try_emplace({work, in_flight}, RankKind{.rank = rank, .work = plan.number, .planned = plan.ledger});
       RankKind& kind = found->second;
-      if (is_first) kind.planned.add_memory("activations", (in_flight - plan.in_flight) * plan.activations);
+      if (is_first) kind.planned.add_memory("activations", (in_flight - plan.in_flight) * plan.of_microbatch);
       kind.ranks += int64_t{layout.cp} * layout.dp;
     }
   }

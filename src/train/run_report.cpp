@@ -59,10 +59,11 @@ RunReport::RunReport(const RunConfig& config, int64_t first_step, double peak, L
       metrics_(config.output.directory + "/metrics.jsonl"),
       tensorboard_(config.output.directory + "/tensorboard", first_step) {}
 
-void RunReport::step(int64_t step, double step_seconds, const StepResult& result,
-                     const std::vector<std::string>& group_names, int64_t skipped, const TimeSplit& times,
+void RunReport::step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names,
                      const Ledger& ledger) {
   if (config_ == nullptr) return;
+  const double step_seconds = result.seconds;
+  const TimeSplit& times = result.times;
   const TrainSection& train = config_->train;
   const int64_t tokens = train.global_batch * train.sequence_length;
   const double rate = static_cast<double>(tokens) / step_seconds;
@@ -83,7 +84,7 @@ void RunReport::step(int64_t step, double step_seconds, const StepResult& result
           {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
          {"layer_gradient_norms", norms_json(config_->model, result, group_names)},
          {"shift", taps_json(result)},
-         {"skipped", skipped}});
+         {"skipped", result.skipped_updates}});
   if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);

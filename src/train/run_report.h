@@ -23,9 +23,8 @@ class RunReport {
   RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
             std::function<void(const std::string& line)> show_progress);
 
-  // Of one step: its result, how long it took, and where this rank's time and memory went.
-  void step(int64_t step, double step_seconds, const StepResult& result, const std::vector<std::string>& group_names,
-            int64_t skipped, const TimeSplit& times, const Ledger& ledger);
+  // Of one step: its result, and where this rank's memory is.
+  void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
   void validation(int64_t step, double loss);
   // The time that is left is reckoned from here.
   void start_clock() { started_ = Clock::now(); }

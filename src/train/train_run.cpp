@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,11 +24,6 @@
 
 namespace shiftron {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
 bool was_to_stay(const Manifest& manifest) {
@@ -60,11 +54,14 @@ class TrainingRun {
   void resume();
   void announce() const;
   void measure_peak();
-  void settle(int64_t step, double step_seconds);
+  void settle();
+  void drain();
   void evaluate(int64_t step);
   bool save(int64_t step);
   void tell_profile(int64_t step) const;
   bool wants_save(int64_t step) const;
+  bool wants_evaluation(int64_t step) const;
+  bool drains_behind(int64_t step) const;
   int dp() const { return trainer_->engine().groups().at.dp; }
   bool first_rank() const { return environment_.world.rank() == 0; }
   std::string checkpoints() const { return config_.output.directory + "/checkpoints"; }
@@ -84,6 +81,8 @@ class TrainingRun {
   std::string validation_fingerprint_;
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
+  int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
+  StepDeadline automatic_;
   bool last_save_failed_ = false;
   bool stop_ = false;
 };
@@ -92,7 +91,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     : config_(config),
       environment_(environment),
       layout_(make_layout(config.parallel, environment.world.size())),
-      stream_{.device = DeviceKind::cpu, .ledger = &ledger_, .threads = environment.threads} {
+      stream_{.device = DeviceKind::cpu, .ledger = &ledger_, .cpu = {.threads = environment.threads}},
+      automatic_(setup_deadline(config)) {
   all_agree(environment.world, [&] {
     train_.emplace(open_loader(config, config.data.train, true));
     if (config.evaluation.every > 0) {
@@ -103,7 +103,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   });
   open_directory();
   write_start();
-  choose_bfloat16_products(config.train.precision, environment.world, stream_);
+  choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
   trainer_ =
@@ -111,7 +111,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
 }
 
 void TrainingRun::open_directory() {
-  Communicator& world = environment_.world;
+  HostCommunicator& world = environment_.world;
   all_agree(world, [&] {
     if (first_rank()) environment_.lock = open_run(config_.output.directory, environment_.log);
   });
@@ -148,7 +148,7 @@ void TrainingRun::check_vocabulary() const {
 void TrainingRun::resume() {
   using Kind = ResumeChoice::Kind;
   const ResumeChoice& choice = config_.checkpoint.resume;
-  Communicator& world = environment_.world;
+  HostCommunicator& world = environment_.world;
   ParameterSet& parameters = trainer_->engine().parameters();
   std::optional<CheckpointContent> content;
   if (choice.kind == Kind::never) {
@@ -184,8 +184,8 @@ void TrainingRun::resume() {
       require_same_data("data.validation", content->step, validation, validation_fingerprint_);
     }
     trainer_->restore_state(state.at("trainer").dump());
-    stream_.bfloat16_matmul = state.value("bfloat16_matmul", stream_.bfloat16_matmul);
-    stream_.bfloat16_tiles = state.value("bfloat16_tiles", false);  // which older versions had not
+    stream_.cpu.bfloat16_matmul = state.value("bfloat16_matmul", stream_.cpu.bfloat16_matmul);
+    stream_.cpu.bfloat16_tiles = state.value("bfloat16_tiles", false);  // which older versions had not
     first_step_ = content->step + 1;
     saved_step_ = content->step;
     if (first_rank()) {
@@ -208,17 +208,12 @@ void TrainingRun::resume() {
 
 void TrainingRun::measure_peak() {
   environment_.world.barrier();  // all at once, as in training
-  Ledger unused;
-  Stream stream = stream_;
-  stream.ledger = &unused;
-  Buffer sum(DeviceKind::cpu, size_of(DType::float64), unused, "peak");
-  Tensor value = sum.tensor(0, DType::float64, {1});
-  rates_.operations = measure_matmul_peak(stream, product_type(config_.train.precision, stream));
-  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream);
-  value.data<double>()[0] = rates_.operations;
-  // In the run's own ledger: the world keeps the staging that this takes.
-  environment_.world.all_reduce(stream_, InOut(value), Reduction::sum).wait();
-  peak_ = value.data<double>()[0];
+  rates_.operations = measure_matmul_peak(stream_.cpu, product_type(config_.train.precision, stream_.cpu));
+  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream_.cpu);
+  peak_ = 0;
+  for (const std::string& rate : environment_.world.gather_text(fmt::format("{}", rates_.operations), 0)) {
+    peak_ += std::stod(rate);
+  }
 }
 
 void TrainingRun::announce() const {
@@ -253,8 +248,8 @@ bool TrainingRun::save(int64_t step) {
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
                                 {"validation_fingerprint", validation_fingerprint_},
-                                {"bfloat16_matmul", stream_.bfloat16_matmul},
-                                {"bfloat16_tiles", stream_.bfloat16_tiles}};
+                                {"bfloat16_matmul", stream_.cpu.bfloat16_matmul},
+                                {"bfloat16_tiles", stream_.cpu.bfloat16_tiles}};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = state.dump(),
@@ -279,18 +274,34 @@ bool TrainingRun::save(int64_t step) {
   return result.saved;
 }
 
-void TrainingRun::settle(int64_t step, double step_seconds) {
+// Reads the result of the step that is under way, or was the last one, and tells it.
+void TrainingRun::settle() {
+  const int64_t step = unread_step_;
+  unread_step_ = 0;
   const StepResult result = trainer_->result(step);
   stop_ = stop_ || result.stop;
-  const TimeSplit times = ledger_.take_times();
-  if (!first_rank()) return;
-  require_own(environment_);
-  if (result.skipped) {
-    environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
-                                         result.loss, result.gradient_norm, result.counted));
-    environment_.events.write("skip", {{"step", step}});
+  automatic_.add(result.seconds);
+  if (environment_.profile && step > first_step_) profiled_seconds_ += result.seconds;
+  if (first_rank()) {
+    require_own(environment_);
+    if (result.skipped) {
+      environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
+                                           result.loss, result.gradient_norm, result.counted));
+      environment_.events.write("skip", {{"step", step}});
+    }
+    report_.step(step, result, trainer_->group_names(), ledger_);
   }
-  report_.step(step, step_seconds, result, trainer_->group_names(), trainer_->skipped(), times, ledger_);
+  if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
+  if (!first_rank()) leave_to_another(ExitCode::non_finite);
+  throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
+                          "optimizer.learning_rate, or resume from an older step (checkpoint.resume=STEP)",
+                          result.skipped_in_row, step),
+              ExitCode::non_finite);
+}
+
+// Nothing is under way, and all steps are told.
+void TrainingRun::drain() {
+  if (unread_step_ > 0) settle();
 }
 
 void TrainingRun::tell_profile(int64_t step) const {
@@ -303,6 +314,16 @@ void TrainingRun::tell_profile(int64_t step) const {
 bool TrainingRun::wants_save(int64_t step) const {
   const int64_t every = config_.checkpoint.every;
   return step == config_.train.stop_at || step == config_.train.steps || (every > 0 && step % every == 0);
+}
+
+bool TrainingRun::wants_evaluation(int64_t step) const {
+  const int64_t every = config_.evaluation.every;
+  return every > 0 && (step % every == 0 || step == config_.train.steps);
+}
+
+// What follows needs the step to be done and told.
+bool TrainingRun::drains_behind(int64_t step) const {
+  return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
 
 ExitCode TrainingRun::run() {
@@ -320,36 +341,26 @@ ExitCode TrainingRun::run() {
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
-  StepDeadline automatic(setup_deadline(config_));
   report_.start_clock();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
     const Deadline deadline = config_.fault.step_deadline > 0 && step > first_step_
                                   ? Deadline{config_.fault.step_deadline, "fault.step_deadline"}
-                                  : automatic.deadline();
-    const Clock::time_point begin = Clock::now();
+                                  : automatic_.deadline();
     ledger_.take_times();  // of evaluation and saves
     {
+      // While the device works on this step, the host learns of the one before: one rule on every device.
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
       trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_), environment_.stop_requested());
+      if (unread_step_ > 0) settle();
+      unread_step_ = step;
+      if (drains_behind(step)) drain();
     }
-    const double step_seconds = seconds_since(begin);
-    automatic.add(step_seconds);
-    settle(step, step_seconds);
-    if (stream_.timed) profiled_seconds_ += step_seconds;
     if (environment_.profile && step == first_step_) {
       ledger_.clear_work();
       stream_.timed = true;
     }
-    if (trainer_->skipped_in_row() >= config_.fault.non_finite_in_row) {
-      if (!first_rank()) leave_to_another(ExitCode::non_finite);
-      throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
-                              "optimizer.learning_rate, or resume from an older step (checkpoint.resume=STEP)",
-                              trainer_->skipped_in_row(), step),
-                  ExitCode::non_finite);
-    }
     const bool stopping = stop_ || step == config_.train.stop_at;
-    const int64_t every = config_.evaluation.every;
-    if (every > 0 && (step % every == 0 || step == config_.train.steps)) evaluate(step);
+    if (wants_evaluation(step)) evaluate(step);
     if (wants_save(step) || stopping) save(step);
     if (stopping || step == config_.train.steps) tell_profile(step);
     if (stopping && step < config_.train.steps) {

@@ -7,7 +7,7 @@
 
 #include "core/directory_lock.h"
 #include "core/log.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 #include "parallel/watchdog.h"
 #include "train/run_config.h"
 #include "train/run_files.h"
@@ -16,7 +16,7 @@ namespace shiftron {
 
 // What the process gives to a run.
 struct RunEnvironment {
-  Communicator& world;
+  HostCommunicator& world;
   int threads = 1;  // of this rank
   Log& log;
   Events& events;  // write nothing until the run's directory is locked

@@ -1,7 +1,6 @@
 // The training step and what it reports.
 #include "train/trainer.h"
 
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -13,47 +12,64 @@ namespace {
 
 constexpr int kStreams = 3;
 constexpr int kMostTaps = 4;
-constexpr std::array<const char*, kStreams> kStreamNames = {"query", "key", "value"};
 
 int previous_of(const ShiftConfig& shift, int stream) {
   return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
 }
 
+// What the host gives a step, float64.
+enum Given { kGivenRate, kGivenStop, kGivenAttended, kGiven };
+
 }  // namespace
 
-Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan)
+Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan,
+                 std::optional<Schedule> schedule)
     : config_(config),
       stream_(stream),
-      engine_(config, std::move(groups), stream, plan, true),
-      tap_scratch_(stream.device, "taps", plan, *stream.ledger, "scratch"),
+      engine_(config, std::move(groups), stream, plan, true, schedule),
       microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
-  const int64_t count = 2 * sum_count() + 2 + kUpdateCounters + kUpdateScalars + 2 * kUpdateResults;
-  scalars_ = Buffer(stream.device, count * size_of(DType::float64), *stream.ledger, "scalars");
-  int64_t offset = 0;
-  const auto take = [&](int64_t elements) {
-    offset += elements;
-    return scalars_.tensor((offset - elements) * size_of(DType::float64), DType::float64, {elements});
+  const int64_t taken = sum_count() + kUpdateCounters + kUpdateResults;
+  const DeviceKind host = stream.device == DeviceKind::meta ? DeviceKind::meta : DeviceKind::pinned;
+  const auto bytes = [](int64_t elements) { return elements * size_of(DType::float64); };
+  device_ = Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken), *stream.ledger, "scalars");
+  pinned_ = Buffer(host, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters), *stream.ledger, "staging");
+  const auto taker = [&](const Buffer& buffer) {
+    return [&buffer, bytes, offset = int64_t{0}](int64_t elements) mutable {
+      offset += elements;
+      return buffer.tensor(bytes(offset - elements), DType::float64, {elements});
+    };
   };
-  sums_ = take(2 * sum_count());
+  auto take = taker(device_);
+  given_ = take(kGiven);
   totals_ = take(2);
-  counters_ = take(kUpdateCounters);
-  update_ = take(kUpdateScalars + 2 * kUpdateResults);
+  scalars_ = take(kUpdateScalars);
+  results_ = take(taken);
+  sums_ = results_.rows(0, sum_count());
+  counters_ = results_.rows(sum_count(), kUpdateCounters);
+  step_result_ = results_.rows(sum_count() + kUpdateCounters, kUpdateResults);
+  auto take_pinned = taker(pinned_);
+  for (Slot& slot : slots_) {
+    slot.given = take_pinned(kGiven);
+    slot.taken = take_pinned(taken);
+  }
+  pinned_totals_ = take_pinned(2);
+  pinned_counters_ = take_pinned(kUpdateCounters);
 }
 
-int64_t Trainer::attended_slot() const {
-  return kFirstSquare + groups() + config_.model.layers * kStreams * kMostTaps;
+int64_t Trainer::tap_slot(int layer, int stream) const {
+  return kFirstSquare + groups() + (int64_t{layer} * kStreams + stream) * kMostTaps;
 }
 
-Tensor Trainer::sums_of(int64_t step) const { return sums_.rows((step % 2) * sum_count(), sum_count()); }
-
-Tensor Trainer::result_of(int64_t step) const {
-  return update_.rows(kUpdateScalars + (step % 2) * kUpdateResults, kUpdateResults);
-}
+int64_t Trainer::attended_slot() const { return tap_slot(static_cast<int>(config_.model.layers), 0); }
 
 int64_t Trainer::group_of(const ParameterSpec& spec) const {
-  if (spec.layer >= 0) return 1 + spec.layer;
-  if (spec.name == "embedding.weight") return 0;
-  return spec.name == "head.weight" ? groups() - 1 : groups() - 2;
+  switch (spec.part) {
+    case Part::embedding: return 0;
+    case Part::layer: return 1 + spec.layer;
+    case Part::final_norm: return groups() - 2;
+    case Part::head: return groups() - 1;
+  }
+  CHECK(false, "unknown part of the model");
 }
 
 std::vector<std::string> Trainer::group_names() const {
@@ -65,54 +81,54 @@ std::vector<std::string> Trainer::group_names() const {
 }
 
 void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
+  Slot& slot = slot_of(step);
+  slot.end.wait_on_host();  // of the step before the last one
+  slot.step = last_step_ = step;
+  slot.begin.record(stream_);
   fill_zero(stream_, totals_);
   const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
   reduce_gradients(stream_, engine_.groups(), engine_.parameters());
-  fill_zero(stream_, sums_of(step));
-  collect_sums(sums_of(step), attended, stop_requested);
-  update(step);
+  if (stream_.device != DeviceKind::meta) {
+    const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
+    auto* given = slot.given.host_data<double>();
+    given[kGivenRate] = learning_rate(config_.optimizer, config_.train.steps, step);
+    given[kGivenStop] = stop_requested ? 1 : 0;
+    given[kGivenAttended] = at.tp == 0 && at.pp == 0 ? static_cast<double>(attended) : 0;
+  }
+  upload(stream_, slot.given, given_);
+  collect_sums(given_);
+  update(given_);
+  download(stream_, results_, slot.taken);
+  slot.end.record(stream_);
+  slot.times = stream_.ledger->take_times();
 }
 
-void Trainer::collect_sums(Tensor sums, int64_t attended, bool stop_requested) {
-  copy(stream_, totals_, sums.rows(kLossSum, 2));
-  if (stop_requested && stream_.device == DeviceKind::cpu) sums.data<double>()[kStopRequests] = 1;
+void Trainer::collect_sums(ConstTensor given) {
+  fill_zero(stream_, sums_);
+  copy(stream_, totals_, sums_.rows(kLossSum, 2));
+  copy(stream_, given.rows(kGivenStop, 1), sums_.rows(kStopRequests, 1));
+  copy(stream_, given.rows(kGivenAttended, 1), sums_.rows(attended_slot(), 1));
   for (const auto& parameter : engine_.parameters().parameters()) {
     if (!parameter->owner) continue;
     const int64_t count = parameter->gradient.count();
     sum_of_squares(stream_, parameter->gradient.view({count}),
-                   InOut(sums.rows(kFirstSquare + group_of(parameter->spec), 1)));
+                   InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)));
   }
-  const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
-  if (at.tp == 0 && at.pp == 0 && stream_.device == DeviceKind::cpu) {
-    sums.data<double>()[attended_slot()] = static_cast<double>(attended);
-  }
-  const ShiftConfig& shift = config_.model.shift;
-  for (const auto& parameter : engine_.parameters().parameters()) {
-    if (parameter->spec.group != DecayGroup::shift) continue;
-    for (int stream = 0; stream < kStreams; ++stream) {
-      if (!parameter->spec.name.ends_with(std::string("shift_") + kStreamNames[stream])) continue;
-      const int taps = previous_of(shift, stream) + 1;
-      tap_scratch_.release();
-      Tensor values = tap_scratch_.allocate(parameter->weight.dtype(), {parameter->weight.extent(0), taps});
-      if (!parameter->owner) continue;  // has the memory all the same, so that ranks of one kind need the same
-      shift_taps_forward(stream_, parameter->weight, tap_form(shift.form), values);
-      const int64_t slot = kFirstSquare + groups() + (parameter->spec.layer * kStreams + stream) * kMostTaps;
-      sum_columns(stream_, values, InOut(sums.rows(slot, taps)));
-    }
-  }
-  engine_.groups().world->all_reduce(stream_, InOut(sums), Reduction::sum).wait();
+  engine_.stage().for_each_shift([&](int layer, int stream, const KvShift& shift) {
+    if (shift.parameter() == nullptr || !shift.parameter()->owner) return;
+    sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))));
+  });
+  engine_.groups().world->all_reduce(stream_, InOut(sums_), Reduction::sum).wait(stream_);
 }
 
-void Trainer::update(int64_t step) {
+void Trainer::update(ConstTensor given) {
   const OptimizerSection& optimizer = config_.optimizer;
   const TrainSection& train = config_.train;
   const UpdateRule rule{.nominal = static_cast<double>(train.global_batch * train.sequence_length),
                         .clip = optimizer.clip,
                         .beta1 = optimizer.betas.first,
                         .beta2 = optimizer.betas.second};
-  Tensor scalars = update_.rows(0, kUpdateScalars);
-  update_scalars(stream_, rule, sums_of(step), groups(), learning_rate(optimizer, train.steps, step), InOut(counters_),
-                 scalars, result_of(step));
+  update_scalars(stream_, rule, sums_, groups(), given.rows(kGivenRate, 1), InOut(counters_), scalars_, step_result_);
   for (const auto& parameter : engine_.parameters().parameters()) {
     AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon, .weight_decay = 0};
     if (parameter->spec.group == DecayGroup::matrix) how.weight_decay = optimizer.weight_decay;
@@ -122,14 +138,22 @@ void Trainer::update(int64_t step) {
     }
     const int64_t count = parameter->weight.count();
     const auto flat = [count](const Tensor& tensor) { return tensor.defined() ? tensor.view({count}) : Tensor(); };
-    adamw(stream_, how, scalars, InOut(flat(parameter->gradient)), InOut(flat(parameter->weight)),
+    adamw(stream_, how, scalars_, flat(parameter->gradient), InOut(flat(parameter->weight)),
           InOut(flat(parameter->rest)), InOut(flat(parameter->first_moment)), InOut(flat(parameter->second_moment)));
   }
 }
 
-StepResult Trainer::result(int64_t step) const {
-  const double* values = result_of(step).data<double>();
-  const double* sums = sums_of(step).data<double>();
+StepResult Trainer::result(int64_t step) {
+  Slot& slot = slot_of(step);
+  CHECK(slot.step == step && step > 0, "the result of step ", step, " is not there");
+  slot.end.wait_on_host();
+  const double* sums = slot.taken.host_data<double>();
+  const double* counters = sums + sum_count();
+  const double* values = counters + kUpdateCounters;
+  if (step > known_step_) {
+    std::copy_n(counters, kUpdateCounters, known_counters_.begin());
+    known_step_ = step;
+  }
   StepResult result{.loss = values[kLoss],
                     .gradient_norm = values[kGradientNorm],
                     .counted = sums[kCounted],
@@ -137,63 +161,68 @@ StepResult Trainer::result(int64_t step) const {
                     .skipped = values[kWasSkipped] != 0,
                     .stop = values[kStop] > 0,
                     .group_norms = {},
-                    .taps = {}};
+                    .taps = {},
+                    .skipped_updates = static_cast<int64_t>(counters[kSkipped]),
+                    .skipped_in_row = static_cast<int64_t>(counters[kSkippedInRow]),
+                    .seconds = slot.end.seconds_since(slot.begin),
+                    .times = slot.times};
   const double nominal = static_cast<double>(config_.train.global_batch * config_.train.sequence_length);
   const double correction = result.counted > 0 ? nominal / result.counted : 0;
   for (int64_t group = 0; group < groups(); ++group) {
     result.group_norms.push_back(std::sqrt(sums[kFirstSquare + group]) * correction);
   }
+  add_taps(sums, result);
+  return result;
+}
+
+void Trainer::add_taps(const double* sums, StepResult& result) const {
   const ModelConfig& model = config_.model;
-  const double* taps = sums + kFirstSquare + groups();
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
+  for (int layer = 0; layer < model.layers; ++layer) {
     result.taps.emplace_back();
-    for (int stream = 0; stream < kStreams; ++stream, taps += kMostTaps) {
+    for (int stream = 0; stream < kStreams; ++stream) {
       const int previous = previous_of(model.shift, stream);
       const int64_t heads = stream == 0 ? model.heads : model.kv_heads;
       for (int tap = 0; previous > 0 && tap <= previous; ++tap) {
-        result.taps.back()[stream].push_back(taps[tap] / static_cast<double>(heads));
+        result.taps.back()[static_cast<size_t>(stream)].push_back(sums[tap_slot(layer, stream) + tap] /
+                                                                  static_cast<double>(heads));
       }
     }
   }
-  return result;
 }
 
 double Trainer::evaluate(int microbatches, const BatchReader& read) {
   fill_zero(stream_, totals_);
   engine_.evaluate(microbatches, read, totals_);
-  engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait();
+  engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait(stream_);
+  download(stream_, totals_, pinned_totals_);
+  Event end;
+  end.record(stream_);
+  end.wait_on_host();
   if (stream_.device == DeviceKind::meta) return 0;
-  return totals_.data<double>()[0] / totals_.data<double>()[1];
+  const double* totals = pinned_totals_.host_data<double>();
+  return totals[0] / totals[1];
 }
-
-MemoryPlan Trainer::arena_peaks() const {
-  MemoryPlan plan = engine_.arena_peaks();
-  plan[tap_scratch_.name()] = tap_scratch_.peak();
-  return plan;
-}
-
-int64_t Trainer::skipped() const { return static_cast<int64_t>(counters_.data<double>()[kSkipped]); }
-int64_t Trainer::skipped_in_row() const { return static_cast<int64_t>(counters_.data<double>()[kSkippedInRow]); }
 
 std::string Trainer::state_json() const {
-  const double* counters = counters_.data<double>();
-  return nlohmann::json{{"applied_updates", static_cast<int64_t>(counters[kApplied])},
-                        {"skipped_updates", static_cast<int64_t>(counters[kSkipped])},
-                        {"skipped_in_row", static_cast<int64_t>(counters[kSkippedInRow])}}
+  CHECK(known_step_ == last_step_, "step ", last_step_, " is under way; its result must be read before its state");
+  return nlohmann::json{{"applied_updates", static_cast<int64_t>(known_counters_[kApplied])},
+                        {"skipped_updates", static_cast<int64_t>(known_counters_[kSkipped])},
+                        {"skipped_in_row", static_cast<int64_t>(known_counters_[kSkippedInRow])}}
       .dump();
 }
 
 void Trainer::restore_state(const std::string& json) {
   const nlohmann::json state = nlohmann::json::parse(json);
-  double* counters = counters_.data<double>();
-  counters[kApplied] = state.at("applied_updates").get<double>();
-  counters[kSkipped] = state.at("skipped_updates").get<double>();
-  counters[kSkippedInRow] = state.at("skipped_in_row").get<double>();
+  known_counters_[kApplied] = state.at("applied_updates").get<double>();
+  known_counters_[kSkipped] = state.at("skipped_updates").get<double>();
+  known_counters_[kSkippedInRow] = state.at("skipped_in_row").get<double>();
+  std::ranges::copy(known_counters_, pinned_counters_.host_data<double>());
+  upload(stream_, pinned_counters_, counters_);
 }
 
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger) {
   Ledger planned;  // what is allocated counts down again when the trainer goes
-  Stream stream{.device = DeviceKind::meta, .ledger = &planned, .threads = threads};
+  Stream stream{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
   const auto world = make_meta_world(rank, layout.ranks());
   Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {});
   const BatchReader nothing = [](int, HostBatch&) {};

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,46 +23,60 @@ struct StepResult {
   std::vector<double> group_norms;  // per Trainer::group_names()
   // [layer][stream: query, key, value][taps, oldest first] mean over heads; empty without shift
   std::vector<std::array<std::vector<double>, 3>> taps;
+  int64_t skipped_updates = 0, skipped_in_row = 0;  // so far
+  double seconds = 0;  // from the start of the step to its end, on the device
+  TimeSplit times;     // that this rank's host spent in it
 };
 
 class Trainer {
  public:
   // `plan` is empty on meta; groups of this rank.
-  Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan);
+  Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan,
+          std::optional<Schedule> schedule = {});
 
-  // Forward, backward, sums over ranks, update. `read` fills this rank's microbatches.
+  // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the step
+  // is given and what it returns has two slots: the result of step − 2 is gone.
   void step(int64_t step, const BatchReader& read, bool stop_requested);
-  // Of the step before the last one started, or of the last one; the same on every rank.
-  StepResult result(int64_t step) const;
-  // Mean loss over the counted targets of `microbatches` microbatches of every dp rank; the same on every rank.
+  // Of the step before the last one started, or of the last one; waits until it is there. The same on every rank.
+  StepResult result(int64_t step);
+  // Mean loss over the counted targets of `microbatches` microbatches of every dp rank; the same on every rank. Waits.
   double evaluate(int microbatches, const BatchReader& read);
 
   int microbatches() const { return microbatches_; }  // of a step, on this rank
-  int64_t skipped() const;
-  int64_t skipped_in_row() const;
   std::vector<std::string> group_names() const;  // "embedding", "layers.0", …, "final_norm", "head"
   Engine& engine() { return engine_; }
-  MemoryPlan arena_peaks() const;
-  // Counters of the optimizer as JSON, for checkpoints.
+  MemoryPlan arena_peaks() const { return engine_.arena_peaks(); }
+  // Counters of the optimizer as JSON, for checkpoints; throws where the result of the last step was not read.
   std::string state_json() const;
   void restore_state(const std::string& json);
 
  private:
-  void collect_sums(Tensor sums, int64_t attended, bool stop_requested);  // of this step, then over all ranks
-  void update(int64_t step);
+  // Between host and device: what the host gives a step and takes from it, in pinned memory.
+  struct Slot {
+    int64_t step = 0;
+    Tensor given, taken;
+    Event begin, end;
+    TimeSplit times;
+  };
+  void collect_sums(ConstTensor given);  // of this step, then over all ranks
+  void update(ConstTensor given);
   int64_t group_of(const ParameterSpec& spec) const;
   int64_t groups() const { return config_.model.layers + 3; }
+  int64_t tap_slot(int layer, int stream) const;
   int64_t attended_slot() const;  // behind squares and taps
   int64_t sum_count() const { return attended_slot() + 1; }
-  Tensor sums_of(int64_t step) const;
-  Tensor result_of(int64_t step) const;
+  Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step % 2)]; }
+  void add_taps(const double* sums, StepResult& result) const;
   RunConfig config_;
   Stream& stream_;
   Engine engine_;
-  Arena tap_scratch_;
   int microbatches_;
-  Buffer scalars_;
-  Tensor sums_, totals_, counters_, update_;  // float64
+  Buffer device_, pinned_;
+  std::array<Slot, 2> slots_;
+  Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
+  Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
+  std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_
+  int64_t known_step_ = 0, last_step_ = 0;
 };
 
 // What a run on meta says this rank needs: bytes of every arena; `ledger` gets memory, kernels and traffic of one step.

@@ -158,7 +158,7 @@ TEST(Commit, WhatTheDiskGivesBackIsComparedWithMemory) {
 
 TEST(Commit, AParameterThatNoRankWritesIsFound) {
   const TemporaryDirectory directory;
-  run_thread_ranks(2, [&](Communicator& world) {
+  run_thread_ranks(2, [&](HostCommunicator& world) {
     Ledger ledger;
     Log log(world.rank());
     // Both ranks say that they are the second of two: what the first one owns is missing.
@@ -187,7 +187,7 @@ TEST(Commit, OnMetaNothingIsWritten) {
   Log log;
   ParameterSet set({}, {}, {DType::float32, DType::float32});
   declare(set, kModel);
-  set.allocate(DeviceKind::meta, ledger, true);
+  set.allocate(Stream{.device = DeviceKind::meta, .ledger = &ledger}, true);
   const auto world = make_meta_world(0, 1);
   EXPECT_TRUE(save_checkpoint(directory.path() + "/new", content_at(1), set, *world, {}, log).saved);
   EXPECT_FALSE(fs::exists(directory.path() + "/new"));

@@ -15,6 +15,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "core/file.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron::testing {
 
@@ -75,7 +76,7 @@ inline ParameterSet make_set(const FakeModel& model, const ParallelLayout& layou
   const DType type = model.precise ? DType::float64 : DType::float32;
   ParameterSet set(layout, layout.coordinates(rank), {model.halves ? DType::bfloat16 : type, type});
   declare(set, model);
-  set.allocate(DeviceKind::cpu, ledger, training);
+  set.allocate(Stream{.ledger = &ledger}, training);
   return set;
 }
 
@@ -84,8 +85,9 @@ template <typename Real, typename Visit>
 void for_each_value(const ParameterSet& set, Visit visit) {
   for (const auto& parameter : set.parameters()) {
     const int64_t count = parameter->box.extent.count();
-    std::vector<Real> masters(static_cast<size_t>(count));
-    read_master(*parameter, 0, count, masters.data());
+    std::vector<std::byte> room;
+    const auto* from = static_cast<const Real*>(set.read(*parameter, ParameterState::master, 0, count, room));
+    std::vector<Real> masters(from, from + count);
     Real* groups[] = {masters.data(), nullptr, nullptr};
     if (parameter->first_moment.defined()) {
       groups[1] = parameter->first_moment.data<Real>();
@@ -101,7 +103,7 @@ void for_each_value(const ParameterSet& set, Visit visit) {
                        visit(stream + static_cast<uint64_t>(logical + i), groups[group][local + i]);
                    });
     }
-    write_master(*parameter, 0, count, masters.data());
+    set.write(*parameter, ParameterState::master, 0, count, masters.data());
   }
 }
 
@@ -155,7 +157,7 @@ inline SaveResult save_state(const std::string& directory, const FakeModel& mode
                              int64_t step, uint64_t salt, const Retention& keep = {.keep = 1000, .keep_every = 0},
                              const SaveOptions& options = small_blocks()) {
   std::vector<SaveResult> results(static_cast<size_t>(layout.ranks()));
-  run_thread_ranks(layout.ranks(), [&](Communicator& world) {
+  run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
     Ledger ledger;
     Log log(world.rank());
     const ParameterSet set = make_set(model, layout, world.rank(), ledger);
@@ -177,7 +179,7 @@ inline int64_t load_state(const std::string& directory, const FakeModel& model, 
                           std::optional<int64_t> which = {}, const std::string& log_file = "") {
   std::vector<int64_t> steps(static_cast<size_t>(layout.ranks()));
   std::vector<int64_t> faults(static_cast<size_t>(layout.ranks()));
-  run_thread_ranks(layout.ranks(), [&](Communicator& world) {
+  run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
     Ledger ledger;
     Log log(world.rank());
     if (!log_file.empty() && world.rank() == 0) log.add_file(log_file);

@@ -93,7 +93,7 @@ TEST(Reshard, ThroughASecondLayoutAndBack) {
   const FakeModel model{.kv_heads = 4};
   const ParallelLayout a{.tp = 2, .pp = 2}, b{.tp = 3, .dp = 2};
   ASSERT_TRUE(save_state(directory.path() + "/a", model, a, 1, 9).saved);
-  run_thread_ranks(b.ranks(), [&](Communicator& world) {
+  run_thread_ranks(b.ranks(), [&](HostCommunicator& world) {
     Ledger ledger;
     Log log(world.rank());
     ParameterSet set = make_set(model, b, world.rank(), ledger);

@@ -51,7 +51,8 @@ TEST(Buffer, SaysHowMuchIsMissingAndWhatNeedsLess) {
 
 TEST(Arena, OnMetaStandsForEqualOnes) {
   Ledger ledger;
-  Arena arena(DeviceKind::meta, "activations", {}, ledger, "activations", 3);
+  Stream meta_stream{.device = DeviceKind::meta, .ledger = &ledger};
+  Arena arena(meta_stream, "activations", {}, "activations", 3);
   (void)arena.allocate(DType::uint8, {256});
   arena.release();
   (void)arena.allocate(DType::uint8, {512});
@@ -61,18 +62,21 @@ TEST(Arena, OnMetaStandsForEqualOnes) {
 
 TEST(Arena, RefusesMoreThanItsPlan) {
   Ledger ledger;
-  Arena arena(DeviceKind::cpu, "scratch", {{"scratch", 512}}, ledger, "scratch");
+  Stream cpu_stream{.ledger = &ledger};
+  Arena arena(cpu_stream, "scratch", {{"scratch", 512}}, "scratch");
   EXPECT_EQ(ledger.memory_total(), 512);
   (void)arena.allocate(DType::float32, {64});
   (void)arena.allocate(DType::uint8, {1});  // 1 byte takes a whole alignment
   EXPECT_EQ(arena.used(), 512);
   EXPECT_THROW((void)arena.allocate(DType::uint8, {1}), Error);
-  EXPECT_THROW(Arena(DeviceKind::cpu, "other", {{"scratch", 512}}, ledger, "scratch"), Error);
+  EXPECT_THROW(Arena(cpu_stream, "other", {{"scratch", 512}}, "scratch"), Error);
 }
 
 TEST(Arena, OnMetaMeasuresWhatTheCpuNeeds) {
   Ledger ledger;
-  Arena meta(DeviceKind::meta, "activations", {}, ledger, "activations");
+  Stream meta_stream{.device = DeviceKind::meta, .ledger = &ledger};
+  Stream cpu_stream{.ledger = &ledger};
+  Arena meta(meta_stream, "activations", {}, "activations");
   const auto use = [](Arena& arena) {
     (void)arena.allocate(DType::bfloat16, {3, 5});
     {
@@ -85,7 +89,7 @@ TEST(Arena, OnMetaMeasuresWhatTheCpuNeeds) {
   EXPECT_EQ(meta.peak(), 256 + 4096);
   EXPECT_EQ(meta.used(), 512);
   EXPECT_EQ(ledger.memory().at("activations"), 256 + 4096);
-  Arena cpu(DeviceKind::cpu, "activations", {{"activations", meta.peak()}}, ledger, "activations");
+  Arena cpu(cpu_stream, "activations", {{"activations", meta.peak()}}, "activations");
   use(cpu);
   EXPECT_EQ(cpu.peak(), meta.peak());
 }
@@ -93,7 +97,8 @@ TEST(Arena, OnMetaMeasuresWhatTheCpuNeeds) {
 TEST(Arena, ReleaseMakesViewsStale) {
   Ledger ledger;
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::meta}) {
-    Arena arena(device, "a", {{"a", 1024}}, ledger, "a");
+    Stream stream{.device = device, .ledger = &ledger};
+    Arena arena(stream, "a", {{"a", 1024}}, "a");
     const Tensor x = arena.allocate(DType::float32, {4, 6});
     const Tensor part = x.rows(1, 2).split_last(2, 3);
     const Tensor other = x.view({24});
@@ -109,7 +114,8 @@ TEST(Arena, ReleaseMakesViewsStale) {
 
 TEST(ArenaScope, GivesBackWhatCameAfterItsStart) {
   Ledger ledger;
-  Arena arena(DeviceKind::cpu, "a", {{"a", 1024}}, ledger, "a");
+  Stream cpu_stream{.ledger = &ledger};
+  Arena arena(cpu_stream, "a", {{"a", 1024}}, "a");
   const Tensor kept = arena.allocate(DType::float32, {2});
   kept.data<float>()[0] = 7;
   const void* inner = nullptr;
@@ -134,7 +140,8 @@ TEST(Arena, DebugBuildsFillReleasedMemoryWithNaN) {
   GTEST_SKIP() << "release build";
 #else
   Ledger ledger;
-  Arena arena(DeviceKind::cpu, "a", {{"a", 512}}, ledger, "a");
+  Stream cpu_stream{.ledger = &ledger};
+  Arena arena(cpu_stream, "a", {{"a", 512}}, "a");
   (void)arena.allocate(DType::float64, {64});
   arena.release();
   const Tensor x = arena.allocate(DType::float64, {64});

@@ -36,7 +36,7 @@ Rows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t c
 // Logits behind every token of the prompt, from rank 0; every rank must have the same bits.
 Rows decode(const RunConfig& config, int ranks, int64_t chunk) {
   std::vector<Rows> of_ranks(static_cast<size_t>(ranks));
-  run_thread_ranks(ranks, [&](Communicator& world) {
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Decoder decoder(config, set_weights, world, 1, kLength, chunk);
     of_ranks[static_cast<size_t>(world.rank())] = feed_in_chunks(decoder, prompt_of(config.model.vocab), chunk);
   });
@@ -62,7 +62,7 @@ Rows losses_of_training(RunConfig config) {
   Rows losses(kLength, std::vector<double>(static_cast<size_t>(config.model.vocab)));
   const Totals totals;
   engine.evaluate(static_cast<int>(config.model.vocab), read, totals.tensor(),
-                  [&](int index, const HostBatch&, const Tensor& tensor) {
+                  [&](int index, const Tensor& tensor) {
                     for (int64_t t = 0; t < kLength; ++t) {
                       losses[static_cast<size_t>(t)][static_cast<size_t>(index)] = element(tensor, t);
                     }
@@ -151,7 +151,7 @@ TEST(Decoder, MixedChunksAndRestart) {
 std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_t vocab = 37, int32_t end = -1) {
   const RunConfig config = small_config({});
   std::vector<std::vector<int32_t>> made(static_cast<size_t>(ranks));
-  run_thread_ranks(ranks, [&](Communicator& world) {
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
     const auto prompt = prompt_of(vocab, 10);
     Decoder decoder(config, set_weights, world, 1, 10 + options.tokens, options.chunk);
     made[static_cast<size_t>(world.rank())] = continue_tokens(decoder, prompt, options, vocab, end, {});

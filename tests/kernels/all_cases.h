@@ -66,7 +66,7 @@ inline std::vector<double> wide_values(const std::string& name, int64_t count) {
 inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
   Builder b(label("adamw", {count, halves, skip}));
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
-  b.input("gradient", {count}, Kind::accumulation).role = Role::in_out;
+  b.input("gradient", {count}, Kind::accumulation);
   b.given("weight", {count}, Kind::accumulation, wide_values(b.call.name + "/master", count)).role = Role::in_out;
   b.input("first_moment", {count}, Kind::accumulation).role = Role::in_out;
   Argument& second = b.input("second_moment", {count}, Kind::accumulation);
@@ -75,7 +75,7 @@ inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool h
   b.call.run = [halves, count](Stream& s, const Tensors& a) {
     const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .learning_rate_scale = 2};
     const auto update = [&](const Tensor& weight, const Tensor& rest) {
-      adamw(s, parameters, a[0], InOut(a[1]), InOut(weight), InOut(rest), InOut(a[3]), InOut(a[4]));
+      adamw(s, parameters, a[0], a[1], InOut(weight), InOut(rest), InOut(a[3]), InOut(a[4]));
     };
     if (!halves || a[2].dtype() == DType::float64) return update(a[2], {});
     Device device(s.device);

@@ -16,7 +16,7 @@ Owned random_of(DType dtype, const std::string& name, Shape shape, int64_t paddi
 std::vector<double> product(DType dtype, DType result, int64_t first, int64_t rows, int threads) {
   constexpr int64_t kIn = 333, kOut = 101;
   Device device(DeviceKind::cpu, Bodies::fast);
-  device.stream.threads = threads;
+  device.stream.cpu.threads = threads;
   const Owned x = random_of(dtype, "x", {8, kIn}, 5);
   const Owned w = random_of(dtype, "w", {kOut, kIn}, 2);
   Owned y(result, {rows, kOut}, DeviceKind::cpu, 7);
@@ -62,7 +62,7 @@ TEST(FewRows, BitsOfAttentionDependOnNoThread) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto attend = [&](int threads) {
       Device device(DeviceKind::cpu, Bodies::fast);
-      device.stream.threads = threads;
+      device.stream.cpu.threads = threads;
       const Owned q = random_of(dtype, "q", {1, kHeads, kWidth});
       const Owned k = random_of(dtype, "k", {kKeys, kKvHeads, kWidth});
       const Owned v = random_of(dtype, "v", {kKeys, kKvHeads, kWidth});

@@ -26,8 +26,8 @@ struct Device {
   explicit Device(DeviceKind device = DeviceKind::cpu, Bodies bodies = Bodies::specification) {
     stream.device = device;
     stream.ledger = &ledger;
-    stream.threads = kThreads;
-    stream.bodies = bodies;
+    stream.cpu.threads = kThreads;
+    stream.cpu.bodies = bodies;
   }
   Device(const Device&) = delete;
   Ledger ledger;
@@ -278,7 +278,7 @@ struct Outcome {
 
 inline Outcome evaluate(const KernelCase& call, const How& how) {
   Device device(how.device, how.bodies);
-  device.stream.threads = how.threads;
+  device.stream.cpu.threads = how.threads;
   std::vector<Owned> owned;
   std::vector<Tensor> tensors;
   for (const Argument& argument : call.arguments) {

@@ -137,8 +137,7 @@ TEST(AdamW, FollowsTheFormulaOverThreeSteps) {
       e.p = e.p * (1 - 0.03 * 0.1) - 0.03 * (e.m / c1) / (std::sqrt(e.v / c2) + 1e-3);
     }
     const Owned scalars(DType::float64, {kUpdateScalars}, {0.01, 0.25, c1, c2, 0});
-    adamw(device.stream, parameters, scalars, InOut(gradient), InOut(p), InOut(Tensor()), InOut(m), InOut(v));
-    EXPECT_EQ(gradient.values(), std::vector<double>(5));
+    adamw(device.stream, parameters, scalars, gradient, InOut(p), InOut(Tensor()), InOut(m), InOut(v));
     for (int64_t i = 0; i < 5; ++i) {
       const Moments& e = expected[static_cast<size_t>(i)];
       EXPECT_NEAR(p[i], e.p, 1e-14);
@@ -148,8 +147,8 @@ TEST(AdamW, FollowsTheFormulaOverThreeSteps) {
   }
 }
 
-// A skipped step clears the gradient, even one that is not finite, and nothing else.
-TEST(AdamW, SkipOnlyClearsTheGradient) {
+// A skipped step changes nothing, whatever the gradient is.
+TEST(AdamW, SkipChangesNothing) {
   for (const bool halves : {false, true}) {
     for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
       Device device(DeviceKind::cpu, bodies);
@@ -161,11 +160,10 @@ TEST(AdamW, SkipOnlyClearsTheGradient) {
       Owned m(DType::float32, {3}, {4, 5, 6});
       Owned v(DType::float32, {3}, {7, 8, 9});
       const auto update = [&](const Owned& g) {
-        adamw(device.stream, parameters, scalars, InOut(g), InOut(p), InOut(halves ? rest.tensor() : Tensor()),
+        adamw(device.stream, parameters, scalars, g, InOut(p), InOut(halves ? rest.tensor() : Tensor()),
               InOut(m), InOut(v));
       };
       update(gradient);
-      EXPECT_EQ(gradient.values(), std::vector<double>(3));
       EXPECT_EQ(p.values(), (std::vector<double>{1, 2, 3}));
       EXPECT_EQ(rest.values(), (std::vector<double>{10, 40000, 65535}));
       EXPECT_EQ(m.values(), (std::vector<double>{4, 5, 6}));

@@ -89,10 +89,9 @@ TEST(Matmul, FaultsNameTheValues) {
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 
-TEST(Matmul, TimingNeedsAProcessor) {
-  Device meta(DeviceKind::meta, Bodies::fast);
-  EXPECT_FALSE(bfloat16_matmul_pays(meta.stream));
-  EXPECT_EQ(measure_matmul_peak(meta.stream, DType::float32), 0);
+TEST(Matmul, SpecificationsHaveNoChoice) {
+  EXPECT_FALSE(bfloat16_matmul_pays({.bodies = Bodies::specification}));
+  EXPECT_FALSE(bfloat16_tiles_pay({.bodies = Bodies::specification}));
 }
 
 }  // namespace

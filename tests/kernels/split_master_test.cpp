@@ -101,8 +101,8 @@ TEST_P(SplitMaster, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
     const std::string name = "gradient " + std::to_string(step);
     const Owned scalars(DType::float64, {kUpdateScalars},
                         {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
-    adamw(device.stream, parameters, scalars, InOut(random(name)), InOut(p), InOut(Tensor()), InOut(m), InOut(v));
-    adamw(device.stream, parameters, scalars, InOut(random(name)), InOut(weight), InOut(rest), InOut(own_m),
+    adamw(device.stream, parameters, scalars, random(name), InOut(p), InOut(Tensor()), InOut(m), InOut(v));
+    adamw(device.stream, parameters, scalars, random(name), InOut(weight), InOut(rest), InOut(own_m),
           InOut(own_v));
     join_master(device.stream, weight, rest, joined);
     ASSERT_EQ(joined.values(), p.values()) << step;
@@ -124,7 +124,7 @@ TEST_P(SplitMaster, FaultsNameTheValues) {
   expect_fault("join_master: master holds bfloat16, not float32",
                [&] { join_master(device.stream, weight, rest, weight); });
   const auto update = [&](const Tensor& p, const Tensor& low) {
-    adamw(device.stream, {}, scalars, InOut(moment), InOut(p), InOut(low), InOut(moment), InOut(moment));
+    adamw(device.stream, {}, scalars, moment, InOut(p), InOut(low), InOut(moment), InOut(moment));
   };
   expect_fault("adamw: weight holds float32, not bfloat16", [&] { update(master, rest); });
   expect_fault("adamw: weight holds bfloat16, not float32", [&] { update(weight, {}); });

@@ -18,7 +18,8 @@ Update update(const UpdateRule& rule, const std::vector<double>& sums, int64_t s
   const Owned counted(DType::float64, {static_cast<int64_t>(counters.size())}, counters);
   const Owned scalars(DType::float64, {kUpdateScalars});
   const Owned result(DType::float64, {kUpdateResults});
-  update_scalars(device.stream, rule, all, squares, kRate, InOut(counted), scalars, result);
+  const Owned rate(DType::float64, {1}, {kRate});
+  update_scalars(device.stream, rule, all, squares, rate, InOut(counted), scalars, result);
   return {counted.values(), scalars.values(), result.values()};
 }
 

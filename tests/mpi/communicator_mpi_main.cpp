@@ -17,24 +17,24 @@ namespace {
 using conformance::Rank;
 using conformance::tensor_of;
 
-void reduce_for_ever(Communicator& world) {
+void reduce_for_ever(HostCommunicator& world) {
   Rank rank;
   std::vector<float> values(1000, 1.0f);
-  for (;;) world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+  for (;;) world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
 }
 
 // A helper thread of each rank works on a group of its own while the main thread works on the world.
-void check_helper_threads(Communicator& world) {
+void check_helper_threads(HostCommunicator& world) {
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
-  const std::unique_ptr<Communicator> group = world.split(all, "helper");
+  const std::unique_ptr<HostCommunicator> group = world.split(all, "helper");
   std::exception_ptr failure;
-  const auto work = [](Communicator& own, int64_t times) {
+  const auto work = [](HostCommunicator& own, int64_t times) {
     Rank rank;
     for (int64_t i = 0; i < times; ++i) {
       const int64_t count = i % 2 == 0 ? 3 : 20000;
       std::vector<float> values = conformance::numbers<float>(own.rank(), count);
-      own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+      own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
       conformance::expect_same(values, conformance::reduced<float>(own.size(), count, Reduction::sum), own.name());
     }
   };
@@ -50,7 +50,7 @@ void check_helper_threads(Communicator& world) {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-void run(const std::string& part, MpiSession& session, Communicator& world) {
+void run(const std::string& part, MpiSession& session, HostCommunicator& world) {
   const bool last = world.rank() == world.size() - 1;
   if (part == "conformance" || part == "pieces") {
     CHECK(session.rank() == world.rank() && session.ranks() == world.size(), "rank of the session");
@@ -68,7 +68,7 @@ void run(const std::string& part, MpiSession& session, Communicator& world) {
     Rank rank;
     std::vector<float> values(1000000);
     const Work receive = world.recv(rank.stream, tensor_of(values), (world.rank() + 1) % world.size());
-    world.send(rank.stream, tensor_of(values), (world.rank() + 2) % world.size()).wait();
+    world.send(rank.stream, tensor_of(values), (world.rank() + 2) % world.size()).wait(rank.stream);
     if (last) throw_bad_input("a fault of one rank");
     reduce_for_ever(world);
   } else if (part == "abort") {
@@ -87,7 +87,7 @@ void run(const std::string& part, MpiSession& session, Communicator& world) {
       }
       Rank rank;
       std::vector<float> values(1000, 1.0f);
-      world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+      world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
     }
   } else {
     throw_bad_input("no part named ", part);

@@ -18,24 +18,24 @@ struct Rank {
 };
 
 template <typename T>
-std::string label(const Communicator& group, const char* operation, int64_t count) {
+std::string label(const RankGroup& group, const char* operation, int64_t count) {
   return detail::concatenate(operation, " ", name_of(DTypeOf<T>::value), " x ", count, ", rank ", group.rank(), " of ",
                              group.size());
 }
 
 template <typename T>
-void check_reductions(Communicator& group, Stream& stream, int64_t count) {
+void check_reductions(HostCommunicator& group, Stream& stream, int64_t count) {
   const int size = group.size();
   for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
     if (std::is_same_v<T, uint8_t> && reduction == Reduction::sum) continue;
     std::vector<T> values = numbers<T>(group.rank(), count);
-    group.all_reduce(stream, InOut(tensor_of(values)), reduction).wait();
+    group.all_reduce(stream, InOut(tensor_of(values)), reduction).wait(stream);
     expect_same(values, reduced<T>(size, count, reduction), label<T>(group, "all_reduce", count));
   }
   if constexpr (!std::is_same_v<T, uint8_t>) {
     std::vector<T> whole = numbers<T>(group.rank(), count * size);
     std::vector<T> piece(static_cast<size_t>(count));
-    group.reduce_scatter(stream, tensor_of(whole), tensor_of(piece)).wait();
+    group.reduce_scatter(stream, tensor_of(whole), tensor_of(piece)).wait(stream);
     const std::vector<T> all = reduced<T>(size, count * size, Reduction::sum);
     const auto begin = all.begin() + group.rank() * count;
     expect_same(piece, std::vector<T>(begin, begin + count), label<T>(group, "reduce_scatter", count));
@@ -48,7 +48,7 @@ void check_reductions(Communicator& group, Stream& stream, int64_t count) {
 }
 
 template <typename T>
-void check_moves(Communicator& group, Stream& stream, int64_t count) {
+void check_moves(HostCommunicator& group, Stream& stream, int64_t count) {
   const int size = group.size();
   const int rank = group.rank();
   std::vector<T> piece = numbers<T>(rank, count);
@@ -58,13 +58,13 @@ void check_moves(Communicator& group, Stream& stream, int64_t count) {
     const std::vector<T> theirs = numbers<T>(from, count);
     expected.insert(expected.end(), theirs.begin(), theirs.end());
   }
-  group.all_gather(stream, tensor_of(piece), tensor_of(whole)).wait();
+  group.all_gather(stream, tensor_of(piece), tensor_of(whole)).wait(stream);
   expect_same(whole, expected, label<T>(group, "all_gather", count));
 
   std::vector<T> in_place(whole.size());
   std::copy(piece.begin(), piece.end(), in_place.begin() + rank * count);
   const Tensor all = tensor_of(in_place);
-  group.all_gather(stream, all.rows(rank * count, count), all).wait();
+  group.all_gather(stream, all.rows(rank * count, count), all).wait(stream);
   expect_same(in_place, expected, label<T>(group, "all_gather in place", count));
 
   std::vector<T> parts;  // part r is for rank r: numbers(rank * size + r)
@@ -75,33 +75,33 @@ void check_moves(Communicator& group, Stream& stream, int64_t count) {
     parts.insert(parts.end(), mine.begin(), mine.end());
     expected.insert(expected.end(), theirs.begin(), theirs.end());
   }
-  group.all_to_all(stream, tensor_of(parts), tensor_of(whole)).wait();
+  group.all_to_all(stream, tensor_of(parts), tensor_of(whole)).wait(stream);
   expect_same(whole, expected, label<T>(group, "all_to_all", count));
 
   for (int root = 0; root < size; ++root) {
     std::vector<T> values = numbers<T>(rank == root ? 77 + root : 0, count);
-    group.broadcast(stream, InOut(tensor_of(values)), root).wait();
+    group.broadcast(stream, InOut(tensor_of(values)), root).wait(stream);
     expect_same(values, numbers<T>(77 + root, count), label<T>(group, "broadcast", count));
   }
   if (size > 1) {  // everyone sends first: around the ring
     std::vector<T> values = numbers<T>(rank, count);
-    group.send(stream, tensor_of(values), (rank + 1) % size).wait();
+    group.send(stream, tensor_of(values), (rank + 1) % size).wait(stream);
     values.assign(values.size(), T{});  // may be written again
     std::vector<T> received(static_cast<size_t>(count));
-    group.recv(stream, tensor_of(received), (rank + size - 1) % size).wait();
+    group.recv(stream, tensor_of(received), (rank + size - 1) % size).wait(stream);
     expect_same(received, numbers<T>((rank + size - 1) % size, count), label<T>(group, "recv", count));
   }
 }
 
 template <typename T>
-void check_dtype(Communicator& group, Stream& stream) {
+void check_dtype(HostCommunicator& group, Stream& stream) {
   for (const int64_t count : {0, 1, 7, 1000, 100003}) {
     check_reductions<T>(group, stream, count);
     check_moves<T>(group, stream, count);
   }
 }
 
-inline void check_operations(Communicator& group) {
+inline void check_operations(HostCommunicator& group) {
   Rank rank;
   check_dtype<double>(group, rank.stream);
   check_dtype<float>(group, rank.stream);
@@ -114,20 +114,20 @@ inline void check_operations(Communicator& group) {
 }
 
 // Large integers, infinities, NaN, negative zero, ties of bfloat16.
-inline void check_special_values(Communicator& group) {
+inline void check_special_values(HostCommunicator& group) {
   Rank rank;
   const int size = group.size();
   const int last = size - 1;
   const int64_t share = (int64_t{1} << 62) / size;
   std::vector<int64_t> large = {share + group.rank(), -1};
-  group.all_reduce(rank.stream, InOut(tensor_of(large)), Reduction::sum).wait();
+  group.all_reduce(rank.stream, InOut(tensor_of(large)), Reduction::sum).wait(rank.stream);
   CHECK(large[0] == share * size + int64_t{last} * size / 2 && large[1] == -size, "large integers: ", large[0]);
   const float infinity = INFINITY;
   std::vector<float> values = {group.rank() == last ? infinity : 1.0f, group.rank() == 0 ? NAN : 1.0f, -0.0f,
                                group.rank() == last ? NAN : infinity};
   std::vector<float> maxima = values;
-  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
-  group.all_reduce(rank.stream, InOut(tensor_of(maxima)), Reduction::max).wait();
+  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
+  group.all_reduce(rank.stream, InOut(tensor_of(maxima)), Reduction::max).wait(rank.stream);
   for (const std::vector<float>& found : {values, maxima}) {
     CHECK(found[0] == infinity && std::isnan(found[1]) && std::signbit(found[2]) && std::isnan(found[3]),
           "special values: ", found[0], " ", found[1], " ", found[2], " ", found[3]);
@@ -138,28 +138,28 @@ inline void check_special_values(Communicator& group) {
     return nearest_bfloat16(group.rank() == 0 ? first : group.rank() == 1 ? second : 0);
   };
   std::vector<bfloat16> ties = {part(1, 0x1p-8), part(1 + 0x1p-7, 0x1p-8), part(1, 0x1.8p-8)};
-  group.all_reduce(rank.stream, InOut(tensor_of(ties)), Reduction::sum).wait();
+  group.all_reduce(rank.stream, InOut(tensor_of(ties)), Reduction::sum).wait(rank.stream);
   CHECK(widen(ties[0]) == 1 && widen(ties[1]) == 1 + 0x1p-6f && widen(ties[2]) == 1 + 0x1p-7f, "ties of bfloat16: ",
         widen(ties[0]), " ", widen(ties[1]), " ", widen(ties[2]));
   if (size < 3) return;
   std::vector<bfloat16> once = {nearest_bfloat16(group.rank() == 0 ? 1 : group.rank() <= 2 ? 0x1p-8 : 0)};
-  group.all_reduce(rank.stream, InOut(tensor_of(once)), Reduction::sum).wait();  // rounding twice would give 1
+  group.all_reduce(rank.stream, InOut(tensor_of(once)), Reduction::sum).wait(rank.stream);  // rounding twice would give 1
   CHECK(widen(once[0]) == 1 + 0x1p-7f, "bfloat16 sums round once: ", widen(once[0]));
 }
 
 // Several blocks of a reduction with a remainder, and messages beyond any eager limit, both ways at once.
-inline void check_large(Communicator& group) {
+inline void check_large(HostCommunicator& group) {
   Rank rank;
   const int64_t count = (int64_t{5} << 20) / 2 + 3;  // 10 MiB of float32
   std::vector<float> values = numbers<float>(group.rank(), count);
-  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
   expect_same(values, reduced<float>(group.size(), count, Reduction::sum), label<float>(group, "all_reduce", count));
   check_reductions<bfloat16>(group, rank.stream, count / 2);
   check_moves<float>(group, rank.stream, count / 4);
 }
 
 // Messages keep the order of the calls, whatever their sizes and whatever is waited for first.
-inline void check_order(Communicator& world) {
+inline void check_order(HostCommunicator& world) {
   if (world.size() < 2) return;
   Rank rank;
   const std::vector<int64_t> counts = {1, 300000, 7, 100, 50000, 2};
@@ -168,7 +168,7 @@ inline void check_order(Communicator& world) {
     if (other == world.rank()) continue;
     for (size_t i = 0; i < counts.size(); ++i) {
       std::vector<float> values = numbers<float>(world.rank() * 100 + static_cast<int>(i), counts[i]);
-      world.send(rank.stream, tensor_of(values), other).wait();
+      world.send(rank.stream, tensor_of(values), other).wait(rank.stream);
     }
   }
   for (int other = size - 1; other >= 0; --other) {
@@ -179,7 +179,7 @@ inline void check_order(Communicator& world) {
       received.emplace_back(static_cast<size_t>(count));
       works.push_back(world.recv(rank.stream, tensor_of(received.back()), other));
     }
-    for (const size_t i : {5, 0, 1, 4, 2}) works[i].wait();
+    for (const size_t i : {5, 0, 1, 4, 2}) works[i].wait(rank.stream);
     works.clear();  // the one that is left waits while it is destroyed
     for (size_t i = 0; i < counts.size(); ++i) {
       expect_same(received[i], numbers<float>(other * 100 + static_cast<int>(i), counts[i]), "order of messages");
@@ -187,7 +187,7 @@ inline void check_order(Communicator& world) {
   }
 }
 
-inline void check_text(Communicator& group) {
+inline void check_text(HostCommunicator& group) {
   for (const size_t length : {size_t{0}, size_t{1}, size_t{65536}, size_t{200001}}) {
     for (int root = 0; root < group.size(); ++root) {
       const auto text_of = [&](int rank) {
@@ -204,12 +204,12 @@ inline void check_text(Communicator& group) {
 }
 
 // Groups of the first 1 .. limit ranks (the others form none), in reversed order.
-inline void check_groups(Communicator& world, int limit) {
+inline void check_groups(HostCommunicator& world, int limit) {
   for (int size = 1; size <= std::min(world.size(), limit); ++size) {
     if (world.rank() >= size) continue;
     std::vector<int> members(static_cast<size_t>(size));
     std::iota(members.rbegin(), members.rend(), 0);
-    const std::unique_ptr<Communicator> group = world.split(members, "group");
+    const std::unique_ptr<HostCommunicator> group = world.split(members, "group");
     CHECK(group->size() == size && group->rank() == size - 1 - world.rank() && group->name() == "group", "split");
     check_operations(*group);
     check_special_values(*group);
@@ -218,7 +218,7 @@ inline void check_groups(Communicator& world, int limit) {
 }
 
 // Rows and columns of every mesh that the world makes, and groups of groups.
-inline void check_meshes(Communicator& world) {
+inline void check_meshes(HostCommunicator& world) {
   for (int width = 1; width <= world.size(); ++width) {
     if (world.size() % width != 0) continue;
     const int height = world.size() / width;
@@ -227,23 +227,23 @@ inline void check_meshes(Communicator& world) {
     std::vector<int> row_members, column_members;
     for (int i = 0; i < width; ++i) row_members.push_back(row * width + i);
     for (int i = 0; i < height; ++i) column_members.push_back(i * width + column);
-    const std::unique_ptr<Communicator> rows = world.split(row_members, "row");
-    const std::unique_ptr<Communicator> columns = world.split(column_members, "column");
+    const std::unique_ptr<HostCommunicator> rows = world.split(row_members, "row");
+    const std::unique_ptr<HostCommunicator> columns = world.split(column_members, "column");
     CHECK(rows->rank() == column && columns->rank() == row, "places in the mesh");
     Rank rank;
     std::vector<int64_t> values = {world.rank()};
-    rows->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+    rows->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
     CHECK(values[0] == int64_t{row} * width * width + width * (width - 1) / 2, "sum of row ", row, ": ", values[0]);
-    columns->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+    columns->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
     CHECK(values[0] == int64_t{world.size()} * (world.size() - 1) / 2, "sum of all: ", values[0]);
-    const std::unique_ptr<Communicator> self = rows->split({rows->rank()}, "self");
-    const std::unique_ptr<Communicator> again = self->split({0}, "again");
+    const std::unique_ptr<HostCommunicator> self = rows->split({rows->rank()}, "self");
+    const std::unique_ptr<HostCommunicator> again = self->split({0}, "again");
     CHECK(again->size() == 1 && again->rank() == 0, "group of one");
   }
 }
 
 // Wrong calls are refused before anything moves, on every rank alike.
-inline void check_refusals(Communicator& world) {
+inline void check_refusals(HostCommunicator& world) {
   Rank rank;
   Stream& stream = rank.stream;
   std::vector<float> four(4), five(4 * static_cast<size_t>(world.size()) + 1);
@@ -251,20 +251,20 @@ inline void check_refusals(Communicator& world) {
   const int size = world.size();
   const Tensor meta(nullptr, DType::float32, Shape{4}, DeviceKind::meta);
   const Tensor column = tensor_of(four).view(Shape{2, 2}).slice(1, 0, 1);
-  expect_error([&] { world.all_reduce(stream, InOut(tensor_of(bytes)), Reduction::sum).wait(); }, "uint8 has no sum");
-  expect_error([&] { world.all_reduce(stream, InOut(column), Reduction::sum).wait(); }, "not contiguous");
-  expect_error([&] { world.all_gather(stream, tensor_of(four), tensor_of(five)).wait(); }, "do not make");
-  expect_error([&] { world.reduce_scatter(stream, tensor_of(five), tensor_of(four)).wait(); }, "is not");
-  expect_error([&] { world.all_to_all(stream, tensor_of(four), tensor_of(five)).wait(); }, "all_to_all of");
-  expect_error([&] { world.broadcast(stream, InOut(tensor_of(four)), size).wait(); }, "no rank");
-  expect_error([&] { world.send(stream, tensor_of(four), world.rank()).wait(); }, "to itself");
-  expect_error([&] { world.recv(stream, tensor_of(four), -1).wait(); }, "no rank");
+  expect_error([&] { world.all_reduce(stream, InOut(tensor_of(bytes)), Reduction::sum).wait(stream); }, "uint8 has no sum");
+  expect_error([&] { world.all_reduce(stream, InOut(column), Reduction::sum).wait(stream); }, "not contiguous");
+  expect_error([&] { world.all_gather(stream, tensor_of(four), tensor_of(five)).wait(stream); }, "do not make");
+  expect_error([&] { world.reduce_scatter(stream, tensor_of(five), tensor_of(four)).wait(stream); }, "is not");
+  expect_error([&] { world.all_to_all(stream, tensor_of(four), tensor_of(five)).wait(stream); }, "all_to_all of");
+  expect_error([&] { world.broadcast(stream, InOut(tensor_of(four)), size).wait(stream); }, "no rank");
+  expect_error([&] { world.send(stream, tensor_of(four), world.rank()).wait(stream); }, "to itself");
+  expect_error([&] { world.recv(stream, tensor_of(four), -1).wait(stream); }, "no rank");
   expect_error([&] { world.split({world.rank(), world.rank()}, "twice"); }, "twice");
   expect_error([&] { world.split({world.rank(), size}, "outside"); }, "no rank");
   expect_error([&] { world.split({}, "nobody"); }, "not among");
   Stream without;
-  expect_error([&] { world.all_reduce(without, InOut(tensor_of(four)), Reduction::sum).wait(); }, "needs a ledger");
-  if (size > 1) expect_error([&] { world.all_reduce(stream, InOut(meta), Reduction::sum).wait(); }, "on meta");
+  expect_error([&] { world.all_reduce(without, InOut(tensor_of(four)), Reduction::sum).wait(without); }, "needs a ledger");
+  if (size > 1) expect_error([&] { world.all_reduce(stream, InOut(meta), Reduction::sum).wait(stream); }, "on meta");
   CHECK(rank.ledger.traffic().empty(), "a refused call was counted");
 }
 

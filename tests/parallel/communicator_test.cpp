@@ -20,7 +20,7 @@ using conformance::tensor_of;
 class ThreadRanks : public testing::TestWithParam<int> {};
 
 TEST_P(ThreadRanks, Conform) {
-  run_thread_ranks(GetParam(), [](Communicator& world) {
+  run_thread_ranks(GetParam(), [](HostCommunicator& world) {
     conformance::check_refusals(world);
     conformance::check_operations(world);
     conformance::check_special_values(world);
@@ -33,22 +33,22 @@ TEST_P(ThreadRanks, Conform) {
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Range(1, 6));
 
 TEST(Threads, ReversedGroups) {
-  run_thread_ranks(5, [](Communicator& world) { conformance::check_groups(world, 5); });
+  run_thread_ranks(5, [](HostCommunicator& world) { conformance::check_groups(world, 5); });
 }
 
 TEST(Threads, LargeMessages) {
-  run_thread_ranks(3, [](Communicator& world) { conformance::check_large(world); });
+  run_thread_ranks(3, [](HostCommunicator& world) { conformance::check_large(world); });
 }
 
 // 1,000 small reductions among 32 ranks: a spinning wait would take minutes on few cores.
 TEST(Threads, ManyRanksAreQuick) {
   const auto start = std::chrono::steady_clock::now();
-  run_thread_ranks(32, [](Communicator& world) {
+  run_thread_ranks(32, [](HostCommunicator& world) {
     conformance::check_meshes(world);
     Rank rank;
     for (int i = 0; i < 1000; ++i) {
       std::vector<float> value = {1};
-      world.all_reduce(rank.stream, InOut(tensor_of(value)), Reduction::sum).wait();
+      world.all_reduce(rank.stream, InOut(tensor_of(value)), Reduction::sum).wait(rank.stream);
       CHECK(value[0] == 32.0f, "sum ", value[0]);
     }
   });
@@ -56,65 +56,65 @@ TEST(Threads, ManyRanksAreQuick) {
 }
 
 TEST(Single, Conforms) {
-  const std::unique_ptr<Communicator> world = make_single_world();
+  const std::unique_ptr<HostCommunicator> world = make_single_world();
   conformance::check_all(*world, 1);
 }
 
 TEST(Meta, RefusesTensorsWithBytes) {
   Rank rank;
   std::vector<float> values(4);
-  const std::unique_ptr<Communicator> world = make_meta_world(1, 3);
+  const std::unique_ptr<HostCommunicator> world = make_meta_world(1, 3);
   EXPECT_EQ(world->rank(), 1);
   EXPECT_EQ(world->split({2, 1}, "pair")->rank(), 1);
-  conformance::expect_error([&] { world->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(); },
+  conformance::expect_error([&] { world->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream); },
                             "tensor on cpu");
   EXPECT_EQ(world->gather_text("x", 1), (std::vector<std::string>{"x", "x", "x"}));
   EXPECT_TRUE(world->gather_text("x", 0).empty());
 }
 
 // Every kind of call that can wait for a peer; rank 3 never takes part.
-const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kWaitingCalls = {
+const std::vector<std::pair<const char*, std::function<void(HostCommunicator&)>>> kWaitingCalls = {
     {"all_reduce",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> values(100000);
-       world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+       world.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
      }},
     {"all_gather",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> piece(1), whole(4);
-       world.all_gather(rank.stream, tensor_of(piece), tensor_of(whole)).wait();
+       world.all_gather(rank.stream, tensor_of(piece), tensor_of(whole)).wait(rank.stream);
      }},
     {"reduce_scatter",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> piece(1), whole(4);
-       world.reduce_scatter(rank.stream, tensor_of(whole), tensor_of(piece)).wait();
+       world.reduce_scatter(rank.stream, tensor_of(whole), tensor_of(piece)).wait(rank.stream);
      }},
     {"all_to_all",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> out(4), in(4);
-       world.all_to_all(rank.stream, tensor_of(out), tensor_of(in)).wait();
+       world.all_to_all(rank.stream, tensor_of(out), tensor_of(in)).wait(rank.stream);
      }},
     {"broadcast",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> values(4);
-       world.broadcast(rank.stream, InOut(tensor_of(values)), 3).wait();
+       world.broadcast(rank.stream, InOut(tensor_of(values)), 3).wait(rank.stream);
      }},
     {"recv",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        Rank rank;
        std::vector<float> values(4);
-       world.recv(rank.stream, tensor_of(values), 3).wait();
+       world.recv(rank.stream, tensor_of(values), 3).wait(rank.stream);
      }},
-    {"barrier", [](Communicator& world) { world.barrier(); }},
-    {"broadcast_text", [](Communicator& world) { world.broadcast_text("text", 3); }},
-    {"gather_text", [](Communicator& world) { world.gather_text("text", 0); }},
+    {"barrier", [](HostCommunicator& world) { world.barrier(); }},
+    {"broadcast_text", [](HostCommunicator& world) { world.broadcast_text("text", 3); }},
+    {"gather_text", [](HostCommunicator& world) { world.gather_text("text", 0); }},
     {"group",
-     [](Communicator& world) {
+     [](HostCommunicator& world) {
        world.split({3, 2, 1, 0}, "all")->barrier();
      }},
 };
@@ -122,7 +122,7 @@ const std::vector<std::pair<const char*, std::function<void(Communicator&)>>> kW
 // Runs four ranks, of which three wait in `call` and one does `last`, after which it stays until they are woken, or
 // returns at once; returns what the three were told.
 template <typename Last>
-std::vector<std::string> told_by(const std::function<void(Communicator&)>& call, const Last& last, bool stays,
+std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& call, const Last& last, bool stays,
                                  std::string& thrown, ExitCode& code) {
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
     std::cerr << "nobody was woken: " << expiry.section << std::endl;
@@ -131,7 +131,7 @@ std::vector<std::string> told_by(const std::function<void(Communicator&)>& call,
   std::vector<std::string> told(3);
   std::atomic<int> woken = 0;
   try {
-    run_thread_ranks(4, [&](Communicator& world) {
+    run_thread_ranks(4, [&](HostCommunicator& world) {
       if (world.rank() == 3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait by now
         last(world);
@@ -161,7 +161,7 @@ TEST(Failure, ExceptionWakesAllWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](Communicator&) { throw Error("the disk is full", ExitCode::bad_input); }, false, thrown, code);
+        call, [](HostCommunicator&) { throw Error("the disk is full", ExitCode::bad_input); }, false, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: the disk is full"), std::string::npos) << text;
     }
@@ -176,7 +176,7 @@ TEST(Failure, AbortWakesAllWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](Communicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
+        call, [](HostCommunicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: stopped by hand"), std::string::npos) << text;
     }
@@ -190,7 +190,7 @@ TEST(Failure, RankThatReturnsFailsItsWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](Communicator&) {}, false, thrown, code);
+        call, [](HostCommunicator&) {}, false, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: it ended while rank"), std::string::npos) << text;
     }
@@ -200,7 +200,7 @@ TEST(Failure, RankThatReturnsFailsItsWaiters) {
 
 TEST(Failure, CallsAfterAFailureFailAtOnce) {
   EXPECT_THROW(run_thread_ranks(2,
-                                [](Communicator& world) {
+                                [](HostCommunicator& world) {
                                   if (world.rank() == 1) throw_bad_input("first");
                                   conformance::expect_error([&] { world.barrier(); }, "first");
                                   conformance::expect_error([&] { world.barrier(); }, "first");
@@ -211,10 +211,10 @@ TEST(Failure, CallsAfterAFailureFailAtOnce) {
 TEST(Failure, CallsThatDoNotMatchAreNamed) {
   std::string text;
   try {
-    run_thread_ranks(3, [](Communicator& world) {
+    run_thread_ranks(3, [](HostCommunicator& world) {
       Rank rank;
       std::vector<float> values(world.rank() == 1 ? 5 : 4);
-      world.broadcast(rank.stream, InOut(tensor_of(values)), 0).wait();
+      world.broadcast(rank.stream, InOut(tensor_of(values)), 0).wait(rank.stream);
     });
   } catch (const Error& error) {
     text = error.what();
@@ -226,11 +226,11 @@ TEST(Failure, CallsThatDoNotMatchAreNamed) {
 TEST(Failure, MessageOfAnotherSizeIsNamed) {
   std::string text;
   try {
-    run_thread_ranks(2, [](Communicator& world) {
+    run_thread_ranks(2, [](HostCommunicator& world) {
       Rank rank;
       std::vector<float> values(world.rank() == 1 ? 5 : 4);
-      if (world.rank() == 0) return world.send(rank.stream, tensor_of(values), 1).wait();
-      world.recv(rank.stream, tensor_of(values), 0).wait();
+      if (world.rank() == 0) return world.send(rank.stream, tensor_of(values), 1).wait(rank.stream);
+      world.recv(rank.stream, tensor_of(values), 0).wait(rank.stream);
     });
   } catch (const Error& error) {
     text = error.what();
@@ -240,26 +240,26 @@ TEST(Failure, MessageOfAnotherSizeIsNamed) {
 
 // What was sent before a rank ended is still delivered.
 TEST(Threads, MessagesOutliveTheirSender) {
-  run_thread_ranks(2, [](Communicator& world) {
+  run_thread_ranks(2, [](HostCommunicator& world) {
     Rank rank;
     std::vector<float> values = {static_cast<float>(world.rank())};
-    if (world.rank() == 0) return world.send(rank.stream, tensor_of(values), 1).wait();
+    if (world.rank() == 0) return world.send(rank.stream, tensor_of(values), 1).wait(rank.stream);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    world.recv(rank.stream, tensor_of(values), 0).wait();
+    world.recv(rank.stream, tensor_of(values), 0).wait(rank.stream);
     CHECK(values[0] == 0.0f, "received ", values[0]);
   });
 }
 
 // A helper thread of each rank works on a group of its own while the main thread works on the world.
 TEST(Threads, HelperThreadsHaveTheirOwnGroups) {
-  run_thread_ranks(3, [](Communicator& world) {
-    const std::unique_ptr<Communicator> group = world.split({0, 1, 2}, "helper");
+  run_thread_ranks(3, [](HostCommunicator& world) {
+    const std::unique_ptr<HostCommunicator> group = world.split({0, 1, 2}, "helper");
     std::exception_ptr failure;
-    const auto work = [](Communicator& own, int64_t times) {
+    const auto work = [](HostCommunicator& own, int64_t times) {
       Rank rank;
       for (int64_t i = 0; i < times; ++i) {
         std::vector<int64_t> values = {i + own.rank()};
-        own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait();
+        own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
         CHECK(values[0] == 3 * i + 3, "sum ", values[0]);
       }
     };

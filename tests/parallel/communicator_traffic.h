@@ -6,7 +6,7 @@
 namespace shiftron::conformance {
 
 // Makes the same calls on any world, on cpu or meta.
-inline void make_calls(Communicator& world, Rank& rank) {
+inline void make_calls(HostCommunicator& world, Rank& rank) {
   std::vector<std::vector<std::byte>> memory;
   const auto make = [&](DType dtype, int64_t count) {
     if (rank.stream.device == DeviceKind::meta) return Tensor(nullptr, dtype, Shape{count}, DeviceKind::meta);
@@ -15,20 +15,20 @@ inline void make_calls(Communicator& world, Rank& rank) {
   };
   std::vector<int> neighbours = {world.rank() & ~1, world.rank() | 1};
   if (neighbours[1] >= world.size()) neighbours.pop_back();
-  const std::unique_ptr<Communicator> pair = world.split(neighbours, "pair");
+  const std::unique_ptr<HostCommunicator> pair = world.split(neighbours, "pair");
   Stream& stream = rank.stream;
-  for (Communicator* group : {&world, pair.get()}) {
+  for (HostCommunicator* group : {&world, pair.get()}) {
     const int size = group->size();
     for (const int64_t count : {0, 5, 4000, 600000}) {
-      group->all_reduce(stream, InOut(make(DType::float32, count)), Reduction::sum).wait();
-      group->all_reduce(stream, InOut(make(DType::bfloat16, count)), Reduction::max).wait();
-      group->all_gather(stream, make(DType::int64, count), make(DType::int64, count * size)).wait();
-      group->reduce_scatter(stream, make(DType::float64, count * size), make(DType::float64, count)).wait();
-      group->all_to_all(stream, make(DType::uint8, count * size), make(DType::uint8, count * size)).wait();
-      group->broadcast(stream, InOut(make(DType::int32, count)), size - 1).wait();
+      group->all_reduce(stream, InOut(make(DType::float32, count)), Reduction::sum).wait(stream);
+      group->all_reduce(stream, InOut(make(DType::bfloat16, count)), Reduction::max).wait(stream);
+      group->all_gather(stream, make(DType::int64, count), make(DType::int64, count * size)).wait(stream);
+      group->reduce_scatter(stream, make(DType::float64, count * size), make(DType::float64, count)).wait(stream);
+      group->all_to_all(stream, make(DType::uint8, count * size), make(DType::uint8, count * size)).wait(stream);
+      group->broadcast(stream, InOut(make(DType::int32, count)), size - 1).wait(stream);
       if (size > 1) {
-        group->send(stream, make(DType::float32, count), (group->rank() + 1) % size).wait();
-        group->recv(stream, make(DType::float32, count), (group->rank() + size - 1) % size).wait();
+        group->send(stream, make(DType::float32, count), (group->rank() + 1) % size).wait(stream);
+        group->recv(stream, make(DType::float32, count), (group->rank() + size - 1) % size).wait(stream);
       }
       memory.clear();
     }
@@ -39,13 +39,13 @@ inline void make_calls(Communicator& world, Rank& rank) {
 }
 
 // Traffic and staging of this world, by hand and against meta.
-inline void check_traffic(Communicator& world) {
+inline void check_traffic(HostCommunicator& world) {
   Rank real;
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
   make_calls(*world.split(all, "world"), real);  // one that has no staging yet
   Rank planned(DeviceKind::meta);
-  const std::unique_ptr<Communicator> meta = make_meta_world(world.rank(), world.size());
+  const std::unique_ptr<HostCommunicator> meta = make_meta_world(world.rank(), world.size());
   make_calls(*meta, planned);
   CHECK(real.ledger.traffic() == planned.ledger.traffic(), "traffic differs from that on meta");
   CHECK(real.ledger.memory() == planned.ledger.memory(), "staging differs from that on meta");
@@ -69,7 +69,7 @@ inline void check_traffic(Communicator& world) {
 }
 
 // The whole suite; groups of up to `limit` ranks.
-inline void check_all(Communicator& world, int limit) {
+inline void check_all(HostCommunicator& world, int limit) {
   check_refusals(world);
   check_groups(world, limit);
   check_meshes(world);

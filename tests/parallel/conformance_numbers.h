@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 
 namespace shiftron::conformance {
 

@@ -31,19 +31,20 @@ struct Result {
 Result of_ranks(int tp) {
   Result result;
   std::mutex mutex;
-  run_thread_ranks(tp, [&](Communicator& world) {
+  run_thread_ranks(tp, [&](HostCommunicator& world) {
     Ledger ledger;
     Stream stream{.ledger = &ledger};
     const Groups groups = make_groups(world, ParallelLayout{.tp = tp}, 1);
     ParameterSet set(groups.layout, groups.at, {DType::float64, DType::float64});
     Parameter* head =
         set.declare({.name = "head", .shape = {kVocab, kHidden}, .split_dim = 0, .initial = init_normal(1)});
-    set.allocate(DeviceKind::cpu, ledger, true);
+    set.allocate(stream, true);
     set.initialise(1);
     const int64_t local_rows = kRows / tp, first = groups.at.tp * local_rows;
-    const MemoryPlan plan = {{"activations", int64_t{1} << 20}, {"scratch", int64_t{160} << 20}};
-    Arena activations(DeviceKind::cpu, "activations", plan, ledger, "activations");
-    Arena scratch(DeviceKind::cpu, "scratch", plan, ledger, "scratch");
+    const MemoryPlan plan = {{"activations", int64_t{1} << 20}, {"operands", 0}, {"scratch", int64_t{160} << 20}};
+    Arena activations(stream, "activations", plan, "activations");
+    Arena operands(stream, "operands", plan, "activations");
+    Arena scratch(stream, "scratch", plan, "scratch");
     const Tensor x = activations.allocate(DType::float64, {local_rows, kHidden});
     for (int64_t i = 0; i < x.count(); ++i) x.data<double>()[i] = x_at(first + i / kHidden, i % kHidden);
     const Tensor targets = activations.allocate(DType::int32, {kRows});
@@ -54,6 +55,7 @@ Result of_ranks(int tp) {
     WeightGradientQueue queue;
     Run run{.stream = stream,
             .activations = activations,
+            .operands = operands,
             .scratch = scratch,
             .groups = groups,
             .training = true,
@@ -62,6 +64,7 @@ Result of_ranks(int tp) {
             .sequence_length = kRows,
             .documents = {},
             .loss_scale = kScale,
+            .microbatch = 0,
             .weight_gradients = queue};
     const VocabularyParallelLoss loss(head);
     VocabularyParallelLoss::Saved saved;
@@ -83,7 +86,7 @@ Result by_definition() {
   Ledger ledger;
   ParameterSet set({}, {}, {DType::float64, DType::float64});
   Parameter* head = set.declare({.name = "head", .shape = {kVocab, kHidden}, .initial = init_normal(1)});
-  set.allocate(DeviceKind::cpu, ledger, true);
+  set.allocate(Stream{.ledger = &ledger}, true);
   set.initialise(1);
   const auto* w = head->weight.data<double>();
   std::vector<double> probabilities(kVocab);

@@ -23,13 +23,16 @@ struct Fixture {
     up = declare("up", {4, 7}, false, true);
     norm = declare("norm", {7}, true, false);
     down = declare("down", {7, 9}, false, false);
-    set.allocate(DeviceKind::cpu, ledger, training);
+    set.allocate(Stream{.ledger = &ledger}, training);
     set.initialise(1);
   }
   std::vector<float> masters(const Parameter& parameter) const {
-    std::vector<float> values(static_cast<size_t>(parameter.box.extent.count()));
-    read_master(parameter, 0, parameter.box.extent.count(), values.data());
-    return values;
+    return masters(parameter, 0, parameter.box.extent.count());
+  }
+  std::vector<float> masters(const Parameter& parameter, int64_t first, int64_t count) const {
+    std::vector<std::byte> room;
+    const auto* values = static_cast<const float*>(set.read(parameter, ParameterState::master, first, count, room));
+    return {values, values + count};
   }
 };
 
@@ -56,16 +59,15 @@ TEST(Parameter, RangesOfMastersAreReadAndWritten) {
     std::vector<float> expected = fixture.masters(*fixture.up);
     const std::vector<float> before = fixture.masters(*fixture.gate), behind = fixture.masters(*fixture.down);
     const float some[] = {1.0f + 0x1p-20f, -3.0f - 0x1p-8f, 0.1f};
-    write_master(*fixture.up, 5, 3, some);
+    fixture.set.write(*fixture.up, ParameterState::master, 5, 3, some);
     std::copy_n(some, 3, expected.begin() + 5);
     EXPECT_EQ(fixture.masters(*fixture.up), expected);
-    float middle[2];
-    read_master(*fixture.up, 6, 2, middle);
+    const std::vector<float> middle = fixture.masters(*fixture.up, 6, 2);
     EXPECT_EQ(middle[0], some[1]);
     EXPECT_EQ(middle[1], some[2]);
     EXPECT_EQ(fixture.masters(*fixture.gate), before);
     EXPECT_EQ(fixture.masters(*fixture.down), behind);
-    EXPECT_THROW(write_master(*fixture.up, 27, 2, some), Error);
+    EXPECT_THROW(fixture.set.write(*fixture.up, ParameterState::master, 27, 2, some), Error);
     EXPECT_EQ(fixture.ledger.kernels().size(), 0u);
   }
 }

@@ -13,8 +13,8 @@ TEST(Pipeline, MostInFlightIsWhatTheScheduleNeeds) {
     for (int stages = 1; stages <= 5; ++stages) {
       for (int stage = 0; stage < stages; ++stage) {
         for (int microbatches = 1; microbatches <= 9; ++microbatches) {
-          const int arenas = assign_arenas(make_schedule(kind, stages, stage, microbatches), microbatches).arenas;
-          EXPECT_EQ(most_in_flight(kind, stages, stage, microbatches), arenas)
+          const int arenas = assign_arenas(make_schedule({kind}, stages, stage, microbatches), microbatches).arenas;
+          EXPECT_EQ(most_in_flight({kind}, stages, stage, microbatches), arenas)
               << to_string(kind) << ", stage " << stage << " of " << stages << ", " << microbatches << " microbatches";
         }
       }

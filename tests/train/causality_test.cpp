@@ -33,14 +33,14 @@ HostBatch with_changed_token(HostBatch batch, int64_t row) {
 
 class Model {
  public:
-  explicit Model(const RunConfig& config, Communicator& world) : rank_(config, world) {
+  explicit Model(const RunConfig& config, HostCommunicator& world) : rank_(config, world) {
     set_weights(rank_.trainer->engine().parameters());
   }
   // Of every row; empty on ranks that are not of the last stage.
   Losses losses(const HostBatch& batch) {
     Losses losses;
     const Totals totals;
-    const Engine::LossVisitor visit = [&](int, const HostBatch&, const Tensor& tensor) {
+    const Engine::LossVisitor visit = [&](int, const Tensor& tensor) {
       for (int64_t i = 0; i < tensor.count(); ++i) losses.push_back(element(tensor, i));
     };
     rank_.trainer->engine().evaluate(1, [&](int, HostBatch& into) { into = batch; }, totals.tensor(), visit);
@@ -128,7 +128,7 @@ TEST(Causality, Bfloat16) {
 TEST(Causality, UnderTensorAndPipelineParallelism) {
   RunConfig config = small_config({.query = 1, .key = 3, .value = 2});
   config.parallel.tp = config.parallel.pp = 2;
-  run_thread_ranks(4, [&](Communicator& world) {
+  run_thread_ranks(4, [&](HostCommunicator& world) {
     Model model(config, world);
     for (int64_t row = 0; row < 2 * kLength; ++row) {
       const std::set<int64_t> reached = model.reached_by(row);

@@ -62,7 +62,7 @@ class WholeModel {
 
  private:
   RunConfig config_;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<HostCommunicator> world_;
   RankTrainer rank_;
   SampleReader samples_;
 };

@@ -55,7 +55,7 @@ struct Curve {
 Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) {
   Curve curve;
   std::mutex mutex;
-  run_thread_ranks(ranks, [&](Communicator& world) {
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
     RankTrainer rank(config, world);
     Engine& engine = rank.trainer->engine();
     const auto gradients = [&](int64_t step, TensorMap& into) {
@@ -243,13 +243,13 @@ TEST(Layout, InitialWeightsAreTheSameBits) {
   const RunConfig base = base_config(2, true);
   TensorMap reference;
   std::mutex mutex;
-  run_thread_ranks(1, [&](Communicator& world) {
+  run_thread_ranks(1, [&](HostCommunicator& world) {
     RankTrainer rank(base, world);
     collect(rank.trainer->engine().parameters(), masters_of, reference, mutex);
   });
   for (const LayoutCase& layout : {LayoutCase{4, 1, 1}, {2, 2, 1}, {1, 3, 2}, {8, 1, 1}}) {
     TensorMap tensors;
-    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](Communicator& world) {
+    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](HostCommunicator& world) {
       RankTrainer rank(with_layout(base, layout), world);
       collect(rank.trainer->engine().parameters(), masters_of, tensors, mutex);
     });
@@ -262,7 +262,7 @@ TEST(Layout, LedgerOfARealRunEqualsThePlanAndStaysConstant) {
   const SampleReader read = structured_samples(base.train.sequence_length, base.model.vocab);
   for (const LayoutCase& layout : {LayoutCase{1, 1, 1}, {4, 1, 2}, {2, 3, 1}}) {
     const RunConfig config = with_layout(base, layout);
-    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](Communicator& world) {
+    run_thread_ranks(layout.tp * layout.pp * layout.dp, [&](HostCommunicator& world) {
       Ledger planned;
       plan_memory(config, make_layout(config.parallel, world.size()), world.rank(), 1, planned);
       RankTrainer rank(config, world);

@@ -43,7 +43,7 @@ void read_nothing(int64_t, int64_t, HostBatch& batch) {
 
 // A real step against the plan, on every rank.
 void expect_planned(const RunConfig& config, int ranks) {
-  run_thread_ranks(ranks, [&](Communicator& world) {
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Ledger planned;
     const ParallelLayout layout = make_layout(config.parallel, ranks);
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
@@ -219,7 +219,7 @@ TEST(Attended, CountsRowsOfTheirDocumentAlone) {
     for (const auto& [tp, pp, dp] : {std::array{1, 1, 1}, {2, 2, 1}, {1, 1, 4}, {1, 2, 2}}) {
       for (const int64_t micro_batch : {1, 4 / dp}) {
         config.train.micro_batch = micro_batch;
-        run_thread_ranks(tp * pp * dp, [&](Communicator& world) {
+        run_thread_ranks(tp * pp * dp, [&](HostCommunicator& world) {
           RankTrainer rank(with_layout(config, tp, pp, PipelineKind::one_forward_one_backward), world);
           for (const int64_t step : {1, 2}) EXPECT_EQ(rank.step(step, read).attended, expected);
         });

@@ -27,7 +27,8 @@ TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
   RunReport report(config, 1, 1e6, log, [&](const std::string& text) { line = text; });
   StepResult result;
   result.attended = 300;
-  report.step(1, 2, result, {}, 0, {}, {});
+  result.seconds = 2;
+  report.step(1, result, {}, {});
   const ordered_json told = ordered_json::parse(Scratch::read(scratch / "metrics.jsonl"));
   const double operations = 128 * 6 * (2 * 576 + 80) + 12 * 2 * 8 * 300;
   EXPECT_DOUBLE_EQ(told.at("model_flops_utilization").get<double>(), operations / 2 / 1e6);

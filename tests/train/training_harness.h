@@ -26,8 +26,8 @@ struct RankTrainer {
   RunConfig config;
   ParallelLayout layout;
 
-  RankTrainer(const RunConfig& run_config, Communicator& world, Bodies bodies = Bodies::fast)
-      : stream{.device = DeviceKind::cpu, .ledger = &ledger, .threads = 1, .bodies = bodies}, config(run_config),
+  RankTrainer(const RunConfig& run_config, HostCommunicator& world, Bodies bodies = Bodies::fast)
+      : stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = 1, .bodies = bodies}}, config(run_config),
         layout(make_layout(run_config.parallel, world.size())) {
     Ledger planned;
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
@@ -65,33 +65,31 @@ void for_each_of(const Shape& whole, const Box& box, Visit visit) {
   }
 }
 
-inline std::vector<double> masters_of(const Parameter& parameter) {
+inline std::vector<double> masters_of(const ParameterSet& set, const Parameter& parameter) {
   const int64_t count = parameter.box.extent.count();
-  std::vector<double> values(static_cast<size_t>(count));
-  if (parameter.gradient.dtype() == DType::float64) {
-    read_master(parameter, 0, count, values.data());
-    return values;
+  std::vector<std::byte> room;
+  const void* values = set.read(parameter, ParameterState::master, 0, count, room);
+  if (set.types().accumulation == DType::float64) {
+    return {static_cast<const double*>(values), static_cast<const double*>(values) + count};
   }
-  std::vector<float> narrow(values.size());
-  read_master(parameter, 0, count, narrow.data());
-  return {narrow.begin(), narrow.end()};
+  return {static_cast<const float*>(values), static_cast<const float*>(values) + count};
 }
 
-inline std::vector<double> gradients_of(const Parameter& parameter) {
+inline std::vector<double> gradients_of(const ParameterSet&, const Parameter& parameter) {
   std::vector<double> values;
   for (int64_t i = 0; i < parameter.gradient.count(); ++i) values.push_back(element(parameter.gradient, i));
   return values;
 }
 
 // Adds this rank's owned boxes, as `of` gives their values, to `tensors`, whole tensors by name.
-inline void collect(const ParameterSet& set, std::vector<double> (*of)(const Parameter&), TensorMap& tensors,
+inline void collect(const ParameterSet& set, std::vector<double> (*of)(const ParameterSet&, const Parameter&), TensorMap& tensors,
                     std::mutex& mutex) {
   const std::lock_guard lock(mutex);
   for (const auto& parameter : set.parameters()) {
     if (!parameter->owner) continue;
     std::vector<double>& values = tensors[parameter->spec.name];
     values.resize(static_cast<size_t>(parameter->spec.shape.count()));
-    const std::vector<double> own = of(*parameter);
+    const std::vector<double> own = of(set, *parameter);
     for_each_of(parameter->spec.shape, parameter->box,
                 [&](int64_t local, int64_t logical) { values[logical] = own[static_cast<size_t>(local)]; });
   }
@@ -106,7 +104,7 @@ inline void assign(ParameterSet& set, const TensorMap& tensors) {
     for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
       const auto narrow = static_cast<float>(values[logical]);
       const bool wide = parameter->weight.dtype() == DType::float64;
-      write_master(*parameter, local, 1, wide ? static_cast<const void*>(&values[logical]) : &narrow);
+      set.write(*parameter, ParameterState::master, local, 1, wide ? static_cast<const void*>(&values[logical]) : &narrow);
     });
   }
 }

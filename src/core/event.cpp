@@ -1,0 +1,29 @@
+// Marks of queues, or the time where there is none.
+#include "core/event.h"
+
+namespace shiftron {
+
+void Event::record(Stream& stream) {
+  mark_ = stream.queue != nullptr ? stream.queue->mark() : nullptr;
+  if (mark_ == nullptr) time_ = std::chrono::steady_clock::now();
+}
+
+void Event::wait(Stream& stream) const {
+  if (mark_ == nullptr) return;
+  if (stream.queue != nullptr)
+    stream.queue->wait(mark_);
+  else
+    mark_->wait();
+}
+
+void Event::wait_on_host() const {
+  if (mark_ != nullptr) mark_->wait();
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  if (mark_ != nullptr && earlier.mark_ != nullptr) return mark_->seconds_since(*earlier.mark_);
+  CHECK(mark_ == nullptr && earlier.mark_ == nullptr, "events of two devices have no time between them");
+  return std::chrono::duration<double>(time_ - earlier.time_).count();
+}
+
+}  // namespace shiftron

@@ -1,0 +1,24 @@
+// Event: a place in the work of a stream that other streams, or the host, wait for.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "core/stream.h"
+
+namespace shiftron {
+
+class Event {
+ public:
+  void record(Stream& stream);         // behind everything given to the stream so far; again: forgets the place before
+  void wait(Stream& stream) const;     // what is given to the stream from now on is done behind it; returns at once
+  void wait_on_host() const;           // returns when it is reached; throws what went wrong before it
+  double seconds_since(const Event& earlier) const;  // both reached, of one device
+  // Neither wait does anything before the first record().
+
+ private:
+  std::shared_ptr<Mark> mark_;
+  std::chrono::steady_clock::time_point time_;  // without a queue
+};
+
+}  // namespace shiftron

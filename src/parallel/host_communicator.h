@@ -1,0 +1,102 @@
+// HostCommunicator: a communicator that moves bytes of the host's memory (MPI, threads of one process, or meta), and the
+// control plane of the same ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/communicator.h"
+
+namespace shiftron {
+
+// Sums are made here, above the exchange of bytes, in rank order: every implementation returns the same bits.
+// Without a queue an operation is done when its call returns, but for recv; a send never waits for its receiver. With one,
+// operations run in a queue of this communicator's own.
+class HostCommunicator : public Communicator, public ControlPlane {
+ public:
+  HostCommunicator(const std::string& name, int rank, int size) : RankGroup(name, rank, size) {}
+
+  Work all_reduce(Stream& stream, InOut tensor, Reduction reduction) override;
+  Work all_gather(Stream& stream, ConstTensor piece, Tensor whole) override;
+  Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) override;
+  Work all_to_all(Stream& stream, ConstTensor send, Tensor receive) override;
+  Work broadcast(Stream& stream, InOut tensor, int root) override;
+  Work send(Stream& stream, ConstTensor tensor, int to) override;
+  Work recv(Stream& stream, Tensor tensor, int from) override;
+
+  void barrier() override;
+  std::string broadcast_text(const std::string& text, int root) override;
+  std::vector<std::string> gather_text(const std::string& text, int root) override;
+
+  // The group of `members`, ranks of this communicator in the new group's order, this rank among them. Every member
+  // calls it with the same arguments; other ranks meanwhile form groups of their own, or none. On meta nobody is asked.
+  virtual std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& name) = 0;
+
+ protected:
+  // Bytes move, nothing is summed. Only called with size() > 1, bytes > 0.
+  // Part r of a buffer begins r * stride bytes into it. What is received overlaps nothing that is sent, except that
+  // `piece` may be part rank() of `whole`. On return, what was sent may be written again.
+  // What waits for a peer in an operation of a queue gives others their turn (core/queue.h).
+  virtual void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) = 0;
+  virtual void exchange_all_gather(const void* piece, void* whole, int64_t bytes) = 0;
+  virtual void exchange_broadcast(void* data, int64_t bytes, int root) = 0;
+  virtual void exchange_barrier() = 0;
+  virtual void start_send(const void* data, int64_t bytes, int to) = 0;  // copies
+  // Call what is returned to finish, drop it to cancel.
+  virtual std::function<void()> start_recv(void* data, int64_t bytes, int from) = 0;
+  virtual bool moves_bytes() const { return true; }  // false on meta: calls are checked and counted only
+
+  // Throws unless `members` are distinct ranks of this group with this one among them; returns this one's place.
+  int place_in(const std::vector<int>& members) const;
+
+ private:
+  void check(const Stream& stream, const ConstTensor& tensor, int peer, const char* operation) const;
+  // Counts the call; true where bytes must move.
+  bool begin(Stream& stream, const char* operation, int64_t bytes_handed_over, int64_t bytes) const;
+  // Does `body` now, or has the queue do it behind the stream.
+  template <typename Body>
+  Work start(Stream& stream, ConstTensor read, Tensor written, Body body);
+  void count_staging(Stream& stream, int64_t bytes);
+  std::byte* staging(int64_t bytes);  // in an operation
+  std::vector<std::byte> staging_;    // grows in the first step up to a fixed bound, constant afterwards
+  int64_t staging_bytes_ = 0;         // what staging_ holds, or would hold on meta
+  std::unique_ptr<Queue> queue_;      // where streams have one
+};
+
+// MPI_COMM_WORLD; initialises MPI (MPI_THREAD_MULTIPLE, else Error 76) with what it needs set before MPI_Init
+// (yield when idle), and finalises it when destroyed, unless an exception unwinds: then the launcher ends the job.
+// Works without a launcher as a world of one. Communicators must not outlive the session.
+class MpiSession {
+ public:
+  static constexpr int64_t kPieceBytes = int64_t{1} << 30;  // of one MPI call: its counts are 32-bit
+  explicit MpiSession(int64_t piece_bytes = kPieceBytes);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  std::unique_ptr<HostCommunicator> world();
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int local_rank() const { return local_rank_; }    // on this host
+  int local_ranks() const { return local_ranks_; }  // ranks that share this host
+  [[noreturn]] void abort(int exit_code);           // ends the whole job at once
+
+ private:
+  int64_t piece_bytes_;
+  int exceptions_at_start_;
+  int rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
+};
+
+// Runs `body(world)` on `ranks` threads, each a rank of one world; an exception in one fails all waiters; the first
+// exception is thrown again here after all threads have ended.
+void run_thread_ranks(int ranks, const std::function<void(HostCommunicator& world)>& body);
+
+// A world in which one rank plans alone: calls are checked and counted, nothing moves.
+std::unique_ptr<HostCommunicator> make_meta_world(int rank, int ranks);
+// A world of one.
+std::unique_ptr<HostCommunicator> make_single_world();
+
+}  // namespace shiftron

@@ -1,0 +1,81 @@
+// Reading, document borders, upload.
+#include "train/staging.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "kernels/kernels.h"
+
+namespace shiftron {
+namespace {
+
+enum Row { kIds, kTargets, kAttentionStart, kShiftStart, kPositions, kRowKinds };
+
+}  // namespace
+
+BatchStaging::BatchStaging(const RunConfig& config, Stream& stream)
+    : config_(config), stream_(stream), rows_(config.train.micro_batch * config.train.sequence_length) {
+  const Shape shape = {kRowKinds, rows_};
+  const int64_t bytes = shape.count() * size_of(DType::int32);
+  const bool planned = stream.device == DeviceKind::meta;
+  memory_ = Buffer(planned ? DeviceKind::meta : DeviceKind::pinned, 2 * bytes, *stream.ledger, "staging");
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].rows = memory_.tensor(static_cast<int64_t>(i) * bytes, DType::int32, shape);
+  }
+  if (planned) return;
+  host_.ids.resize(static_cast<size_t>(rows_));
+  host_.targets.resize(static_cast<size_t>(rows_));
+  host_.document_starts.resize(static_cast<size_t>(rows_));
+}
+
+DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended) {
+  Slot& slot = slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  if (stream_.device != DeviceKind::meta) {
+    const auto start = std::chrono::steady_clock::now();
+    read(index, host_);
+    slot.uploaded.wait_on_host();
+    attended += fill(slot.rows);
+    stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  const Tensor rows = arena.allocate(DType::int32, slot.rows.shape());
+  upload(stream_, slot.rows, rows);
+  slot.uploaded.record(stream_);
+  const auto row = [&](int kind) { return rows.rows(kind, 1).view({rows_}); };
+  return {{row(kIds), row(kTargets)}, {row(kAttentionStart), row(kShiftStart), row(kPositions)}};
+}
+
+int64_t BatchStaging::fill(const Tensor& rows) const {
+  int32_t* const first = rows.host_data<int32_t>();
+  const auto row = [&](int kind) { return first + kind * rows_; };
+  std::ranges::copy(host_.ids, row(kIds));
+  std::ranges::copy(host_.targets, row(kTargets));
+  const int64_t length = config_.train.sequence_length;
+  find_documents(host_.document_starts, length, config_.data.document_reset, config_.model.shift.reset,
+                 row(kAttentionStart), row(kShiftStart), row(kPositions));
+  check_row_starts(row(kAttentionStart), rows_, {.sequence_length = length});
+  check_row_positions(row(kPositions), rows_, length);
+  // A row at position p of what it attends to sees p + 1 rows.
+  return std::accumulate(row(kPositions), row(kPositions) + rows_, rows_);
+}
+
+void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,
+                    ShiftReset shift_reset, int32_t* attention_start, int32_t* shift_start, int32_t* positions) {
+  const int64_t rows = static_cast<int64_t>(document_starts.size());
+  for (int64_t sample = 0; sample < rows; sample += sequence_length) {
+    int64_t document = sample;
+    for (int64_t row = sample; row < sample + sequence_length; ++row) {
+      if (document_starts[row] != 0) document = row;
+      const int64_t attention = document_reset ? document : sample;
+      attention_start[row] = static_cast<int32_t>(attention);
+      positions[row] = static_cast<int32_t>(row - attention);
+      const int64_t shift = shift_reset == ShiftReset::automatic ? attention
+                            : shift_reset == ShiftReset::always  ? document
+                                                                 : sample;
+      shift_start[row] = static_cast<int32_t>(shift);
+    }
+  }
+}
+
+}  // namespace shiftron

@@ -1,0 +1,56 @@
+// BatchStaging: the way of a microbatch's rows from the loader to the device, through two slots of pinned memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/event.h"
+#include "model/transformer.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+// Host arrays of one microbatch: [micro_batch · sequence_length] each.
+struct HostBatch {
+  std::vector<int32_t> ids, targets;     // targets: −1 = not counted
+  std::vector<uint8_t> document_starts;  // 1 where a document starts
+};
+// Fills microbatch `index` of this rank.
+using BatchReader = std::function<void(int index, HostBatch& batch)>;
+
+// Rows of a microbatch on the device.
+struct DeviceBatch {
+  Batch batch;
+  Documents documents;
+};
+
+class BatchStaging {
+ public:
+  BatchStaging(const RunConfig& config, Stream& stream);
+  // Reads microbatch `index` and starts its upload into `arena`; waits only for the upload before the last one.
+  // `attended` += how many rows, itself included, its rows attend to.
+  DeviceBatch load(int index, const BatchReader& read, Arena& arena, int64_t& attended);
+
+ private:
+  struct Slot {
+    Tensor rows;  // [5, rows] int32: ids, targets, attention_start, shift_start, positions
+    Event uploaded;
+  };
+  int64_t fill(const Tensor& rows) const;
+  RunConfig config_;
+  Stream& stream_;
+  int64_t rows_;
+  HostBatch host_;
+  Buffer memory_;
+  std::array<Slot, 2> slots_;
+  size_t next_ = 0;
+};
+
+// For each row the first row it attends to, the first its shift may read, and its position; rows are counted over the
+// whole microbatch. Arrays of samples · sequence_length.
+void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,
+                    ShiftReset shift_reset, int32_t* attention_start, int32_t* shift_start, int32_t* positions);
+
+}  // namespace shiftron
