@@ -1,0 +1,53 @@
+// The late machine: queues whose operations run when an adversary pleases, one at a time in the whole process, and tell
+// ThreadSanitizer of no order but the promised one: a queue's own, that of marks, and that of handing over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/queue.h"
+
+namespace shiftron {
+
+enum class Order {
+  eager,   // at the call, or as soon as it can
+  random,  // any time, anything
+  late,    // what a host's wait needs; the rest only where that cannot go on
+  uneven,  // every queue eager or late for a while
+};
+
+struct MachineOptions {
+  Order order = Order::late;
+  uint64_t seed = 0;     // of random and uneven
+  double patience = 20;  // seconds in which nothing goes on before a host that waits gets an error
+  bool keeps_log = false;
+};
+
+namespace machine {
+class World;
+}
+
+// One for all hosts (threads that hand over and wait) of a process; its queues and marks may outlive it. A host that
+// waits runs operations, those of other hosts' queues too. A queue that failed drops what it is given until drop()
+// mends it.
+class Machine {
+ public:
+  struct Entry {
+    std::string queue;
+    int64_t number;  // of the operation in its queue, from 0
+    bool begins;     // or ends
+    bool operator==(const Entry&) const = default;
+  };
+
+  explicit Machine(const MachineOptions& options);
+  ~Machine();
+  std::unique_ptr<Queue> make_queue(const std::string& name);
+  std::vector<Entry> log() const;  // of all operations that ran, in order
+
+ private:
+  std::shared_ptr<machine::World> world_;
+};
+
+}  // namespace shiftron
