@@ -39,6 +39,15 @@ struct Rank : RankTrainer {
   }
   ParameterSet& parameters() { return trainer->engine().parameters(); }
   StepResult take(int64_t number) { return step(number, samples); }
+  // `spoil` runs when the step's first rows are read.
+  StepResult take_spoilt(int64_t number, const std::function<void()>& spoil) {
+    bool spoilt = false;
+    return step(number, [&](int64_t first, int64_t count, HostBatch& batch) {
+      if (!spoilt) spoil();
+      spoilt = true;
+      samples(first, count, batch);
+    });
+  }
   std::vector<double> state() { return state_of(parameters()); }
   SampleReader samples;
 };
@@ -50,7 +59,7 @@ void expect_skipped(Rank& rank, const StepResult& result, const std::vector<doub
   EXPECT_EQ(result.skipped_in_row, in_row) << what;
 }
 
-// `poison` spoils one rank before step 2, `heal` repairs what the step did not clear; step 3 must be as if step 2 had
+// `poison` spoils one rank in step 2, `heal` repairs it behind the step; step 3 must be as if step 2 had
 // never been: the same bits as on ranks that go from step 1 to step 3.
 void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& what,
                      const std::function<void(Rank&)>& poison, const std::function<void(Rank&)>& heal = {}) {
@@ -58,8 +67,9 @@ void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& w
     Rank rank(config, world);
     EXPECT_FALSE(rank.take(1).skipped);
     const std::vector<double> before = rank.state();
-    if (world.rank() == bad_rank) poison(rank);
-    const StepResult result = rank.take(2);
+    const StepResult result = rank.take_spoilt(2, [&] {
+      if (world.rank() == bad_rank) poison(rank);
+    });
     if (world.rank() == bad_rank && heal) heal(rank);
     expect_skipped(rank, result, before, 1, what + ", seen by rank " + std::to_string(world.rank()));
     EXPECT_EQ(rank.trainer->state_json(), R"({"applied_updates":1,"skipped_in_row":1,"skipped_updates":1})");
