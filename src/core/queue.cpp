@@ -8,10 +8,10 @@ Turns*& Turns::of_this_thread() {
   return turns;
 }
 
-bool let_others_run() {
+bool let_others_run(const std::function<bool()>& ready) {
   Turns* turns = Turns::of_this_thread();
   if (turns == nullptr) return false;
-  turns->give();
+  turns->give(ready);
   return true;
 }
 

@@ -34,14 +34,15 @@ class Queue {
   virtual void drop() noexcept = 0;
 };
 
-// Inside an operation of a queue: gives the turn to other operations, and returns true when it comes back; elsewhere
-// false, at once. What waits for a peer in a queue's operation calls this in a loop instead of sleeping.
-bool let_others_run();
+// Inside an operation of a queue: gives the turn to other operations, and returns true when it is back, behind a ready()
+// that was true, if there is one (any thread asks it); elsewhere false, at once. What waits for a peer in a queue's
+// operation calls this in a loop instead of sleeping.
+bool let_others_run(const std::function<bool()>& ready = {});
 
 // Whoever runs a queue's operations on the calling thread sets this around them.
 class Turns {
  public:
-  virtual void give() = 0;  // returns when the turn is back; throws to cancel the operation
+  virtual void give(const std::function<bool()>& ready) = 0;  // throws to cancel the operation
   static Turns*& of_this_thread();
 
  protected:

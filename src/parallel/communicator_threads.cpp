@@ -155,10 +155,14 @@ class ThreadCommunicator : public HostCommunicator {
 
  private:
   // In an operation of a queue others get their turn instead.
-  static void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock) {
+  template <typename Ready>
+  void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Ready& ready) const {
     if (Turns::of_this_thread() == nullptr) return changed.wait(lock);
     lock.unlock();
-    let_others_run();
+    let_others_run([&] {
+      const std::lock_guard held(world_->mutex);
+      return !world_->failure.empty() || ready();
+    });
     lock.lock();
   }
   int world_rank(int member) const { return group_->world_ranks[static_cast<size_t>(member)]; }
@@ -208,7 +212,13 @@ class ThreadCommunicator : public HostCommunicator {
           throw_lost(call.operation);
         }
       }
-      wait(group.round_ended, lock);
+      wait(group.round_ended, lock, [&] {
+        if (group.round != round) return true;
+        for (int member = 0; member < size(); ++member) {
+          if (!group.arrived[static_cast<size_t>(member)] && has_ended(member)) return true;
+        }
+        return false;
+      });
     }
   }
   static std::string describe(const Call& call) {
@@ -239,7 +249,8 @@ class ThreadCommunicator : public HostCommunicator {
         fail_ended(from, "recv");
         throw_lost("recv");
       }
-      wait(group_->message_came[static_cast<size_t>(rank())], lock);
+      wait(group_->message_came[static_cast<size_t>(rank())], lock,
+           [&] { return channel.waiting.contains(number) || has_ended(from); });
       message = channel.waiting.find(number);
     }
     const std::vector<std::byte> content = std::move(message->second);

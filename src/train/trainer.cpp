@@ -220,11 +220,12 @@ void Trainer::restore_state(const std::string& json) {
   upload(stream_, pinned_counters_, counters_);
 }
 
-MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger) {
+MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
+                       std::optional<Schedule> schedule) {
   Ledger planned;  // what is allocated counts down again when the trainer goes
   Stream stream{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
   const auto world = make_meta_world(rank, layout.ranks());
-  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {});
+  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {}, schedule);
   const BatchReader nothing = [](int, HostBatch&) {};
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
   planned.clear_work();

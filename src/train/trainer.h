@@ -80,6 +80,7 @@ class Trainer {
 };
 
 // What a run on meta says this rank needs: bytes of every arena; `ledger` gets memory, kernels and traffic of one step.
-MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger);
+MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
+                       std::optional<Schedule> schedule = {});
 
 }  // namespace shiftron

@@ -34,6 +34,13 @@ void nap() {
   sleep_while(never, 0, &limit);
 }
 
+void sleep_while(Word& word, uint32_t value, long limit_microseconds) {
+  const timespec limit = {0, limit_microseconds * 1000};
+  sleep_while(word, value, &limit);
+}
+
+void wake_all(Word& word) { wake(word, INT_MAX); }
+
 void FairLock::lock() {
   const uint32_t mine = next_++;
   for (uint32_t served = served_; served != mine; served = served_) sleep_while(served_, served);
@@ -106,13 +113,15 @@ void Lane::execute(Item& item) {
   }
 }
 
-void Lane::give() {
+void Lane::give(const std::function<bool()>& until) {
   {
     Hidden hidden;
     gave = true;
+    ready = until ? &until : nullptr;
     turn = 0;
     wake(turn, 1);
     while (turn != 1) sleep_while(turn, 0);
+    ready = nullptr;
   }
   if (dropped) throw_crash("queue ", name, " was dropped");
 }

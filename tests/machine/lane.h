@@ -25,12 +25,15 @@ using Clock = std::chrono::steady_clock;
 using Word = std::atomic<uint32_t>;
 
 void nap();  // 100 µs
+void sleep_while(Word& word, uint32_t value, long limit_microseconds);
+void wake_all(Word& word);
 
 // First come, first served: a host that drives takes it again and again.
 class FairLock {
  public:
   void lock();
   void unlock();
+  bool wanted() const { return next_ != served_ + 1; }  // by another than its holder
 
  private:
   Word next_ = 0, served_ = 0;
@@ -90,7 +93,7 @@ struct Lane final : Turns {
 
   void work();
   void execute(Item& item);
-  void give() override;
+  void give(const std::function<bool()>& ready) override;
 
   const std::string name;
   std::deque<std::unique_ptr<Item>> items;
@@ -99,6 +102,7 @@ struct Lane final : Turns {
   bool fast = false;         // in the uneven order
   uint64_t tried = 0;        // the attempt in which its operation gave the turn
   bool gave = false;         // how the turn came back
+  const std::function<bool()>* ready = nullptr;  // what its operation waits for, where it said so
   bool dropped = false, ends = false;
   Word turn = 0;  // 1: the thread's
   std::thread thread;

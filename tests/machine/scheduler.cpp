@@ -41,9 +41,10 @@ class World : public std::enable_shared_from_this<World> {
   }
 
  private:
-  bool fresh(const Lane& lane) const { return lane.tried != attempt_; }
+  bool fresh(const Lane& lane) const { return lane.ready != nullptr ? (*lane.ready)() : lane.tried != attempt_; }
   Lane* pick(const Place* needed);
   void step(Lane& lane);
+  void drive(std::unique_lock<FairLock>& held, const Place& place, std::string& fault);
   void settle();
   std::string who_waits() const;
 
@@ -57,6 +58,8 @@ class World : public std::enable_shared_from_this<World> {
   std::vector<Machine::Entry> log_;
   uint64_t progress_ = 0;  // items handed over and ended
   uint64_t attempt_ = 1;   // in each of which an operation gives its turn once
+  bool driven_ = false;    // by a host that waits; the others sleep
+  Word changes_ = 0;       // of what those wait for: a place is reached, nobody drives
 };
 
 namespace {
@@ -73,7 +76,7 @@ class LateQueue final : public Queue {
   }
   std::unique_ptr<Queue> sibling(const std::string& name) override {
     Hidden hidden;
-    return world_->make_queue(name);
+    return world_->make_queue(lane_->name + ", " + name);
   }
   void run(std::function<void()> operation) override {
     auto item = make_item(Item::Kind::operation, nullptr);
@@ -219,7 +222,12 @@ void World::step(Lane& lane) {
   }
   if (logged) log_.push_back({lane.name, item.number, false});
   if (lane.error && !failed) errors_.push_back(lane.error);
+  const bool awaited = std::ranges::find(awaited_, item.place.get()) != awaited_.end();
   lane.items.pop_front();
+  if (awaited) {
+    ++changes_;
+    wake_all(changes_);
+  }
   ++progress_;
   ++attempt_;
 }
@@ -227,9 +235,28 @@ void World::step(Lane& lane) {
 void World::wait(Place& place) {
   std::unique_lock held(lock_);
   awaited_.push_back(&place);
+  std::string fault;
+  while (!place.done && fault.empty()) {
+    if (!driven_) {
+      driven_ = true;
+      drive(held, place, fault);
+      driven_ = false;
+      ++changes_;
+      wake_all(changes_);
+      continue;
+    }
+    const uint32_t before = changes_;
+    held.unlock();
+    sleep_while(changes_, before, 10'000);
+    held.lock();
+  }
+  awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &place));
+  if (!place.done) throw Error(fault, ExitCode::hang);
+}
+
+void World::drive(std::unique_lock<FairLock>& held, const Place& place, std::string& fault) {
   uint64_t seen = 0;
   Clock::time_point since;
-  std::string fault;
   int vain = 0;
   while (!place.done && fault.empty()) {
     if (progress_ != seen) {
@@ -246,12 +273,11 @@ void World::wait(Place& place) {
     if (std::chrono::duration<double>(Clock::now() - since).count() > options_.patience && progress_ == seen) {
       fault = who_waits();
     }
+    if (lane != nullptr && !lock_.wanted()) continue;
     held.unlock();  // others may hand over
     if (lane == nullptr && ++vain > 16) nap();
     held.lock();
   }
-  awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &place));
-  if (!place.done) throw Error(fault, ExitCode::hang);
 }
 
 void World::go_on(Place& place) {

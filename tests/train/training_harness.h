@@ -18,6 +18,12 @@ namespace shiftron::testing {
 using SampleReader = std::function<void(int64_t first, int64_t count, HostBatch& batch)>;
 using TensorMap = std::map<std::string, std::vector<double>>;
 
+struct TrainerOptions {
+  Bodies bodies = Bodies::fast;
+  Queue* queue = nullptr;
+  std::optional<Schedule> schedule{};
+};
+
 // A trainer on one rank of `world`, planned on meta as a real run is.
 struct RankTrainer {
   Ledger ledger;
@@ -26,12 +32,13 @@ struct RankTrainer {
   RunConfig config;
   ParallelLayout layout;
 
-  RankTrainer(const RunConfig& run_config, HostCommunicator& world, Bodies bodies = Bodies::fast)
-      : stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = 1, .bodies = bodies}}, config(run_config),
-        layout(make_layout(run_config.parallel, world.size())) {
+  RankTrainer(const RunConfig& run_config, HostCommunicator& world, const TrainerOptions& options = {})
+      : stream{.ledger = &ledger, .cpu = {.threads = 1, .bodies = options.bodies}, .queue = options.queue},
+        config(run_config), layout(make_layout(run_config.parallel, world.size())) {
     Ledger planned;
-    const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
-    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads), stream, plan);
+    const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned, options.schedule);
+    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads), stream, plan,
+                                        options.schedule);
     trainer->engine().parameters().initialise(static_cast<uint64_t>(config.train.seed));
   }
   BatchReader reader(int64_t step, const SampleReader& read) {

@@ -1,0 +1,155 @@
+// On a device that is late, in every order that its streams and events allow, training gives the bits that it gives at
+// once: in layouts, precisions, with recomputation, with weight gradients made later, behind a resume.
+#include "late/late_training.h"
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
+#include "core/log.h"
+#include "scratch.h"
+
+namespace shiftron::testing {
+namespace {
+
+using enum PipelineKind;
+
+const std::vector<LateCase> kCases = {
+    {.name = "alone"},
+    {.name = "tp 2", .tp = 2},
+    {.name = "pp 2", .pp = 2},
+    {.name = "pp 3", .pp = 3},
+    {.name = "pp 2 gpipe", .pp = 2, .pipeline = gpipe},
+    {.name = "dp 2", .dp = 2},
+    {.name = "tp 2 pp 2 dp 2", .tp = 2, .pp = 2, .dp = 2},
+    {.name = "selective", .tp = 2, .recompute = RecomputeKind::selective},
+    {.name = "full", .pp = 2, .recompute = RecomputeKind::full},
+};
+
+class Late : public ::testing::TestWithParam<Order> {
+ protected:
+  // The draws of an order that has any.
+  static std::vector<uint64_t> seeds() {
+    const bool draws = GetParam() == Order::random || GetParam() == Order::uneven;
+    return draws ? std::vector<uint64_t>{1, 2, 3} : std::vector<uint64_t>{1};
+  }
+  static void expect_same_bits(const LateCase& c, const RunConfig& config) {
+    const LateRun at_once = train_late(c, config, nullptr);
+    ASSERT_EQ(at_once.loss.size(), static_cast<size_t>(config.train.steps));
+    for (const uint64_t seed : seeds()) {
+      SCOPED_TRACE(c.name + ", seed " + std::to_string(seed));
+      Machine machine({.order = GetParam(), .seed = seed});
+      EXPECT_TRUE(train_late(c, config, &machine) == at_once);
+    }
+  }
+};
+
+TEST_P(Late, TrainingHasTheSameBits) {
+  for (const LateCase& c : kCases) expect_same_bits(c, c.config());
+}
+
+TEST_P(Late, EveryPrecisionHasTheSameBits) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const LateCase& c : {kCases[0], kCases[6]}) expect_same_bits(c, c.config(precision));
+  }
+}
+
+// One start of a run: resumes behind `from` (0: begins), trains to step `to`, saves.
+TensorMap run_and_save(const std::string& directory, int64_t from, int64_t to, Machine* machine) {
+  TensorMap weights;
+  std::mutex mutex;
+  const LateCase c{.name = "resume", .tp = 2, .pp = 2};
+  run_thread_ranks(c.ranks(), [&](HostCommunicator& world) {
+    const auto queue = machine != nullptr ? machine->make_queue("compute") : nullptr;
+    RunConfig config = c.config(Precision::bf16);
+    RankTrainer rank(config, world, {.queue = queue.get()});
+    ParameterSet& set = rank.trainer->engine().parameters();
+    Log log;
+    if (from > 0) {
+      const auto content = load_checkpoint(directory, from, set, world, log);
+      CHECK(content, "there is no step ", from);
+      rank.trainer->restore_state(nlohmann::json::parse(content->state_json).at("trainer").dump());
+    }
+    const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
+    for (int64_t step = from + 1; step <= to; ++step) {
+      rank.trainer->step(step, rank.reader(step, read), false);
+      if (step > from + 1) (void)rank.trainer->result(step - 1);
+    }
+    (void)rank.trainer->result(to);
+    const nlohmann::json state = {{"configuration", nlohmann::json::object()},
+                                  {"trainer", nlohmann::json::parse(rank.trainer->state_json())},
+                                  {"consumed_samples", to * config.train.global_batch}};
+    const CheckpointContent content{.step = to, .configuration = "", .state_json = state.dump(),
+                                    .tokenizer_model = "model", .data_fingerprint = "", .code_version = ""};
+    CHECK(save_checkpoint(directory, content, set, world, {.keep = 9}, log).saved, "step ", to, " was not saved");
+    collect(set, masters_of, weights, mutex);
+  });
+  return weights;
+}
+
+TEST_P(Late, ResumeHasTheSameBits) {
+  const Scratch whole;
+  const TensorMap at_once = run_and_save(whole.path(), 0, 5, nullptr);
+  for (const uint64_t seed : seeds()) {
+    const Scratch parts;
+    Machine machine({.order = GetParam(), .seed = seed});
+    run_and_save(parts.path(), 0, 3, &machine);
+    EXPECT_TRUE(run_and_save(parts.path(), 3, 5, &machine) == at_once) << "seed " << seed;
+  }
+}
+
+// Weight gradients as an action of their own, and later than their backward.
+TEST_P(Late, DeferredWeightGradientsHaveTheSameBits) {
+  for (LateCase c : kCases) {
+    const LateRun expected = train_late(c, c.config(), nullptr);
+    for (const int behind : {0, 1, 9}) {
+      c.schedule = Schedule{.kind = c.pipeline, .deferred = true, .behind = behind};
+      SCOPED_TRACE(c.name + ", " + std::to_string(behind) + " behind");
+      EXPECT_TRUE(train_late(c, c.config(), nullptr) == expected);
+      Machine machine({.order = GetParam(), .seed = 5});
+      EXPECT_TRUE(train_late(c, c.config(), &machine) == expected) << "late";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, Late, ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven),
+                         [](const auto& order) { return name_of(order.param); });
+
+// ---- what is under way together -------------------------------------------------------------------------------------
+// The host hands a step over without waiting for any of it.
+TEST(LateHost, WaitsForNothingInsideAStep) {
+  Machine machine({.order = Order::late, .keeps_log = true});
+  const auto queue = machine.make_queue("compute");
+  const auto world = make_single_world();
+  RunConfig config = late_config();
+  config.train.global_batch = 2;  // as many microbatches as the staging has slots
+  RankTrainer rank(config, *world, {.queue = queue.get()});
+  const size_t before = machine.log().size();
+  const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
+  rank.trainer->step(1, rank.reader(1, read), false);
+  EXPECT_EQ(machine.log().size(), before);
+  (void)rank.trainer->result(1);
+  EXPECT_GT(machine.log().size(), before);
+}
+
+// Stage 1 of 2 waits for rows while it computes: its receive begins before, and ends behind, work of its own.
+TEST(LatePipeline, ReceivesAreUnderWayDuringComputation) {
+  Machine machine({.order = Order::uneven, .seed = 1, .keeps_log = true});
+  const LateCase c{.name = "pp 2", .pp = 2};
+  train_late(c, c.config(), &machine);
+  int overlaps = 0, computed = 0;  // operations of rank 1
+  std::map<std::pair<std::string, int64_t>, int> began;  // how many had computed when a message of rank 1 began
+  for (const Machine::Entry& entry : machine.log()) {
+    if (entry.queue == "compute of rank 1") {
+      computed += entry.begins ? 1 : 0;
+    } else if (entry.queue == "compute of rank 1, pp") {
+      int& then = began[{entry.queue, entry.number}];
+      if (!entry.begins && computed > then) ++overlaps;
+      then = computed;
+    }
+  }
+  EXPECT_GT(overlaps, 0);
+}
+
+}  // namespace
+}  // namespace shiftron::testing
