@@ -19,7 +19,7 @@ const std::vector<LateCase> kCases = {
     {.name = "tp 2", .tp = 2},
     {.name = "pp 2", .pp = 2},
     {.name = "pp 3", .pp = 3},
-    {.name = "pp 2 gpipe", .pp = 2, .pipeline = gpipe},
+    {.name = "pp 3 gpipe", .pp = 3, .pipeline = gpipe},
     {.name = "dp 2", .dp = 2},
     {.name = "tp 2 pp 2 dp 2", .tp = 2, .pp = 2, .dp = 2},
     {.name = "selective", .tp = 2, .recompute = RecomputeKind::selective},
@@ -96,6 +96,26 @@ TEST_P(Late, ResumeHasTheSameBits) {
     run_and_save(parts.path(), 0, 3, &machine);
     EXPECT_TRUE(run_and_save(parts.path(), 3, 5, &machine) == at_once) << "seed " << seed;
   }
+}
+
+// What is saved is read behind all that was handed over; the counters only when they are known.
+TEST_P(Late, WeightsAreReadBehindTheStep) {
+  const auto weights_behind = [](Machine* machine) {
+    const auto queue = machine != nullptr ? machine->make_queue("compute") : nullptr;
+    const auto world = make_single_world();
+    RankTrainer rank(late_config(), *world, {.queue = queue.get()});
+    const SampleReader read = random_samples(rank.config.train.sequence_length, rank.config.model.vocab);
+    rank.trainer->step(1, rank.reader(1, read), false);
+    EXPECT_THROW((void)rank.trainer->state_json(), Error);
+    TensorMap weights;
+    std::mutex mutex;
+    collect(rank.trainer->engine().parameters(), masters_of, weights, mutex);
+    (void)rank.trainer->result(1);
+    EXPECT_NO_THROW((void)rank.trainer->state_json());
+    return weights;
+  };
+  Machine machine({.order = GetParam()});
+  EXPECT_TRUE(weights_behind(&machine) == weights_behind(nullptr));
 }
 
 // Weight gradients as an action of their own, and later than their backward.
