@@ -97,10 +97,12 @@ Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, st
   }
 }
 
-Arena::~Arena() noexcept(false) {
-  if (record_ == nullptr) return;
-  rewind(0, 0);
-  open(0, capacity_);
+Arena::~Arena() {
+#ifdef SHIFTRON_ADDRESS_SANITIZER
+  if (buffer_.bytes() > 0) {
+    ASAN_UNPOISON_MEMORY_REGION(buffer_.tensor(0, DType::uint8, {capacity_}).raw(), static_cast<size_t>(capacity_));
+  }
+#endif
 }
 
 Tensor Arena::allocate(DType dtype, Shape shape) {

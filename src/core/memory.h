@@ -36,13 +36,15 @@ class Buffer {
 using MemoryPlan = std::map<std::string, int64_t>;
 
 // Of one stream: what is taken back is used again by later work of that stream, so only others must be waited for. They
-// pin what they use (Pending), and taking it back orders the stream behind them.
+// pin what they use (Pending), and taking it back orders the stream behind them. All of that is done before an arena goes.
 class Arena {
  public:
   // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal ones. Elsewhere
   // plan[name] bytes are allocated here; asking for more later is an Error. Refers to the stream.
   Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike = 1);
-  ~Arena() noexcept(false);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
 
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
   void release();                             // takes everything back: every view turns stale

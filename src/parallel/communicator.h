@@ -48,6 +48,8 @@ class Communicator : public virtual RankGroup {
   virtual Work broadcast(Stream& stream, InOut tensor, int root) = 0;
   virtual Work send(Stream& stream, ConstTensor tensor, int to) = 0;
   virtual Work recv(Stream& stream, Tensor tensor, int from) = 0;
+  // Of a rank that fails: gives up what is under way, returns when nothing of it touches memory any more.
+  virtual void abandon() noexcept = 0;
 };
 
 }  // namespace shiftron

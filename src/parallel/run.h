@@ -23,6 +23,8 @@ struct Groups {
   Coordinates at;
   std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
   PipelineEdges pipeline;
+
+  void abandon() const noexcept;  // all of them
 };
 // All ranks of `world` call it; world.size() == layout.ranks().
 Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads);

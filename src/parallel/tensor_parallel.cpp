@@ -72,6 +72,14 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   return groups;
 }
 
+void Groups::abandon() const noexcept {
+  for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get(),
+                              pipeline.forward_in.get(), pipeline.forward_out.get(), pipeline.backward_in.get(),
+                              pipeline.backward_out.get()}) {
+    if (group != nullptr) group->abandon();
+  }
+}
+
 void run_weight_gradients(Run& run) {
   std::deque<WeightGradient>& waiting = run.weight_gradients.waiting;
   CHECK(!waiting.empty() && waiting.front().microbatch == run.microbatch, "microbatch ", run.microbatch,

@@ -2,6 +2,8 @@
 #include "train/engine.h"
 
 #include <algorithm>
+#include <exception>
+#include <iostream>
 
 #include "kernels/kernels.h"
 
@@ -78,6 +80,22 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   constexpr int kGradients = 2;
   Communicator* backward_in = training ? groups_.pipeline.backward_in.get() : nullptr;
   d_outputs_ = std::make_unique<ReceivedRows>(stream, backward_in, 1, "received backward", plan, dtype, rows, kGradients);
+}
+
+void Engine::end() noexcept {
+  if (stream_.queue == nullptr) return;
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      Event all;
+      all.record(stream_);
+      all.wait_on_host();
+      return;
+    } catch (const std::exception& error) {
+      std::cerr << "work that was under way failed: " << error.what() << std::endl;
+    }
+  }
+  stream_.queue->drop();
+  groups_.abandon();
 }
 
 MemoryPlan Engine::arena_peaks() const {

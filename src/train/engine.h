@@ -34,6 +34,11 @@ class Engine {
   // `schedule`: unset, what the configuration says.
   Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
          std::optional<Schedule> schedule = {});
+  ~Engine() { end(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  // Returns when nothing of this rank touches its memory any more: all is done, or, while an exception unwinds, given up.
+  void end() noexcept;
 
   // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses are
   // added up over them, not over ranks. totals [2] float64 += this rank's (Σ losses, counted targets): of the last stage, tp

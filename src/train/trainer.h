@@ -33,6 +33,9 @@ class Trainer {
   // `plan` is empty on meta; groups of this rank.
   Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan,
           std::optional<Schedule> schedule = {});
+  ~Trainer() { engine_.end(); }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the step
   // is given and what it returns has two slots: the result of step − 2 is gone.
