@@ -163,7 +163,7 @@ void add_shift(const std::string& prefix, DType dtype, const Model& model, int64
             d_taps = b.zeros(DType::float32, {model.kv_heads, taps});
           }
           const Tensor scratch =
-              b.zeros(DType::float32, shift_rope_scratch(kRows, model.kv_heads, model.head_dim, taps));
+              b.zeros(DType::float32, shift_rope_scratch({}, kRows, model.kv_heads, model.head_dim, taps));
           b.time(state, 1, [&] {
             if (backward) {
               shift_rope_backward(b.stream, k, in.k, key, d_in.k, d_taps, scratch);
@@ -188,7 +188,7 @@ void add_rows(const std::string& prefix, DType dtype, const Model& model) {
     const Tensor x = b.normal(dtype, shape), d_y = b.normal(dtype, shape), d_x = b.zeros(dtype, shape);
     const Tensor w = b.normal(DType::float32, {model.hidden}), d_w = b.zeros(DType::float32, {model.hidden});
     const Tensor r = b.zeros(DType::float32, {kRows});
-    const Tensor scratch = b.zeros(DType::float32, rms_norm_scratch(kRows, model.hidden));
+    const Tensor scratch = b.zeros(DType::float32, rms_norm_scratch({}, kRows, model.hidden));
     b.time(state, 1, [&] { rms_norm_backward(b.stream, d_y, x, w, r, InOut(d_x), InOut(d_w), scratch); });
   });
   add(prefix + "swiglu_forward", [=](benchmark::State& state, Bench& b) {

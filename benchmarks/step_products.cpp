@@ -96,7 +96,7 @@ std::vector<Product> products_of(const RunConfig& config, DType dtype) {
   add("attention output", calls, rows, heads, model.hidden);
   add("gate, up", calls, rows, model.hidden, 2 * model.ffn);
   add("down", calls, rows, model.ffn, model.hidden);
-  const int64_t chunk = VocabularyParallelLoss::chunk_rows(rows, model.vocab, dtype);
+  const int64_t chunk = loss_tiles({}, rows, model.vocab, dtype).rows;
   add("head", microbatches * (rows / chunk), chunk, model.hidden, model.vocab);
   if (rows % chunk != 0) add("head, rest", microbatches, rows % chunk, model.hidden, model.vocab);
   return products;

@@ -26,6 +26,9 @@ struct Stream {
   CpuOptions cpu{};
   Queue* queue = nullptr;  // null: everything is done at once
   bool timed = false;      // the ledger gets the time of every kernel; without a queue
+  DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
+
+  DeviceKind backend() const { return device == DeviceKind::meta ? planned : device; }
 };
 
 // A host function in the order of a CPU's stream.

@@ -23,6 +23,9 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
 // Elements of T in which each of these may lay an operand out anew; none where that does not pay.
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out);
 
+// Bytes that the backend's libraries keep for all operations of a stream; an upper bound.
+int64_t library_workspace(const Stream& stream);
+
 // Of the CPU (timing_cpu.cpp). Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
 bool bfloat16_matmul_pays(const CpuOptions& cpu);
 // The same of the tiles in attention and in weight gradients, which have a body of their own.
@@ -60,7 +63,7 @@ void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsil
 // d_x += r (w d_y − x r² mean(w d_y x)), d_w += Σ_rows d_y x r.   d_x T, d_w A, scratch rms_norm_scratch(...) A
 void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
                        InOut d_x, InOut d_w, Tensor scratch);
-Shape rms_norm_scratch(int64_t rows, int64_t hidden);
+Shape rms_norm_scratch(const Stream& stream, int64_t rows, int64_t hidden);
 
 // ---- KV shift and RoPE (shift_rope.cpp); paper equations 8 and 9 ----------------------------------------------------
 enum class TapForm { free, gate, clamp };
@@ -93,7 +96,7 @@ void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Ten
 // d_taps [heads, count] A, undefined without shift; scratch shift_rope_scratch(...) A
 void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
                          Tensor scratch);
-Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t head_dim, int64_t taps);
+Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t head_dim, int64_t taps);
 
 // ---- causal attention (attention.cpp) -------------------------------------------------------------------------------
 struct AttentionShape {
@@ -132,6 +135,13 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
 // logits ← (exp(logit − log_sum_exp) − [target]) · scale, 0 where not counted.
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
+
+// How the head and its loss are cut on this backend: rows of logits at a time, and blocks of a rank's vocabulary `vocab`.
+struct LossTiles {
+  int64_t rows;
+  int blocks;
+};
+LossTiles loss_tiles(const Stream& stream, int64_t rows, int64_t vocab, DType dtype);
 
 // ---- masters in two halves (split_master.cpp) -----------------------------------------------------------------------
 // With b the bits of master: weight = (b + 2¹⁵) / 2¹⁶ mod 2¹⁶, the nearest bfloat16, ties away from zero; rest = b mod

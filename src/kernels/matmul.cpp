@@ -1,10 +1,7 @@
 // Front ends of the products of a linear layer.
-#include <algorithm>
-
 #include "kernels/arguments.h"
 #include "kernels/bodies.h"
 #include "kernels/launch.h"
-#include "kernels/weight_gradient.h"
 
 namespace shiftron {
 namespace {
@@ -41,14 +38,6 @@ int64_t check_backward_input(const Stream& stream, const char* kernel, const Con
 }
 
 }  // namespace
-
-Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
-  constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
-  if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
-  const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
-  return {
-      std::max(weight, fast::WeightGradientSizes(rows, in).bytes(std::max(1, stream.cpu.threads)) / size_of(dtype))};
-}
 
 void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
   constexpr const char* kName = "matmul_forward";

@@ -36,7 +36,7 @@ void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTens
   check_argument(stream, kName, "inverse_rms", inverse_rms, accumulation, {rows});
   check_argument(stream, kName, "d_x", d_x.tensor, dtype, {rows, hidden});
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation, {hidden});
-  check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(rows, hidden));
+  check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(stream, rows, hidden));
   launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor}, 11 * x.count(),
          dtype, BodyTable{specification::rms_norm_backward, fast::rms_norm_backward}, d_y, x, w, inverse_rms,
          d_x.tensor, d_w.tensor, scratch);

@@ -1,19 +1,46 @@
-// Scratch that the fast CPU bodies ask for; it depends on shapes and stream.cpu.threads alone.
+// What the backend that is planned for asks for. On the CPU it depends on shapes and stream.cpu.threads alone.
+#include "kernels/scratch.h"
+
 #include "kernels/attention_tiles.h"
-#include "kernels/kernels.h"
 #include "kernels/row_blocks.h"
+#include "kernels/weight_gradient.h"
 
 namespace shiftron {
+namespace {
 
-Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
+// Logits live in row chunks, whose products are large enough at these rows, and of a chunk a block of the vocabulary is
+// worked on at a time: it and its part of the head stay in the last-level cache from one operation to the next.
+constexpr int64_t kLossChunkRows = 1024;
+constexpr int64_t kLossChunkBytes = 64 << 20;
+constexpr int64_t kLossBlockBytes = 8 << 20;
+
+bool is_cuda(const Stream& stream) { return stream.backend() == DeviceKind::cuda; }
+
+}  // namespace
+
+LossTiles loss_tiles(const Stream& stream, int64_t rows, int64_t vocab, DType dtype) {
+  if (is_cuda(stream)) return cuda::loss_tiles(rows);
+  const int64_t row_bytes = vocab * size_of(dtype);
+  const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / row_bytes);
+  const int64_t chunk = std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
+  return {.rows = chunk,
+          .blocks = static_cast<int>(std::max<int64_t>(1, (chunk * row_bytes + kLossBlockBytes - 1) / kLossBlockBytes))};
+}
+
+int64_t library_workspace(const Stream& stream) { return is_cuda(stream) ? cuda::library_workspace() : 0; }
+
+Shape rms_norm_scratch(const Stream& stream, int64_t rows, int64_t hidden) {
+  if (is_cuda(stream)) return cuda::rms_norm_scratch(rows, hidden);
   return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kNormRows)), hidden};
 }
 
-Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t, int64_t taps) {
+Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t, int64_t taps) {
+  if (is_cuda(stream)) return cuda::shift_rope_scratch(rows, heads, taps);
   return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kShiftRows)), heads, std::max<int64_t>(1, taps)};
 }
 
 Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape) {
+  if (is_cuda(stream)) return cuda::attention_scratch(q.extent(0), q.extent(1), k.extent(1), q.extent(2), q.dtype());
   const fast::AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2));
   const int64_t threads = std::max(1, stream.cpu.threads);
   if (q.dtype() != DType::bfloat16) return {threads * tiles.thread_floats()};
@@ -22,6 +49,15 @@ Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, Atte
   const int64_t words = std::max(tiles.thread_floats(), tiles.thread_words());
   return {std::max(std::min(threads, heads) * (words + tiles.key_sums(shape.sequence_length)),
                    threads * (words + tiles.key_sums(fast::AttentionTiles::kKeys)))};
+}
+
+Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
+  if (is_cuda(stream)) return cuda::matmul_scratch();
+  constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
+  if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
+  const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
+  return {
+      std::max(weight, fast::WeightGradientSizes(rows, in).bytes(std::max(1, stream.cpu.threads)) / size_of(dtype))};
 }
 
 }  // namespace shiftron

@@ -112,7 +112,7 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
   check_argument(stream, kName, "d_x", d_x, dtype, x.shape());
   if (d_taps.defined()) check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());
   check_scratch(stream, kName, scratch, accumulation,
-                shift_rope_scratch(x.extent(0), x.extent(1), x.extent(2), tap_count(how)));
+                shift_rope_scratch(stream, x.extent(0), x.extent(1), x.extent(2), tap_count(how)));
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   const ConstTensor raw = how.taps.defined() ? x : ConstTensor();  // read only for d_taps

@@ -80,7 +80,7 @@ void KvShift::backward(Run& run, const Tensor& d_y, const Tensor& x, const Tenso
   const ShiftRope shift = how(run, rope, {});
   const DType accumulation = accumulation_type(x.dtype());
   Tensor scratch = run.scratch.allocate(
-      accumulation, shift_rope_scratch(x.extent(0), x.extent(1), x.extent(2), shift.taps.defined() ? previous_ + 1 : 0));
+      accumulation, shift_rope_scratch(run.stream, x.extent(0), x.extent(1), x.extent(2), shift.taps.defined() ? previous_ + 1 : 0));
   Tensor d_taps;
   if (raw_ != nullptr) {
     d_taps = run.scratch.allocate(accumulation, shift.taps.shape());

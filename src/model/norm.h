@@ -36,7 +36,7 @@ class RmsNorm {
   void backward(Run& run, const Tensor& d_y, const Saved& saved, InOut d_x) const {
     ArenaScope scope(run.scratch);
     const Tensor& x = saved.x;
-    Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), rms_norm_scratch(x.extent(0), x.extent(1)));
+    Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), rms_norm_scratch(run.stream, x.extent(0), x.extent(1)));
     rms_norm_backward(run.stream, d_y, x, weight_->weight, saved.inverse_rms, d_x, InOut(weight_->gradient), scratch);
   }
 

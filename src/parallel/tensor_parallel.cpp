@@ -9,12 +9,6 @@
 namespace shiftron {
 namespace {
 
-// Logits live in row chunks, whose products are large enough at these rows, and of a chunk a block of the vocabulary is
-// worked on at a time: it and its part of the head stay in the last-level cache from one operation to the next.
-constexpr int64_t kLossChunkRows = 1024;
-constexpr int64_t kLossChunkBytes = 64 << 20;
-constexpr int64_t kLossBlockBytes = 8 << 20;
-
 // Where a product of `rows` rows with w [out, in] may lay an operand of `dtype` out anew; undefined where it would not.
 Tensor product_scratch(Run& run, const Tensor& w, DType dtype, int64_t rows) {
   const Shape shape = matmul_scratch(run.stream, dtype, rows, w.extent(1), w.extent(0));
@@ -168,11 +162,6 @@ void VocabularyParallelEmbedding::backward(Run& run, const Tensor& d_y, const Sa
   embedding_backward(run.stream, saved.ids, d_whole, table_->box.offset[0], InOut(table_->gradient));
 }
 
-int64_t VocabularyParallelLoss::chunk_rows(int64_t rows, int64_t vocab, DType dtype) {
-  const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / (vocab * size_of(dtype)));
-  return std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
-}
-
 Range VocabularyParallelLoss::vocabulary() const {
   return {head_->box.offset[0], head_->box.offset[0] + head_->box.extent[0]};
 }
@@ -189,11 +178,6 @@ Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x, Range range) co
   return y;
 }
 
-int VocabularyParallelLoss::vocabulary_blocks(int64_t rows, int64_t vocab, DType dtype) {
-  return static_cast<int>(
-      std::max<int64_t>(1, (rows * vocab * size_of(dtype) + kLossBlockBytes - 1) / kLossBlockBytes));
-}
-
 void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
                                      Tensor totals, Tensor losses) const {
   const int64_t hidden = head_->spec.shape[1];
@@ -203,8 +187,7 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   const Tensor weight = as_matrix(head_->weight, hidden);
   // Of the largest share of the vocabulary, since all ranks of tp must agree.
   const int64_t vocab = (head_->spec.shape[0] + shards - 1) / shards;
-  const int64_t chunk = chunk_rows(run.rows, vocab, dtype);
-  const int blocks = vocabulary_blocks(chunk, vocab, dtype);
+  const auto [chunk, blocks] = loss_tiles(run.stream, run.rows, vocab, dtype);
   // Where rows are split, the gradient of all rows is partial and summed below; else it is what is saved.
   if (run.training) saved.d_x = run.activations.allocate(dtype, {run.local_rows(), hidden});
   ArenaScope scope(run.scratch);

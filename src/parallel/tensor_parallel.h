@@ -71,9 +71,6 @@ class VocabularyParallelLoss {
   // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
   Tensor logits(Run& run, const Tensor& x) const;
   Range vocabulary() const;
-  // Rows of logits at a time, and blocks of such a chunk; vocab: tokens of a rank.
-  static int64_t chunk_rows(int64_t rows, int64_t vocab, DType dtype);
-  static int vocabulary_blocks(int64_t rows, int64_t vocab, DType dtype);
 
  private:
   // Of the tokens `range` of this rank's vocabulary.

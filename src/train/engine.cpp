@@ -57,6 +57,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
   parameters_.allocate(stream, training);
   stage_->make_tables(stream, config.train.sequence_length);
+  workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");
   weight_gradients_.deferred = training && schedule_.deferred;
   const int microbatches = microbatches_of_step(config, groups_.layout);
   const int in_flight = training ? most_in_flight(schedule_, parallel.pp, stage, microbatches) : 1;

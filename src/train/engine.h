@@ -86,6 +86,7 @@ class Engine {
   std::unique_ptr<ReceivedRows> inputs_, d_outputs_;
   BatchStaging staging_;
   WeightGradientQueue weight_gradients_;
+  Buffer workspace_;  // of libraries
 };
 
 // Elements of all logical tensors, and of those that are neither embedding nor head.

@@ -224,6 +224,10 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
                        std::optional<Schedule> schedule) {
   Ledger planned;  // what is allocated counts down again when the trainer goes
   Stream stream{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
+  if (config.device.kind == DeviceChoice::cuda) {
+    stream.planned = DeviceKind::cuda;
+    planned.add_memory("reserve", config.device.reserve);
+  }
   const auto world = make_meta_world(rank, layout.ranks());
   Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {}, schedule);
   const BatchReader nothing = [](int, HostBatch&) {};

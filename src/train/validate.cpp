@@ -156,6 +156,7 @@ void Checker::check_versions() {
   for (const Option& option : option_table()) {
     for (const BuiltValues& built : built_in_this_version()) {
       if (option.key != built.key || !sound({built.key})) continue;
+      if (option.key == "device.kind" && use_ == Use::dry_run) continue;  // a GPU run is planned on any machine
       const std::string value = option.write(config_).front();
       std::string known;
       bool is_built = false;

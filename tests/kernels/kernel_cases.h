@@ -187,7 +187,7 @@ inline void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int
   c.given("inverse_rms", {rows}, Kind::accumulation, inverse_rms);
   c.sum("d_x", {rows, hidden}, terms, Kind::activation).magnitude = 1;
   c.sum("d_w", {hidden}, static_cast<double>(rows + 1));
-  c.scratch(rms_norm_scratch(rows, hidden));
+  c.scratch(rms_norm_scratch({}, rows, hidden));
   c.call.run = [](Stream& s, const Tensors& a) {
     rms_norm_backward(s, a[0], a[1], a[2], a[3], InOut(a[4]), InOut(a[5]), a[6]);
   };
@@ -275,7 +275,7 @@ inline void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase
   add_how(c);
   c.output("d_x", shape, static_cast<double>(shift.taps + 2));
   c.sum("d_taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, static_cast<double>(rows * shift.head_dim + 1));
-  c.scratch(shift_rope_scratch(rows, shift.heads, shift.head_dim, shift.taps));
+  c.scratch(shift_rope_scratch({}, rows, shift.heads, shift.head_dim, shift.taps));
   c.call.run = [how_of, shift](Stream& s, const Tensors& a) {
     shift_rope_backward(s, a[0], a[1], how_of(a, 2), a[6], shift.taps > 0 ? a[7] : Tensor(), a[8]);
   };

@@ -96,7 +96,7 @@ TEST(RmsNorm, GradientMatchesDifferences) {
     loss();
     Owned d_x(DType::float64, shape, std::vector<double>(static_cast<size_t>(shape.count()), 8));
     Owned d_w(DType::float64, {5}, {16, 16, 16, 16, 16});
-    Owned scratch(DType::float64, rms_norm_scratch(rows, 5));
+    Owned scratch(DType::float64, rms_norm_scratch({}, rows, 5));
     rms_norm_backward(device.stream, d_y, x, w, inverse_rms, InOut(d_x), InOut(d_w), scratch);
     const auto less = [](std::vector<double> values, double by) {  // both add to what is there
       for (double& value : values) value -= by;

@@ -46,7 +46,7 @@ TEST(ShiftRope, HandComputed) {
 
   Owned d_x(DType::float64, {5, 1, 1});
   Owned d_taps(DType::float64, {1, 2}, {100, 200});
-  Owned scratch(DType::float64, shift_rope_scratch(5, 1, 1, 2));
+  Owned scratch(DType::float64, shift_rope_scratch({}, 5, 1, 1, 2));
   const Owned d_y(DType::float64, {5, 1, 1}, {1, 10, 100, 1000, 10000});
   shift_rope_backward(in.device.stream, d_y, in.x, in.how, d_x, d_taps, scratch);
   // d_x_t = 0.5 g_t + 0.25 g_{t+1}, the second only within the document.
@@ -100,7 +100,7 @@ TEST(ShiftRope, GradientMatchesDifferences) {
         };
         Owned d_x(DType::float64, {in.rows, 2, 4});
         Owned d_taps = zeros(in.taps.tensor().shape());
-        Owned scratch(DType::float64, shift_rope_scratch(in.rows, 2, 4, taps));
+        Owned scratch(DType::float64, shift_rope_scratch({}, in.rows, 2, 4, taps));
         shift_rope_backward(in.device.stream, d_y, in.x, in.how, d_x, taps > 0 ? d_taps.tensor() : Tensor(), scratch);
         expect_gradient("x", in.x, d_x.values(), loss);
         if (taps > 0) expect_gradient("taps", in.taps, d_taps.values(), loss);
@@ -130,7 +130,7 @@ TEST(ShiftRope, GradientOfEveryTapFormMatchesDifferences) {
     Owned d_x(DType::float64, {6, 2, 4});
     Owned d_taps = zeros({2, form.taps});
     Owned d_raw = zeros({2, form.raw});
-    Owned scratch(DType::float64, shift_rope_scratch(6, 2, 4, form.taps));
+    Owned scratch(DType::float64, shift_rope_scratch({}, 6, 2, 4, form.taps));
     shift_rope_backward(in.device.stream, d_y, in.x, in.how, d_x, d_taps, scratch);
     shift_taps_backward(in.device.stream, raw, form.form, d_taps, InOut(d_raw));
     expect_gradient("raw", raw, d_raw.values(), loss);

@@ -121,10 +121,10 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 TEST(VocabularyParallelLoss, ChunksAndBlocksAreTheWhole) {
-  const int64_t chunk = VocabularyParallelLoss::chunk_rows(kRows, kVocab, DType::float64);
+  const int64_t chunk = loss_tiles({}, kRows, kVocab, DType::float64).rows;
   ASSERT_LT(chunk, kRows);  // of one rank
-  ASSERT_GT(VocabularyParallelLoss::vocabulary_blocks(chunk, kVocab, DType::float64), 1);
-  ASSERT_GT(VocabularyParallelLoss::vocabulary_blocks(kRows, (kVocab + 1) / 2, DType::float64), 1);  // of two
+  ASSERT_GT(loss_tiles({}, chunk, kVocab, DType::float64).blocks, 1);
+  ASSERT_GT(loss_tiles({}, kRows, (kVocab + 1) / 2, DType::float64).blocks, 1);  // of two
   const Result expected = by_definition();
   for (const int tp : {1, 2}) {
     const Result found = of_ranks(tp);
