@@ -12,6 +12,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/event.h"
+
 namespace shiftron {
 namespace {
 
@@ -101,6 +103,13 @@ Arena::~Arena() noexcept(false) {
   if (record_ == nullptr) return;
   rewind(0, 0);
   open(0, capacity_);
+  if (stream_->queue == nullptr || std::uncaught_exceptions() > 0) return;
+  try {  // the memory goes now
+    Event end;
+    end.record(*stream_);
+    end.wait_on_host();
+  } catch (const Error&) {  // nothing runs behind a failure, which the stream keeps
+  }
 }
 
 Tensor Arena::allocate(DType dtype, Shape shape) {
