@@ -12,6 +12,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/event.h"
+
 namespace shiftron {
 namespace {
 
@@ -98,10 +100,18 @@ Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, st
 }
 
 Arena::~Arena() {
-#ifdef SHIFTRON_ADDRESS_SANITIZER
-  if (buffer_.bytes() > 0) {
-    ASAN_UNPOISON_MEMORY_REGION(buffer_.tensor(0, DType::uint8, {capacity_}).raw(), static_cast<size_t>(capacity_));
+  if (buffer_.bytes() == 0) return;
+  if (stream_->queue != nullptr && std::uncaught_exceptions() == 0) {
+    try {
+      for (const ArenaRecord::Pin& pin : record_->pins) pin.user->wait(*stream_);
+      Event end;
+      end.record(*stream_);
+      end.wait_on_host();
+    } catch (const Error&) {  // nothing runs behind a failure, which the stream keeps
+    }
   }
+#ifdef SHIFTRON_ADDRESS_SANITIZER
+  ASAN_UNPOISON_MEMORY_REGION(buffer_.tensor(0, DType::uint8, {capacity_}).raw(), static_cast<size_t>(capacity_));
 #endif
 }
 

@@ -42,7 +42,7 @@ class Arena {
   // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal ones. Elsewhere
   // plan[name] bytes are allocated here; asking for more later is an Error. Refers to the stream.
   Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike = 1);
-  ~Arena();
+  ~Arena();  // waits for the stream, and for who uses its tensors
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 

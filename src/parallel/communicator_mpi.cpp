@@ -40,10 +40,21 @@ void check_mpi(int code, const std::string& group, const char* operation) {
   throw Error("group " + group + ", " + operation + ": " + text, exit_code_of(error_class));
 }
 
+// In an operation of a queue others get their turn until the requests are done, and this throws where it is dropped.
+int wait_for(std::vector<MPI_Request>& requests, MPI_Status* statuses) {
+  const int count = static_cast<int>(requests.size());
+  if (Turns::of_this_thread() == nullptr) return MPI_Waitall(count, requests.data(), statuses);
+  for (int done = 0;;) {
+    const int code = MPI_Testall(count, requests.data(), &done, statuses);
+    if (code != MPI_SUCCESS || done) return code;
+    let_others_run();
+  }
+}
+
 void wait_all(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses, const std::string& group,
               const char* operation) {
   statuses.resize(requests.size());
-  int code = MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
+  int code = wait_for(requests, statuses.data());
   if (code == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& status : statuses) {
       if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) code = status.MPI_ERROR;
@@ -53,17 +64,21 @@ void wait_all(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statu
   check_mpi(code, group, operation);
 }
 
-// A posted receive; cancelled when it is dropped unfinished, so that nothing is written into memory given up.
+// So that nothing is written into memory given up.
+void cancel(std::vector<MPI_Request>& requests) {
+  for (MPI_Request& request : requests) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+  requests.clear();
+}
+
+// A posted receive; cancelled when it is dropped unfinished.
 struct PostedReceive {
   std::vector<MPI_Request> requests;
   std::vector<int> lengths;
-  ~PostedReceive() {
-    for (MPI_Request& request : requests) {
-      if (request == MPI_REQUEST_NULL) continue;
-      MPI_Cancel(&request);
-      MPI_Request_free(&request);
-    }
-  }
+  ~PostedReceive() { cancel(requests); }
 };
 
 // The copy of a message until MPI has handed it over.
@@ -81,6 +96,7 @@ class MpiCommunicator : public HostCommunicator {
 
   // While an exception unwinds, peers may be gone and nothing is waited for: MPI keeps what is under way.
   ~MpiCommunicator() override {
+    drop_operations();
     if (comm_ == MPI_COMM_NULL) return;
     if (std::uncaught_exceptions() > 0) {
       for (StagedSend& send : sends_) new StagedSend(std::move(send));
@@ -129,14 +145,26 @@ class MpiCommunicator : public HostCommunicator {
     }
     const int length = static_cast<int>(bytes);
     const bool in_place = static_cast<const std::byte*>(piece) == static_cast<std::byte*>(whole) + rank() * bytes;
-    check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : piece, length, MPI_BYTE, whole, length, MPI_BYTE, comm_), name(),
-              "all_gather");
+    const void* const own = in_place ? MPI_IN_PLACE : piece;
+    if (Turns::of_this_thread() != nullptr) {
+      std::vector<MPI_Request> request(1, MPI_REQUEST_NULL);
+      check_mpi(MPI_Iallgather(own, length, MPI_BYTE, whole, length, MPI_BYTE, comm_, request.data()), name(),
+                "all_gather");
+      return wait_all(request, statuses_, name(), "all_gather");
+    }
+    check_mpi(MPI_Allgather(own, length, MPI_BYTE, whole, length, MPI_BYTE, comm_), name(), "all_gather");
   }
 
   void exchange_broadcast(void* data, int64_t bytes, int root) override {
     recycle();
     for_each_piece(bytes, [&](int64_t begin, int length) {
-      check_mpi(MPI_Bcast(static_cast<std::byte*>(data) + begin, length, MPI_BYTE, root, comm_), name(), "broadcast");
+      std::byte* const piece = static_cast<std::byte*>(data) + begin;
+      if (Turns::of_this_thread() != nullptr) {
+        std::vector<MPI_Request> request(1, MPI_REQUEST_NULL);
+        check_mpi(MPI_Ibcast(piece, length, MPI_BYTE, root, comm_, request.data()), name(), "broadcast");
+        return wait_all(request, statuses_, name(), "broadcast");
+      }
+      check_mpi(MPI_Bcast(piece, length, MPI_BYTE, root, comm_), name(), "broadcast");
     });
   }
 
@@ -212,7 +240,12 @@ class MpiCommunicator : public HostCommunicator {
       const std::byte* own = send + rank() * stride + begin;
       std::byte* target = receive + rank() * bytes + begin;
       if (own != target) std::memcpy(target, own, static_cast<size_t>(length));
-      wait_all(requests_, statuses_, name(), operation);
+      try {
+        wait_all(requests_, statuses_, name(), operation);
+      } catch (...) {
+        cancel(requests_);
+        throw;
+      }
     });
   }
 

@@ -105,6 +105,11 @@ class ThreadCommunicator : public HostCommunicator {
       : RankGroup(group->name, rank, group->size()),
         HostCommunicator(group->name, rank, group->size()),
         world_(std::move(world)), group_(std::move(group)) {}
+  ~ThreadCommunicator() override {
+    drop_operations();
+    const std::lock_guard lock(world_->mutex);
+    group_.reset();
+  }
 
   std::unique_ptr<HostCommunicator> split(const std::vector<int>& members, const std::string& group_name) override {
     const size_t place = static_cast<size_t>(place_in(members));

@@ -38,17 +38,6 @@ void copy_bytes(const ConstTensor& from, const Tensor& to) {
   }
 }
 
-// In a group of one.
-Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) {
-  const auto body = [from, to] {
-    state_read(from);
-    state_write(to);
-    copy_bytes(from, to);
-  };
-  do_in(stream, body);
-  return {};
-}
-
 // In a queue.
 class QueuedOperation : public Pending {
  public:
@@ -64,6 +53,23 @@ class QueuedOperation : public Pending {
  private:
   std::shared_ptr<Mark> end_;
 };
+
+// Where nothing moves: done when the stream is so far.
+Work end_of(Stream& stream) {
+  if (stream.queue == nullptr) return {};
+  return Work(stream, std::make_shared<QueuedOperation>(stream.queue->mark()));
+}
+
+// In a group of one.
+Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) {
+  const auto body = [from, to] {
+    state_read(from);
+    state_write(to);
+    copy_bytes(from, to);
+  };
+  do_in(stream, body);
+  return end_of(stream);
+}
 
 // A posted receive, which whoever waits finishes.
 class PostedReceive : public Pending {
@@ -162,7 +168,7 @@ Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduct
   const Tensor tensor = in_out.tensor;
   check(stream, tensor, 0, "all_reduce");
   CHECK(tensor.dtype() != DType::uint8 || reduction == Reduction::max, name(), " all_reduce: uint8 has no sum");
-  if (!begin(stream, "all_reduce", tensor.bytes(), tensor.bytes())) return {};
+  if (!begin(stream, "all_reduce", tensor.bytes(), tensor.bytes())) return end_of(stream);
   const int64_t element = size_of(tensor.dtype());
   const int64_t block = std::max<int64_t>(kBlockBytes / (element * size()), 1);  // of each rank
   // Calls in_two(part) for blocks that go in two steps, and in_one(rest) for what is left.
@@ -251,7 +257,9 @@ Work HostCommunicator::all_to_all(Stream& stream, ConstTensor send, Tensor recei
 Work HostCommunicator::broadcast(Stream& stream, InOut in_out, int root) {
   const Tensor tensor = in_out.tensor;
   check(stream, tensor, root, "broadcast");
-  if (!begin(stream, "broadcast", rank() == root ? tensor.bytes() : 0, moves_bytes() ? tensor.bytes() : 0)) return {};
+  if (!begin(stream, "broadcast", rank() == root ? tensor.bytes() : 0, moves_bytes() ? tensor.bytes() : 0)) {
+    return end_of(stream);
+  }
   return start(stream, {}, tensor, [this, tensor, root] { exchange_broadcast(tensor.raw(), tensor.bytes(), root); });
 }
 

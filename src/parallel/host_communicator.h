@@ -54,6 +54,9 @@ class HostCommunicator : public Communicator, public ControlPlane {
   virtual std::function<void()> start_recv(void* data, int64_t bytes, int from) = 0;
   virtual bool moves_bytes() const { return true; }  // false on meta: calls are checked and counted only
 
+  // First in a destructor: operations that wait unwind through the exchanges.
+  void drop_operations() noexcept { queue_.reset(); }
+
   // Throws unless `members` are distinct ranks of this group with this one among them; returns this one's place.
   int place_in(const std::vector<int>& members) const;
 

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <thread>
 
+#include "machine/scheduler.h"
 #include "parallel/communicator_traffic.h"
 #include "parallel/watchdog.h"
 #include "time_scale.h"
@@ -25,9 +26,7 @@ void reduce_for_ever(HostCommunicator& world) {
 
 // A helper thread of each rank works on a group of its own while the main thread works on the world.
 void check_helper_threads(HostCommunicator& world) {
-  std::vector<int> all(static_cast<size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
-  const std::unique_ptr<HostCommunicator> group = world.split(all, "helper");
+  const std::unique_ptr<HostCommunicator> group = world.split(conformance::all_ranks(world), "helper");
   std::exception_ptr failure;
   const auto work = [](HostCommunicator& own, int64_t times) {
     Rank rank;
@@ -35,7 +34,7 @@ void check_helper_threads(HostCommunicator& world) {
       const int64_t count = i % 2 == 0 ? 3 : 20000;
       std::vector<float> values = conformance::numbers<float>(own.rank(), count);
       own.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
-      conformance::expect_same(values, conformance::reduced<float>(own.size(), count, Reduction::sum), own.name());
+      conformance::expect_same(values, conformance::reduced<float>(own.size(), 0, count, Reduction::sum), own.name());
     }
   };
   std::thread helper([&] {
@@ -56,8 +55,15 @@ void run(const std::string& part, MpiSession& session, HostCommunicator& world) 
     CHECK(session.rank() == world.rank() && session.ranks() == world.size(), "rank of the session");
     CHECK(session.local_ranks() == world.size() && session.local_rank() == world.rank(), "all ranks share this host");
     CHECK(std::getenv("OMPI_MCA_mpi_yield_when_idle") != nullptr, "ranks yield when idle");
-    conformance::check_all(world, part == "pieces" ? 2 : world.size());
+    conformance::check_host(world, part == "pieces" ? 2 : world.size());
     check_helper_threads(world);
+  } else if (part == "late") {  // queues in each process
+    for (const Order order : {Order::eager, Order::late}) {
+      Machine machine({.order = order, .patience = scaled(60)});
+      const std::unique_ptr<Queue> queue = machine.make_queue("rank");
+      const std::unique_ptr<HostCommunicator> group = world.split(conformance::all_ranks(world), "late");
+      conformance::check_host_on_queues(*group, *queue, world.size());
+    }
   } else if (part == "kill") {  // the job ends
     if (last) kill(getpid(), SIGKILL);
     reduce_for_ever(world);

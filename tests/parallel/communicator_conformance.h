@@ -1,134 +1,155 @@
-// What every communicator must do: checks over a world, for threads and MPI alike; each throws Error where it fails.
+// What every communicator must do: checks over a group, for any implementation; each throws Error where it fails.
 #pragma once
 
-#include <numeric>
-
-#include "parallel/conformance_numbers.h"
+#include "parallel/conformance_ranks.h"
 
 namespace shiftron::conformance {
 
-// One rank's ledger and stream.
-struct Rank {
-  explicit Rank(DeviceKind device = DeviceKind::cpu) {
-    stream.device = device;
-    stream.ledger = &ledger;
-  }
-  Ledger ledger;
-  Stream stream;
-};
-
 template <typename T>
-std::string label(const RankGroup& group, const char* operation, int64_t count) {
+std::string label(const Group& group, const char* operation, int64_t count) {
   return detail::concatenate(operation, " ", name_of(DTypeOf<T>::value), " x ", count, ", rank ", group.rank(), " of ",
                              group.size());
 }
 
 template <typename T>
-void check_reductions(HostCommunicator& group, Stream& stream, int64_t count) {
-  const int size = group.size();
+void expect_same_on_all(const Group& group, const std::vector<T>& found, const std::string& what) {
+  const std::string mine(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(T));
+  const std::string first = group.control.broadcast_text(mine, 0);
+  CHECK(first.size() == mine.size(), what, ": rank 0 has ", first.size(), " bytes");
+  for (size_t i = 0; i < mine.size(); ++i) {
+    CHECK(mine[i] == first[i], what, ": element ", i / sizeof(T), " differs from that of rank 0");
+  }
+}
+
+// Of elements begin .. of all ranks' numbers.
+template <typename T>
+void expect_sum(const Group& group, const std::vector<T>& found, int64_t begin, const std::string& what) {
+  const auto count = static_cast<int64_t>(found.size());
+  const bool exact = std::is_integral_v<T> || group.tested.level == Level::rank_order;
+  if (!exact) return expect_near_sum(found, group.size(), begin, what);
+  const std::vector<T> expected = reduced<T>(group.size(), begin, count, Reduction::sum);
+  expect_same(found, expected, what);
+  if (std::is_floating_point_v<T> && group.size() >= 3 && count >= 1000) {
+    const std::vector<T> backwards = reduced<T>(group.size(), begin, count, Reduction::sum, true);
+    CHECK(std::memcmp(expected.data(), backwards.data(), expected.size() * sizeof(T)) != 0, "the order does not show");
+  }
+}
+
+template <typename T>
+void check_reductions(const Group& group, Reader reader, int64_t count) {
+  Rank rank(group.tested, reader);
   for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
     if (std::is_same_v<T, uint8_t> && reduction == Reduction::sum) continue;
-    std::vector<T> values = numbers<T>(group.rank(), count);
-    group.all_reduce(stream, InOut(tensor_of(values)), reduction).wait(stream);
-    expect_same(values, reduced<T>(size, count, reduction), label<T>(group, "all_reduce", count));
+    const Tensor tensor = rank.put(numbers<T>(group.rank(), count));
+    const std::vector<T> found = rank.read<T>(tensor, group.data.all_reduce(rank.stream, InOut(tensor), reduction));
+    const std::string what = label<T>(group, "all_reduce", count);
+    if (reduction == Reduction::sum)
+      expect_sum(group, found, 0, what);
+    else
+      expect_same(found, reduced<T>(group.size(), 0, count, Reduction::max), what);
+    if (group.tested.level == Level::any_order) expect_same_on_all(group, found, what);
   }
   if constexpr (!std::is_same_v<T, uint8_t>) {
-    std::vector<T> whole = numbers<T>(group.rank(), count * size);
-    std::vector<T> piece(static_cast<size_t>(count));
-    group.reduce_scatter(stream, tensor_of(whole), tensor_of(piece)).wait(stream);
-    const std::vector<T> all = reduced<T>(size, count * size, Reduction::sum);
-    const auto begin = all.begin() + group.rank() * count;
-    expect_same(piece, std::vector<T>(begin, begin + count), label<T>(group, "reduce_scatter", count));
-    expect_same(whole, numbers<T>(group.rank(), count * size), "input of reduce_scatter");
-    const std::vector<T> backwards = reduced<T>(size, count * size, Reduction::sum, true);
-    if (std::is_floating_point_v<T> && size >= 3 && count >= 1000) {
-      CHECK(std::memcmp(all.data(), backwards.data(), all.size() * sizeof(T)) != 0, "the order does not show");
+    const std::vector<T> input = numbers<T>(group.rank(), count * group.size());
+    const Tensor whole = rank.put(input);
+    const Tensor piece = rank.blank<T>(count);
+    const std::vector<T> found = rank.read<T>(piece, group.data.reduce_scatter(rank.stream, whole, piece));
+    expect_sum(group, found, group.rank() * count, label<T>(group, "reduce_scatter", count));
+    expect_same(rank.read_in_stream<T>(whole), input, "input of reduce_scatter");
+  }
+}
+
+template <typename T>
+void check_gathers(const Group& group, Reader reader, int64_t count) {
+  Rank rank(group.tested, reader);
+  std::vector<T> expected;
+  for (int from = 0; from < group.size(); ++from) {
+    const std::vector<T> theirs = numbers<T>(from, count);
+    expected.insert(expected.end(), theirs.begin(), theirs.end());
+  }
+  const Tensor piece = rank.put(numbers<T>(group.rank(), count));
+  const Tensor whole = rank.blank<T>(count * group.size());
+  expect_same(rank.read<T>(whole, group.data.all_gather(rank.stream, piece, whole)), expected,
+              label<T>(group, "all_gather", count));
+
+  std::vector<T> values(expected.size());
+  std::copy_n(expected.begin() + group.rank() * count, count, values.begin() + group.rank() * count);
+  const Tensor all = rank.put(values);
+  expect_same(rank.read<T>(all, group.data.all_gather(rank.stream, all.rows(group.rank() * count, count), all)),
+              expected, label<T>(group, "all_gather in place", count));
+}
+
+template <typename T>
+void check_moves(const Group& group, Reader reader, int64_t count) {
+  check_gathers<T>(group, reader, count);
+  Rank rank(group.tested, reader);
+  const int size = group.size();
+  std::vector<T> parts, expected;  // part r is for rank r: numbers(rank * size + r)
+  for (int other = 0; other < size; ++other) {
+    const std::vector<T> mine = numbers<T>(group.rank() * size + other, count);
+    const std::vector<T> theirs = numbers<T>(other * size + group.rank(), count);
+    parts.insert(parts.end(), mine.begin(), mine.end());
+    expected.insert(expected.end(), theirs.begin(), theirs.end());
+  }
+  const Tensor sent = rank.put(parts);
+  const Tensor arrived = rank.blank<T>(count * size);
+  expect_same(rank.read<T>(arrived, group.data.all_to_all(rank.stream, sent, arrived)), expected,
+              label<T>(group, "all_to_all", count));
+
+  for (int root = 0; root < size; ++root) {
+    const Tensor values = rank.put(numbers<T>(group.rank() == root ? 77 + root : 0, count));
+    expect_same(rank.read<T>(values, group.data.broadcast(rank.stream, InOut(values), root)),
+                numbers<T>(77 + root, count), label<T>(group, "broadcast", count));
+  }
+  if (size > 1) {  // everyone sends first: around the ring
+    const Tensor values = rank.put(numbers<T>(group.rank(), count));
+    rank.await(group.data.send(rank.stream, values, (group.rank() + 1) % size));
+    rank.fill(values, std::vector<T>(static_cast<size_t>(count)));  // may be written again
+    const int from = (group.rank() + size - 1) % size;
+    const Tensor received = rank.blank<T>(count);
+    expect_same(rank.read<T>(received, group.data.recv(rank.stream, received, from)), numbers<T>(from, count),
+                label<T>(group, "recv", count));
+  }
+}
+
+template <typename T>
+void check_dtype(const Group& group) {
+  for (const int64_t count : group.tested.counts) {
+    for (const Reader reader : {Reader::host, Reader::stream}) {
+      if (reader == Reader::stream && group.tested.queue == nullptr && count != 7) continue;  // shows nothing new
+      check_reductions<T>(group, reader, count);
+      check_moves<T>(group, reader, count);
     }
   }
 }
 
-template <typename T>
-void check_moves(HostCommunicator& group, Stream& stream, int64_t count) {
-  const int size = group.size();
-  const int rank = group.rank();
-  std::vector<T> piece = numbers<T>(rank, count);
-  std::vector<T> whole(static_cast<size_t>(count * size));
-  std::vector<T> expected;
-  for (int from = 0; from < size; ++from) {
-    const std::vector<T> theirs = numbers<T>(from, count);
-    expected.insert(expected.end(), theirs.begin(), theirs.end());
-  }
-  group.all_gather(stream, tensor_of(piece), tensor_of(whole)).wait(stream);
-  expect_same(whole, expected, label<T>(group, "all_gather", count));
-
-  std::vector<T> in_place(whole.size());
-  std::copy(piece.begin(), piece.end(), in_place.begin() + rank * count);
-  const Tensor all = tensor_of(in_place);
-  group.all_gather(stream, all.rows(rank * count, count), all).wait(stream);
-  expect_same(in_place, expected, label<T>(group, "all_gather in place", count));
-
-  std::vector<T> parts;  // part r is for rank r: numbers(rank * size + r)
-  expected.clear();
-  for (int other = 0; other < size; ++other) {
-    const std::vector<T> mine = numbers<T>(rank * size + other, count);
-    const std::vector<T> theirs = numbers<T>(other * size + rank, count);
-    parts.insert(parts.end(), mine.begin(), mine.end());
-    expected.insert(expected.end(), theirs.begin(), theirs.end());
-  }
-  group.all_to_all(stream, tensor_of(parts), tensor_of(whole)).wait(stream);
-  expect_same(whole, expected, label<T>(group, "all_to_all", count));
-
-  for (int root = 0; root < size; ++root) {
-    std::vector<T> values = numbers<T>(rank == root ? 77 + root : 0, count);
-    group.broadcast(stream, InOut(tensor_of(values)), root).wait(stream);
-    expect_same(values, numbers<T>(77 + root, count), label<T>(group, "broadcast", count));
-  }
-  if (size > 1) {  // everyone sends first: around the ring
-    std::vector<T> values = numbers<T>(rank, count);
-    group.send(stream, tensor_of(values), (rank + 1) % size).wait(stream);
-    values.assign(values.size(), T{});  // may be written again
-    std::vector<T> received(static_cast<size_t>(count));
-    group.recv(stream, tensor_of(received), (rank + size - 1) % size).wait(stream);
-    expect_same(received, numbers<T>((rank + size - 1) % size, count), label<T>(group, "recv", count));
-  }
-}
-
-template <typename T>
-void check_dtype(HostCommunicator& group, Stream& stream) {
-  for (const int64_t count : {0, 1, 7, 1000, 100003}) {
-    check_reductions<T>(group, stream, count);
-    check_moves<T>(group, stream, count);
-  }
-}
-
-inline void check_operations(HostCommunicator& group) {
-  Rank rank;
-  check_dtype<double>(group, rank.stream);
-  check_dtype<float>(group, rank.stream);
-  check_dtype<bfloat16>(group, rank.stream);
-  check_dtype<int64_t>(group, rank.stream);
-  check_dtype<int32_t>(group, rank.stream);
-  check_dtype<uint8_t>(group, rank.stream);
-  group.barrier();
-  CHECK(group.size() > 1 || rank.ledger.traffic().empty(), "a group of one has no traffic");
+inline void check_operations(const Group& group) {
+  check_dtype<double>(group);
+  check_dtype<float>(group);
+  check_dtype<bfloat16>(group);
+  check_dtype<int64_t>(group);
+  check_dtype<int32_t>(group);
+  check_dtype<uint8_t>(group);
+  group.control.barrier();
 }
 
 // Large integers, infinities, NaN, negative zero, ties of bfloat16.
-inline void check_special_values(HostCommunicator& group) {
-  Rank rank;
+inline void check_special_values(const Group& group) {
+  Rank rank(group.tested);
   const int size = group.size();
   const int last = size - 1;
+  const auto all_reduced = [&]<typename T>(const std::vector<T>& values, Reduction reduction) {
+    const Tensor tensor = rank.put(values);
+    return rank.read<T>(tensor, group.data.all_reduce(rank.stream, InOut(tensor), reduction));
+  };
   const int64_t share = (int64_t{1} << 62) / size;
-  std::vector<int64_t> large = {share + group.rank(), -1};
-  group.all_reduce(rank.stream, InOut(tensor_of(large)), Reduction::sum).wait(rank.stream);
+  const auto large = all_reduced(std::vector<int64_t>{share + group.rank(), -1}, Reduction::sum);
   CHECK(large[0] == share * size + int64_t{last} * size / 2 && large[1] == -size, "large integers: ", large[0]);
   const float infinity = INFINITY;
-  std::vector<float> values = {group.rank() == last ? infinity : 1.0f, group.rank() == 0 ? NAN : 1.0f, -0.0f,
-                               group.rank() == last ? NAN : infinity};
-  std::vector<float> maxima = values;
-  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
-  group.all_reduce(rank.stream, InOut(tensor_of(maxima)), Reduction::max).wait(rank.stream);
-  for (const std::vector<float>& found : {values, maxima}) {
+  const std::vector<float> values = {group.rank() == last ? infinity : 1.0f, group.rank() == 0 ? NAN : 1.0f, -0.0f,
+                                     group.rank() == last ? NAN : infinity};
+  for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
+    const std::vector<float> found = all_reduced(values, reduction);
     CHECK(found[0] == infinity && std::isnan(found[1]) && std::signbit(found[2]) && std::isnan(found[3]),
           "special values: ", found[0], " ", found[1], " ", found[2], " ", found[3]);
   }
@@ -137,134 +158,76 @@ inline void check_special_values(HostCommunicator& group) {
   const auto part = [&](double first, double second) {
     return nearest_bfloat16(group.rank() == 0 ? first : group.rank() == 1 ? second : 0);
   };
-  std::vector<bfloat16> ties = {part(1, 0x1p-8), part(1 + 0x1p-7, 0x1p-8), part(1, 0x1.8p-8)};
-  group.all_reduce(rank.stream, InOut(tensor_of(ties)), Reduction::sum).wait(rank.stream);
-  CHECK(widen(ties[0]) == 1 && widen(ties[1]) == 1 + 0x1p-6f && widen(ties[2]) == 1 + 0x1p-7f, "ties of bfloat16: ",
-        widen(ties[0]), " ", widen(ties[1]), " ", widen(ties[2]));
+  const auto ties =
+      all_reduced(std::vector{part(1, 0x1p-8), part(1 + 0x1p-7, 0x1p-8), part(1, 0x1.8p-8)}, Reduction::sum);
+  CHECK(widen(ties[0]) == 1 && widen(ties[1]) == 1 + 0x1p-6f && widen(ties[2]) == 1 + 0x1p-7f,
+        "ties of bfloat16: ", widen(ties[0]), " ", widen(ties[1]), " ", widen(ties[2]));
   if (size < 3) return;
-  std::vector<bfloat16> once = {nearest_bfloat16(group.rank() == 0 ? 1 : group.rank() <= 2 ? 0x1p-8 : 0)};
-  group.all_reduce(rank.stream, InOut(tensor_of(once)), Reduction::sum).wait(rank.stream);  // rounding twice would give 1
-  CHECK(widen(once[0]) == 1 + 0x1p-7f, "bfloat16 sums round once: ", widen(once[0]));
+  const auto once = all_reduced(std::vector{nearest_bfloat16(group.rank() == 0   ? 1
+                                                             : group.rank() <= 2 ? 0x1p-8
+                                                                                 : 0)},
+                                Reduction::sum);
+  CHECK(widen(once[0]) == 1 + 0x1p-7f, "bfloat16 sums round once: ", widen(once[0]));  // twice would give 1
 }
 
 // Several blocks of a reduction with a remainder, and messages beyond any eager limit, both ways at once.
-inline void check_large(HostCommunicator& group) {
-  Rank rank;
+inline void check_large(const Group& group) {
   const int64_t count = (int64_t{5} << 20) / 2 + 3;  // 10 MiB of float32
-  std::vector<float> values = numbers<float>(group.rank(), count);
-  group.all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
-  expect_same(values, reduced<float>(group.size(), count, Reduction::sum), label<float>(group, "all_reduce", count));
-  check_reductions<bfloat16>(group, rank.stream, count / 2);
-  check_moves<float>(group, rank.stream, count / 4);
+  check_reductions<float>(group, Reader::host, count);
+  check_reductions<bfloat16>(group, Reader::host, count / 2);
+  check_moves<float>(group, Reader::host, count / 4);
 }
 
 // Messages keep the order of the calls, whatever their sizes and whatever is waited for first.
-inline void check_order(HostCommunicator& world) {
-  if (world.size() < 2) return;
-  Rank rank;
+inline void check_order(const Group& group, Reader reader) {
+  if (group.size() < 2) return;
+  Rank rank(group.tested, reader);
   const std::vector<int64_t> counts = {1, 300000, 7, 100, 50000, 2};
-  const int size = world.size();
-  for (int other = 0; other < size; ++other) {
-    if (other == world.rank()) continue;
+  const auto count_of = [&](size_t i) { return std::min(counts[i], 3 * group.tested.counts.back()); };
+  for (int other = 0; other < group.size(); ++other) {
+    if (other == group.rank()) continue;
     for (size_t i = 0; i < counts.size(); ++i) {
-      std::vector<float> values = numbers<float>(world.rank() * 100 + static_cast<int>(i), counts[i]);
-      world.send(rank.stream, tensor_of(values), other).wait(rank.stream);
+      const Tensor values = rank.put(numbers<float>(group.rank() * 100 + static_cast<int>(i), count_of(i)));
+      rank.await(group.data.send(rank.stream, values, other));
     }
   }
-  for (int other = size - 1; other >= 0; --other) {
-    if (other == world.rank()) continue;
-    std::vector<std::vector<float>> received;
+  for (int other = group.size() - 1; other >= 0; --other) {
+    if (other == group.rank()) continue;
+    std::vector<Tensor> received;
     std::vector<Work> works;
-    for (const int64_t count : counts) {
-      received.emplace_back(static_cast<size_t>(count));
-      works.push_back(world.recv(rank.stream, tensor_of(received.back()), other));
-    }
-    for (const size_t i : {5, 0, 1, 4, 2}) works[i].wait(rank.stream);
-    works.clear();  // the one that is left waits while it is destroyed
     for (size_t i = 0; i < counts.size(); ++i) {
-      expect_same(received[i], numbers<float>(other * 100 + static_cast<int>(i), counts[i]), "order of messages");
+      received.push_back(rank.blank<float>(count_of(i)));
+      works.push_back(group.data.recv(rank.stream, received.back(), other));
     }
-  }
-}
-
-inline void check_text(HostCommunicator& group) {
-  for (const size_t length : {size_t{0}, size_t{1}, size_t{65536}, size_t{200001}}) {
-    for (int root = 0; root < group.size(); ++root) {
-      const auto text_of = [&](int rank) {
-        const std::string text(rank % 2 == 0 ? length : length / 3, static_cast<char>('a' + rank % 26));
-        return text + std::string("\0\xc3\xa9", 3) + std::to_string(rank);
-      };
-      CHECK(group.broadcast_text(text_of(group.rank()), root) == text_of(root), "broadcast_text");
-      CHECK(group.broadcast_text(group.rank() == root ? "" : "other", root).empty(), "broadcast_text of nothing");
-      const std::vector<std::string> texts = group.gather_text(text_of(group.rank()), root);
-      CHECK(texts.size() == (group.rank() == root ? static_cast<size_t>(group.size()) : 0), "gather_text");
-      for (size_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == text_of(static_cast<int>(i)), "gather_text from ", i);
+    for (const size_t i : {5, 0, 1, 4, 2}) rank.await(std::move(works[i]));
+    works.clear();  // the stream waits for the one that is left
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const std::vector<float> expected = numbers<float>(other * 100 + static_cast<int>(i), count_of(i));
+      expect_same(rank.read_in_stream<float>(received[i]), expected, "order of messages");
     }
-  }
-}
-
-// Groups of the first 1 .. limit ranks (the others form none), in reversed order.
-inline void check_groups(HostCommunicator& world, int limit) {
-  for (int size = 1; size <= std::min(world.size(), limit); ++size) {
-    if (world.rank() >= size) continue;
-    std::vector<int> members(static_cast<size_t>(size));
-    std::iota(members.rbegin(), members.rend(), 0);
-    const std::unique_ptr<HostCommunicator> group = world.split(members, "group");
-    CHECK(group->size() == size && group->rank() == size - 1 - world.rank() && group->name() == "group", "split");
-    check_operations(*group);
-    check_special_values(*group);
-    check_text(*group);
-  }
-}
-
-// Rows and columns of every mesh that the world makes, and groups of groups.
-inline void check_meshes(HostCommunicator& world) {
-  for (int width = 1; width <= world.size(); ++width) {
-    if (world.size() % width != 0) continue;
-    const int height = world.size() / width;
-    const int row = world.rank() / width;
-    const int column = world.rank() % width;
-    std::vector<int> row_members, column_members;
-    for (int i = 0; i < width; ++i) row_members.push_back(row * width + i);
-    for (int i = 0; i < height; ++i) column_members.push_back(i * width + column);
-    const std::unique_ptr<HostCommunicator> rows = world.split(row_members, "row");
-    const std::unique_ptr<HostCommunicator> columns = world.split(column_members, "column");
-    CHECK(rows->rank() == column && columns->rank() == row, "places in the mesh");
-    Rank rank;
-    std::vector<int64_t> values = {world.rank()};
-    rows->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
-    CHECK(values[0] == int64_t{row} * width * width + width * (width - 1) / 2, "sum of row ", row, ": ", values[0]);
-    columns->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream);
-    CHECK(values[0] == int64_t{world.size()} * (world.size() - 1) / 2, "sum of all: ", values[0]);
-    const std::unique_ptr<HostCommunicator> self = rows->split({rows->rank()}, "self");
-    const std::unique_ptr<HostCommunicator> again = self->split({0}, "again");
-    CHECK(again->size() == 1 && again->rank() == 0, "group of one");
   }
 }
 
 // Wrong calls are refused before anything moves, on every rank alike.
-inline void check_refusals(HostCommunicator& world) {
-  Rank rank;
+inline void check_refusals(const Group& group) {
+  Rank rank(group.tested);
   Stream& stream = rank.stream;
-  std::vector<float> four(4), five(4 * static_cast<size_t>(world.size()) + 1);
-  std::vector<uint8_t> bytes(4);
-  const int size = world.size();
+  Communicator& data = group.data;
+  const int size = group.size();
+  const Tensor four = rank.blank<float>(4), five = rank.blank<float>(4 * size + 1), bytes = rank.blank<uint8_t>(4);
   const Tensor meta(nullptr, DType::float32, Shape{4}, DeviceKind::meta);
-  const Tensor column = tensor_of(four).view(Shape{2, 2}).slice(1, 0, 1);
-  expect_error([&] { world.all_reduce(stream, InOut(tensor_of(bytes)), Reduction::sum).wait(stream); }, "uint8 has no sum");
-  expect_error([&] { world.all_reduce(stream, InOut(column), Reduction::sum).wait(stream); }, "not contiguous");
-  expect_error([&] { world.all_gather(stream, tensor_of(four), tensor_of(five)).wait(stream); }, "do not make");
-  expect_error([&] { world.reduce_scatter(stream, tensor_of(five), tensor_of(four)).wait(stream); }, "is not");
-  expect_error([&] { world.all_to_all(stream, tensor_of(four), tensor_of(five)).wait(stream); }, "all_to_all of");
-  expect_error([&] { world.broadcast(stream, InOut(tensor_of(four)), size).wait(stream); }, "no rank");
-  expect_error([&] { world.send(stream, tensor_of(four), world.rank()).wait(stream); }, "to itself");
-  expect_error([&] { world.recv(stream, tensor_of(four), -1).wait(stream); }, "no rank");
-  expect_error([&] { world.split({world.rank(), world.rank()}, "twice"); }, "twice");
-  expect_error([&] { world.split({world.rank(), size}, "outside"); }, "no rank");
-  expect_error([&] { world.split({}, "nobody"); }, "not among");
+  const Tensor column = four.view(Shape{2, 2}).slice(1, 0, 1);
+  expect_error([&] { data.all_reduce(stream, InOut(bytes), Reduction::sum).wait(stream); }, "uint8 has no sum");
+  expect_error([&] { data.all_reduce(stream, InOut(column), Reduction::sum).wait(stream); }, "not contiguous");
+  expect_error([&] { data.all_gather(stream, four, five).wait(stream); }, "do not make");
+  expect_error([&] { data.reduce_scatter(stream, five, four).wait(stream); }, "is not");
+  expect_error([&] { data.all_to_all(stream, four, five).wait(stream); }, "all_to_all of");
+  expect_error([&] { data.broadcast(stream, InOut(four), size).wait(stream); }, "no rank");
+  expect_error([&] { data.send(stream, four, group.rank()).wait(stream); }, "to itself");
+  expect_error([&] { data.recv(stream, four, -1).wait(stream); }, "no rank");
   Stream without;
-  expect_error([&] { world.all_reduce(without, InOut(tensor_of(four)), Reduction::sum).wait(without); }, "needs a ledger");
-  if (size > 1) expect_error([&] { world.all_reduce(stream, InOut(meta), Reduction::sum).wait(stream); }, "on meta");
+  expect_error([&] { data.all_reduce(without, InOut(four), Reduction::sum).wait(without); }, "needs a ledger");
+  if (size > 1) expect_error([&] { data.all_reduce(stream, InOut(meta), Reduction::sum).wait(stream); }, "on meta");
   CHECK(rank.ledger.traffic().empty(), "a refused call was counted");
 }
 

@@ -20,31 +20,23 @@ using conformance::tensor_of;
 class ThreadRanks : public testing::TestWithParam<int> {};
 
 TEST_P(ThreadRanks, Conform) {
-  run_thread_ranks(GetParam(), [](HostCommunicator& world) {
-    conformance::check_refusals(world);
-    conformance::check_operations(world);
-    conformance::check_special_values(world);
-    conformance::check_order(world);
-    conformance::check_text(world);
-    conformance::check_meshes(world);
-    conformance::check_traffic(world);
-  });
+  run_thread_ranks(GetParam(), [](HostCommunicator& world) { conformance::check_host(world, 1); });
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Range(1, 6));
 
 TEST(Threads, ReversedGroups) {
-  run_thread_ranks(5, [](HostCommunicator& world) { conformance::check_groups(world, 5); });
-}
-
-TEST(Threads, LargeMessages) {
-  run_thread_ranks(3, [](HostCommunicator& world) { conformance::check_large(world); });
+  run_thread_ranks(5, [](HostCommunicator& world) {
+    const std::unique_ptr<HostCommunicator> control = world.split(conformance::all_ranks(world), "control");
+    conformance::check_groups(conformance::of_host(world, *control), 5);
+  });
 }
 
 // 1,000 small reductions among 32 ranks: a spinning wait would take minutes on few cores.
 TEST(Threads, ManyRanksAreQuick) {
   const auto start = std::chrono::steady_clock::now();
   run_thread_ranks(32, [](HostCommunicator& world) {
-    conformance::check_meshes(world);
+    const std::unique_ptr<HostCommunicator> control = world.split(conformance::all_ranks(world), "control");
+    conformance::check_meshes(conformance::of_host(world, *control));
     Rank rank;
     for (int i = 0; i < 1000; ++i) {
       std::vector<float> value = {1};
@@ -57,7 +49,7 @@ TEST(Threads, ManyRanksAreQuick) {
 
 TEST(Single, Conforms) {
   const std::unique_ptr<HostCommunicator> world = make_single_world();
-  conformance::check_all(*world, 1);
+  conformance::check_host(*world, 1);
 }
 
 TEST(Meta, RefusesTensorsWithBytes) {
@@ -66,8 +58,9 @@ TEST(Meta, RefusesTensorsWithBytes) {
   const std::unique_ptr<HostCommunicator> world = make_meta_world(1, 3);
   EXPECT_EQ(world->rank(), 1);
   EXPECT_EQ(world->split({2, 1}, "pair")->rank(), 1);
-  conformance::expect_error([&] { world->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream); },
-                            "tensor on cpu");
+  conformance::expect_error(
+      [&] { world->all_reduce(rank.stream, InOut(tensor_of(values)), Reduction::sum).wait(rank.stream); },
+      "tensor on cpu");
   EXPECT_EQ(world->gather_text("x", 1), (std::vector<std::string>{"x", "x", "x"}));
   EXPECT_TRUE(world->gather_text("x", 0).empty());
 }
@@ -124,9 +117,8 @@ const std::vector<std::pair<const char*, std::function<void(HostCommunicator&)>>
 template <typename Last>
 std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& call, const Last& last, bool stays,
                                  std::string& thrown, ExitCode& code) {
-  Watchdog watchdog([](const Watchdog::Expiry& expiry) {
-    std::cerr << "nobody was woken: " << expiry.section << std::endl;
-  });
+  Watchdog watchdog(
+      [](const Watchdog::Expiry& expiry) { std::cerr << "nobody was woken: " << expiry.section << std::endl; });
   const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", {scaled(20)});
   std::vector<std::string> told(3);
   std::atomic<int> woken = 0;

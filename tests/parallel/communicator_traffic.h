@@ -1,7 +1,7 @@
-// What communicators count: known numbers, and the same on meta as where bytes move.
+// What communicators of the host count: known numbers, and the same on meta as where bytes move. The whole suite.
 #pragma once
 
-#include "parallel/communicator_conformance.h"
+#include "parallel/group_conformance.h"
 
 namespace shiftron::conformance {
 
@@ -20,15 +20,15 @@ inline void make_calls(HostCommunicator& world, Rank& rank) {
   for (HostCommunicator* group : {&world, pair.get()}) {
     const int size = group->size();
     for (const int64_t count : {0, 5, 4000, 600000}) {
-      group->all_reduce(stream, InOut(make(DType::float32, count)), Reduction::sum).wait(stream);
-      group->all_reduce(stream, InOut(make(DType::bfloat16, count)), Reduction::max).wait(stream);
-      group->all_gather(stream, make(DType::int64, count), make(DType::int64, count * size)).wait(stream);
-      group->reduce_scatter(stream, make(DType::float64, count * size), make(DType::float64, count)).wait(stream);
-      group->all_to_all(stream, make(DType::uint8, count * size), make(DType::uint8, count * size)).wait(stream);
-      group->broadcast(stream, InOut(make(DType::int32, count)), size - 1).wait(stream);
+      group->all_reduce(stream, InOut(make(DType::float32, count)), Reduction::sum).wait_on_host();
+      group->all_reduce(stream, InOut(make(DType::bfloat16, count)), Reduction::max).wait_on_host();
+      group->all_gather(stream, make(DType::int64, count), make(DType::int64, count * size)).wait_on_host();
+      group->reduce_scatter(stream, make(DType::float64, count * size), make(DType::float64, count)).wait_on_host();
+      group->all_to_all(stream, make(DType::uint8, count * size), make(DType::uint8, count * size)).wait_on_host();
+      group->broadcast(stream, InOut(make(DType::int32, count)), size - 1).wait_on_host();
       if (size > 1) {
-        group->send(stream, make(DType::float32, count), (group->rank() + 1) % size).wait(stream);
-        group->recv(stream, make(DType::float32, count), (group->rank() + size - 1) % size).wait(stream);
+        group->send(stream, make(DType::float32, count), (group->rank() + 1) % size).wait_on_host();
+        group->recv(stream, make(DType::float32, count), (group->rank() + size - 1) % size).wait_on_host();
       }
       memory.clear();
     }
@@ -39,11 +39,9 @@ inline void make_calls(HostCommunicator& world, Rank& rank) {
 }
 
 // Traffic and staging of this world, by hand and against meta.
-inline void check_traffic(HostCommunicator& world) {
-  Rank real;
-  std::vector<int> all(static_cast<size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
-  make_calls(*world.split(all, "world"), real);  // one that has no staging yet
+inline void check_traffic(HostCommunicator& world, Queue* queue = nullptr) {
+  Rank real(DeviceKind::cpu, queue);
+  make_calls(*world.split(all_ranks(world), "world"), real);  // one that has no staging yet
   Rank planned(DeviceKind::meta);
   const std::unique_ptr<HostCommunicator> meta = make_meta_world(world.rank(), world.size());
   make_calls(*meta, planned);
@@ -65,17 +63,49 @@ inline void check_traffic(HostCommunicator& world) {
   expect("world broadcast", 4, world.rank() == world.size() - 1 ? total * 4 : 0);
   expect("world send", 4, total * 4);
   expect("world recv", 4, 0);
-  CHECK(real.ledger.times.communication > 0 && real.ledger.times.wait > 0, "no seconds were counted");
+  CHECK(queue != nullptr || (real.ledger.times.communication > 0 && real.ledger.times.wait > 0),
+        "no seconds were counted");
 }
 
-// The whole suite; groups of up to `limit` ranks.
-inline void check_all(HostCommunicator& world, int limit) {
+// A world of the host, which forms groups itself.
+inline Tested of_host(HostCommunicator& world, HostCommunicator& control) {
+  return {.world = world, .control = control, .split = [&](const std::vector<int>& members, const std::string& name) {
+            return world.split(members, name);
+          }};
+}
+
+// What a communicator does, whoever it is; groups of up to `limit` ranks.
+inline void check_all(const Tested& tested, int limit) {
+  const Group world = whole(tested);
   check_refusals(world);
-  check_groups(world, limit);
-  check_meshes(world);
-  check_order(world);
+  check_operations(world);
+  check_special_values(world);
+  check_order(world, Reader::host);
+  check_order(world, Reader::stream);
+  check_groups(tested, limit);
+  check_meshes(tested);
+  check_two_at_once(tested);
+}
+
+// The whole suite for communicators of the host.
+inline void check_host(HostCommunicator& world, int limit) {
+  const std::unique_ptr<HostCommunicator> control = world.split(all_ranks(world), "control");
+  const Tested tested = of_host(world, *control);
+  check_all(tested, limit);
+  check_large(whole(tested));
+  check_text(world);
+  check_split(world);
   check_traffic(world);
-  check_large(world);
+}
+
+// Streams with queues; less of everything, as each wait for a peer takes turns.
+inline void check_host_on_queues(HostCommunicator& world, Queue& queue, int limit) {
+  const std::unique_ptr<HostCommunicator> control = world.split(all_ranks(world), "control");
+  Tested tested = of_host(world, *control);
+  tested.queue = &queue;
+  tested.counts = {0, 1, 3001};
+  check_all(tested, limit);
+  check_traffic(world, &queue);
 }
 
 }  // namespace shiftron::conformance

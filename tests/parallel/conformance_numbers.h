@@ -1,15 +1,16 @@
-// Numbers for the conformance checks, and the serial reference of a reduction, written without the code under test.
+// Numbers for the conformance checks, and serial references of a reduction, written without the code under test.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include "parallel/host_communicator.h"
+#include "parallel/communicator.h"
 
 namespace shiftron::conformance {
 
@@ -60,14 +61,14 @@ std::vector<T> numbers(int rank, int64_t count) {
   return result;
 }
 
-// Serial reference over ranks 0 .. size - 1 in this order, or backwards.
+// Serial reference over ranks 0 .. size - 1 in this order, or backwards, from element `begin` on.
 template <typename T>
-std::vector<T> reduced(int size, int64_t count, Reduction reduction, bool backwards = false) {
+std::vector<T> reduced(int size, int64_t begin, int64_t count, Reduction reduction, bool backwards = false) {
   std::vector<T> result(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    auto total = widen(convert<T>(number(backwards ? size - 1 : 0, i)));
+    auto total = widen(convert<T>(number(backwards ? size - 1 : 0, begin + i)));
     for (int step = 1; step < size; ++step) {
-      const auto next = widen(convert<T>(number(backwards ? size - 1 - step : step, i)));
+      const auto next = widen(convert<T>(number(backwards ? size - 1 - step : step, begin + i)));
       total = reduction == Reduction::sum ? static_cast<decltype(total)>(total + next) : std::max(total, next);
     }
     if constexpr (std::is_same_v<T, bfloat16>) {
@@ -90,6 +91,28 @@ void expect_same(const std::vector<T>& found, const std::vector<T>& expected, co
   for (size_t i = 0; i < found.size(); ++i) {
     CHECK(std::memcmp(&found[i], &expected[i], sizeof(T)) == 0, what, ": element ", i, " of ", found.size(), " is ",
           +widen(found[i]), " instead of ", +widen(expected[i]));
+  }
+}
+
+// A sum in any order: as near to the serial one in float64 as adding `size` values in the accumulation type of T and
+// rounding once to T can be.
+template <typename T>
+void expect_near_sum(const std::vector<T>& found, int size, int64_t begin, const std::string& what) {
+  constexpr double kAdding =
+      std::numeric_limits<std::conditional_t<std::is_same_v<T, double>, double, float>>::epsilon();
+  constexpr double kRounding = std::is_same_v<T, bfloat16> ? 0x1p-8 : kAdding / 2;
+  for (size_t i = 0; i < found.size(); ++i) {
+    double sum = 0, magnitude = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const double value = widen(convert<T>(number(rank, begin + static_cast<int64_t>(i))));
+      sum += value;
+      magnitude += std::abs(value);
+    }
+    const double adding = size * kAdding * magnitude;
+    const double bound = adding + kRounding * (std::abs(sum) + adding);
+    const double distance = std::abs(widen(found[i]) - sum);
+    CHECK(distance <= bound, what, ": element ", i, " of ", found.size(), " is ", +widen(found[i]), ", ", distance,
+          " off the sum, where ", bound, " is allowed");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "kernels/kernels.h"
 #include "parallel/tensor_parallel.h"
 
 namespace shiftron {
