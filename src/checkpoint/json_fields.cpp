@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/json_reason.h"
 
 namespace shiftron {
 namespace {
@@ -39,9 +40,7 @@ nlohmann::json parse_strict_json(const std::string& text, const std::string& sou
   try {
     return nlohmann::json::parse(text, check);
   } catch (const nlohmann::json::exception& error) {
-    const std::string reason = error.what();  // "[json.exception...] parse error at ...": without the bracket
-    const size_t bracket = reason.find("] ");
-    refuse(source + ": no valid JSON: " + (bracket == std::string::npos ? reason : reason.substr(bracket + 2)));
+    refuse(source + ": no valid JSON: " + json_reason(error));
   }
 }
 

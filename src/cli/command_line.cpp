@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "core/nearest_name.h"
 #include "data/utf8.h"
 
@@ -209,13 +208,6 @@ double CommandLine::real(const std::string& name, double otherwise) const {
 
 CommandLine parse_command_line(const std::vector<std::string>& words, const std::vector<CommandOption>& options) {
   return Reader(words, options).run();
-}
-
-void refuse_faults(const std::vector<std::string>& faults, const std::string& place, const std::string& advice) {
-  if (faults.empty()) return;
-  std::string text = std::to_string(faults.size()) + (faults.size() == 1 ? " fault in " : " faults in ") + place + ":";
-  for (const std::string& fault : faults) text += "\n  " + fault;
-  throw_bad_input(text, advice.empty() ? "" : "\n" + advice);
 }
 
 std::string options_text(const std::vector<CommandOption>& options) {

@@ -61,9 +61,6 @@ struct CommandLine {
 // a value; such a value is written --name=--value. Configuration keys are options like others: see read_config().
 CommandLine parse_command_line(const std::vector<std::string>& words, const std::vector<CommandOption>& options);
 
-// Throws one Error(bad_input) that lists all `faults`, if there are any, and `advice`.
-void refuse_faults(const std::vector<std::string>& faults, const std::string& place, const std::string& advice = "");
-
 // "  --name VALUE    what it is [default]", a line per option, --help last.
 std::string options_text(const std::vector<CommandOption>& options);
 

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/nearest_name.h"
 #include "data/utf8.h"
+#include "train/faults.h"
 
 namespace shiftron::cli {
 namespace {

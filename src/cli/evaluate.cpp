@@ -10,6 +10,7 @@
 #include "cli/process.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
+#include "train/faults.h"
 
 namespace shiftron::cli {
 namespace {

@@ -191,12 +191,11 @@ bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
   return true;
 }
 
-// False where it is there already, or its folder has gone.
+// Changes nothing where it throws; false where the file is there already, or its folder has gone.
 bool DirectoryLock::create(const std::string& path) {
-  path_ = path;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0 && (errno == EEXIST || errno == ENOENT)) return false;
-  if (descriptor_ < 0) throw_cannot_write(path, errno);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0 && (errno == EEXIST || errno == ENOENT)) return false;
+  if (descriptor < 0) throw_cannot_write(path, errno);
   const Json holder = {{"host", host_name()},
                        {"process", ::getpid()},
                        {"since", now_text()},
@@ -204,13 +203,14 @@ bool DirectoryLock::create(const std::string& path) {
                        {"processes", processes_of_this_host()}};
   const std::string text = holder.dump() + "\n";
   errno = ENOSPC;  // what a short write means
-  if (::write(descriptor_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(descriptor_) != 0) {
+  if (::write(descriptor, text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(descriptor) != 0) {
     const int error = errno;
     ::unlink(path.c_str());
-    ::close(descriptor_);
+    ::close(descriptor);
     throw_cannot_write(path, error);
   }
+  path_ = path;
+  descriptor_ = descriptor;
   return true;
 }
 
@@ -236,11 +236,7 @@ void DirectoryLock::retake() {
   std::error_code ignored;
   std::filesystem::create_directories(folder_, ignored);
   const int before = descriptor_;
-  if (create(path_)) {
-    ::close(before);
-  } else {
-    descriptor_ = before;
-  }
+  if (create(path_)) ::close(before);
 }
 
 void DirectoryLock::keep_touching() {

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/json_reason.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -66,10 +67,7 @@ std::string text_of_line(std::string_view line, const std::string& key, const st
   try {
     object = nlohmann::json::parse(line);
   } catch (const nlohmann::json::exception& error) {
-    const std::string reason = error.what();  // "[json.exception...] parse error at ...": without the bracket
-    const size_t bracket = reason.find("] ");
-    throw_bad_input(where,
-                    ": not JSON: ", printable(bracket == std::string::npos ? reason : reason.substr(bracket + 2)));
+    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
   }
   if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
   const auto value = object.find(key);

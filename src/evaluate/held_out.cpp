@@ -24,6 +24,18 @@ int64_t sum_over_ranks(ControlPlane& world, int64_t value) {
   return std::stoll(world.broadcast_text(std::to_string(sum), 0));
 }
 
+// What is divided by.
+void refuse_without_text(const HeldOutResult& counted, const std::string& dataset) {
+  if (counted.targets == 0) {
+    throw_bad_input(dataset, " holds nothing to predict: its ", counted.windows,
+                    " windows have no counted target; build it from documents with text");
+  }
+  if (counted.bytes == 0) {
+    throw_bad_input(dataset, " holds no text to predict: the ", counted.targets, " counted targets of its ",
+                    counted.windows, " windows are ends of documents; build it from longer documents");
+  }
+}
+
 }  // namespace
 
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
@@ -101,6 +113,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
                        .bytes = sum_over_ranks(world, bytes),
                        .windows = windows,
                        .dropped_tokens = loader.dropped_tokens()};
+  told_by_first(world, [&] { refuse_without_text(result, dataset); });
   result.perplexity = std::exp(result.loss);
   result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
   return result;

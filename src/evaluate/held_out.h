@@ -16,7 +16,8 @@ struct HeldOutResult {
   int64_t dropped_tokens = 0;  // behind the last whole window
 };
 
-// Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank.
+// Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank. Throws
+// Error(bad_input) that names the dataset where nothing in it is counted, or no byte of text.
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
                                 int threads);
 

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "data/utf8.h"
+#include "train/faults.h"
 #include "train/learning_rate.h"
 #include "train/options.h"
 #include "train/run_config.h"
@@ -302,12 +303,7 @@ std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use
 }
 
 void validate(const RunConfig& config, int ranks, Use use) {
-  const std::vector<std::string> faults = find_faults(config, ranks, use);
-  if (faults.empty()) return;
-  std::string text =
-      std::to_string(faults.size()) + (faults.size() == 1 ? " fault" : " faults") + " in the configuration:";
-  for (const std::string& fault : faults) text += "\n  " + fault;
-  throw Error(text, ExitCode::bad_input);
+  refuse_faults(find_faults(config, ranks, use), "the configuration");
 }
 
 }  // namespace shiftron

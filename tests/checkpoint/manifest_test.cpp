@@ -146,7 +146,7 @@ TEST(Manifest, KeysTwiceAndDeepNestingAreRefused) {
   };
   refused(",\"step\":500", "stands twice");
   refused(",\"deep\":" + std::string(100000, '[') + std::string(100000, ']'), "nested deeper");
-  refused(",", "no valid JSON");
+  refused(",", "no valid JSON: parse error at line ");
 }
 
 TEST(Manifest, MergeSortsTensorsAndRenumbersBoxes) {

@@ -150,6 +150,21 @@ TEST(DirectoryLock, RemovedByHandIsTakenAgain) {
   }
 }
 
+TEST(DirectoryLock, ThatCannotBeTakenAgainStaysWhatItWas) {
+  const Scratch scratch;
+  std::optional<DirectoryLock> lock;
+  lock.emplace(scratch.path(), "", kSilent);
+  fs::remove_all(scratch / ".lock");
+  std::ofstream(scratch / ".lock") << "no folder";
+  EXPECT_ERROR(lock->retake(), ExitCode::crash, "cannot write " + scratch / ".lock/1");
+  EXPECT_EQ(lock->look(), Hold::removed);
+  fs::remove(scratch / ".lock");
+  lock_from_elsewhere(scratch.path(), "1");  // another file of the same name
+  EXPECT_EQ(lock->look(), Hold::taken);
+  lock.reset();
+  EXPECT_TRUE(fs::exists(scratch / ".lock/1"));
+}
+
 TEST(DirectoryLock, WhatIsNoLockIsPassedOver) {
   const Scratch scratch;
   fs::create_directories(scratch / ".lock/3/filled");

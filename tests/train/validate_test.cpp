@@ -1,8 +1,9 @@
 // Wrong configurations, each with every message that it must give, and only those.
 #include <gmock/gmock.h>
 
-#include "core/check.h"
+#include "expect_error.h"
 #include "train/config_text.h"
+#include "train/faults.h"
 
 namespace shiftron {
 namespace {
@@ -263,6 +264,13 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
                  "  heads 20 not divisible by tp 8 (model.heads: a.conf:3, parallel.tp: a.conf:5)\n"
                  "  ranks 12 not divisible by tp 8 * cp 1 * pp 1 = 8 (parallel.tp: a.conf:5)");
   }
+}
+
+TEST(RefuseFaults, ListsThemAndTheAdvice) {
+  EXPECT_NO_THROW(refuse_faults({}, "the command line", "usage: x"));
+  EXPECT_ERROR(refuse_faults({"one"}, "the command line"), ExitCode::bad_input, "1 fault in the command line:\n  one");
+  EXPECT_ERROR(refuse_faults({"one", "two"}, "the command line", "usage: x"), ExitCode::bad_input,
+               "2 faults in the command line:\n  one\n  two\nusage: x");
 }
 
 TEST(Validate, SurvivesExtremeValues) {

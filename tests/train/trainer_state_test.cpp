@@ -1,0 +1,26 @@
+// What a trainer says of itself between two steps.
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+TEST(TrainerState, IsNotToldBeforeTheResultOfTheLastStepIsRead) {
+  const RunConfig config = small_config({});
+  const auto world = make_single_world();
+  RankTrainer rank(config, *world);
+  const SampleReader samples = random_samples(config.train.sequence_length, config.model.vocab);
+  for (const int64_t step : {1, 2}) {
+    rank.trainer->step(step, rank.reader(step, samples), false);
+    const std::string number = std::to_string(step);
+    EXPECT_ERROR(rank.trainer->state_json(), ExitCode::crash, "step " + number + " is under way");
+    rank.trainer->result(step);
+    EXPECT_EQ(rank.trainer->state_json(),
+              R"({"applied_updates":)" + number + R"(,"skipped_in_row":0,"skipped_updates":0})");
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing
