@@ -49,8 +49,10 @@ CheckpointModel saved_model(const Scratch& scratch) {
   const auto world = make_single_world();
   RankTrainer rank(config, *world);
   Log log(0);
-  CheckpointContent content{
-      .step = 1, .state_json = R"({"configuration":{},"trainer":{}})", .tokenizer_model = example_model()};
+  CheckpointContent content;
+  content.step = 1;
+  content.state_json = R"({"configuration":{},"trainer":{}})";
+  content.tokenizer_model = example_model();
   const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(),
                                            *world, {.keep = 1, .keep_every = 0}, log);
   EXPECT_TRUE(saved.saved) << saved.reason;

@@ -35,6 +35,7 @@ class Wrapped : public Communicator {
   Work broadcast(Stream& stream, InOut tensor, int root) override { return inner_->broadcast(stream, tensor, root); }
   Work send(Stream& stream, ConstTensor tensor, int to) override { return inner_->send(stream, tensor, to); }
   Work recv(Stream& stream, Tensor tensor, int from) override { return inner_->recv(stream, tensor, from); }
+  void abandon() noexcept override { inner_->abandon(); }
 
  private:
   std::unique_ptr<HostCommunicator> inner_;
