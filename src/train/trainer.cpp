@@ -235,6 +235,13 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
   planned.clear_work();
   trainer.step(1, nothing, false);
   ledger = planned;
+  if (stream.planned == DeviceKind::cuda) {
+    for (const char* of_host : {"staging", "communication"}) {  // what NCCL takes is in the reserve
+      if (const auto found = planned.memory().find(of_host); found != planned.memory().end()) {
+        ledger.add_memory(of_host, -found->second);
+      }
+    }
+  }
   return trainer.arena_peaks();
 }
 

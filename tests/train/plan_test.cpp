@@ -164,6 +164,32 @@ void expect_counts(const RunConfig& config, int ranks) {
   }
 }
 
+// On any machine, and nothing of the host's memory: what a GPU's libraries and bodies ask for is not what the CPU's do.
+TEST(Plan, OfAGpuRunIsMadeWithoutOne) {
+  RunConfig config = small_run();
+  const auto plan = [&](int ranks) {
+    EXPECT_EQ(find_faults(config, ranks, Use::dry_run), std::vector<std::string>{});
+    Ledger planned;
+    plan_memory(config, make_layout(config.parallel, ranks), 0, 2, planned);
+    return planned.memory();
+  };
+  const auto on_cpu = plan(1);
+  config.device.kind = DeviceChoice::cuda;
+  config.device.reserve = 12345;
+  auto on_gpu = plan(1);
+  EXPECT_EQ(on_gpu.at("reserve"), 12345);
+  EXPECT_EQ(on_gpu.at("workspace"), int64_t{64} << 20);
+  EXPECT_EQ(on_gpu.at("staging"), 0);
+  for (const char* same : {"parameters", "gradients", "optimizer", "activations", "tables"}) {
+    EXPECT_EQ(on_gpu.at(same), on_cpu.at(same)) << same;
+  }
+  EXPECT_NE(on_gpu.at("scratch"), on_cpu.at("scratch"));
+  config.parallel.tp = 2;
+  on_gpu = plan(2);
+  EXPECT_EQ(on_gpu["communication"], 0);
+  EXPECT_NE(find_faults(config, 2, Use::train), std::vector<std::string>{});
+}
+
 // A step of these would take years; the plan takes a moment and no memory.
 TEST(Plan, CountsTheLargestThatIsAccepted) {
   RunConfig config = small_run();
