@@ -150,7 +150,7 @@ Work HostCommunicator::start(Stream& stream, ConstTensor read, Tensor written, B
     body();
     return {};
   }
-  if (queue_ == nullptr) queue_ = stream.queue->sibling(name());
+  if (queue_ == nullptr) queue_ = stream.queue->sibling(name() + ", rank " + std::to_string(rank()));
   queue_->wait(stream.queue->mark());
   queue_->run([read, written, body] {
     state_read(read);

@@ -162,7 +162,7 @@ TEST(LatePipeline, ReceivesAreUnderWayDuringComputation) {
   for (const Machine::Entry& entry : machine.log()) {
     if (entry.queue == "compute of rank 1") {
       computed += entry.begins ? 1 : 0;
-    } else if (entry.queue == "compute of rank 1, pp") {
+    } else if (entry.queue == "pp, rank 1") {
       int& then = began[{entry.queue, entry.number}];
       if (!entry.begins && computed > then) ++overlaps;
       then = computed;

@@ -76,7 +76,7 @@ class LateQueue final : public Queue {
   }
   std::unique_ptr<Queue> sibling(const std::string& name) override {
     Hidden hidden;
-    return world_->make_queue(lane_->name + ", " + name);
+    return world_->make_queue(name);
   }
   void run(std::function<void()> operation) override {
     auto item = make_item(Item::Kind::operation, nullptr);

@@ -83,6 +83,7 @@ Pairs unusual() {
           {"output.directory", "my run"},
           {"output.log_every", "10"},
           {"device.kind", "cuda"},
+          {"device.reserve", "5"},
           {"device.threads", "4"}};
 }
 
@@ -180,7 +181,7 @@ TEST(RunConfig, TableIsConsistent) {
   }
   EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation",
                                     "checkpoint", "fault", "output", "device"));
-  EXPECT_EQ(keys.size(), 64u);
+  EXPECT_EQ(keys.size(), 65u);
 }
 
 TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {
