@@ -205,8 +205,8 @@ std::vector<Option> option_table() {
       option("output.log_every", "steps between progress lines", PLACE(output.log_every), kSize),
 
       option("device.kind", "where tensors live", PLACE(device.kind)),
-      option("device.reserve", "bytes that the plan of a GPU leaves to its context, graphs and communication",
-             PLACE(device.reserve), at_least(0)),
+      option("device.reserve", "MiB that the plan of a GPU leaves to its context, graphs and communication",
+             PLACE(device.reserve), between(0, kLargestCount)),
       option("device.threads", "threads per rank, 0 = cores / ranks that share them", PLACE(device.threads),
              between(0, 4096)),
   };

@@ -226,7 +226,7 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
   Stream stream{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
   if (config.device.kind == DeviceChoice::cuda) {
     stream.planned = DeviceKind::cuda;
-    planned.add_memory("reserve", config.device.reserve);
+    planned.add_memory("reserve", config.device.reserve << 20);
   }
   const auto world = make_meta_world(rank, layout.ranks());
   Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {}, schedule);

@@ -175,9 +175,9 @@ TEST(Plan, OfAGpuRunIsMadeWithoutOne) {
   };
   const auto on_cpu = plan(1);
   config.device.kind = DeviceChoice::cuda;
-  config.device.reserve = 12345;
+  config.device.reserve = 5;
   auto on_gpu = plan(1);
-  EXPECT_EQ(on_gpu.at("reserve"), 12345);
+  EXPECT_EQ(on_gpu.at("reserve"), 5 << 20);
   EXPECT_EQ(on_gpu.at("workspace"), int64_t{64} << 20);
   EXPECT_EQ(on_gpu.at("staging"), 0);
   for (const char* same : {"parameters", "gradients", "optimizer", "activations", "tables"}) {
