@@ -14,6 +14,7 @@
 #include "parallel/gradient_reduction.h"
 #include "parallel/parameter.h"
 #include "parallel/run.h"
+#include "red_zone.h"
 
 namespace shiftron::testing {
 
@@ -120,7 +121,7 @@ class Rank {
   // Whoever still reads what lay there, or what nobody wrote, gets NaN.
   void clear(Arena& arena) {
     arena.release();
-    const int64_t count = plan.at(arena.name()) / size_of(DType::float64);
+    const int64_t count = (plan.at(arena.name()) - red_zone()) / size_of(DType::float64);
     std::fill_n(arena.allocate(DType::float64, {count}).data<double>(), count, std::nan(""));
     arena.release();
   }
