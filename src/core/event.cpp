@@ -26,4 +26,10 @@ double Event::seconds_since(const Event& earlier) const {
   return std::chrono::duration<double>(time_ - earlier.time_).count();
 }
 
+void finish(Stream& stream) {
+  Event end;
+  end.record(stream);
+  end.wait_on_host();
+}
+
 }  // namespace shiftron

@@ -21,4 +21,7 @@ class Event {
   std::chrono::steady_clock::time_point time_;  // without a queue
 };
 
+// Returns when all that the stream was given is done; throws what went wrong with any of it.
+void finish(Stream& stream);
+
 }  // namespace shiftron

@@ -84,6 +84,11 @@ Tensor Buffer::tensor(int64_t byte_offset, DType dtype, Shape shape) const {
   return Tensor(start, dtype, shape, device_);
 }
 
+Buffer staging_buffer(Stream& stream, int64_t bytes) {
+  const DeviceKind kind = stream.device == DeviceKind::meta ? DeviceKind::meta : DeviceKind::pinned;
+  return Buffer(kind, bytes, *stream.ledger, "staging");
+}
+
 Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike)
     : stream_(&stream),
       name_(name),
@@ -104,9 +109,7 @@ Arena::~Arena() {
   if (stream_->queue != nullptr && std::uncaught_exceptions() == 0) {
     try {
       for (const ArenaRecord::Pin& pin : record_->pins) pin.user->wait(*stream_);
-      Event end;
-      end.record(*stream_);
-      end.wait_on_host();
+      finish(*stream_);
     } catch (const Error&) {  // nothing runs behind a failure, which the stream keeps
     }
   }

@@ -32,6 +32,9 @@ class Buffer {
   std::string category_;
 };
 
+// Pinned memory between the host and a stream's device; on meta it is counted alone. Category "staging".
+Buffer staging_buffer(Stream& stream, int64_t bytes);
+
 // Bytes that each named arena needs, as a run on meta measured them.
 using MemoryPlan = std::map<std::string, int64_t>;
 
@@ -49,7 +52,9 @@ class Arena {
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
   void release();                             // takes everything back: every view turns stale
   // The tensor is this arena's and outlives the scopes that are open.
-  bool keeps(const ConstTensor& tensor) const { return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front()); }
+  bool keeps(const ConstTensor& tensor) const {
+    return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front());
+  }
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
   const std::string& name() const { return name_; }

@@ -14,12 +14,7 @@ void for_each_range(const ConstTensor& tensor, const Visit& visit) {
   const int last = tensor.dims() - 1;
   const auto row_bytes = static_cast<size_t>(tensor.extent(last) * size_of(tensor.dtype()));
   for (int64_t row = 0; row < tensor.count() / tensor.extent(last); ++row) {
-    int64_t offset = 0, rest = row;
-    for (int dim = last - 1; dim >= 0; --dim) {
-      offset += rest % tensor.extent(dim) * tensor.stride(dim);
-      rest /= tensor.extent(dim);
-    }
-    visit(begin + offset * size_of(tensor.dtype()), row_bytes);
+    visit(begin + row_offset(tensor, row) * size_of(tensor.dtype()), row_bytes);
   }
 }
 

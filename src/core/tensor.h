@@ -170,6 +170,16 @@ const T* ConstTensor::host_data() const {
   return data<T>();
 }
 
+// Elements before the start of a row: `row` counts all dims but the last together.
+inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
+  int64_t offset = 0;
+  for (int dim = tensor.dims() - 2; dim >= 0; --dim) {
+    offset += row % tensor.extent(dim) * tensor.stride(dim);
+    row /= tensor.extent(dim);
+  }
+  return offset;
+}
+
 // The type in which sums over a tensor of `dtype` run: float64 for float64, else float32.
 inline DType accumulation_type(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 

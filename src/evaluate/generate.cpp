@@ -28,7 +28,7 @@ struct Decoder::Implementation {
   ParameterSet parameters;
   TransformerStage stage;
   Arena states_arena, activations, operands, scratch;
-  Buffer pinned;
+  Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
   Tensor pinned_logits;  // [vocab] float64
   WeightGradientQueue unused;
@@ -50,17 +50,10 @@ struct Decoder::Implementation {
     stage.make_tables(stream, capacity);
     states = stage.make_states(states_arena, capacity);
     const Shape rows = {kRowKinds, chunk};
-    const int64_t row_bytes = (rows.count() * size_of(DType::int32) + kAlignment - 1) / kAlignment * kAlignment;
-    pinned = Buffer(device == DeviceKind::meta ? device : DeviceKind::pinned,
-                    row_bytes + config.model.vocab * size_of(DType::float64), ledger, "staging");
-    pinned_rows = pinned.tensor(0, DType::int32, rows);
-    pinned_logits = pinned.tensor(row_bytes, DType::float64, {1, config.model.vocab});
-  }
-
-  void wait() {
-    Event end;
-    end.record(stream);
-    end.wait_on_host();
+    row_memory = staging_buffer(stream, rows.count() * size_of(DType::int32));
+    pinned_rows = row_memory.tensor(0, DType::int32, rows);
+    logit_memory = staging_buffer(stream, config.model.vocab * size_of(DType::float64));
+    pinned_logits = logit_memory.tensor(0, DType::float64, {1, config.model.vocab});
   }
 
   // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is under way before it.
@@ -97,7 +90,7 @@ struct Decoder::Implementation {
     copy(stream, logits.rows(row, 1), whole_logits.slice(1, stage.vocabulary().begin, stage.vocabulary().size()));
     groups.tp->all_reduce(stream, InOut(whole_logits), Reduction::sum).wait(stream);
     download(stream, whole_logits, pinned_logits);
-    wait();
+    finish(stream);
     const double* values = pinned_logits.host_data<double>();
     return {values, values + pinned_logits.count()};
   }

@@ -82,7 +82,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
   Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
-  Buffer pinned(DeviceKind::pinned, 2 * size_of(DType::float64), ledger, "staging");
+  Buffer pinned = staging_buffer(stream, 2 * size_of(DType::float64));
   const Tensor sums = device.tensor(0, DType::float64, {2});  // losses, counted
   const Tensor host_sums = pinned.tensor(0, DType::float64, {2});
   int64_t bytes = 0;
@@ -104,9 +104,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   engine.evaluate(microbatches, read, sums);
   engine.groups().world->all_reduce(stream, InOut(sums), Reduction::sum).wait(stream);
   download(stream, sums, host_sums);
-  Event end;
-  end.record(stream);
-  end.wait_on_host();
+  finish(stream);
   const double* sum = host_sums.host_data<double>();
   HeldOutResult result{.loss = sum[0] / sum[1],
                        .targets = static_cast<int64_t>(sum[1]),

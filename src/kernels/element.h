@@ -1,7 +1,8 @@
-// Single elements in bodies: loaded into the accumulation type, rounded once when stored; rows of strided tensors.
+// Single elements in bodies: loaded into the accumulation type, rounded once when stored.
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -62,15 +63,12 @@ inline float join_halves(bfloat16 weight, uint16_t rest) {
   return std::bit_cast<float>((upper << 16) | rest);
 }
 
-// Elements before the start of a row: `row` counts all dims but the last together.
-inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
-  int64_t offset = 0;
-  for (int dim = tensor.dims() - 2; dim >= 0; --dim) {
-    offset += row % tensor.extent(dim) * tensor.stride(dim);
-    row /= tensor.extent(dim);
-  }
-  return offset;
+namespace specification {
+template <typename A>
+A sigmoid(A x) {
+  return A{1} / (A{1} + std::exp(-x));
 }
+}  // namespace specification
 
 // body(T{}) with T the type that `dtype` names.
 template <typename Body>

@@ -6,15 +6,6 @@
 #include "kernels/element.h"
 
 namespace shiftron::specification {
-namespace {
-
-template <typename A>
-A sigmoid(A x) {
-  return A{1} / (A{1} + std::exp(-x));
-}
-
-}  // namespace
-
 void shift_taps_forward(const CpuOptions&, ConstTensor raw, TapForm form, Tensor taps) {
   for_type(taps.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;

@@ -5,15 +5,6 @@
 #include "kernels/element.h"
 
 namespace shiftron::specification {
-namespace {
-
-template <typename A>
-A sigmoid(A x) {
-  return A{1} / (A{1} + std::exp(-x));
-}
-
-}  // namespace
-
 void swiglu_forward(const CpuOptions&, ConstTensor gate, ConstTensor up, Tensor y) {
   for_type(gate.dtype(), [&](auto element) {
     using T = decltype(element);

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <thread>
 
-#include "core/sanitizer.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -60,14 +59,6 @@ struct Group {
   };
   std::list<Forming> forming;
 };
-
-// This file is not instrumented: ThreadSanitizer does not see how shared pointers order their last owner behind the others.
-std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& world_ranks) {
-  return {new Group(name, world_ranks), [](Group* group) {
-            const sanitizer::Hidden hidden;
-            delete group;
-          }};
-}
 
 // One mutex guards everything of a world but the bytes that ranks exchange.
 struct World {
@@ -120,7 +111,7 @@ class ThreadCommunicator : public HostCommunicator {
     if (forming == group_->forming.end()) {
       std::vector<int> world_ranks;
       for (const int member : members) world_ranks.push_back(group_->world_ranks[static_cast<size_t>(member)]);
-      Group::Forming fresh{members, make_group(group_name, world_ranks),
+      Group::Forming fresh{members, std::make_shared<Group>(group_name, world_ranks),
                            std::vector<char>(members.size(), 0)};
       world_->add(fresh.group);
       forming = group_->forming.insert(group_->forming.end(), std::move(fresh));
@@ -298,7 +289,7 @@ void run_thread_ranks(int ranks, const std::function<void(HostCommunicator& worl
   std::vector<int> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
   const auto world = std::make_shared<World>(ranks);
-  const auto group = make_group("world", all);
+  const auto group = std::make_shared<Group>("world", all);
   world->add(group);
   std::vector<std::exception_ptr> exceptions(static_cast<size_t>(ranks));
   const auto end = [&](int rank, const std::exception_ptr& exception) {

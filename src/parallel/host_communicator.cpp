@@ -38,26 +38,21 @@ void copy_bytes(const ConstTensor& from, const Tensor& to) {
   }
 }
 
-// In a queue.
+// The last one that a stream with a queue was given.
 class QueuedOperation : public Pending {
  public:
-  explicit QueuedOperation(std::shared_ptr<Mark> end) : end_(std::move(end)) {}
-  void wait(Stream& stream) override {
-    if (stream.queue != nullptr)
-      stream.queue->wait(end_);
-    else
-      end_->wait();
-  }
-  void wait_on_host() override { end_->wait(); }
+  explicit QueuedOperation(Stream& last) { end_.record(last); }
+  void wait(Stream& stream) override { end_.wait(stream); }
+  void wait_on_host() override { end_.wait_on_host(); }
 
  private:
-  std::shared_ptr<Mark> end_;
+  Event end_;
 };
 
 // Where nothing moves: done when the stream is so far.
 Work end_of(Stream& stream) {
   if (stream.queue == nullptr) return {};
-  return Work(stream, std::make_shared<QueuedOperation>(stream.queue->mark()));
+  return Work(stream, std::make_shared<QueuedOperation>(stream));
 }
 
 // In a group of one.
@@ -151,14 +146,17 @@ Work HostCommunicator::start(Stream& stream, ConstTensor read, Tensor written, B
     return {};
   }
   if (queue_ == nullptr) queue_ = stream.queue->sibling(name() + ", rank " + std::to_string(rank()));
-  queue_->wait(stream.queue->mark());
-  queue_->run([read, written, body] {
+  Stream own{.ledger = stream.ledger, .queue = queue_.get()};
+  Event operands;
+  operands.record(stream);
+  operands.wait(own);
+  do_in(own, [read, written, body] {
     state_read(read);
     state_write(written);
     const sanitizer::Hidden hidden;  // ranks that meet are no order between their queues
     body();
   });
-  const auto operation = std::make_shared<QueuedOperation>(queue_->mark());
+  const auto operation = std::make_shared<QueuedOperation>(own);
   read.pin(operation);
   written.pin(operation);
   return Work(stream, operation);

@@ -87,10 +87,7 @@ void Engine::end() noexcept {
   if (stream_.queue == nullptr) return;
   if (std::uncaught_exceptions() == 0) {
     try {
-      Event all;
-      all.record(stream_);
-      all.wait_on_host();
-      return;
+      return finish(stream_);
     } catch (const std::exception& error) {
       std::cerr << "work that was under way failed: " << error.what() << std::endl;
     }
@@ -210,9 +207,7 @@ void Engine::forward(Microbatch& microbatch, const Pass& pass) {
   microbatch.output = stage_->forward(run, microbatch.rows.batch, microbatch.input, microbatch.saved, counted, losses);
   if (groups_.at.tp == 0 && stage_->last()) add(stream_, pass.totals, counted, pass.totals);
   if (!losses.defined()) return;
-  Event made;
-  made.record(stream_);
-  made.wait_on_host();
+  finish(stream_);
   pass.visit(microbatch.number, losses);
 }
 

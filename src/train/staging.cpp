@@ -18,12 +18,11 @@ BatchStaging::BatchStaging(const RunConfig& config, Stream& stream)
     : config_(config), stream_(stream), rows_(config.train.micro_batch * config.train.sequence_length) {
   const Shape shape = {kRowKinds, rows_};
   const int64_t bytes = shape.count() * size_of(DType::int32);
-  const bool planned = stream.device == DeviceKind::meta;
-  memory_ = Buffer(planned ? DeviceKind::meta : DeviceKind::pinned, 2 * bytes, *stream.ledger, "staging");
+  memory_ = staging_buffer(stream, 2 * bytes);
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].rows = memory_.tensor(static_cast<int64_t>(i) * bytes, DType::int32, shape);
   }
-  if (planned) return;
+  if (stream.device == DeviceKind::meta) return;
   host_.ids.resize(static_cast<size_t>(rows_));
   host_.targets.resize(static_cast<size_t>(rows_));
   host_.document_starts.resize(static_cast<size_t>(rows_));

@@ -29,10 +29,9 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
       engine_(config, std::move(groups), stream, plan, true, schedule),
       microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
   const int64_t taken = sum_count() + kUpdateCounters + kUpdateResults;
-  const DeviceKind host = stream.device == DeviceKind::meta ? DeviceKind::meta : DeviceKind::pinned;
   const auto bytes = [](int64_t elements) { return elements * size_of(DType::float64); };
   device_ = Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken), *stream.ledger, "scalars");
-  pinned_ = Buffer(host, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters), *stream.ledger, "staging");
+  pinned_ = staging_buffer(stream, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters));
   const auto taker = [&](const Buffer& buffer) {
     return [&buffer, bytes, offset = int64_t{0}](int64_t elements) mutable {
       offset += elements;
@@ -195,9 +194,7 @@ double Trainer::evaluate(int microbatches, const BatchReader& read) {
   engine_.evaluate(microbatches, read, totals_);
   engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait(stream_);
   download(stream_, totals_, pinned_totals_);
-  Event end;
-  end.record(stream_);
-  end.wait_on_host();
+  finish(stream_);
   if (stream_.device == DeviceKind::meta) return 0;
   const double* totals = pinned_totals_.host_data<double>();
   return totals[0] / totals[1];
