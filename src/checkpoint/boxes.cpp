@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 
+#include "core/check.h"
+
 namespace shiftron {
 namespace {
 
@@ -55,6 +57,36 @@ Box row_box(const Shape& shape, int64_t begin, int64_t count) {
   box.offset[0] = begin;
   box.extent[0] = count;
   return box;
+}
+
+namespace {
+
+// Of `box` alone from dim `dim` on; before it, one row.
+void add_range(const Box& box, int dim, Range range, std::vector<Box>& boxes) {
+  if (range.size() == 0) return;
+  int64_t row = 1;
+  for (int inner = dim + 1; inner < box.extent.dims(); ++inner) row *= box.extent[inner];
+  const auto rows = [&](int64_t begin, int64_t end) {
+    Box some = box;
+    some.offset[dim] += begin;
+    some.extent[dim] = end - begin;
+    return some;
+  };
+  const int64_t first = (range.begin + row - 1) / row, last = range.end / row;  // whole rows
+  if (first > last) return add_range(rows(last, last + 1), dim + 1, {range.begin - last * row, range.end - last * row}, boxes);
+  if (range.begin < first * row) add_range(rows(first - 1, first), dim + 1, {range.begin - (first - 1) * row, row}, boxes);
+  if (first < last) boxes.push_back(rows(first, last));
+  if (last * row < range.end) add_range(rows(last, last + 1), dim + 1, {0, range.end - last * row}, boxes);
+}
+
+}  // namespace
+
+std::vector<Box> boxes_of_range(const Box& whole, Range range) {
+  CHECK(range.begin >= 0 && range.begin <= range.end && range.end <= whole.extent.count(), "elements ", range.begin, " to ",
+        range.end, " of ", whole.extent.text());
+  std::vector<Box> boxes;
+  add_range(whole, 0, range, boxes);
+  return boxes;
 }
 
 std::optional<Box> intersect(const Box& a, const Box& b) {

@@ -16,6 +16,9 @@ std::optional<Box> intersect(const Box& a, const Box& b);
 // Rows [begin, begin + count) of dim 0, whole in the others.
 Box row_box(const Shape& shape, int64_t begin, int64_t count);
 
+// Elements [range) of the row-major storage of `whole` as boxes, in their order: each contiguous there, at most 2·dims − 1.
+std::vector<Box> boxes_of_range(const Box& whole, Range range);
+
 // Empty when every element of `shape` lies in exactly one box; else what is wrong. Boxes must lie within the shape.
 // O(boxes · 2^dims).
 std::string tiling_fault(const Shape& shape, const std::vector<Box>& boxes);

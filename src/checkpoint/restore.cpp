@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/boxes.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
@@ -12,10 +13,12 @@
 namespace shiftron {
 namespace {
 
-// A tensor of the model and this rank's box of it.
+// A tensor of the model and the boxes of it that this rank needs: elements of a parameter, from `begin` on, one box behind
+// the other.
 struct Wanted {
   ManifestTensor tensor;
-  Box box;
+  std::vector<Box> boxes;
+  int64_t begin;
   const Parameter* parameter;
   ParameterState state;
 };
@@ -23,16 +26,17 @@ struct Wanted {
 std::vector<Wanted> wanted_of(const ParameterSet& set, bool with_moments) {
   std::vector<Wanted> wanted;
   for (const auto& parameter : set.parameters()) {
-    const auto add = [&](TensorGroup group, ParameterState state) {
+    const auto add = [&](TensorGroup group, ParameterState state, Range range) {
       wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
-                        parameter->box,
+                        boxes_of_range(parameter->box, range),
+                        range.begin,
                         parameter.get(),
                         state});
     };
-    add(TensorGroup::parameters, ParameterState::master);
-    if (!with_moments || !parameter->first_moment.defined()) continue;
-    add(TensorGroup::first_moment, ParameterState::first_moment);
-    add(TensorGroup::second_moment, ParameterState::second_moment);
+    add(TensorGroup::parameters, ParameterState::master, {0, parameter->box.extent.count()});
+    if (!with_moments || !set.training()) continue;
+    add(TensorGroup::first_moment, ParameterState::first_moment, parameter->kept);
+    add(TensorGroup::second_moment, ParameterState::second_moment, parameter->kept);
   }
   return wanted;
 }
@@ -81,33 +85,37 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
   return path + " belongs to another model:" + mismatch;
 }
 
-// Where the host cannot read them into place: by rows that together hold a few blocks, since rows that cross boxes of
+// Where the host cannot read a box into place: by rows that together hold a few blocks, since rows that cross boxes of
 // other ranks read parts of many blocks.
-void read_by_rows(StepReader& reader, int tensor, const Wanted& entry, const ParameterSet& set) {
+void read_by_rows(StepReader& reader, int tensor, const Wanted& entry, const Box& box, int64_t begin,
+                  const ParameterSet& set) {
   constexpr uint64_t kBlocks = 4;
-  Box rows = entry.box;
-  const int64_t row = entry.box.extent.count() / entry.box.extent[0];
+  Box rows = box;
+  const int64_t row = box.extent.count() / box.extent[0];
   const int64_t size = size_of(entry.tensor.dtype);
   const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes) / size;
   const int64_t most = std::max<int64_t>(1, room / row);
   std::vector<std::byte> values;
-  for (int64_t at = 0; at < entry.box.extent[0]; at += most) {
-    rows.offset[0] = entry.box.offset[0] + at;
-    rows.extent[0] = std::min(most, entry.box.extent[0] - at);
+  for (int64_t at = 0; at < box.extent[0]; at += most) {
+    rows.offset[0] = box.offset[0] + at;
+    rows.extent[0] = std::min(most, box.extent[0] - at);
     values.resize(static_cast<size_t>(rows.extent.count() * size));
     reader.read(tensor, rows, values.data());
-    set.write(*entry.parameter, entry.state, at * row, rows.extent.count(), values.data());
+    set.write(*entry.parameter, entry.state, begin + at * row, rows.extent.count(), values.data());
   }
 }
 
 void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set) {
   for (const Wanted& entry : wanted) {
-    if (entry.box.extent.count() == 0) continue;
     const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
-    if (void* place = set.on_host(*entry.parameter, entry.state))
-      reader.read(tensor, entry.box, place);
-    else
-      read_by_rows(reader, tensor, entry, set);
+    int64_t begin = entry.begin;
+    for (const Box& box : entry.boxes) {
+      if (void* place = set.on_host(*entry.parameter, entry.state, begin))
+        reader.read(tensor, box, place);
+      else
+        read_by_rows(reader, tensor, entry, box, begin, set);
+      begin += box.extent.count();
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "checkpoint/boxes.h"
 #include "checkpoint/step_size.h"
 #include "checkpoint/verify.h"
 #include "core/check.h"
@@ -23,47 +24,57 @@ struct Piece {
   const ParameterSet* set;
   const Parameter* parameter;  // whose these are
   ParameterState state;
+  int64_t begin;  // of its first element, among the parameter's
 
   int64_t count() const { return box.extent.count(); }
   uint64_t bytes() const { return static_cast<uint64_t>(count() * size_of(tensor.dtype)); }
   // Elements [first, first + count): where they lie, or in `room`.
   const void* elements(int64_t first, int64_t count, std::vector<std::byte>& room) const {
-    return set->read(*parameter, state, first, count, room);
+    return set->read(*parameter, state, begin + first, count, room);
   }
 };
 
-std::vector<Piece> views(const ParameterSet& set, const Parameter& parameter) {
+// Elements `range` of every state of a parameter.
+std::vector<Piece> pieces_of(const ParameterSet& set, const Parameter& parameter, Range range) {
   std::vector<Piece> pieces;
+  const std::vector<Box> boxes = boxes_of_range(parameter.box, range);
   const auto add = [&](TensorGroup group, ParameterState state) {
-    pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation},
-                      parameter.box,
-                      &set,
-                      &parameter,
-                      state});
+    int64_t begin = range.begin;
+    for (const Box& box : boxes) {
+      pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation},
+                        box, &set, &parameter, state, begin});
+      begin += box.extent.count();
+    }
   };
   add(TensorGroup::parameters, ParameterState::master);
-  if (parameter.first_moment.defined()) {
+  if (set.training()) {
     add(TensorGroup::first_moment, ParameterState::first_moment);
     add(TensorGroup::second_moment, ParameterState::second_moment);
   }
   return pieces;
 }
 
-// Of the equal copies of a box, those of the owning tp rank and stage write; its data-parallel copies share the work
-// by bytes, each parameter going to the copy that has least so far.
+// Of the equal copies of a box, those of the owning tp rank and stage write. Of its data-parallel copies each writes its
+// part where these are divided; else they share the work by bytes, each parameter going to the copy that has least so far.
 std::vector<Piece> pieces_to_write(const ParameterSet& set) {
   const ParallelLayout& layout = set.layout();
-  Coordinates first = set.at();
-  first.dp = first.cp = 0;
-  const int mine = set.at().cp + layout.cp * set.at().dp;
+  Coordinates at = set.at();
+  const int mine = at.cp + layout.cp * at.dp;
+  at.cp = 0;
   std::vector<int64_t> load(static_cast<size_t>(layout.cp) * static_cast<size_t>(layout.dp), 0);
   std::vector<Piece> pieces;
   for (const auto& parameter : set.parameters()) {
-    if (!is_owner(parameter->spec, layout, first) || parameter->box.extent.count() == 0) continue;
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += parameter->box.extent.count();
-    if (least - load.begin() != mine) continue;
-    for (Piece& piece : views(set, *parameter)) pieces.push_back(std::move(piece));
+    const int64_t count = parameter->box.extent.count();
+    if (!is_owner(parameter->spec, layout, at) || count == 0) continue;
+    Range range = {0, count};
+    if (set.divided()) {
+      range = set.at().cp == 0 ? parameter->part : Range{};
+    } else {
+      const auto least = std::min_element(load.begin(), load.end());
+      *least += count;
+      if (least - load.begin() != mine) continue;
+    }
+    for (Piece& piece : pieces_of(set, *parameter, range)) pieces.push_back(std::move(piece));
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.tensor.group < b.tensor.group; });
@@ -190,7 +201,7 @@ Manifest Save::describe(const std::string& name) const {
   part.writer = set_.layout();
   std::vector<std::string> paths;
   for (const auto& parameter : set_.parameters()) {
-    for (const Piece& piece : views(set_, *parameter)) {
+    for (const Piece& piece : pieces_of(set_, *parameter, {0, parameter->box.extent.count()})) {
       part.tensors.push_back(piece.tensor);
       paths.push_back(piece.tensor.path());
     }

@@ -1,8 +1,19 @@
 // The transformer's layers and the stage that holds some of them.
 #include "model/transformer.h"
 
+#include "parallel/bucket_exchange.h"
+
 namespace shiftron {
 namespace {
+
+// Orders the run's stream behind the arrival of weights.
+void await_weights(Run& run, const ParameterSet& set, Part part, int layer = -1) {
+  set.await_weights(run.stream, [&](const ParameterSpec& spec) { return spec.part == part && spec.layer == layer; });
+}
+
+void complete(Run& run, Part part, int layer = -1) {
+  if (run.exchange != nullptr) run.exchange->complete(run.stream, part, layer);
+}
 
 std::string layer_name(int layer) {
   return "layers." + std::to_string(layer);
@@ -66,7 +77,7 @@ Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, A
 }
 
 TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute)
-    : config_(config), recompute_(recompute), activation_(set.types().activation), range_(layers) {
+    : set_(&set), config_(config), recompute_(recompute), activation_(set.types().activation), range_(layers) {
   const bool is_first = set.at().pp == 0;
   const bool is_last = set.at().pp == set.layout().pp - 1;
   Parameter* table = nullptr;
@@ -105,6 +116,7 @@ void TransformerStage::make_tables(Stream& stream, int64_t positions) {
 }
 
 void TransformerStage::prepare(Stream& stream) const {
+  set_->await_weights(stream, [](const ParameterSpec& spec) { return spec.group == DecayGroup::shift; });
   for_each_shift([&](int, int, const KvShift& shift) { shift.prepare(stream); });
 }
 
@@ -120,14 +132,18 @@ void TransformerStage::for_each_shift(
 
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
                                  Tensor losses) const {
+  if (first()) await_weights(run, *set_, Part::embedding);
   Tensor x = first() ? embedding_->forward(run, batch.ids, saved.embedding) : input;
   saved.layers.resize(layers_.size());
   saved.recomputed.resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
+    await_weights(run, *set_, Part::layer, static_cast<int>(range_.begin) + static_cast<int>(i));
     x = recompute_ == RecomputeKind::full ? Recompute(*layers_[i]).forward(run, x, rope_, saved.recomputed[i])
                                           : layers_[i]->forward(run, x, rope_, saved.layers[i]);
   }
   if (!last()) return x;
+  await_weights(run, *set_, Part::final_norm);
+  await_weights(run, *set_, config_.tie_embeddings ? Part::embedding : Part::head);
   const Tensor normed = final_norm_->forward(run, x, saved.final_norm);
   loss_->forward(run, normed, batch.targets, saved.loss, totals, losses);
   return {};
@@ -140,16 +156,29 @@ Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved&
     d_x = run.activations.allocate(activation_, d_normed.shape());
     fill_zero(run.stream, d_x);
     final_norm_->backward(run, d_normed, saved.final_norm, InOut(d_x));
+    complete(run, Part::head);
+    complete(run, Part::final_norm);
   }
   for (size_t i = layers_.size(); i-- > 0;) {
     if (recompute_ == RecomputeKind::full)
       Recompute(*layers_[i]).backward(run, InOut(d_x), rope_, saved.recomputed[i]);
     else
       layers_[i]->backward(run, InOut(d_x), rope_, saved.layers[i]);
+    complete(run, Part::layer, static_cast<int>(range_.begin) + static_cast<int>(i));
   }
   if (!first()) return d_x;
   embedding_->backward(run, d_x, saved.embedding);
+  complete(run, Part::embedding);
   return {};
+}
+
+void TransformerStage::complete_gradients(Run& run) const {
+  if (last()) {
+    complete(run, Part::head);
+    complete(run, Part::final_norm);
+  }
+  for (int64_t layer = range_.end; layer-- > range_.begin;) complete(run, Part::layer, static_cast<int>(layer));
+  if (first()) complete(run, Part::embedding);
 }
 
 Tensor TransformerStage::decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const {

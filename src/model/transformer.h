@@ -57,6 +57,8 @@ class TransformerStage {
 
   // Builds the RoPE table for positions 0 … positions − 1, and room for taps; once, behind ParameterSet::allocate().
   void make_tables(Stream& stream, int64_t positions);
+  // Tells run.exchange, where there is one, that no gradient of this stage will change any more.
+  void complete_gradients(Run& run) const;
   // What a step makes of its weights once: taps. Before the first forward behind a change of weights.
   void prepare(Stream& stream) const;
   // The shifts of the layers here: visit(layer, stream: 0 query, 1 key, 2 value; shift).
@@ -75,6 +77,7 @@ class TransformerStage {
   Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
 
  private:
+  const ParameterSet* set_;
   ModelConfig config_;
   RecomputeKind recompute_;
   DType activation_;

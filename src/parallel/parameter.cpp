@@ -1,6 +1,10 @@
 // Boxes, owners, flat buffers and initial values of parameters.
 #include "parallel/parameter.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "core/event.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
@@ -70,7 +74,13 @@ int tensor_replicas(const ParameterSpec& spec, const ParallelLayout& layout) {
 }
 
 bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coordinates& at) {
-  return at.dp == 0 && at.cp == 0 && at.tp % tensor_replicas(spec, layout) == 0 && (!spec.tied || at.pp == 0);
+  return at.cp == 0 && at.tp % tensor_replicas(spec, layout) == 0 && (!spec.tied || at.pp == 0);
+}
+
+Holders holders_of(const ParameterSpec& spec, const ParallelLayout& layout) {
+  if (spec.tied && layout.pp > 1) return Holders::tied;
+  if (tensor_replicas(spec, layout) == 1) return Holders::none;
+  return spec.split_dim == kReplicated ? Holders::tensor_parallel : Holders::kv_replica;
 }
 
 Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
@@ -85,57 +95,131 @@ Parameter* ParameterSet::declare(ParameterSpec spec, bool adjacent) {
   return parameters_.back().get();
 }
 
-void ParameterSet::allocate(const Stream& stream, bool training) {
+namespace {
+
+// Backward completes the gradients of the model's end first.
+std::pair<int, int> completion(const ParameterSpec& spec) {
+  switch (spec.part) {
+    case Part::head: return {0, 0};
+    case Part::final_norm: return {1, 0};
+    case Part::layer: return {2, -spec.layer};
+    case Part::embedding: return {3, 0};
+  }
+  CHECK(false, "unknown part of the model");
+}
+
+}  // namespace
+
+void ParameterSet::fill_buckets() {
+  // What lies side by side goes together, where the one with most holders would go.
+  struct Group {
+    std::vector<Parameter*> parameters;
+    std::pair<int, int> completed;
+    std::pair<bool, Holders> kind;
+  };
+  std::vector<Group> groups;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter* parameter = parameters_[i].get();
+    const ParameterSpec& spec = parameter->spec;
+    if (!adjacent_[i]) groups.push_back({{}, completion(spec), {spec.keep_precise, Holders::none}});
+    Group& group = groups.back();
+    group.parameters.push_back(parameter);
+    group.kind.second = std::max(group.kind.second, holders_of(spec, layout_));
+  }
+  std::ranges::stable_sort(groups, {}, &Group::completed);
+
+  // Parameters of a bucket have one type in every precision, and the small ones that are kept precise travel alone.
+  std::map<std::pair<bool, Holders>, Bucket> open;
+  for (const Group& group : groups) {
+    Bucket& bucket = open[group.kind];
+    bucket.size = round_up(bucket.size);
+    for (Parameter* parameter : group.parameters) {
+      parameter->offset = bucket.size;  // in the bucket, until it has its place
+      bucket.size += parameter->box.extent.count();
+      bucket.parameters.push_back(parameter);
+    }
+    if (division_.bucket_elements == 0 || bucket.size < division_.bucket_elements) continue;
+    buckets_.push_back(std::move(bucket));
+    open.erase(group.kind);
+  }
+  for (auto& [kind, bucket] : open) buckets_.push_back(std::move(bucket));
+  std::ranges::stable_sort(buckets_, {}, [](const Bucket& bucket) { return completion(bucket.parameters.back()->spec); });
+}
+
+void ParameterSet::allocate(const Stream& stream, bool training, const Division& division) {
   stream_ = stream;
+  training_ = training;
+  division_ = division;
+  fill_buckets();
   const DeviceKind device = stream.device;
   Ledger& ledger = *stream.ledger;
-  // Split parameters first, those that are whole on every tp rank behind them: one sum over tp serves all of these.
-  int64_t end = 0, whole_end = 0, halves_end = 0;
-  int64_t replicated_begin = 0;
-  const bool halves = types_.activation == DType::bfloat16;
-  for (const bool replicated : {false, true}) {
-    end = round_up(end);
-    if (replicated) replicated_begin = end;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      Parameter& parameter = *parameters_[i];
-      if ((parameter.spec.split_dim == kReplicated) != replicated) continue;
-      const auto take = [&](int64_t& at) {
-        const int64_t begin = adjacent_[i] ? at : round_up(at);
-        at = begin + parameter.box.extent.count();
-        return begin;
-      };
-      parameter.offset = take(end);
-      parameter.weight_offset = take(halves && !parameter.spec.keep_precise ? halves_end : whole_end);
-    }
+  const int64_t parts = training ? layout_.dp : 1, mine = training ? at_.dp : 0;
+  // Elements of gradients, of masters that are whole and in halves, of moments, and of lower halves.
+  int64_t end = 0, whole_end = 0, halves_end = 0, moments_end = 0, rest_end = 0;
+  const auto take = [](int64_t& at, int64_t count) { return std::exchange(at, at + count); };
+  struct Place {
+    bool halves;
+    int64_t weights, moments, rest;
+  };
+  std::vector<Place> places;
+  for (Bucket& bucket : buckets_) {
+    const int64_t part = round_up((bucket.size + parts - 1) / parts);
+    bucket.size = part * parts;
+    bucket.begin = take(end, bucket.size);
+    bucket.part = {mine * part, (mine + 1) * part};
+    const int64_t kept = division_.divided ? part : bucket.size;
+    const bool halves = types_.activation == DType::bfloat16 && !bucket.parameters.front()->spec.keep_precise;
+    places.push_back({.halves = halves,
+                      .weights = take(halves ? halves_end : whole_end, bucket.size),
+                      .moments = take(moments_end, kept),
+                      .rest = halves ? take(rest_end, kept) : 0});
   }
   const DType type = types_.accumulation;
-  const int64_t bytes = end * size_of(type);
   whole_ = Buffer(device, whole_end * size_of(type), ledger, "parameters");
   weight_ = Buffer(device, halves_end * size_of(DType::bfloat16), ledger, "parameters");
-  rest_ = Buffer(device, halves_end * size_of(DType::uint16), ledger, "parameters");
+  rest_ = Buffer(device, rest_end * size_of(DType::uint16), ledger, "parameters");
   if (training) {
-    gradient_ = Buffer(device, bytes, ledger, "gradients");
-    first_ = Buffer(device, bytes, ledger, "optimizer");
-    second_ = Buffer(device, bytes, ledger, "optimizer");
+    gradient_ = Buffer(device, end * size_of(type), ledger, "gradients");
+    first_ = Buffer(device, moments_end * size_of(type), ledger, "optimizer");
+    second_ = Buffer(device, moments_end * size_of(type), ledger, "optimizer");
     gradients_ = gradient_.tensor(0, type, {end});
-    replicated_gradients_ = gradient_.tensor(replicated_begin * size_of(type), type, {end - replicated_begin});
   }
-  for (const auto& parameter : parameters_) {
-    const auto view = [&](const Buffer& buffer, int64_t at, DType dtype) {
-      return buffer.tensor(at * size_of(dtype), dtype, parameter->box.extent);
-    };
-    if (halves && !parameter->spec.keep_precise) {
-      parameter->weight = view(weight_, parameter->weight_offset, DType::bfloat16);
-      parameter->rest = view(rest_, parameter->weight_offset, DType::uint16);
-    } else {
-      parameter->weight = view(whole_, parameter->weight_offset, type);
-    }
-    if (training) {
-      parameter->gradient = view(gradient_, parameter->offset, type);
-      parameter->first_moment = view(first_, parameter->offset, type);
-      parameter->second_moment = view(second_, parameter->offset, type);
+  const auto view = [](const Buffer& buffer, int64_t at, DType dtype, Shape shape) {
+    return buffer.tensor(at * size_of(dtype), dtype, shape);
+  };
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    const Place& place = places[i];
+    const Buffer& weights = place.halves ? weight_ : whole_;
+    const DType weight_type = place.halves ? DType::bfloat16 : type;
+    bucket.weights = view(weights, place.weights, weight_type, {bucket.size});
+    if (training) bucket.gradients = view(gradient_, bucket.begin, type, {bucket.size});
+    for (Parameter* parameter : bucket.parameters) {
+      const int64_t begin = parameter->offset, count = parameter->box.extent.count();
+      const auto of_part = [&](int64_t at) { return std::clamp(at - begin, int64_t{0}, count); };
+      parameter->part = {of_part(bucket.part.begin), of_part(bucket.part.end)};
+      parameter->kept = division_.divided ? parameter->part : Range{0, count};
+      const Range kept = parameter->kept;
+      // Of its first kept element, among those of the bucket that are kept.
+      const int64_t among = kept.size() == 0 ? 0 : begin + kept.begin - (division_.divided ? bucket.part.begin : 0);
+      parameter->offset = bucket.begin + begin;
+      parameter->weight_offset = place.weights + begin;
+      parameter->weight = view(weights, parameter->weight_offset, weight_type, parameter->box.extent);
+      if (place.halves) parameter->rest = view(rest_, place.rest + among, DType::uint16, {kept.size()});
+      if (!training) continue;
+      parameter->gradient = view(gradient_, parameter->offset, type, parameter->box.extent);
+      parameter->first_moment = view(first_, place.moments + among, type, {kept.size()});
+      parameter->second_moment = view(second_, place.moments + among, type, {kept.size()});
     }
   }
+}
+
+void ParameterSet::await_weights(Stream& stream, const std::function<bool(const ParameterSpec& spec)>& needed) const {
+  std::erase_if(arriving_, [&](auto& arriving) {
+    const bool awaited = std::ranges::any_of(arriving.first->parameters, needed, [](const Parameter* one) -> const ParameterSpec& { return one->spec; });
+    if (awaited) arriving.second.wait(stream);
+    return awaited;
+  });
 }
 
 namespace {
@@ -143,7 +227,10 @@ namespace {
 // Copies that nobody counts, done when the constructor's stream is.
 class HostCopies {
  public:
-  explicit HostCopies(const Stream& stream) : stream_(stream) { stream_.ledger = &uncounted_; }
+  HostCopies(const Stream& stream, const ParameterSet& set) : stream_(stream) {
+    stream_.ledger = &uncounted_;
+    set.await_weights(stream_, [](const ParameterSpec&) { return true; });
+  }
   void to_host(const ConstTensor& from, void* to) {
     download(stream_, from, Tensor(to, from.dtype(), from.shape(), DeviceKind::pinned));
   }
@@ -165,31 +252,34 @@ const Tensor& tensor_of(const Parameter& parameter, ParameterState state) {
 
 }  // namespace
 
-void* ParameterSet::on_host(const Parameter& parameter, ParameterState state) const {
+void* ParameterSet::on_host(const Parameter& parameter, ParameterState state, int64_t first) const {
   const Tensor& values = tensor_of(parameter, state);
   if (values.device() != DeviceKind::cpu || (state == ParameterState::master && parameter.rest.defined())) return nullptr;
-  HostCopies(stream_).finish();
-  return values.raw();
+  HostCopies copies(stream_, *this);
+  copies.finish();
+  const int64_t before = state == ParameterState::master ? 0 : parameter.kept.begin;
+  return static_cast<std::byte*>(values.raw()) + (first - before) * size_of(types_.accumulation);
 }
 
 const void* ParameterSet::read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                                std::vector<std::byte>& room) const {
-  if (const void* all = on_host(parameter, state)) {
-    return static_cast<const std::byte*>(all) + first * size_of(types_.accumulation);
-  }
-  const Tensor values = range_of(tensor_of(parameter, state), first, count);
-  HostCopies copies(stream_);
   const bool halves = state == ParameterState::master && parameter.rest.defined();
+  const bool of_kept = halves || state != ParameterState::master;
+  CHECK(!of_kept || (first >= parameter.kept.begin && first + count <= parameter.kept.end), parameter.spec.name, ": elements ",
+        first, " to ", first + count, ", this rank keeps ", parameter.kept.begin, " to ", parameter.kept.end);
+  if (const void* all = on_host(parameter, state, first)) return all;
+  HostCopies copies(stream_, *this);
   room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));
   if (!halves) {
-    copies.to_host(values, room.data());
+    const int64_t before = of_kept ? parameter.kept.begin : 0;
+    copies.to_host(range_of(tensor_of(parameter, state), first - before, count), room.data());
     copies.finish();
     return room.data();
   }
   std::vector<bfloat16> weight(static_cast<size_t>(count));
   std::vector<uint16_t> rest(static_cast<size_t>(count));
-  copies.to_host(values, weight.data());
-  copies.to_host(range_of(parameter.rest, first, count), rest.data());
+  copies.to_host(range_of(parameter.weight, first, count), weight.data());
+  copies.to_host(range_of(parameter.rest, first - parameter.kept.begin, count), rest.data());
   copies.finish();
   auto* masters = reinterpret_cast<float*>(room.data());
   for (int64_t i = 0; i < count; ++i) {
@@ -200,10 +290,10 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
 
 void ParameterSet::write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                          const void* from) const {
-  const Tensor values = range_of(tensor_of(parameter, state), first, count);
-  HostCopies copies(stream_);
+  HostCopies copies(stream_, *this);
   if (state != ParameterState::master || !parameter.rest.defined()) {
-    copies.from_host(from, values);
+    const int64_t before = state == ParameterState::master ? 0 : parameter.kept.begin;
+    copies.from_host(from, range_of(tensor_of(parameter, state), first - before, count));
     copies.finish();
     return;
   }
@@ -214,8 +304,11 @@ void ParameterSet::write(const Parameter& parameter, ParameterState state, int64
     weight[static_cast<size_t>(i)] = weight_half(masters[i]);
     rest[static_cast<size_t>(i)] = rest_half(masters[i]);
   }
-  copies.from_host(weight.data(), values);
-  copies.from_host(rest.data(), range_of(parameter.rest, first, count));
+  copies.from_host(weight.data(), range_of(parameter.weight, first, count));
+  const Range kept = {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
+  if (kept.size() > 0) {
+    copies.from_host(rest.data() + (kept.begin - first), range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
+  }
   copies.finish();
 }
 

@@ -1,4 +1,4 @@
-// ParameterSpec: a logical tensor, stated once. ParameterSet: declare, allocate flat buffers, initialise.
+// ParameterSpec: a logical tensor, stated once. ParameterSet: declare, allocate flat buffers in buckets, initialise.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "core/philox.h"
 #include "core/stream.h"
+#include "parallel/communicator.h"
 #include "parallel/layout.h"
 
 namespace shiftron {
@@ -49,7 +50,8 @@ struct Box {
 
 // The boxes of a spec that a rank holds; today always one.
 std::vector<Box> boxes_of(const ParameterSpec& spec, const ParallelLayout& layout, const Coordinates& at);
-// True on exactly one rank of those that hold equal copies: it counts in the gradient norm and writes checkpoints.
+// True on exactly one rank of those with the same data-parallel index that hold equal copies: it counts in the gradient norm
+// and writes checkpoints.
 bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coordinates& at);
 // How many tp ranks hold each box, where the spec is split.
 int tensor_replicas(const ParameterSpec& spec, const ParallelLayout& layout);
@@ -63,12 +65,34 @@ struct NumberTypes {  // the three types of a run
 struct Parameter {
   ParameterSpec spec;
   Box box;
-  int64_t offset = 0;         // elements, in the flat buffers of gradients and moments
-  int64_t weight_offset = 0;  // elements, in the flat buffers of weights
+  int64_t offset = 0;         // elements, in the flat buffer of gradients
+  int64_t weight_offset = 0;  // elements, in the flat buffer of its weights
   bool owner = false;
-  Tensor gradient, first_moment, second_moment;  // A, contiguous, box.extent
-  Tensor weight;  // what products read: the master itself, A; where `rest` is defined its upper half, bfloat16
-  Tensor rest;    // the lower half of a float32 master, as split_master() lays it out
+  Range part;       // elements of the box that lie in this rank's part of their bucket
+  Range kept;       // those whose moments and lower halves are here, which this rank updates: all, or `part`
+  Tensor gradient;  // A, contiguous, box.extent
+  Tensor weight;    // what products read: the master itself, A; where `rest` is defined its upper half, bfloat16
+  Tensor rest;      // [kept] the lower half of a float32 master, as split_master() lays it out
+  Tensor first_moment, second_moment;  // [kept] A
+};
+
+// Which ranks beside its data-parallel copies hold what a rank holds of a parameter, each with a part of the gradient.
+enum class Holders { none, tensor_parallel, kv_replica, tied };
+Holders holders_of(const ParameterSpec& spec, const ParallelLayout& layout);
+
+// Parameters that are exchanged together over the data-parallel ranks: one range of the flat buffers, in equal parts, one
+// for each of these ranks. All but adjacent ones have the same holders.
+struct Bucket {
+  int64_t begin = 0, size = 0;         // elements in the flat buffer of gradients; with what fills up the last part
+  Range part;                          // this rank's, counted from begin
+  std::vector<Parameter*> parameters;  // in memory order
+  Tensor gradients, weights;           // [size]
+};
+
+// How a set lies in memory beside its data-parallel copies.
+struct Division {
+  bool divided = false;         // ZeRO-1 (Rajbhandari et al. 2020): of moments and lower halves a rank keeps its parts alone
+  int64_t bucket_elements = 0;  // a bucket with so many takes no more parameters; 0: as many as there are
 };
 
 // What training keeps of a parameter.
@@ -82,21 +106,28 @@ class ParameterSet {
   // product can serve both. The pointer stays valid.
   Parameter* declare(ParameterSpec spec, bool adjacent = false);
   // Allocates masters, which are the weights; with `training` gradients and moments too. Ends declaring.
-  void allocate(const Stream& stream, bool training);
+  void allocate(const Stream& stream, bool training, const Division& division = {});
   void initialise(uint64_t seed);  // masters; the same bits in every layout
 
   // Elements [first, first + count) of a state, in A and row-major in the parameter's box, between device and host, behind
-  // all that the stream was given; nobody counts them. read: where they lie, if the host may look there, else in `room`.
+  // all that the stream was given; nobody counts them. Of moments, and of masters in two halves that are read, those that
+  // are kept here. read: where they lie, if the host may look there, else in `room`.
   const void* read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                    std::vector<std::byte>& room) const;
   void write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count, const void* from) const;
-  // Where all of it lies, if the host may read and write there; else null.
-  void* on_host(const Parameter& parameter, ParameterState state) const;
+  // Where element `first` lies, and the others behind it, if the host may read and write there; else null.
+  void* on_host(const Parameter& parameter, ParameterState state, int64_t first) const;
+
+  // Weights of other ranks' parts may be under way: orders the stream behind the arrival of those that are needed.
+  void await_weights(Stream& stream, const std::function<bool(const ParameterSpec& spec)>& needed) const;
+  void expect_weights(const Bucket& bucket, Work arrival) { arriving_.emplace_back(&bucket, std::move(arrival)); }
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   Parameter* find(const std::string& name) const;  // null if this rank has none of it
+  const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order in which backward completes them
+  bool training() const { return training_; }
+  bool divided() const { return division_.divided; }
   Tensor gradients() const { return gradients_; }  // the whole flat buffer, A
-  Tensor replicated_gradients() const { return replicated_gradients_; }  // of parameters whole on every tp rank
   const ParallelLayout& layout() const { return layout_; }
   const Coordinates& at() const { return at_; }
   NumberTypes types() const { return types_; }
@@ -112,8 +143,13 @@ class ParameterSet {
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<bool> adjacent_;
+  void fill_buckets();
+  Division division_;
+  bool training_ = false;
+  std::vector<Bucket> buckets_;
+  mutable std::vector<std::pair<const Bucket*, Work>> arriving_;
   Buffer whole_, weight_, rest_, gradient_, first_, second_;  // whole_: masters that are not in two halves
-  Tensor gradients_, replicated_gradients_;
+  Tensor gradients_;
 };
 
 }  // namespace shiftron

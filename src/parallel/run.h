@@ -47,6 +47,8 @@ struct WeightGradientQueue {
   std::deque<WeightGradient> waiting;
 };
 
+class BucketExchange;
+
 struct Run {
   Stream& stream;
   Arena& activations;  // of this microbatch: what backward needs
@@ -61,6 +63,7 @@ struct Run {
   double loss_scale;   // 1 / nominal number of targets of the global batch
   int microbatch;      // its number in the step
   WeightGradientQueue& weight_gradients;
+  BucketExchange* exchange = nullptr;  // where backward completes the gradients of a step: is told of each part of the model
 
   // Rows of this rank where they are split: rows / tp.
   int64_t local_rows() const { return gather_rows ? rows / groups.layout.tp : rows; }

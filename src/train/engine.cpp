@@ -13,6 +13,11 @@ int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout) 
   return static_cast<int>(config.train.global_batch / (config.train.micro_batch * layout.dp));
 }
 
+int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout) {
+  if (config.parallel.bucket_elements > 0) return config.parallel.bucket_elements;
+  return (int64_t{1} << 20) * std::max(layout.dp, 40);
+}
+
 NumberTypes number_types(Precision precision) {
   switch (precision) {
     case Precision::fp64:
@@ -49,13 +54,14 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
       stream_(stream),
       schedule_(schedule.value_or(schedule_of(config))),
       parameters_(groups_.layout, groups_.at, number_types(config.train.precision)),
+      exchange_(groups_, parameters_),
       staging_(config, stream) {
   const ParallelSection& parallel = config.parallel;
   const int stage = groups_.at.pp;
   const std::vector<Range> layers = stage_layers(config.model.layers, parallel.pp, parallel.stage_layers,
                                                  head_in_layers(config.model, config.train.sequence_length));
   stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
-  parameters_.allocate(stream, training);
+  parameters_.allocate(stream, training, {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
   stage_->make_tables(stream, config.train.sequence_length);
   workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");
   weight_gradients_.deferred = training && schedule_.deferred;
@@ -125,19 +131,22 @@ Run Engine::make_run(const Microbatch& microbatch, bool training) {
 
 int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
   fill_zero(stream_, parameters_.gradients());
-  return run_schedule(microbatches, read, {.training = true, .totals = totals});
+  exchange_.begin();
+  const int64_t attended = run_schedule(read, {.training = true, .microbatches = microbatches, .totals = totals});
+  exchange_.finish(stream_);
+  return attended;
 }
 
 void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit) {
-  run_schedule(microbatches, read, {.training = false, .totals = totals, .visit = visit});
+  run_schedule(read, {.training = false, .microbatches = microbatches, .totals = totals, .visit = visit});
 }
 
-int64_t Engine::run_schedule(int microbatches, const BatchReader& read, const Pass& pass) {
+int64_t Engine::run_schedule(const BatchReader& read, const Pass& pass) {
   const int stage = groups_.at.pp, stages = config_.parallel.pp;
   stage_->prepare(stream_);
   // On meta one microbatch stands for all.
-  const int stepped = stream_.device == DeviceKind::meta ? 1 : microbatches;
-  const Ledger::Repeat repeat(*stream_.ledger, microbatches / stepped);
+  const int stepped = stream_.device == DeviceKind::meta ? 1 : pass.microbatches;
+  const Ledger::Repeat repeat(*stream_.ledger, pass.microbatches / stepped);
   const std::vector<Action> actions = pass.training ? make_schedule(schedule_, stages, stage, stepped)
                                                     : make_forward_schedule(stages, stage, stepped);
   const ArenaAssignment assignment = assign_arenas(actions, stepped);
@@ -183,6 +192,7 @@ void Engine::execute(const Action& action, Microbatch& microbatch, const Pass& p
       break;
     case ActionKind::backward: {
       Run run = make_run(microbatch, pass.training);
+      if (completes(microbatch, pass) && !schedule_.deferred) run.exchange = &exchange_;
       microbatch.d_input = stage_->backward(run, microbatch.d_output, microbatch.saved);
       break;
     }
@@ -192,6 +202,8 @@ void Engine::execute(const Action& action, Microbatch& microbatch, const Pass& p
     case ActionKind::weight_gradients: {
       Run run = make_run(microbatch, pass.training);
       run_weight_gradients(run);
+      if (completes(microbatch, pass)) run.exchange = &exchange_;
+      stage_->complete_gradients(run);
       break;
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/transformer.h"
+#include "parallel/bucket_exchange.h"
 #include "parallel/pipeline.h"
 #include "train/received_rows.h"
 #include "train/run_config.h"
@@ -16,6 +17,9 @@ namespace shiftron {
 
 // Of every rank in a step.
 int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout);
+
+// With how many elements a bucket is full. Large enough to fill a network's bandwidth, which grows with the number of ranks.
+int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);
 
 NumberTypes number_types(Precision precision);
 
@@ -41,12 +45,15 @@ class Engine {
   void end() noexcept;
 
   // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses are
-  // added up over them, not over ranks. totals [2] float64 += this rank's (Σ losses, counted targets): of the last stage, tp
+  // added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2] float64 += this rank's (Σ losses, counted targets): of the last stage, tp
   // rank 0 alone. Returns how many rows, itself included, the rows of these microbatches attend to.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
   // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});
+
+  // The weights of a bucket are updated.
+  void gather(const Bucket& bucket) { exchange_.gather(stream_, bucket); }
 
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
@@ -67,19 +74,23 @@ class Engine {
   };
   struct Pass {
     bool training;
+    int microbatches;
     Tensor totals;
     LossVisitor visit{};
   };
-  int64_t run_schedule(int microbatches, const BatchReader& read, const Pass& pass);
+  int64_t run_schedule(const BatchReader& read, const Pass& pass);
   void begin(Microbatch& microbatch, int number, size_t arena, const BatchReader& read, int64_t& attended);
   void execute(const Action& action, Microbatch& microbatch, const Pass& pass);
   void forward(Microbatch& microbatch, const Pass& pass);
   Run make_run(const Microbatch& microbatch, bool training);
+  // Gradients are complete behind the last microbatch.
+  static bool completes(const Microbatch& microbatch, const Pass& pass) { return microbatch.number == pass.microbatches - 1; }
   RunConfig config_;
   Groups groups_;
   Stream& stream_;
   Schedule schedule_;
   ParameterSet parameters_;
+  BucketExchange exchange_;
   std::unique_ptr<TransformerStage> stage_;
   std::vector<std::unique_ptr<Arena>> activations_, operands_;  // of each microbatch in flight
   std::unique_ptr<Arena> scratch_;

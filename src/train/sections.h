@@ -65,6 +65,7 @@ struct ParallelSection {
   int tp = 1, cp = 1, pp = 1;
   int chunks = 1;
   int zero = 0;
+  int64_t bucket_elements = 0;  // 0 = by the number of data-parallel ranks
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
   std::vector<int64_t> stage_layers{};  // layers of each stage; empty = equal work

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "parallel/gradient_reduction.h"
 #include "train/learning_rate.h"
 
 namespace shiftron {
@@ -86,7 +85,6 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   slot.begin.record(stream_);
   fill_zero(stream_, totals_);
   const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
-  reduce_gradients(stream_, engine_.groups(), engine_.parameters());
   if (stream_.device != DeviceKind::meta) {
     const Coordinates at = engine_.groups().at;  // every tp rank and every stage have read the same rows; one counts
     auto* given = slot.given.host_data<double>();
@@ -108,13 +106,13 @@ void Trainer::collect_sums(ConstTensor given) {
   copy(stream_, given.rows(kGivenStop, 1), sums_.rows(kStopRequests, 1));
   copy(stream_, given.rows(kGivenAttended, 1), sums_.rows(attended_slot(), 1));
   for (const auto& parameter : engine_.parameters().parameters()) {
-    if (!parameter->owner) continue;
-    const int64_t count = parameter->gradient.count();
-    sum_of_squares(stream_, parameter->gradient.view({count}),
+    const Range part = parameter->part;  // data-parallel ranks share the work
+    if (!parameter->owner || part.size() == 0) continue;
+    sum_of_squares(stream_, parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
                    InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)));
   }
   engine_.stage().for_each_shift([&](int layer, int stream, const KvShift& shift) {
-    if (shift.parameter() == nullptr || !shift.parameter()->owner) return;
+    if (shift.parameter() == nullptr || !shift.parameter()->owner || engine_.groups().at.dp > 0) return;
     sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))));
   });
   engine_.groups().world->all_reduce(stream_, InOut(sums_), Reduction::sum).wait(stream_);
@@ -128,18 +126,27 @@ void Trainer::update(ConstTensor given) {
                         .beta1 = optimizer.betas.first,
                         .beta2 = optimizer.betas.second};
   update_scalars(stream_, rule, sums_, groups(), given.rows(kGivenRate, 1), InOut(counters_), scalars_, step_result_);
-  for (const auto& parameter : engine_.parameters().parameters()) {
-    AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon, .weight_decay = 0};
-    if (parameter->spec.group == DecayGroup::matrix) how.weight_decay = optimizer.weight_decay;
-    if (parameter->spec.group == DecayGroup::shift) {
-      how.weight_decay = optimizer.shift_weight_decay;
-      how.learning_rate_scale = optimizer.shift_learning_rate_scale;
-    }
-    const int64_t count = parameter->weight.count();
-    const auto flat = [count](const Tensor& tensor) { return tensor.defined() ? tensor.view({count}) : Tensor(); };
-    adamw(stream_, how, scalars_, flat(parameter->gradient), InOut(flat(parameter->weight)),
-          InOut(flat(parameter->rest)), InOut(flat(parameter->first_moment)), InOut(flat(parameter->second_moment)));
+  // What the next forward needs first is updated first, and on its way while the rest is updated.
+  const std::vector<Bucket>& buckets = engine_.parameters().buckets();
+  for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+    for (const Parameter* parameter : bucket->parameters) update(*parameter, rule);
+    engine_.gather(*bucket);
   }
+}
+
+void Trainer::update(const Parameter& parameter, const UpdateRule& rule) {
+  const OptimizerSection& optimizer = config_.optimizer;
+  AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon, .weight_decay = 0};
+  if (parameter.spec.group == DecayGroup::matrix) how.weight_decay = optimizer.weight_decay;
+  if (parameter.spec.group == DecayGroup::shift) {
+    how.weight_decay = optimizer.shift_weight_decay;
+    how.learning_rate_scale = optimizer.shift_learning_rate_scale;
+  }
+  const Range kept = parameter.kept;
+  if (kept.size() == 0) return;
+  const auto of_kept = [kept](const Tensor& all) { return all.view({all.count()}).rows(kept.begin, kept.size()); };
+  adamw(stream_, how, scalars_, of_kept(parameter.gradient), InOut(of_kept(parameter.weight)), InOut(parameter.rest),
+        InOut(parameter.first_moment), InOut(parameter.second_moment));
 }
 
 StepResult Trainer::result(int64_t step) {

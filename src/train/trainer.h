@@ -63,6 +63,7 @@ class Trainer {
   };
   void collect_sums(ConstTensor given);  // of this step, then over all ranks
   void update(ConstTensor given);
+  void update(const Parameter& parameter, const UpdateRule& rule);  // what this rank updates of it
   int64_t group_of(const ParameterSpec& spec) const;
   int64_t groups() const { return config_.model.layers + 3; }
   int64_t tap_slot(int layer, int stream) const;

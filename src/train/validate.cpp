@@ -33,7 +33,6 @@ std::vector<BuiltValues> built_in_this_version() {
       {"train.deterministic", {"off"}},
       {"parallel.cp", {"1"}},
       {"parallel.chunks", {"1"}},
-      {"parallel.zero", {"0"}},
       {"parallel.pipeline", {"1f1b", "gpipe"}},
       {"checkpoint.asynchronous", {"false"}},
       {"device.kind", {"cpu"}},

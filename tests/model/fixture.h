@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 #include "model/kv_shift.h"
 #include "model/plain_model.h"
-#include "parallel/gradient_reduction.h"
+#include "parallel/bucket_exchange.h"
 #include "parallel/parameter.h"
 #include "parallel/run.h"
 #include "red_zone.h"
@@ -154,7 +154,11 @@ class Rank {
     (behind ? edges.backward_in->recv(stream, tensor, 1) : edges.forward_in->recv(stream, tensor, 0)).wait(stream);
   }
 
-  void sum_gradients() { reduce_gradients(stream, groups, set); }  // over ranks
+  void sum_gradients() {
+    BucketExchange exchange(groups, set);
+    exchange.begin();
+    exchange.finish(stream);
+  }  // over ranks
   // Writes what this rank holds into whole tensors, times `factor`.
   void collect(Tensor Parameter::*of, double factor, Weights& into) const {
     for (const auto& parameter : set.parameters()) {

@@ -63,7 +63,6 @@ Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) 
       Buffer totals(DeviceKind::cpu, 16, ledger, "test");
       engine.accumulate_gradients(rank.trainer->microbatches(), rank.reader(step, read),
                                   totals.tensor(0, DType::float64, {2}));
-      reduce_gradients(rank.stream, engine.groups(), engine.parameters());
       collect(engine.parameters(), gradients_of, into, mutex);
       fill_zero(rank.stream, engine.parameters().gradients());
     };
@@ -131,6 +130,8 @@ RunConfig with_layout(RunConfig config, const LayoutCase& layout) {
   if (layout.dp % 2 == 0) config.parallel.pipeline = PipelineKind::gpipe;
   if (layout.tp == 2) config.parallel.recompute = RecomputeKind::selective;
   if (layout.tp == 4 || layout.pp == 3) config.parallel.recompute = RecomputeKind::full;
+  config.parallel.zero = (layout.tp + layout.pp + layout.dp) % 2;
+  config.parallel.bucket_elements = layout.tp % 2 == 1 ? 500 : 0;
   return config;
 }
 

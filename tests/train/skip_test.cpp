@@ -24,7 +24,7 @@ RunConfig config_of(Precision precision) {
 std::vector<double> state_of(const ParameterSet& set) {
   std::vector<double> state;
   for (const auto& parameter : set.parameters()) {
-    for (const double value : masters_of(set, *parameter)) state.push_back(value);
+    for (const double value : masters_of(set, *parameter, parameter->kept)) state.push_back(value);
     for (const Tensor& tensor : {parameter->first_moment, parameter->second_moment}) {
       for (int64_t i = 0; i < tensor.count(); ++i) state.push_back(element(tensor, i));
     }

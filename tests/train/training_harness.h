@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "parallel/gradient_reduction.h"
 #include "train/batches.h"
 #include "train/trainer.h"
 
@@ -72,33 +71,35 @@ void for_each_of(const Shape& whole, const Box& box, Visit visit) {
   }
 }
 
-inline std::vector<double> masters_of(const ParameterSet& set, const Parameter& parameter) {
-  const int64_t count = parameter.box.extent.count();
+// Elements [range) of a parameter's box.
+inline std::vector<double> masters_of(const ParameterSet& set, const Parameter& parameter, Range range) {
   std::vector<std::byte> room;
-  const void* values = set.read(parameter, ParameterState::master, 0, count, room);
+  const void* values = set.read(parameter, ParameterState::master, range.begin, range.size(), room);
   if (set.types().accumulation == DType::float64) {
-    return {static_cast<const double*>(values), static_cast<const double*>(values) + count};
+    return {static_cast<const double*>(values), static_cast<const double*>(values) + range.size()};
   }
-  return {static_cast<const float*>(values), static_cast<const float*>(values) + count};
+  return {static_cast<const float*>(values), static_cast<const float*>(values) + range.size()};
 }
 
-inline std::vector<double> gradients_of(const ParameterSet&, const Parameter& parameter) {
+inline std::vector<double> gradients_of(const ParameterSet&, const Parameter& parameter, Range range) {
   std::vector<double> values;
-  for (int64_t i = 0; i < parameter.gradient.count(); ++i) values.push_back(element(parameter.gradient, i));
+  for (int64_t i = range.begin; i < range.end; ++i) values.push_back(element(parameter.gradient, i));
   return values;
 }
 
-// Adds this rank's owned boxes, as `of` gives their values, to `tensors`, whole tensors by name.
-inline void collect(const ParameterSet& set, std::vector<double> (*of)(const ParameterSet&, const Parameter&), TensorMap& tensors,
-                    std::mutex& mutex) {
+// Adds this rank's parts of what it owns, as `of` gives their values, to `tensors`, whole tensors by name.
+inline void collect(const ParameterSet& set, std::vector<double> (*of)(const ParameterSet&, const Parameter&, Range),
+                    TensorMap& tensors, std::mutex& mutex) {
   const std::lock_guard lock(mutex);
   for (const auto& parameter : set.parameters()) {
-    if (!parameter->owner) continue;
+    const Range part = parameter->part;
+    if (!parameter->owner || part.size() == 0) continue;
     std::vector<double>& values = tensors[parameter->spec.name];
     values.resize(static_cast<size_t>(parameter->spec.shape.count()));
-    const std::vector<double> own = of(set, *parameter);
-    for_each_of(parameter->spec.shape, parameter->box,
-                [&](int64_t local, int64_t logical) { values[logical] = own[static_cast<size_t>(local)]; });
+    const std::vector<double> own = of(set, *parameter, part);
+    for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
+      if (local >= part.begin && local < part.end) values[logical] = own[static_cast<size_t>(local - part.begin)];
+    });
   }
 }
 

@@ -176,7 +176,6 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"train.deterministic layouts not in this version, which has off (a.conf:1)"}},
       {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
       {{{"parallel.chunks", "2"}}, {"parallel.chunks 2 not in this version, which has 1 (a.conf:1)"}},
-      {{{"parallel.zero", "1"}}, {"parallel.zero 1 not in this version, which has 0 (a.conf:1)"}},
       {{{"parallel.pipeline", "interleaved"}},
        {"parallel.pipeline interleaved not in this version, which has 1f1b, gpipe (a.conf:1)"}},
       {{{"parallel.pipeline", "zb-h1"}},
@@ -248,7 +247,7 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
                                               {"model.heads", "20"},
                                               {"model.ffn", "-1"},
                                               {"parallel.tp", "8"},
-                                              {"parallel.zero", "1"},
+                                              {"parallel.cp", "2"},
                                               {"model.head_dim", "8"}});
   try {
     validate(config, 12);
@@ -260,9 +259,9 @@ TEST(Validate, ThrowsOneErrorWithAllFaults) {
                  "  unknown key modle.hidden, nearest is model.hidden (a.conf:1)\n"
                  "  train.steps 'x' is not a whole number (a.conf:2)\n"
                  "  model.ffn -1 must be >= 1 (a.conf:4)\n"
-                 "  parallel.zero 1 not in this version, which has 0 (a.conf:6)\n"
+                 "  parallel.cp 2 not in this version, which has 1 (a.conf:6)\n"
                  "  heads 20 not divisible by tp 8 (model.heads: a.conf:3, parallel.tp: a.conf:5)\n"
-                 "  ranks 12 not divisible by tp 8 * cp 1 * pp 1 = 8 (parallel.tp: a.conf:5)");
+                 "  ranks 12 not divisible by tp 8 * cp 2 * pp 1 = 16 (parallel.tp: a.conf:5, parallel.cp: a.conf:6)");
   }
 }
 
