@@ -2,6 +2,8 @@
 // where the host waits for it, so the machine's log shows what was waited for.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -31,7 +33,8 @@ class LateEvent : public testing::Test {
 
 TEST_F(LateEvent, OrdersAStreamBehindAnother) {
   Event event;
-  int value = 0, seen = 0;
+  std::atomic<int> value = 0;  // written while it is read
+  int seen = 0;
   do_in(first_, [&] { value = 1; });
   event.record(first_);
   do_in(first_, [&] { value = 2; });
