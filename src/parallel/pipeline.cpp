@@ -93,8 +93,8 @@ void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, i
   if (deferred) builder.weight_gradients(0);
 }
 
-// The stages lie along a V: chunk 0 goes down, chunk 1 up again, so that the first stage is also the last. Until the first
-// forwards are missing weight gradients follow their backward directly; from there on they fill what would be idle.
+// The stages lie along a V: chunk 0 goes down, chunk 1 up again, so that the first stage is also the last. Weight
+// gradients follow their backward directly as long as there are forwards; then they fill what would be idle.
 void zero_bubble_v(Builder& builder, int stages, int stage, int microbatches) {
   const int counted = std::max(microbatches, 2 * stages - 1);
   const auto whole_backward = [&](int chunk) {

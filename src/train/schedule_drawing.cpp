@@ -13,7 +13,7 @@
 namespace shiftron {
 namespace {
 
-constexpr double kLeft = 74, kTop = 98, kBottom = 58, kRow = 30, kBox = 24, kDigit = 6.2;
+constexpr double kLeft = 74, kTop = 98, kBottom = 58, kRow = 30, kBox = 24, kDigit = 0.62;  // times the font's size
 constexpr double kWidest = 3600, kNarrowest = 640;  // of what is drawn of the time
 constexpr double kBoxes = 26, kThinnest = 4;        // an average box where all is drawn, at most and at least
 constexpr double kBoxesOfParts = 16, kGap = 150;    // where two parts are drawn, and between these
@@ -97,6 +97,8 @@ class Drawing {
     const double average = work / boxes;
     const bool fits = times_.total * kThinnest <= kWidest * average;
     scale_ = fits ? std::min(kWidest / times_.total, kBoxes / average) : kBoxesOfParts / average;
+    const double digits = static_cast<double>(std::to_string(microbatches - 1).size());
+    font_ = std::clamp((average * scale_ - 1) / (kDigit * digits), 6.0, 10.0);
     const double shown = kWidest / scale_ / 2;
     if (fits) {
       parts_ = {{0, times_.total, kLeft}};
@@ -144,7 +146,7 @@ class Drawing {
       const std::string name = std::string(kNames[static_cast<size_t>(colour)]) +
                                (colour == 1 ? colours == 3 ? " of inputs" : " with weight gradients" : "");
       text += label(x + 4, 68.5, name);
-      x += 4 + kDigit * static_cast<double>(name.size()) + 18;
+      x += 22 + kDigit * 10 * static_cast<double>(name.size());
     }
     if (chunks_ > 1) text += label(x, 68.5, "later chunks are lighter", "fill=\"#444\"");
     return text;
@@ -162,7 +164,9 @@ class Drawing {
       in_flight +=
           fmt::format("{}{}", chunk > 0 ? " + " : "", most_in_flight(schedule_, stages_, stage, microbatches_, chunk));
     }
-    if (!numbers.empty()) text += "<g font-size=\"10\" text-anchor=\"middle\">\n" + numbers + "</g>\n";
+    if (!numbers.empty()) {
+      text += fmt::format("<g font-size=\"{:.1f}\" text-anchor=\"middle\">\n", font_) + numbers + "</g>\n";
+    }
     return text + label(right + 12, y + 17, in_flight);
   }
 
@@ -174,7 +178,8 @@ class Drawing {
     if (colour < 0 || from >= to) return "";
     const double x = part.x + (from - part.from) * scale_, width = (to - from) * scale_;
     const std::string number = std::to_string(action.microbatch);
-    if (width >= kDigit * static_cast<double>(number.size()) + 2) numbers += label(x + width / 2, y + 16, number);
+    const double needed = kDigit * font_ * static_cast<double>(number.size()) + 0.9;
+    if (width >= needed) numbers += label(x + width / 2, y + 16, number);
     const std::string stroke = width >= 6 ? " stroke=\"#fff\" stroke-width=\"1\"" : "";
     return rectangle(x, y, width, kBox,
                      "class=\"action\" fill=\"" + fill(colour, action.chunk, chunks_) + "\"" + stroke + ">") +
@@ -207,6 +212,7 @@ class Drawing {
   int stages_, microbatches_, chunks_;
   ScheduleTimes times_;
   double scale_ = 1;  // pixels of a unit of time
+  double font_ = 10;  // of numbers in boxes
   std::vector<Part> parts_;
 };
 
