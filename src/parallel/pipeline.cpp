@@ -1,82 +1,246 @@
-// 1F1B (Narayanan et al., "PipeDream-Flush") and GPipe (Huang et al. 2019) as lists of actions.
+// The schedules, as rules for the order of forwards and backwards; messages and numbers follow from the order.
+//   1f1b         Narayanan et al. 2019, "PipeDream"; flushed: Narayanan et al. 2021, "Efficient Large-Scale Language
+//   Model
+//                Training on GPU Clusters Using Megatron-LM"
+//   gpipe        Huang et al. 2019
+//   interleaved  Narayanan et al. 2021
+//   zb-h1        Qi et al. 2023, "Zero Bubble Pipeline Parallelism"
+//   zb-v         Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"
 #include "parallel/pipeline.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
 namespace shiftron {
 namespace {
 
-struct Builder {
-  int stages, stage, microbatches;
-  Schedule schedule{};
-  std::vector<Action> actions{};
-
-  void forward(int microbatch) {
-    if (stage > 0) actions.push_back({ActionKind::recv_forward, microbatch});
-    actions.push_back({ActionKind::forward, microbatch});
-    if (stage < stages - 1) actions.push_back({ActionKind::send_forward, microbatch});
-  }
-  void backward(int microbatch) {
-    if (stage < stages - 1) actions.push_back({ActionKind::recv_backward, microbatch});
-    actions.push_back({ActionKind::backward, microbatch});
-    if (stage > 0) actions.push_back({ActionKind::send_backward, microbatch});
-    if (!schedule.deferred) return;
-    const int last = microbatches - 1;
-    for (int due = microbatch - schedule.behind; due <= (microbatch == last ? last : microbatch - schedule.behind); ++due) {
-      if (due >= 0) actions.push_back({ActionKind::weight_gradients, due});
+// Writes one stage's list. Each call takes the next microbatch of the chunk and does nothing behind the last: a rule
+// may count with more microbatches than there are, as leaving some out of all stages' lists lets no other wait longer.
+class Builder {
+ public:
+  Builder(const Schedule& schedule, int stages, int stage, int microbatches) : microbatches_(microbatches) {
+    CHECK(stage >= 0 && stage < stages && microbatches > 0, "stage ", stage, " of ", stages, ", ", microbatches,
+          " microbatches");
+    for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
+      const int own = virtual_stage(schedule, stages, stage, chunk);
+      const auto peer = [&](int other) {
+        if (other < 0 || other == stages * chunks_of(schedule)) return -1;
+        const int holder = chunk_place(schedule, stages, other).stage;
+        return holder == stage ? -1 : holder;
+      };
+      chunks_.push_back({.before = peer(own - 1), .behind = peer(own + 1)});
     }
   }
+
+  void forward(int chunk) {
+    Chunk& own = chunks_[static_cast<size_t>(chunk)];
+    if (own.forwards == microbatches_) return;
+    const int microbatch = own.forwards++;
+    if (own.before >= 0) actions.push_back({ActionKind::recv_forward, microbatch, chunk, own.before});
+    actions.push_back({ActionKind::forward, microbatch, chunk});
+    if (own.behind >= 0) actions.push_back({ActionKind::send_forward, microbatch, chunk, own.behind});
+  }
+
+  void backward(int chunk) {
+    Chunk& own = chunks_[static_cast<size_t>(chunk)];
+    if (own.backwards == microbatches_) return;
+    const int microbatch = own.backwards++;
+    if (own.behind >= 0) actions.push_back({ActionKind::recv_backward, microbatch, chunk, own.behind});
+    actions.push_back({ActionKind::backward, microbatch, chunk});
+    if (own.before >= 0) actions.push_back({ActionKind::send_backward, microbatch, chunk, own.before});
+    waiting_.push_back({ActionKind::weight_gradients, microbatch, chunk});
+  }
+
+  // Of all backwards so far but the last `but` ones.
+  void weight_gradients(size_t but) {
+    while (made_ + but < waiting_.size()) actions.push_back(waiting_[made_++]);
+  }
+
+  std::vector<Action> actions;
+
+ private:
+  struct Chunk {
+    int before, behind;  // stages that it exchanges messages with
+    int forwards = 0, backwards = 0;
+  };
+  int microbatches_;
+  std::vector<Chunk> chunks_;
+  std::vector<Action> waiting_;  // weight gradients, in the order of their backwards
+  size_t made_ = 0;              // of them
 };
 
-// Forwards before the first backward, but for the one that directly precedes it.
-int forwards_ahead(PipelineKind kind, int stages, int stage, int microbatches) {
-  return kind == PipelineKind::gpipe ? microbatches : std::min(microbatches, stages - 1 - stage);
+// Microbatches go through the first chunk in groups, then through the next chunk; backward the other way round. A last
+// group that is smaller counts as a full one.
+struct Turns {
+  int chunks, group, units;
+  Turns(const Schedule& schedule, int stages, int microbatches)
+      : chunks(chunks_of(schedule)),
+        group(chunks == 1 ? 1 : stages),
+        units((microbatches + group - 1) / group * group * chunks) {}
+  int chunk(int unit) const { return unit / group % chunks; }
+};
+
+// `ahead` forwards, then a forward and a backward in turns, then backwards.
+void alternate(Builder& builder, const Turns& turns, int ahead, bool deferred, int behind) {
+  for (int unit = 0; unit < turns.units + ahead; ++unit) {
+    if (unit < turns.units) builder.forward(turns.chunk(unit));
+    if (unit < ahead) continue;
+    builder.backward(turns.chunks - 1 - turns.chunk(unit - ahead));
+    if (deferred) builder.weight_gradients(static_cast<size_t>(behind));
+  }
+  if (deferred) builder.weight_gradients(0);
+}
+
+// The stages lie along a V: chunk 0 goes down, chunk 1 up again, so that the first stage is also the last. Weight
+// gradients follow their backward directly as long as there are forwards; then they fill what would be idle.
+void zero_bubble_v(Builder& builder, int stages, int stage, int microbatches) {
+  const int counted = std::max(microbatches, 2 * stages - 1);
+  const auto whole_backward = [&](int chunk) {
+    builder.backward(chunk);
+    builder.weight_gradients(0);
+  };
+  for (int i = 0; i < 2 * (stages - stage) - 1; ++i) builder.forward(0);
+  for (int i = 0; i < stage; ++i) {
+    builder.forward(1);
+    builder.forward(0);
+  }
+  for (int i = stage; i < stages; ++i) {
+    builder.forward(1);
+    whole_backward(1);
+  }
+  for (int i = stages; i < counted; ++i) {
+    builder.forward(0);
+    whole_backward(0);
+    builder.forward(1);
+    whole_backward(1);
+  }
+  for (int i = 0; i < stage; ++i) {
+    builder.backward(0);
+    builder.backward(1);
+  }
+  for (int i = stage; i < stages; ++i) {
+    builder.backward(0);
+    builder.weight_gradients(static_cast<size_t>(2 * stage));
+  }
+  builder.weight_gradients(0);
+}
+
+// Which chunk of the stage gives an action its tensor without a message; −1 or a chunk that is not there: none.
+int handed_over_by(const std::vector<Action>& actions, size_t index) {
+  const auto [kind, microbatch, chunk, peer] = actions[index];
+  if (kind != ActionKind::forward && kind != ActionKind::backward) return -1;
+  const ActionKind receive = kind == ActionKind::forward ? ActionKind::recv_forward : ActionKind::recv_backward;
+  const Action* before = index > 0 ? &actions[index - 1] : nullptr;
+  const bool received = before && before->kind == receive && before->microbatch == microbatch && before->chunk == chunk;
+  return received ? -1 : chunk + (kind == ActionKind::forward ? -1 : 1);
 }
 
 }  // namespace
 
-std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches) {
-  CHECK(stage >= 0 && stage < stages && microbatches > 0, "stage ", stage, " of ", stages, ", ", microbatches,
-        " microbatches");
+int chunks_of(const Schedule& schedule) {
   const PipelineKind kind = schedule.kind;
-  CHECK(kind == PipelineKind::one_forward_one_backward || kind == PipelineKind::gpipe, "schedule not in this version");
-  Builder builder{stages, stage, microbatches, schedule};
-  const int ahead = forwards_ahead(kind, stages, stage, microbatches);
-  for (int i = 0; i < ahead; ++i) builder.forward(i);
-  for (int i = ahead; i < microbatches; ++i) {
-    builder.forward(i);
-    builder.backward(i - ahead);
+  const int chunks = kind == PipelineKind::zb_v && schedule.chunks == 1 ? 2 : schedule.chunks;
+  const bool fits = kind == PipelineKind::interleaved ? chunks >= 2 : chunks == (kind == PipelineKind::zb_v ? 2 : 1);
+  CHECK(fits, "a pipeline of this kind does not have ", chunks, " chunks");
+  return chunks;
+}
+
+bool defers_weight_gradients(const Schedule& schedule) {
+  return schedule.deferred || schedule.kind == PipelineKind::zb_h1 || schedule.kind == PipelineKind::zb_v;
+}
+
+int virtual_stage(const Schedule& schedule, int stages, int stage, int chunk) {
+  if (schedule.kind == PipelineKind::zb_v && chunk == 1) return 2 * stages - 1 - stage;
+  return chunk * stages + stage;
+}
+
+ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage) {
+  const int chunk = virtual_stage / stages;
+  if (schedule.kind == PipelineKind::zb_v && chunk == 1) return {2 * stages - 1 - virtual_stage, chunk};
+  return {virtual_stage % stages, chunk};
+}
+
+std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches) {
+  Builder builder(schedule, stages, stage, microbatches);
+  const Turns turns(schedule, stages, microbatches);
+  const bool deferred = defers_weight_gradients(schedule);
+  const int below = stages - 1 - stage;  // stages that follow
+  switch (schedule.kind) {
+    case PipelineKind::one_forward_one_backward:
+      alternate(builder, turns, below, deferred, schedule.behind);
+      break;
+    case PipelineKind::gpipe:
+      alternate(builder, turns, microbatches, deferred, schedule.behind);
+      break;
+    case PipelineKind::interleaved:
+      alternate(builder, turns, std::min(turns.units, 2 * below + (turns.chunks - 1) * stages), deferred,
+                schedule.behind);
+      break;
+    case PipelineKind::zb_h1:  // late stages put off as much as early ones have in flight: they send gradients sooner
+      alternate(builder, turns, below, deferred, stage);
+      break;
+    case PipelineKind::zb_v:
+      zero_bubble_v(builder, stages, stage, microbatches);
+      break;
   }
-  for (int i = microbatches - ahead; i < microbatches; ++i) builder.backward(i);
   return builder.actions;
 }
 
-int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches) {
-  const int ahead = forwards_ahead(schedule.kind, stages, stage, microbatches);
-  return std::min(microbatches, ahead + 1 + (schedule.deferred ? schedule.behind : 0));
+std::vector<Action> make_forward_schedule(const Schedule& schedule, int stages, int stage, int microbatches) {
+  Builder builder(schedule, stages, stage, microbatches);
+  if (schedule.kind == PipelineKind::zb_v) {
+    const int ahead = 2 * (stages - stage) - 1;
+    for (int i = 0; i < microbatches + ahead; ++i) {
+      if (i >= ahead) builder.forward(1);
+      builder.forward(0);
+    }
+    return builder.actions;
+  }
+  const Turns turns(schedule, stages, microbatches);
+  for (int unit = 0; unit < turns.units; ++unit) builder.forward(turns.chunk(unit));
+  return builder.actions;
 }
 
-std::vector<Action> make_forward_schedule(int stages, int stage, int microbatches) {
-  Builder builder{stages, stage, microbatches};
-  for (int i = 0; i < microbatches; ++i) builder.forward(i);
-  return builder.actions;
+int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches, int chunk) {
+  if (schedule.kind == PipelineKind::gpipe) return microbatches;
+  // From there on each microbatch follows one that is finished.
+  const int counted = std::min(microbatches, 4 * stages + schedule.behind);
+  const auto actions = make_schedule(schedule, stages, stage, counted);
+  return assign_arenas(actions, counted).arenas.at(static_cast<size_t>(chunk));
 }
 
 ArenaAssignment assign_arenas(const std::vector<Action>& actions, int microbatches) {
-  ArenaAssignment assignment{std::vector<int>(static_cast<size_t>(microbatches), -1), 0};
-  std::vector<int> last_use(static_cast<size_t>(microbatches), 0);
-  for (size_t i = 0; i < actions.size(); ++i) last_use[actions[i].microbatch] = static_cast<int>(i);
-  std::vector<int> free;
+  int chunks = 1;
+  for (const Action& action : actions) chunks = std::max(chunks, action.chunk + 1);
+  const std::vector<int> none(static_cast<size_t>(microbatches), -1);
+  ArenaAssignment assignment{std::vector(static_cast<size_t>(chunks), none),
+                             std::vector(static_cast<size_t>(chunks), 0)};
+  std::vector<std::vector<int>> last_use = assignment.arena_of;
+  std::vector<std::pair<int, int>> used;  // by one action: chunk, microbatch
+  const auto find_used = [&](size_t i) {
+    const Action& action = actions[i];
+    used.assign(1, {action.chunk, action.microbatch});
+    const int giver = handed_over_by(actions, i);
+    if (giver >= 0 && giver < chunks) used.emplace_back(giver, action.microbatch);
+  };
   for (size_t i = 0; i < actions.size(); ++i) {
-    const int microbatch = actions[i].microbatch;
-    if (assignment.arena_of[microbatch] < 0) {
-      if (free.empty()) free.push_back(assignment.arenas++);
-      assignment.arena_of[microbatch] = free.back();
-      free.pop_back();
+    find_used(i);
+    for (const auto& [chunk, microbatch] : used) last_use[chunk][microbatch] = static_cast<int>(i);
+  }
+  std::vector<std::vector<int>> free(static_cast<size_t>(chunks));
+  for (size_t i = 0; i < actions.size(); ++i) {
+    find_used(i);
+    for (const auto& [chunk, microbatch] : used) {
+      int& arena = assignment.arena_of[chunk][microbatch];
+      if (arena < 0) {
+        if (free[chunk].empty()) free[chunk].push_back(assignment.arenas[chunk]++);
+        arena = free[chunk].back();
+        free[chunk].pop_back();
+      }
+      if (last_use[chunk][microbatch] == static_cast<int>(i)) free[chunk].push_back(arena);
     }
-    if (last_use[microbatch] == static_cast<int>(i)) free.push_back(assignment.arena_of[microbatch]);
   }
   return assignment;
 }

@@ -1,7 +1,6 @@
 // Pipeline schedules as action lists: a pure function of (stages, microbatches), executed by the trainer.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "parallel/pipeline_kind.h"
@@ -13,30 +12,47 @@ enum class ActionKind { recv_forward, forward, send_forward, recv_backward, back
 struct Action {
   ActionKind kind;
   int microbatch;
+  int chunk = 0;  // of the stage
+  int peer = -1;  // of a message: the stage at its other end
   bool operator==(const Action&) const = default;
 };
 
-// How a step's work is ordered. Without deferral a backward makes its weight gradients itself; with it they are an action of
-// their own, `behind` backwards later.
+// How a step's work is ordered. Without deferral a backward makes its weight gradients itself; with it they are an
+// action of their own, `behind` backwards later. zb-h1 and zb-v defer, and say themselves by how much.
 struct Schedule {
   PipelineKind kind = PipelineKind::one_forward_one_backward;
+  int chunks = 1;  // of the model on each stage: interleaved has two or more; zb-v has two, said or not; the others one
   bool deferred = false;
   int behind = 0;
 };
+int chunks_of(const Schedule& schedule);
+bool defers_weight_gradients(const Schedule& schedule);
 
-// What one stage does in a step, in order. Sends never block; a recv waits for its peer.
-// 1f1b: at most (stages − stage) microbatches in flight; gpipe: all forwards, then all backwards in the same order.
+// The model is cut into stages × chunks virtual stages, one behind the other. Where two neighbours lie on one stage
+// (zb-v's turn; a single stage) there is no message: the executor hands the tensor over.
+struct ChunkPlace {
+  int stage, chunk;
+};
+int virtual_stage(const Schedule& schedule, int stages, int stage, int chunk);
+ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage);
+
+// What one stage does in a step, in order; receives stand directly before, sends directly behind their computation.
+// Sends never block; a recv waits for its peer. The messages from a stage to another, forward ones and backward ones
+// apart, are received in the order of their sending. Weight gradients are made in the order of their backwards.
 std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches);
 // Forward alone, for evaluation.
-std::vector<Action> make_forward_schedule(int stages, int stage, int microbatches);
+std::vector<Action> make_forward_schedule(const Schedule& schedule, int stages, int stage, int microbatches);
 
-// Microbatches between their forward and their last action, at most: the arenas that make_schedule() needs.
-int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches);
+// Microbatches of a chunk between their first and their last action, at most: the arenas of the chunk that
+// make_schedule() needs. With p stages, s the stage, all chunks together: 1f1b p − s; gpipe all; interleaved 2(p − s −
+// 1) + p(chunks − 1) + 1 of parts of a stage; zb-h1 p; zb-v 2p of halves of a stage; what `behind` says more.
+int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches, int chunk);
 
-// Which activation arena each microbatch uses, and how many there are: reused as soon as a microbatch is finished.
+// Which activation arena each microbatch of a chunk uses, and how many there are: reused as soon as a microbatch is
+// finished, and whoever it is handed over to on the same stage has used it.
 struct ArenaAssignment {
-  std::vector<int> arena_of;  // [microbatches]
-  int arenas = 0;
+  std::vector<std::vector<int>> arena_of;  // [chunks][microbatches]
+  std::vector<int> arenas;                 // [chunks]
 };
 ArenaAssignment assign_arenas(const std::vector<Action>& actions, int microbatches);
 

@@ -64,9 +64,9 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   parameters_.allocate(stream, training, {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
   stage_->make_tables(stream, config.train.sequence_length);
   workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");
-  weight_gradients_.deferred = training && schedule_.deferred;
+  weight_gradients_.deferred = training && defers_weight_gradients(schedule_);
   const int microbatches = microbatches_of_step(config, groups_.layout);
-  const int in_flight = training ? most_in_flight(schedule_, parallel.pp, stage, microbatches) : 1;
+  const int in_flight = training ? most_in_flight(schedule_, parallel.pp, stage, microbatches, 0) : 1;
   const int arenas = stream.device == DeviceKind::meta ? 1 : in_flight;
   const auto make_arena = [&](const char* name, const char* category, int alike) {
     return std::make_unique<Arena>(stream, name, plan, category, alike);
@@ -148,16 +148,16 @@ int64_t Engine::run_schedule(const BatchReader& read, const Pass& pass) {
   const int stepped = stream_.device == DeviceKind::meta ? 1 : pass.microbatches;
   const Ledger::Repeat repeat(*stream_.ledger, pass.microbatches / stepped);
   const std::vector<Action> actions = pass.training ? make_schedule(schedule_, stages, stage, stepped)
-                                                    : make_forward_schedule(stages, stage, stepped);
+                                                    : make_forward_schedule(schedule_, stages, stage, stepped);
   const ArenaAssignment assignment = assign_arenas(actions, stepped);
-  CHECK(assignment.arenas <= static_cast<int>(activations_.size()), assignment.arenas, " arenas are needed, ",
+  CHECK(assignment.arenas.at(0) <= static_cast<int>(activations_.size()), assignment.arenas[0], " arenas are needed, ",
         activations_.size(), " are there");
   if (groups_.pipeline.forward_in) inputs_->expect(stepped);
   if (groups_.pipeline.backward_in && pass.training) d_outputs_->expect(stepped);
   std::vector<Microbatch> in_flight(activations_.size());  // in each arena
   int64_t attended = 0;
   for (const Action& action : actions) {
-    const auto arena = static_cast<size_t>(assignment.arena_of[static_cast<size_t>(action.microbatch)]);
+    const auto arena = static_cast<size_t>(assignment.arena_of[0][static_cast<size_t>(action.microbatch)]);
     Microbatch& microbatch = in_flight[arena];
     if (microbatch.number != action.microbatch) begin(microbatch, action.microbatch, arena, read, attended);
     execute(action, microbatch, pass);

@@ -31,7 +31,7 @@ std::vector<RankKind> plan_kinds(const RunConfig& config, const ParallelLayout& 
   std::map<std::pair<StageWork, int>, RankKind> kinds;
   for (int stage = 0; stage < layout.pp; ++stage) {
     const bool first = stage == 0, last = stage == layout.pp - 1;
-    const int in_flight = most_in_flight(schedule_of(config), layout.pp, stage, microbatches);
+    const int in_flight = most_in_flight(schedule_of(config), layout.pp, stage, microbatches, 0);
     for (int tp = 0; tp < layout.tp; ++tp) {
       const int64_t share = first || last ? split_range(config.model.vocab, layout.tp, tp).size() : 0;
       const StageWork work{stages[static_cast<size_t>(stage)].size(), first, last, share};

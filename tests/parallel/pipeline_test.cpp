@@ -1,189 +1,212 @@
-// Schedules: complete, in order, within their arenas, and without a hang, however slow the exchange.
+// Schedules: complete, in order, and within their arenas.
 #include "parallel/pipeline.h"
 
-#include <gtest/gtest.h>
-
-#include <functional>
+#include <algorithm>
 #include <map>
-#include <optional>
+#include <numeric>
+#include <tuple>
 
-#include "core/enum_names.h"
-#include "parallel/schedule_simulator.h"
+#include "parallel/schedule_cases.h"
+#include "parallel/schedule_times.h"
 
 namespace shiftron::testing {
 namespace {
 
-constexpr int kMostStages = 8, kMostMicrobatches = 20;
+using enum ActionKind;
 
-// The kinds of schedule, and the forward one, which has none.
-struct Case {
-  std::optional<Schedule> schedule;
-  int stages, microbatches;
-  std::vector<Action> actions(int stage) const {
-    return schedule ? make_schedule(*schedule, stages, stage, microbatches)
-                : make_forward_schedule(stages, stage, microbatches);
-  }
-  bool deferred() const { return schedule && schedule->deferred; }
-  std::string text() const {
-    return std::string(schedule ? to_string(schedule->kind) : "forward") +
-           (deferred() ? ", weight gradients " + std::to_string(schedule->behind) + " behind, " : ", ") + std::to_string(stages) + " stages, " +
-           std::to_string(microbatches) + " microbatches";
-  }
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  constexpr auto kAlternating = PipelineKind::one_forward_one_backward;
-  const std::vector<std::optional<Schedule>> schedules = {
-      Schedule{kAlternating}, Schedule{PipelineKind::gpipe}, {},
-      Schedule{kAlternating, true, 0}, Schedule{kAlternating, true, 2}, Schedule{PipelineKind::gpipe, true, 1}};
-  for (const auto& schedule : schedules) {
+TEST(Pipeline, VirtualStagesAndPlacesAreInverse) {
+  for (const Schedule& schedule : all_schedules()) {
     for (int stages = 1; stages <= kMostStages; ++stages) {
-      for (int microbatches = 1; microbatches <= kMostMicrobatches; ++microbatches) {
-        all.push_back({schedule, stages, microbatches});
+      for (int virtual_one = 0; virtual_one < stages * chunks_of(schedule); ++virtual_one) {
+        const ChunkPlace place = chunk_place(schedule, stages, virtual_one);
+        EXPECT_TRUE(place.stage >= 0 && place.stage < stages && place.chunk >= 0 && place.chunk < chunks_of(schedule));
+        EXPECT_EQ(virtual_stage(schedule, stages, place.stage, place.chunk), virtual_one);
       }
     }
   }
-  return all;
+  EXPECT_EQ(virtual_stage({PipelineKind::interleaved, 3}, 4, 1, 2), 9);
+  EXPECT_EQ(virtual_stage({PipelineKind::zb_v}, 4, 1, 1), 6);
 }
 
-// Calls visit for every stage of every case until one fails.
-void for_each_stage(const std::function<void(const Case&, int stage)>& visit) {
-  for (const Case& c : cases()) {
-    for (int stage = 0; stage < c.stages; ++stage) {
-      SCOPED_TRACE(c.text() + ", stage " + std::to_string(stage));
-      visit(c, stage);
-      if (::testing::Test::HasFailure()) return;
+TEST(Pipeline, EveryMicrobatchOfAChunkHasItsActionsOnceAndInOrder) {
+  for_each_stage([](const ScheduleCase& c, int stage, const std::vector<Action>& actions) {
+    std::vector<std::vector<Action>> expected;
+    for (int chunk = 0; chunk < c.chunks(); ++chunk) {
+      const int before = c.neighbour(stage, chunk, -1), behind = c.neighbour(stage, chunk, 1);
+      const bool from = before >= 0 && before != stage, to = behind >= 0 && behind != stage;
+      std::vector<Action>& own = expected.emplace_back();
+      if (from) own.push_back({recv_forward, 0, chunk, before});
+      own.push_back({forward, 0, chunk});
+      if (to) own.push_back({send_forward, 0, chunk, behind});
+      if (c.training && to) own.push_back({recv_backward, 0, chunk, behind});
+      if (c.training) own.push_back({backward, 0, chunk});
+      if (c.training && from) own.push_back({send_backward, 0, chunk, before});
+      if (c.deferred()) own.push_back({weight_gradients, 0, chunk});
     }
-  }
-}
-
-TEST(Pipeline, EveryMicrobatchHasItsActionsOnceAndInOrder) {
-  for_each_stage([](const Case& c, int stage) {
-    std::vector<ActionKind> expected;
-    if (stage > 0) expected.push_back(ActionKind::recv_forward);
-    expected.push_back(ActionKind::forward);
-    if (stage < c.stages - 1) expected.push_back(ActionKind::send_forward);
-    if (c.schedule && stage < c.stages - 1) expected.push_back(ActionKind::recv_backward);
-    if (c.schedule) expected.push_back(ActionKind::backward);
-    if (c.schedule && stage > 0) expected.push_back(ActionKind::send_backward);
-    if (c.deferred()) expected.push_back(ActionKind::weight_gradients);
-    std::map<int, std::vector<ActionKind>> found;
-    for (const Action& action : c.actions(stage)) found[action.microbatch].push_back(action.kind);
-    ASSERT_EQ(found.size(), static_cast<size_t>(c.microbatches));
-    for (int i = 0; i < c.microbatches; ++i) EXPECT_EQ(found[i], expected) << "microbatch " << i;
-  });
-}
-
-// What is sent first is received first, so that messages need no label.
-TEST(Pipeline, EveryKindOfActionGoesThroughTheMicrobatchesInOrder) {
-  for_each_stage([](const Case& c, int stage) {
-    std::map<ActionKind, int> next;
-    for (const Action& action : c.actions(stage)) EXPECT_EQ(action.microbatch, next[action.kind]++) << text_of(action);
-  });
-}
-
-TEST(Pipeline, MostInFlightIsReachedAndNotExceeded) {
-  for_each_stage([](const Case& c, int stage) {
-    if (!c.schedule) return;
-    const ActionKind last = c.deferred() ? ActionKind::weight_gradients : ActionKind::backward;
-    int in_flight = 0, most = 0;
-    for (const Action& action : c.actions(stage)) {
-      if (action.kind == ActionKind::forward) most = std::max(most, ++in_flight);
-      if (action.kind == last) --in_flight;
-    }
-    EXPECT_EQ(in_flight, 0);
-    EXPECT_EQ(most_in_flight(*c.schedule, c.stages, stage, c.microbatches), most);
-    const int behind = c.deferred() ? c.schedule->behind : 0;
-    const bool all = c.schedule->kind == PipelineKind::gpipe;
-    const int promised = all ? c.microbatches : std::min(c.microbatches, c.stages - stage + behind);
-    EXPECT_EQ(most, promised);
-  });
-}
-
-TEST(Pipeline, AnArenaHasOneMicrobatchAtATimeAndThereAreNoMoreThanInFlight) {
-  for_each_stage([](const Case& c, int stage) {
-    const std::vector<Action> actions = c.actions(stage);
-    const ArenaAssignment assignment = assign_arenas(actions, c.microbatches);
-    ASSERT_EQ(assignment.arena_of.size(), static_cast<size_t>(c.microbatches));
-    EXPECT_EQ(assignment.arenas, c.schedule ? most_in_flight(*c.schedule, c.stages, stage, c.microbatches) : 1);
-    std::map<int, int> left;  // actions of each microbatch
-    for (const Action& action : actions) ++left[action.microbatch];
-    std::map<int, int> holder;  // of each arena
+    std::vector<std::vector<size_t>> found(expected.size(), std::vector<size_t>(static_cast<size_t>(c.microbatches)));
     for (const Action& action : actions) {
-      const int arena = assignment.arena_of[action.microbatch];
-      EXPECT_TRUE(arena >= 0 && arena < assignment.arenas) << text_of(action) << " in arena " << arena;
-      const int held_by = holder.emplace(arena, action.microbatch).first->second;
-      EXPECT_EQ(held_by, action.microbatch) << text_of(action) << " in arena " << arena;
-      if (--left[action.microbatch] == 0) holder.erase(arena);
+      size_t& next = found.at(action.chunk).at(action.microbatch);
+      ASSERT_LT(next, expected[action.chunk].size()) << text_of(action);
+      Action wanted = expected[action.chunk][next++];
+      wanted.microbatch = action.microbatch;
+      ASSERT_TRUE(action == wanted) << text_of(action) << ", expected " << text_of(wanted);
     }
+    for (size_t chunk = 0; chunk < found.size(); ++chunk) {
+      for (const size_t count : found[chunk]) ASSERT_EQ(count, expected[chunk].size());
+    }
+  });
+}
+
+TEST(Pipeline, EveryKindOfActionGoesThroughTheMicrobatchesOfAChunkInOrder) {
+  for_each_stage([](const ScheduleCase& c, int, const std::vector<Action>& actions) {
+    std::vector<std::array<int, 7>> next(static_cast<size_t>(c.chunks()));
+    for (const Action& action : actions) {
+      ASSERT_EQ(action.microbatch, next[action.chunk][static_cast<size_t>(action.kind)]++) << text_of(action);
+    }
+  });
+}
+
+TEST(Pipeline, MessagesStandBesideTheirComputation) {
+  for_each_stage([](const ScheduleCase&, int, const std::vector<Action>& actions) {
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const ActionKind kind = actions[i].kind;
+      const bool receives = kind == recv_forward || kind == recv_backward;
+      if (!receives && kind != send_forward && kind != send_backward) continue;
+      const size_t at = receives ? i + 1 : i - 1;
+      ASSERT_LT(at, actions.size());
+      const ActionKind computes = kind == recv_forward || kind == send_forward ? forward : backward;
+      ASSERT_TRUE((actions[at] == Action{computes, actions[i].microbatch, actions[i].chunk})) << text_of(actions[i]);
+    }
+  });
+}
+
+// So that messages need no label.
+TEST(Pipeline, WhatIsSentFirstIsReceivedFirst) {
+  for_each_case([](const ScheduleCase& c) {
+    using Messages = std::vector<std::pair<int, int>>;  // virtual stage that receives it, microbatch
+    std::map<std::tuple<int, int, bool>, std::pair<Messages, Messages>> channels;
+    for (int stage = 0; stage < c.stages; ++stage) {
+      for (const Action& action : c.actions(stage)) {
+        const bool receives = action.kind == recv_forward || action.kind == recv_backward;
+        const bool goes_forward = action.kind == send_forward || action.kind == recv_forward;
+        if (!receives && action.kind != send_forward && action.kind != send_backward) continue;
+        const int own = virtual_stage(c.schedule, c.stages, stage, action.chunk);
+        if (receives) {
+          channels[{action.peer, stage, goes_forward}].second.emplace_back(own, action.microbatch);
+        } else {
+          channels[{stage, action.peer, goes_forward}].first.emplace_back(own + (goes_forward ? 1 : -1),
+                                                                          action.microbatch);
+        }
+      }
+    }
+    for (const auto& [channel, messages] : channels) ASSERT_EQ(messages.first, messages.second);
+  });
+}
+
+// The published bounds; reached where there are enough microbatches.
+TEST(Pipeline, NoMoreMicrobatchesAreInFlightThanPromised) {
+  for_each_stage([](const ScheduleCase& c, int stage, const std::vector<Action>& actions) {
+    if (!c.training) return;
+    int in_flight = 0, most = 0;
+    for (const Action& action : actions) {
+      if (action.kind == forward) most = std::max(most, ++in_flight);
+      if (action.kind == (c.deferred() ? weight_gradients : backward)) --in_flight;
+    }
+    ASSERT_EQ(in_flight, 0);
+    const int below = c.stages - 1 - stage, all = c.microbatches * c.chunks();
+    const std::map<PipelineKind, int> promised = {
+        {PipelineKind::one_forward_one_backward, below + 1},
+        {PipelineKind::gpipe, all},
+        {PipelineKind::interleaved, 2 * below + (c.chunks() - 1) * c.stages + 1},
+        {PipelineKind::zb_h1, c.stages},
+        {PipelineKind::zb_v, 2 * c.stages}};
+    const int bound = std::min(all, promised.at(c.schedule.kind) + c.schedule.behind);
+    ASSERT_LE(most, bound);
+    const bool reached = c.chunks() == 1 || c.microbatches >= 2 * c.stages + c.schedule.behind;
+    ASSERT_TRUE(!reached || most == bound) << most << " of " << bound;
+  });
+}
+
+TEST(Pipeline, AnArenaHasOneMicrobatchAtATimeUntilAllHaveUsedIt) {
+  for_each_stage([](const ScheduleCase& c, int stage, const std::vector<Action>& actions) {
+    const ArenaAssignment assignment = assign_arenas(actions, c.microbatches);
+    ASSERT_EQ(assignment.arenas.size(), static_cast<size_t>(c.chunks()));
+    // Whose memory an action uses: its own, and that of the neighbour on the same stage which hands it its input.
+    const auto giver = [&](const Action& action) {
+      const int step = action.kind == forward ? -1 : 1;
+      const bool takes = action.kind == forward || action.kind == backward;
+      if (!takes || c.neighbour(stage, action.chunk, step) != stage) return -1;
+      const int own = virtual_stage(c.schedule, c.stages, stage, action.chunk);
+      return chunk_place(c.schedule, c.stages, own + step).chunk;
+    };
+    std::vector<std::vector<int>> left(assignment.arenas.size(), std::vector<int>(static_cast<size_t>(c.microbatches)));
+    std::vector<std::vector<int>> holder;
+    for (size_t chunk = 0; chunk < assignment.arenas.size(); ++chunk) {
+      ASSERT_EQ(assignment.arena_of[chunk].size(), static_cast<size_t>(c.microbatches));
+      const int most = most_in_flight(c.schedule, c.stages, stage, c.microbatches, static_cast<int>(chunk));
+      ASSERT_EQ(assignment.arenas[chunk], c.training ? most : 1);
+      holder.emplace_back(assignment.arenas[chunk], -1);
+    }
+    const auto for_each_use = [&](const auto& visit) {
+      for (const Action& action : actions) {
+        visit(action.chunk, action.microbatch);
+        if (const int chunk = giver(action); chunk >= 0) visit(chunk, action.microbatch);
+      }
+    };
+    for_each_use([&](int chunk, int microbatch) { ++left[chunk][microbatch]; });
+    for_each_use([&](int chunk, int microbatch) {
+      int& held_by = holder[chunk].at(assignment.arena_of[chunk][microbatch]);
+      if (held_by < 0) held_by = microbatch;
+      ASSERT_EQ(held_by, microbatch) << "chunk " << chunk;
+      if (--left[chunk][microbatch] == 0) held_by = -1;
+    });
   });
 }
 
 // Also where something else happens between a microbatch's actions.
 TEST(Pipeline, AnArenaIsHeldUpToTheLastActionOfItsMicrobatch) {
-  const ArenaAssignment assignment = assign_arenas(
-      {{ActionKind::backward, 0}, {ActionKind::forward, 1}, {ActionKind::send_backward, 0}, {ActionKind::forward, 2}},
-      3);
-  EXPECT_EQ(assignment.arena_of, (std::vector{0, 1, 0}));
-  EXPECT_EQ(assignment.arenas, 2);
+  const ArenaAssignment assignment = assign_arenas({{backward, 0}, {forward, 1}, {send_backward, 0}, {forward, 2}}, 3);
+  EXPECT_EQ(assignment.arena_of.at(0), (std::vector{0, 1, 0}));
+  EXPECT_EQ(assignment.arenas, std::vector{2});
 }
 
-// ---- hangs ----------------------------------------------------------------------------------------------------------
-enum class Posted { in_place, one_ahead, one_ahead_into_one_more_arena };
-
-std::string hang_of(const Case& c, Queues queues, Posted posted) {
-  std::vector<StagePlan> plans;
-  for (int stage = 0; stage < c.stages; ++stage) {
-    const std::vector<Action> actions = c.actions(stage);
-    const std::vector<Action> issued = posted == Posted::in_place ? actions : post_one_ahead(actions);
-    const bool more = posted == Posted::one_ahead_into_one_more_arena;
-    plans.push_back({issued, assign_arenas(more ? issued : actions, c.microbatches).arena_of});
-  }
-  return Simulation(plans, queues).hang();
-}
-
-TEST(Pipeline, NeverHangsWhereEveryEdgeAndDirectionHasAQueue) {
-  for (const Case& c : cases()) {
-    for (const Posted posted : {Posted::in_place, Posted::one_ahead, Posted::one_ahead_into_one_more_arena}) {
-      EXPECT_EQ(hang_of(c, Queues::per_edge_and_direction, posted), "") << c.text();
+TEST(Pipeline, MostInFlightHoldsForMoreMicrobatchesThanItCountsWith) {
+  for (const Schedule& schedule : all_schedules()) {
+    for (const auto& [stages, microbatches] : {std::pair{1, 100}, {2, 101}, {5, 500}, {16, 131}, {40, 339}}) {
+      for (int stage = 0; stage < stages; stage += 1 + stages / 8) {
+        const auto arenas = assign_arenas(make_schedule(schedule, stages, stage, microbatches), microbatches).arenas;
+        for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
+          EXPECT_EQ(most_in_flight(schedule, stages, stage, microbatches, chunk), arenas.at(chunk))
+              << to_string(schedule.kind) << ", stage " << stage << " of " << stages << ", " << microbatches;
+        }
+      }
     }
   }
 }
 
-// Why a middle stage has four queues and not one a direction, where the send of microbatch m may stand behind the
-// receive of m + 1. Three stages, 1f1b: that receive of the middle one waits for the arena of a microbatch whose
-// gradient has not been sent, since that stands behind the receive of the next gradient, which the last stage cannot
-// make without m. One more arena puts that off to four stages. Evaluation has one arena, whose own send it is that
-// cannot go.
-TEST(Pipeline, OneQueuePerDirectionHangsFromThreeStagesOnWhereReceivesArePostedOneAhead) {
-  for (const Case& c : cases()) {
-    const auto hangs = [&](Posted posted) { return hang_of(c, Queues::per_direction, posted) != ""; };
-    const auto least = [&](int stages, int microbatches) {
-      return c.stages >= stages && c.microbatches >= microbatches;
-    };
-    const bool alternates = c.schedule && c.schedule->kind == PipelineKind::one_forward_one_backward;
-    if (c.deferred()) continue;
-    EXPECT_FALSE(hangs(Posted::in_place)) << c.text();
-    EXPECT_EQ(hangs(Posted::one_ahead), c.schedule ? alternates && least(3, 3) : least(3, 2)) << c.text();
-    EXPECT_EQ(hangs(Posted::one_ahead_into_one_more_arena), alternates && least(4, 5)) << c.text();
+// Computation alone: F1.0 is the forward of microbatch 1 in chunk 0.
+std::string order_of(const Schedule& schedule, int stages, int stage, int microbatches) {
+  std::string text;
+  for (const auto& [kind, microbatch, chunk, peer] : make_schedule(schedule, stages, stage, microbatches)) {
+    if (kind != forward && kind != backward && kind != weight_gradients) continue;
+    text += (kind == forward    ? "F"
+             : kind == backward ? "B"
+                                : "W") +
+            std::to_string(microbatch) + "." + std::to_string(chunk) + " ";
   }
+  return text;
 }
 
-TEST(Simulation, ShowsWhatHangs) {
-  const std::vector<Action> sends = {{ActionKind::forward, 0}, {ActionKind::send_forward, 0}};
-  const std::vector<Action> receives = {{ActionKind::recv_forward, 0}, {ActionKind::forward, 0}};
-  const auto hang = [](const std::vector<Action>& first, const std::vector<Action>& second, std::vector<int> arenas) {
-    return Simulation({{first, arenas}, {second, arenas}}, Queues::per_edge_and_direction).hang();
-  };
-  EXPECT_EQ(hang(sends, receives, {0}), "");
-  EXPECT_EQ(hang(sends, {{ActionKind::forward, 0}}, {0}), "stage 0: send_forward 0; stage 1: forward 0; ");
-  EXPECT_EQ(hang({{ActionKind::forward, 0}}, receives, {0}), "stage 1: forward 0; stage 1: recv_forward 0; ");
-  EXPECT_EQ(hang(sends, {{ActionKind::recv_forward, 1}}, {0, 1}), "stage 0: send_forward 0; stage 1: recv_forward 1; ");
-  // An arena is given on when its microbatch has been received at the other end.
-  const std::vector<Action> two = {{ActionKind::forward, 0}, {ActionKind::forward, 1}, {ActionKind::send_forward, 0}};
-  EXPECT_EQ(hang(two, {}, {0, 1}), "stage 0: send_forward 0; ");
-  EXPECT_EQ(hang(two, {}, {0, 0}), "stage 0: forward 1; stage 0: send_forward 0; ");
+TEST(Pipeline, SmallSchedulesAreAsDrawn) {
+  using enum PipelineKind;
+  EXPECT_EQ(order_of({one_forward_one_backward}, 3, 1, 4), "F0.0 F1.0 B0.0 F2.0 B1.0 F3.0 B2.0 B3.0 ");
+  EXPECT_EQ(order_of({gpipe}, 3, 1, 2), "F0.0 F1.0 B0.0 B1.0 ");
+  EXPECT_EQ(order_of({zb_h1}, 3, 1, 4), "F0.0 F1.0 B0.0 F2.0 B1.0 W0.0 F3.0 B2.0 W1.0 B3.0 W2.0 W3.0 ");
+  EXPECT_EQ(order_of({interleaved, 2}, 2, 1, 3), "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 B1.0 F2.1 B2.1 B2.0 ");
+  EXPECT_EQ(order_of({zb_v}, 2, 0, 3),
+            "F0.0 F1.0 F2.0 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0 ");
+  EXPECT_EQ(order_of({zb_v}, 2, 1, 3),
+            "F0.0 F0.1 F1.0 F1.1 B0.1 W0.1 F2.0 B0.0 W0.0 F2.1 B1.1 W1.1 B1.0 B2.1 B2.0 W1.0 W2.1 W2.0 ");
 }
 
 }  // namespace

@@ -1,0 +1,226 @@
+// Coordinates are pixels, with one decimal.
+#include "train/schedule_drawing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/enum_names.h"
+
+namespace shiftron {
+namespace {
+
+constexpr double kLeft = 74, kTop = 98, kBottom = 58, kRow = 30, kBox = 24, kDigit = 0.62;  // times the font's size
+constexpr double kWidest = 3600, kNarrowest = 640;  // of what is drawn of the time
+constexpr double kBoxes = 26, kThinnest = 4;        // an average box where all is drawn, at most and at least
+constexpr double kBoxesOfParts = 16, kGap = 150;    // where two parts are drawn, and between these
+
+constexpr std::array kColours = {std::array{110, 168, 230}, std::array{244, 165, 80}, std::array{118, 190, 130}};
+constexpr std::array kNames = {"forward", "backward", "weight gradients"};
+
+// 0 forward, 1 backward, 2 weight gradients; −1: a message.
+int colour_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+      return 0;
+    case ActionKind::backward:
+      return 1;
+    case ActionKind::weight_gradients:
+      return 2;
+    default:
+      return -1;
+  }
+}
+
+// Later chunks are lighter.
+std::string fill(int colour, int chunk, int chunks) {
+  const double white = chunks == 1 ? 0 : 0.62 * chunk / (chunks - 1);
+  std::string text = "#";
+  for (const int part : kColours[static_cast<size_t>(colour)]) {
+    text += fmt::format("{:02x}", static_cast<int>(std::lround(part + white * (255 - part))));
+  }
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<') {
+      result += "&lt;";
+    } else if (c == '>') {
+      result += "&gt;";
+    } else if (c == '&') {
+      result += "&amp;";
+    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML has no others
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string label(double x, double y, const std::string& text, const std::string& attributes = "") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes.empty() ? "" : " " + attributes,
+                     escaped(text));
+}
+
+std::string rectangle(double x, double y, double width, double height, const std::string& attributes) {
+  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" {}", x, y, width, height,
+                     attributes);
+}
+
+// A part of the time and where it is drawn.
+struct Part {
+  double from, to, x;
+};
+
+class Drawing {
+ public:
+  Drawing(const Schedule& schedule, int stages, int microbatches, const ScheduleCosts& costs)
+      : schedule_(schedule),
+        stages_(stages),
+        microbatches_(microbatches),
+        chunks_(chunks_of(schedule)),
+        times_(simulate(schedule, stages, microbatches, costs)) {
+    CHECK(times_.hang.empty(), "the schedule hangs: ", times_.hang);
+    double work = 0;
+    int boxes = 0;
+    for (const auto& stage : times_.stages) {
+      for (const TimedAction& timed : stage) {
+        if (colour_of(timed.action.kind) < 0) continue;
+        work += timed.duration();
+        boxes += 1;
+      }
+    }
+    const double average = work / boxes;
+    const bool fits = times_.total * kThinnest <= kWidest * average;
+    scale_ = fits ? std::min(kWidest / times_.total, kBoxes / average) : kBoxesOfParts / average;
+    const double digits = static_cast<double>(std::to_string(microbatches - 1).size());
+    font_ = std::clamp((average * scale_ - 1) / (kDigit * digits), 6.0, 10.0);
+    const double shown = kWidest / scale_ / 2;
+    if (fits) {
+      parts_ = {{0, times_.total, kLeft}};
+    } else {
+      parts_ = {{0, shown, kLeft}, {times_.total - shown, times_.total, kLeft + shown * scale_ + kGap}};
+    }
+  }
+
+  std::string svg(const std::string& title) const {
+    const double right = end_of(parts_.back()), bottom = kTop + stages_ * kRow;
+    const double width = std::max(right, kLeft + kNarrowest) + 60 + 26 * chunks_, height = bottom + kBottom;
+    std::string text = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+        "{1:.0f}\" "
+        "font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n",
+        width, height);
+    text += rectangle(0, 0, width, height, "fill=\"#fff\"/>\n");
+    text += label(12, 24, title, "font-size=\"17\"") + label(12, 45, summary(), "fill=\"#444\"") + legend();
+    text += label(right + 12, kTop - 8, "in flight", "fill=\"#444\"");
+    for (int stage = 0; stage < stages_; ++stage) text += row(stage, right);
+    if (parts_.size() > 1) text += gap(bottom);
+    for (const Part& part : parts_) text += axis(part, bottom);
+    return text + "</svg>\n";
+  }
+
+ private:
+  double end_of(const Part& part) const { return part.x + (part.to - part.from) * scale_; }
+
+  std::string summary() const {
+    const std::string chunks = chunks_ > 1 ? fmt::format(" of {} chunks", chunks_) : "";
+    return fmt::format(
+        "{}, {} {}{}, {} {}: bubble {:.1f} % of the work, until the last stage has finished {:.1f} % idle",
+        to_string(schedule_.kind), stages_, stages_ == 1 ? "stage" : "stages", chunks, microbatches_,
+        microbatches_ == 1 ? "microbatch" : "microbatches", 100 * times_.bubble, 100 * times_.idle);
+  }
+
+  std::string legend() const {
+    std::string text;
+    double x = 12;
+    const int colours = defers_weight_gradients(schedule_) ? 3 : 2;
+    for (int colour = 0; colour < colours; ++colour) {
+      for (int chunk = 0; chunk < chunks_; ++chunk, x += 16) {
+        text += rectangle(x, 57, 14, 14, "fill=\"" + fill(colour, chunk, chunks_) + "\"/>\n");
+      }
+      const std::string name = std::string(kNames[static_cast<size_t>(colour)]) +
+                               (colour == 1 ? colours == 3 ? " of inputs" : " with weight gradients" : "");
+      text += label(x + 4, 68.5, name);
+      x += 22 + kDigit * 10 * static_cast<double>(name.size());
+    }
+    if (chunks_ > 1) text += label(x, 68.5, "later chunks are lighter", "fill=\"#444\"");
+    return text;
+  }
+
+  std::string row(int stage, double right) const {
+    const double y = kTop + stage * kRow;
+    std::string text = label(12, y + 17, fmt::format("stage {}", stage)), numbers;
+    for (const Part& part : parts_) text += rectangle(part.x, y, end_of(part) - part.x, kBox, "fill=\"#ececec\"/>\n");
+    for (const TimedAction& timed : times_.stages[static_cast<size_t>(stage)]) {
+      for (const Part& part : parts_) text += box(timed, part, y, numbers);
+    }
+    std::string in_flight;
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      in_flight +=
+          fmt::format("{}{}", chunk > 0 ? " + " : "", most_in_flight(schedule_, stages_, stage, microbatches_, chunk));
+    }
+    if (!numbers.empty()) {
+      text += fmt::format("<g font-size=\"{:.1f}\" text-anchor=\"middle\">\n", font_) + numbers + "</g>\n";
+    }
+    return text + label(right + 12, y + 17, in_flight);
+  }
+
+  // What of an action lies in a part; its number goes to `numbers`, above all boxes.
+  std::string box(const TimedAction& timed, const Part& part, double y, std::string& numbers) const {
+    const auto& [action, start, end] = timed;
+    const int colour = colour_of(action.kind);
+    const double from = std::max(start, part.from), to = std::min(end, part.to);
+    if (colour < 0 || from >= to) return "";
+    const double x = part.x + (from - part.from) * scale_, width = (to - from) * scale_;
+    const std::string number = std::to_string(action.microbatch);
+    const double needed = kDigit * font_ * static_cast<double>(number.size()) + 0.9;
+    if (width >= needed) numbers += label(x + width / 2, y + 16, number);
+    const std::string stroke = width >= 6 ? " stroke=\"#fff\" stroke-width=\"1\"" : "";
+    return rectangle(x, y, width, kBox,
+                     "class=\"action\" fill=\"" + fill(colour, action.chunk, chunks_) + "\"" + stroke + ">") +
+           fmt::format("<title>{}, microbatch {}, chunk {}: {:g} to {:g}</title></rect>\n",
+                       kNames[static_cast<size_t>(colour)], action.microbatch, action.chunk, start, end);
+  }
+
+  std::string gap(double bottom) const {
+    const double x = end_of(parts_[0]) + kGap / 2, middle = (kTop + bottom) / 2;
+    const std::string centred = "text-anchor=\"middle\" fill=\"#444\"";
+    return label(x, middle - 8, "not drawn:", centred) +
+           label(x, middle + 8, fmt::format("time {:.4g} to {:.4g}", parts_[0].to, parts_[1].from), centred);
+  }
+
+  std::string axis(const Part& part, double bottom) const {
+    double step = std::pow(10, std::floor(std::log10(90 / scale_)));  // round, and not closer than 30 pixels
+    for (const double factor : {2.0, 2.5}) {
+      if (step * scale_ < 30) step *= factor;
+    }
+    std::string text;
+    for (double at = std::ceil(part.from / step) * step; at <= part.to * (1 + 1e-9); at += step) {
+      const double x = part.x + (at - part.from) * scale_;
+      text += rectangle(x, bottom, 1, 5, "fill=\"#888\"/>\n");
+      text += label(x, bottom + 18, fmt::format("{:g}", at), "text-anchor=\"middle\" fill=\"#444\"");
+    }
+    return text + label(part.x, bottom + 40, "time; grey: idle", "fill=\"#444\"");
+  }
+
+  Schedule schedule_;
+  int stages_, microbatches_, chunks_;
+  ScheduleTimes times_;
+  double scale_ = 1;  // pixels of a unit of time
+  double font_ = 10;  // of numbers in boxes
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+std::string draw_schedule(const Schedule& schedule, int stages, int microbatches, const ScheduleCosts& costs,
+                          const std::string& title) {
+  return Drawing(schedule, stages, microbatches, costs).svg(title);
+}
+
+}  // namespace shiftron
