@@ -1,11 +1,29 @@
 #!/usr/bin/env python3
-"""kill -9 of a random rank at random times: the job ends, nothing stays behind, and what comes out at last is the same."""
+"""kill -9 of a random rank at random times, and where a step has no row yet: the job ends, nothing stays behind, and what
+comes out at last is the same."""
+import fcntl
 import os
 import signal
+import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, SystemTest, events, last_step, losses, scaled, step
+from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, scaled, step
+
+TIMES = {"tokens_per_second", "step_seconds", "model_flops_utilization", "time_seconds"}  # of a row of metrics.jsonl
+
+
+def rows(run):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in lines(run / "metrics.jsonl")]
+
+
+def count_rows(run):
+    path = run / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def saved_step(run):
+    return max((int(path.parent.name[5:]) for path in run.glob("checkpoints/step-????????/manifest.json")), default=0)
 
 
 class Kills(SystemTest):
@@ -76,6 +94,49 @@ class Kills(SystemTest):
         os.kill(job.process.pid, signal.SIGKILL)
         job.wait(10)
         self.assert_gone(15)
+
+    def killed(self, run, settings, phrase, count, saved):
+        """Kills a start that waits to print the second line behind the one with `phrase`, once its rows are `count`."""
+        read_end, write_end = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)  # a line is a packet …
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)  # … and one fits in
+        process = subprocess.Popen([PROGRAM, "train", *options(settings)], stdin=subprocess.DEVNULL, stderr=write_end,
+                                   stdout=subprocess.DEVNULL, env=environment(), start_new_session=True)
+        os.close(write_end)
+        try:
+            while phrase not in (text := os.read(read_end, 65536).decode(errors="replace")):
+                self.assertTrue(text, f"the run has ended before {phrase!r}")
+            until = time.monotonic() + scaled(60)
+            while count_rows(run) < count or saved_step(run) < saved:
+                self.assertLessEqual(saved_step(run), last_step(run), "saved before its row was written")
+                self.assertLess(time.monotonic(), until, f"nothing goes on behind {phrase!r}")
+                time.sleep(0.005)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(read_end)
+
+    def test_between_a_step_and_its_row(self):
+        """The line about a step follows its row, which is written when the next step has been computed."""
+        def settings(run):
+            return self.settings(run, train__steps=8, checkpoint__every=5, checkpoint__keep=9, evaluation__every=3,
+                                 evaluation__sequences=2, data__validation=self.folder / "data" / "validation")
+        whole, run = self.folder / "rows-whole", self.folder / "rows"
+        self.expect(0, self.train(1, settings(whole)))
+        expected = rows(whole)
+        self.assertEqual([row["step"] for row in expected], [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 8])
+        for phrase, count, saved in (("1 ranks:", 1, 0),  # step 2 has no row yet
+                                     ("1 ranks:", 2, 0),  # step 3, to be evaluated
+                                     ("step 3/8", 5, 0),  # step 5, to be saved
+                                     ("step 3: ", 6, 0),  # step 5 is about to be saved
+                                     ("step 4/8", 6, 5),  # it has just been
+                                     ("step 6/8", 9, 5),  # step 8, the last, has no row yet
+                                     ("step 8/8", 11, 8)):  # it has just been saved
+            self.killed(run, settings(run), phrase, count, saved)
+            self.assertEqual(rows(run), expected[:count])
+            self.assertEqual(saved_step(run), saved)
+        self.expect(0, self.train(1, settings(run)))
+        self.assertEqual(rows(run), expected)
+        self.assert_same_step(step(whole, 8), step(run, 8))
 
 
 if __name__ == "__main__":
