@@ -127,7 +127,7 @@ class Generation {
   void fill(ParameterSet& set) {
     set.initialise(static_cast<uint64_t>(config_.train.seed));
     for (const auto& parameter : set.parameters()) {
-      if (parameter->spec.name != "embedding.weight" || parameter->spec.tied) {
+      if (parameter->spec.name != "embedding.weight" || config_.model.tie_embeddings) {
         weight_bytes_ += parameter->weight.bytes();
       }
     }

@@ -41,7 +41,7 @@ struct Decoder::Implementation {
       : config(run_config), groups(std::move(the_groups)),
         stream{.device = device, .ledger = &ledger, .cpu = {.threads = threads}},
         parameters(groups.layout, groups.at, number_types(config.train.precision)),
-        stage(parameters, config.model, {0, config.model.layers}, RecomputeKind::none),
+        stage(parameters, config.model, {.layers = {0, config.model.layers}}, RecomputeKind::none),
         states_arena(stream, "states", plan, "cache"),
         activations(stream, "activations", plan, "activations"),
         operands(stream, "operands", plan, "activations"),

@@ -65,17 +65,17 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     Ledger planned;
     Stream meta{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
     const auto meta_world = make_meta_world(world.rank(), world.size());
-    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads), meta, {}, false);
+    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
     engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
     plan = engine.arena_peaks();
   }
   Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = threads}};
   choose_bfloat16_products(config.train.precision, world, stream.cpu);
-  Engine engine(config, make_groups(world, layout, config.model.kv_heads), stream, plan, false);
+  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config)), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
 
   const Coordinates at = engine.groups().at;
-  const bool counts = at.tp == 0 && engine.stage().last();
+  const bool counts = at.tp == 0 && engine.last();
   const int64_t round = train.global_batch;
   const int64_t windows = loader.windows();
   const auto microbatches = static_cast<int>((windows + round - 1) / round);

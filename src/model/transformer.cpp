@@ -76,20 +76,23 @@ Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, A
   return y;
 }
 
-TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute)
-    : set_(&set), config_(config), recompute_(recompute), activation_(set.types().activation), range_(layers) {
-  const bool is_first = set.at().pp == 0;
-  const bool is_last = set.at().pp == set.layout().pp - 1;
+TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, const StagePlace& place,
+                                   RecomputeKind recompute)
+    : set_(&set), config_(config), recompute_(recompute), activation_(set.types().activation), range_(place.layers) {
   Parameter* table = nullptr;
-  if (is_first || (is_last && config.tie_embeddings)) {
-    table = declare_table(set, "embedding.weight", Part::embedding, config, config.tie_embeddings);
+  if (place.first || (place.last && config.tie_embeddings)) {
+    const char* name = "embedding.weight";
+    table = set.find(name);
+    if (table == nullptr) {
+      table = declare_table(set, name, Part::embedding, config, config.tie_embeddings && !place.both_ends);
+    }
   }
-  if (is_first) embedding_ = std::make_unique<VocabularyParallelEmbedding>(table);
-  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+  if (place.first) embedding_ = std::make_unique<VocabularyParallelEmbedding>(table);
+  for (int64_t layer = range_.begin; layer < range_.end; ++layer) {
     layers_.push_back(std::make_unique<TransformerLayer>(set, config, static_cast<int>(layer),
                                                          recompute == RecomputeKind::selective));
   }
-  if (is_last) {
+  if (place.last) {
     final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1, Part::final_norm);
     Parameter* head = config.tie_embeddings ? table : declare_table(set, "head.weight", Part::head, config, false);
     loss_ = std::make_unique<VocabularyParallelLoss>(head);

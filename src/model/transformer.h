@@ -41,6 +41,13 @@ struct Batch {
   Tensor ids, targets;
 };
 
+// Which piece of the model a stage is.
+struct StagePlace {
+  Range layers;
+  bool first = true, last = true;  // holds the embedding, the head
+  bool both_ends = true;           // the rank that holds the embedding also holds the head, here or in another piece
+};
+
 class TransformerStage {
  public:
   struct Saved {
@@ -50,8 +57,8 @@ class TransformerStage {
     RmsNorm::Saved final_norm;
     VocabularyParallelLoss::Saved loss;
   };
-  // Declares the parameters of stage at.pp; `layers` are the stage's own.
-  TransformerStage(ParameterSet& set, const ModelConfig& config, Range layers, RecomputeKind recompute);
+  // Declares the parameters of its piece. Where another piece here has declared the tied table, both use it.
+  TransformerStage(ParameterSet& set, const ModelConfig& config, const StagePlace& place, RecomputeKind recompute);
   bool first() const { return embedding_ != nullptr; }
   bool last() const { return loss_ != nullptr; }
 

@@ -78,7 +78,7 @@ bool is_owner(const ParameterSpec& spec, const ParallelLayout& layout, const Coo
 }
 
 Holders holders_of(const ParameterSpec& spec, const ParallelLayout& layout) {
-  if (spec.tied && layout.pp > 1) return Holders::tied;
+  if (spec.tied) return Holders::tied;
   if (tensor_replicas(spec, layout) == 1) return Holders::none;
   return spec.split_dim == kReplicated ? Holders::tensor_parallel : Holders::kv_replica;
 }

@@ -34,7 +34,7 @@ struct ParameterSpec {
   int split_dim = kReplicated;   // divided over tp by split_range; kReplicated: whole on every tp rank
   Initializer initial;
   DecayGroup group = DecayGroup::matrix;
-  bool tied = false;             // also held by the last stage, which uses it as head
+  bool tied = false;             // also held by another stage, the last, which uses it as head
   bool keep_precise = false;     // read in the accumulation type, never as bfloat16
   Part part = Part::layer;
   int layer = -1;                // −1 outside of the layers

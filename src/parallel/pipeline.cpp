@@ -1,7 +1,6 @@
 // The schedules, as rules for the order of forwards and backwards; messages and numbers follow from the order.
 //   1f1b         Narayanan et al. 2019, "PipeDream"; flushed: Narayanan et al. 2021, "Efficient Large-Scale Language
-//   Model
-//                Training on GPU Clusters Using Megatron-LM"
+//                Model Training on GPU Clusters Using Megatron-LM"
 //   gpipe        Huang et al. 2019
 //   interleaved  Narayanan et al. 2021
 //   zb-h1        Qi et al. 2023, "Zero Bubble Pipeline Parallelism"
@@ -160,6 +159,20 @@ ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage) 
   const int chunk = virtual_stage / stages;
   if (schedule.kind == PipelineKind::zb_v && chunk == 1) return {2 * stages - 1 - virtual_stage, chunk};
   return {virtual_stage % stages, chunk};
+}
+
+std::vector<Channel> channels_of(const Schedule& schedule, int stages) {
+  std::vector<Channel> channels;
+  const auto add = [&](const Channel& channel) {
+    if (std::ranges::find(channels, channel) == channels.end()) channels.push_back(channel);
+  };
+  for (int place = 1; place < stages * chunks_of(schedule); ++place) {
+    const int before = chunk_place(schedule, stages, place - 1).stage, behind = chunk_place(schedule, stages, place).stage;
+    if (before == behind) continue;
+    add({before, behind, true});
+    add({behind, before, false});
+  }
+  return channels;
 }
 
 std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches) {

@@ -36,6 +36,15 @@ struct ChunkPlace {
 int virtual_stage(const Schedule& schedule, int stages, int stage, int chunk);
 ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage);
 
+// Messages from one stage to another, of forwards or of backwards.
+struct Channel {
+  int from, to;
+  bool forward;
+  bool operator==(const Channel&) const = default;
+};
+// All of a schedule, in an order that all ranks share.
+std::vector<Channel> channels_of(const Schedule& schedule, int stages);
+
 // What one stage does in a step, in order; receives stand directly before, sends directly behind their computation.
 // Sends never block; a recv waits for its peer. The messages from a stage to another, forward ones and backward ones
 // apart, are received in the order of their sending. Weight gradients are made in the order of their backwards.

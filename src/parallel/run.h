@@ -8,13 +8,15 @@
 #include "core/stream.h"
 #include "parallel/host_communicator.h"
 #include "parallel/layout.h"
+#include "parallel/pipeline.h"
 
 namespace shiftron {
 
-// Between two neighbouring stages and in one direction, rank 0 being the earlier stage. A communicator keeps one order: were
-// both directions in one, a receive that is posted early would block the send behind it.
-struct PipelineEdges {
-  std::unique_ptr<Communicator> forward_in, forward_out, backward_in, backward_out;  // null at the ends of the pipeline
+// One rank's end of a channel: a group of two, rank 0 sends, rank 1 receives. A communicator keeps one order: were two
+// channels in one, a receive that is posted early would block the send behind it.
+struct ChannelEnd {
+  Channel channel;
+  std::unique_ptr<Communicator> group;
 };
 
 // The communicators of one rank, one per axis of the layout.
@@ -22,12 +24,12 @@ struct Groups {
   ParallelLayout layout;
   Coordinates at;
   std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
-  PipelineEdges pipeline;
+  std::vector<ChannelEnd> channels;  // to and from other stages
 
   void abandon() const noexcept;  // all of them
 };
 // All ranks of `world` call it; world.size() == layout.ranks().
-Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads);
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {});
 
 // Rows of one microbatch: int32 [rows] each; rows = samples · sequence_length.
 struct Documents {

@@ -36,7 +36,7 @@ Tensor as_matrix(const Tensor& tensor, int64_t columns) {
 
 }  // namespace
 
-Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads) {
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule) {
   CHECK(world.size() == layout.ranks(), world.size(), " ranks for a layout of ", layout.ranks());
   const int rank = world.rank();
   Groups groups;
@@ -51,27 +51,19 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   groups.kv_replica = world.split(layout.kv_replica_group(rank, kv_heads), "kv_replica");
   groups.tied = world.split(layout.tied_embedding_group(rank), "tied");
   const std::vector<int> stages = layout.group(rank, Axis::pp);
-  const auto edge = [&](int before) {
-    return world.split({stages[static_cast<size_t>(before)], stages[static_cast<size_t>(before) + 1]}, "pp");
-  };
-  const int stage = groups.at.pp;
-  if (stage > 0) {
-    groups.pipeline.forward_in = edge(stage - 1);
-    groups.pipeline.backward_out = edge(stage - 1);
-  }
-  if (stage + 1 < layout.pp) {
-    groups.pipeline.forward_out = edge(stage);
-    groups.pipeline.backward_in = edge(stage);
+  for (const Channel& channel : channels_of(schedule, layout.pp)) {
+    if (groups.at.pp != channel.from && groups.at.pp != channel.to) continue;
+    const int from = stages[static_cast<size_t>(channel.from)], to = stages[static_cast<size_t>(channel.to)];
+    groups.channels.push_back({channel, world.split({from, to}, "pp")});
   }
   return groups;
 }
 
 void Groups::abandon() const noexcept {
-  for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get(),
-                              pipeline.forward_in.get(), pipeline.forward_out.get(), pipeline.backward_in.get(),
-                              pipeline.backward_out.get()}) {
+  for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
     if (group != nullptr) group->abandon();
   }
+  for (const ChannelEnd& end : channels) end.group->abandon();
 }
 
 void run_weight_gradients(Run& run) {

@@ -1,9 +1,11 @@
-// Engine: one rank's stage, its parameters and memory, and the execution of a schedule over microbatches.
+// Engine: one rank's pieces of the model, its parameters and memory, and the execution of a schedule over microbatches.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/transformer.h"
@@ -28,9 +30,6 @@ void choose_bfloat16_products(Precision precision, ControlPlane& world, CpuOptio
 
 // In which large products of such a run are made.
 DType product_type(Precision precision, const CpuOptions& cpu);
-
-// What the configuration says of the order of a step's work.
-Schedule schedule_of(const RunConfig& config);
 
 class Engine {
  public:
@@ -59,11 +58,13 @@ class Engine {
   const ParameterSet& parameters() const { return parameters_; }
   const Groups& groups() const { return groups_; }
   Stream& stream() { return stream_; }
-  const TransformerStage& stage() const { return *stage_; }
+  bool last() const;  // holds the head
+  // The shifts of the layers here, as TransformerStage visits them.
+  void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
   MemoryPlan arena_peaks() const;  // what a run on meta measured
 
  private:
-  // What lives from a microbatch's forward to its last action.
+  // What lives from a microbatch's forward to its last action, in one chunk.
   struct Microbatch {
     int number = -1;  // in the step; −1: none yet
     Arena *activations = nullptr, *operands = nullptr;
@@ -72,33 +73,54 @@ class Engine {
     TransformerStage::Saved saved;
     std::vector<Work> sends;
   };
+  // A piece of the model: what lies beside it, and its microbatches in flight.
+  struct Chunk {
+    std::unique_ptr<TransformerStage> stage;
+    int before = -1, behind = -1;  // the chunk of this rank that hands rows over to it, and takes them; −1: none does
+    int in_flight = 1;             // at most
+    std::vector<std::unique_ptr<Arena>> activations, operands;
+    std::vector<Microbatch> microbatches;  // in each arena
+    WeightGradientQueue weight_gradients;
+  };
   struct Pass {
     bool training;
     int microbatches;
     Tensor totals;
     LossVisitor visit{};
+    ArenaAssignment arenas{};
+    int64_t attended = 0;
   };
-  int64_t run_schedule(const BatchReader& read, const Pass& pass);
-  void begin(Microbatch& microbatch, int number, size_t arena, const BatchReader& read, int64_t& attended);
-  void execute(const Action& action, Microbatch& microbatch, const Pass& pass);
-  void forward(Microbatch& microbatch, const Pass& pass);
-  Run make_run(const Microbatch& microbatch, bool training);
+  void make_chunk(int chunk, const MemoryPlan& plan, bool training);
+  void make_rings(const MemoryPlan& plan, bool training);
+  Communicator& channel(int from, int to, bool forward) const;
+  int64_t run_schedule(const BatchReader& read, Pass pass);
+  void expect_rows(const std::vector<Action>& actions);
+  Microbatch& under_way(int chunk, int number, const Pass& pass);
+  void begin(int chunk, int number, const BatchReader& read, Pass& pass);
+  void execute(const Action& action, const Pass& pass);
+  void forward(Chunk& chunk, Microbatch& microbatch, const Pass& pass);
+  void backward(Chunk& chunk, Microbatch& microbatch, const Pass& pass);
+  Run make_run(Chunk& chunk, const Microbatch& microbatch, bool training);
   // Gradients are complete behind the last microbatch.
   static bool completes(const Microbatch& microbatch, const Pass& pass) { return microbatch.number == pass.microbatches - 1; }
+  Shape row_shape() const;  // of what stages exchange
   RunConfig config_;
   Groups groups_;
   Stream& stream_;
   Schedule schedule_;
   ParameterSet parameters_;
   BucketExchange exchange_;
-  std::unique_ptr<TransformerStage> stage_;
-  std::vector<std::unique_ptr<Arena>> activations_, operands_;  // of each microbatch in flight
+  std::vector<Chunk> chunks_;
   std::unique_ptr<Arena> scratch_;
-  std::unique_ptr<ReceivedRows> inputs_, d_outputs_;
+  std::map<int, ReceivedRows> inputs_, d_outputs_;  // by the stage that sends them
   BatchStaging staging_;
-  WeightGradientQueue weight_gradients_;
   Buffer workspace_;  // of libraries
 };
+
+// Layers of each virtual stage, in the model's order.
+std::vector<Range> virtual_stage_layers(const RunConfig& config);
+// What an arena of activations, or of operands, of a chunk is called.
+std::string arena_name(const std::string& kind, int chunk);
 
 // Elements of all logical tensors, and of those that are neither embedding nor head.
 struct ParameterCount {

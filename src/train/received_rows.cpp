@@ -3,31 +3,30 @@
 
 namespace shiftron {
 
-ReceivedRows::ReceivedRows(Stream& stream, Communicator* edge, int from, const std::string& name,
-                           const MemoryPlan& plan, DType dtype, Shape shape, int in_use)
-    : stream_(stream), edge_(edge), from_(from), name_(name), dtype_(dtype), shape_(shape) {
-  if (edge == nullptr) return;
-  const int slots = stream.device == DeviceKind::meta ? 1 : in_use + 1;
+void ReceivedRows::add_ring(int ring, int in_use) {
+  Ring& made = rings_[ring];
+  const int slots = stream_.device == DeviceKind::meta ? 1 : in_use + 1;
   for (int i = 0; i < slots; ++i) {
-    slots_.push_back(std::make_unique<Arena>(stream, name, plan, "activations", (in_use + 1) / slots));
+    made.slots.push_back(std::make_unique<Arena>(stream_, name_, plan_, "activations", (in_use + 1) / slots));
   }
 }
 
-void ReceivedRows::expect(int messages) {
-  CHECK(left_ == 0 && !coming_.defined(), name_, ": ", left_, " messages of before have not been received");
-  left_ = messages;
+void ReceivedRows::expect(std::vector<int> rings) {
+  CHECK(left_.empty() && !coming_.defined(), name_, ": ", left_.size(), " messages of before have not been received");
+  left_.assign(rings.begin(), rings.end());
   post();
 }
 
 void ReceivedRows::post() {
   coming_ = {};
-  if (left_ == 0) return;
-  left_ -= 1;
-  Arena& slot = *slots_[slot_];
-  slot_ = (slot_ + 1) % slots_.size();
+  if (left_.empty()) return;
+  Ring& ring = rings_.at(left_.front());
+  left_.pop_front();
+  Arena& slot = *ring.slots[ring.next];
+  ring.next = (ring.next + 1) % ring.slots.size();
   slot.release();
   coming_ = slot.allocate(dtype_, shape_);
-  receive_ = edge_->recv(stream_, coming_, from_);
+  receive_ = channel_.recv(stream_, coming_, 0);
 }
 
 Tensor ReceivedRows::next() {

@@ -81,6 +81,10 @@ void resolve(RunConfig& config) {
   if (!config.origins.count("model.head_dim")) config.model.head_dim = full.head_dim;
 }
 
+Schedule schedule_of(const RunConfig& config) {
+  return {.kind = config.parallel.pipeline, .chunks = config.parallel.chunks};
+}
+
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks) {
   const int smallest = smallest_ranks(parallel);
   CHECK(smallest > 0 && ranks % smallest == 0, "ranks ", ranks, ", tp cp pp ", smallest);

@@ -7,6 +7,7 @@
 
 #include "model/config.h"
 #include "parallel/layout.h"
+#include "parallel/pipeline.h"
 #include "train/sections.h"
 
 namespace shiftron {
@@ -65,6 +66,9 @@ enum class Use {
 std::vector<std::string> find_faults(const RunConfig& config, int ranks, Use use = Use::train);
 // Throws one Error(bad_input) that lists all of find_faults().
 void validate(const RunConfig& config, int ranks, Use use = Use::train);
+
+// What the configuration says of the order of a step's work.
+Schedule schedule_of(const RunConfig& config);
 
 // Layout of `ranks` ranks; dp takes what tp, cp and pp leave. The configuration must be valid.
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks);

@@ -107,7 +107,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
   trainer_ =
-      std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads), stream_, plan_);
+      std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config)), stream_, plan_);
 }
 
 void TrainingRun::open_directory() {

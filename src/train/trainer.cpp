@@ -111,7 +111,7 @@ void Trainer::collect_sums(ConstTensor given) {
     sum_of_squares(stream_, parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
                    InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)));
   }
-  engine_.stage().for_each_shift([&](int layer, int stream, const KvShift& shift) {
+  engine_.for_each_shift([&](int layer, int stream, const KvShift& shift) {
     if (shift.parameter() == nullptr || !shift.parameter()->owner || engine_.groups().at.dp > 0) return;
     sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))));
   });
@@ -233,7 +233,8 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
     planned.add_memory("reserve", config.device.reserve << 20);
   }
   const auto world = make_meta_world(rank, layout.ranks());
-  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, {}, schedule);
+  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, schedule.value_or(schedule_of(config))), stream, {},
+                  schedule);
   const BatchReader nothing = [](int, HostBatch&) {};
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
   planned.clear_work();

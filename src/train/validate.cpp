@@ -32,8 +32,6 @@ std::vector<BuiltValues> built_in_this_version() {
       {"shift.remainder", {"oldest"}},
       {"train.deterministic", {"off"}},
       {"parallel.cp", {"1"}},
-      {"parallel.chunks", {"1"}},
-      {"parallel.pipeline", {"1f1b", "gpipe"}},
       {"checkpoint.asynchronous", {"false"}},
       {"device.kind", {"cpu"}},
   };
@@ -214,11 +212,29 @@ void Checker::check_layout() {
   if (sound({"model.layers", "parallel.pp"})) {
     fault_if(m.layers < p.pp, {"model.layers", "parallel.pp"}, "layers ", m.layers, " below pp ", p.pp);
   }
-  if (sound({"parallel.stage_layers", "parallel.pp", "model.layers"}) && !p.stage_layers.empty()) {
+  int chunks = 1;
+  if (sound({"parallel.pipeline", "parallel.chunks"})) {
+    const bool interleaved = p.pipeline == PipelineKind::interleaved, zb_v = p.pipeline == PipelineKind::zb_v;
+    const Keys keys = {"parallel.pipeline", "parallel.chunks"};
+    fault_if(interleaved && p.chunks == 1, keys, "pipeline interleaved with chunks 1: give parallel.chunks, 2 or more");
+    fault_if(zb_v && p.chunks > 2, keys, "pipeline zb-v with chunks ", p.chunks, ": it has 2");
+    fault_if(!interleaved && !zb_v && p.chunks > 1, keys, "pipeline ", to_string(p.pipeline), " with chunks ", p.chunks,
+             ": give parallel.pipeline interleaved");
+    chunks = zb_v ? 2 : interleaved ? p.chunks : 1;
+  }
+  if (sound({"model.layers", "parallel.pp"}) && m.layers >= p.pp) {
+    fault_if(m.layers / p.pp < chunks, {"model.layers", "parallel.pp", "parallel.chunks"}, "layers ", m.layers,
+             " below pp ", p.pp, " * chunks ", chunks);
+  }
+  if (sound({"parallel.stage_layers", "parallel.pp", "parallel.chunks", "parallel.pipeline", "model.layers"}) &&
+      !p.stage_layers.empty()) {
     int64_t sum = 0;
     for (const int64_t count : p.stage_layers) sum += count;
-    fault_if(static_cast<int64_t>(p.stage_layers.size()) != p.pp, {"parallel.stage_layers", "parallel.pp"},
+    fault_if(chunks == 1 && static_cast<int64_t>(p.stage_layers.size()) != p.pp, {"parallel.stage_layers", "parallel.pp"},
              "stage_layers has ", p.stage_layers.size(), " entries, pp is ", p.pp);
+    fault_if(chunks > 1 && static_cast<int64_t>(p.stage_layers.size()) != int64_t{p.pp} * chunks,
+             {"parallel.stage_layers", "parallel.pp", "parallel.chunks"}, "stage_layers has ", p.stage_layers.size(),
+             " entries, pp ", p.pp, " * chunks ", chunks, " is ", int64_t{p.pp} * chunks);
     fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
              m.layers);
   }

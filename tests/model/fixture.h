@@ -146,12 +146,16 @@ class Rank {
   }
   // To, or from, the stage behind this one, or else the one before.
   void send(const Tensor& tensor, bool behind) {
-    const PipelineEdges& edges = groups.pipeline;
-    (behind ? edges.forward_out->send(stream, tensor, 1) : edges.backward_out->send(stream, tensor, 0)).wait(stream);
+    channel(groups.at.pp, groups.at.pp + (behind ? 1 : -1), behind).send(stream, tensor, 1).wait(stream);
   }
   void receive(const Tensor& tensor, bool behind) {
-    const PipelineEdges& edges = groups.pipeline;
-    (behind ? edges.backward_in->recv(stream, tensor, 1) : edges.forward_in->recv(stream, tensor, 0)).wait(stream);
+    channel(groups.at.pp + (behind ? 1 : -1), groups.at.pp, !behind).recv(stream, tensor, 0).wait(stream);
+  }
+  Communicator& channel(int from, int to, bool forward) {
+    for (const ChannelEnd& end : groups.channels) {
+      if (end.channel == Channel{from, to, forward}) return *end.group;
+    }
+    CHECK(false, "no channel from ", from, " to ", to);
   }
 
   void sum_gradients() {

@@ -87,7 +87,8 @@ StageOutcome evaluate_stages(const ModelConfig& config, const ParallelLayout& la
   run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
     Rank rank(world, layout, config);
     const int at = rank.groups.at.pp;
-    TransformerStage stage(rank.set, config, split_range(config.layers, layout.pp, at), recompute);
+    const bool first = at == 0, last = at == layout.pp - 1;
+    TransformerStage stage(rank.set, config, {split_range(config.layers, layout.pp, at), first, last, first && last}, recompute);
     EXPECT_EQ(stage.first(), at == 0);
     EXPECT_EQ(stage.last(), at == layout.pp - 1);
     rank.allocate();
@@ -171,7 +172,7 @@ TEST_P(TransformerStageTest, DecodesWhatForwardMakes) {
   for (const int tp : {1, 2}) {
     run_thread_ranks(tp, [&](HostCommunicator& world) {
       Rank rank(world, {.tp = tp}, config);
-      TransformerStage stage(rank.set, config, {0, config.layers}, RecomputeKind::none);
+      TransformerStage stage(rank.set, config, {.layers = {0, config.layers}}, RecomputeKind::none);
       rank.allocate();
       stage.make_tables(rank.stream, count);
     stage.prepare(rank.stream);

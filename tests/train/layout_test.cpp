@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <set>
 #include <tuple>
 
 #include "core/philox.h"
@@ -165,6 +167,83 @@ INSTANTIATE_TEST_SUITE_P(KvHeads, LayoutTest,
                            return std::string("kv").append(std::to_string(std::get<0>(test.param))) +
                                   (std::get<1>(test.param) ? "_tied" : "_untied");
                          });
+
+// Of everything that a layout may be, with sizes that divide nothing: 7 layers, 61 tokens, dp 3 and 5, two KV heads.
+struct MatrixCase {
+  int tp = 1, pp = 1, dp = 1;
+  PipelineKind pipeline = PipelineKind::one_forward_one_backward;
+  int chunks = 1;
+  int zero = 0;
+  RecomputeKind recompute = RecomputeKind::none;
+  bool tied = false;
+
+  int ranks() const { return tp * pp * dp; }
+  std::string text() const {
+    std::string text = LayoutCase{tp, pp, dp}.text() + " " + to_string(pipeline);
+    if (chunks > 1) text += " " + std::to_string(chunks);
+    return text + " zero " + std::to_string(zero) + " recompute " + to_string(recompute) + (tied ? " tied" : "");
+  }
+  RunConfig config() const {
+    RunConfig made = base_config(2, tied);
+    made.model.layers = 7;
+    made.train.steps = 4;
+    made.train.global_batch = 30;
+    made.parallel = {.tp = tp, .pp = pp, .chunks = chunks, .zero = zero, .bucket_elements = zero * 1500,
+                     .pipeline = pipeline, .recompute = recompute};
+    return made;
+  }
+};
+
+std::vector<MatrixCase> all_of_the_matrix() {
+  const std::vector<std::pair<PipelineKind, int>> schedules = {
+      {PipelineKind::one_forward_one_backward, 1}, {PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2},
+      {PipelineKind::interleaved, 3},              {PipelineKind::zb_h1, 1}, {PipelineKind::zb_v, 2}};
+  std::vector<MatrixCase> cases;
+  for (const int tp : {1, 2, 4, 8}) {
+    for (const int pp : {1, 2, 3, 4}) {
+      for (const int dp : {1, 2, 3, 5, 6, 10, 15}) {
+        for (const auto& [pipeline, chunks] : schedules) {
+          for (const int zero : {0, 1}) {
+            for (const auto recompute : {RecomputeKind::none, RecomputeKind::selective, RecomputeKind::full}) {
+              for (const bool tied : {false, true}) {
+                const MatrixCase one{tp, pp, dp, pipeline, chunks, zero, recompute, tied};
+                if (one.ranks() <= 16 && pp * chunks <= 7) cases.push_back(one);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+class LayoutMatrix : public ::testing::TestWithParam<bool> {};
+
+TEST_P(LayoutMatrix, EqualsOneRank) {
+  const MatrixCase alone{.tied = GetParam()};
+  const SampleReader read = structured_samples(alone.config().train.sequence_length, alone.config().model.vocab);
+  const Curve reference = train_curve(alone.config(), 1, read);
+  // A share of them, spread evenly: neighbours in the list differ in one thing. All with SHIFTRON_TEST_ALL in the environment.
+  const std::vector<MatrixCase> all = all_of_the_matrix();
+  const size_t stride = std::getenv("SHIFTRON_TEST_ALL") != nullptr ? 1 : 13;
+  std::set<std::string> seen;
+  int compared = 0;
+  for (size_t i = GetParam() ? 1 : 0; i < all.size(); i += stride) {
+    const MatrixCase& one = all[i];
+    if (one.tied != GetParam()) continue;
+    const auto faults = find_faults(one.config(), one.ranks(), Use::dry_run);
+    ASSERT_TRUE(faults.empty()) << one.text() << ": " << faults.front();
+    expect_equal(train_curve(one.config(), one.ranks(), read), reference, 1e-10, one.text());
+    seen.insert(to_string(one.pipeline) + std::to_string(one.chunks) + (one.zero > 0 ? " zero" : ""));
+    ++compared;
+  }
+  EXPECT_GE(compared, 50);
+  EXPECT_EQ(seen.size(), 12u) << "a schedule is left out";
+}
+
+INSTANTIATE_TEST_SUITE_P(Tables, LayoutMatrix, ::testing::Bool(),
+                         [](const auto& tied) { return tied.param ? "tied" : "untied"; });
 
 // Reordering samples changes only the order of sums over samples: what that does on one rank bounds what a layout may
 // do. A layout also splits sums inside a sample, which no order of samples moves; so there must be enough samples (96,
