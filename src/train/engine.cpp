@@ -125,11 +125,11 @@ void Engine::make_rings(const MemoryPlan& plan, bool training) {
     const int piece = virtual_stage(schedule_, config_.parallel.pp, own, chunk);
     if (piece == 0 || chunks_[static_cast<size_t>(chunk)].before >= 0) continue;
     const int from = chunk_place(schedule_, config_.parallel.pp, piece - 1).stage;
-    inputs_.at(from).add_ring(chunk, chunks_[static_cast<size_t>(chunk)].in_flight);
+    inputs_.at(from).add_ring(chunk, chunks_[static_cast<size_t>(chunk)].in_flight, true);
   }
   // A gradient's memory is sent on; the one before it may still be on its way.
   constexpr int kGradients = 2;
-  for (auto& [from, rows] : d_outputs_) rows.add_ring(0, kGradients);
+  for (auto& [from, rows] : d_outputs_) rows.add_ring(0, kGradients, false);
 }
 
 Communicator& Engine::channel(int from, int to, bool forward) const {

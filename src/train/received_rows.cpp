@@ -3,9 +3,9 @@
 
 namespace shiftron {
 
-void ReceivedRows::add_ring(int ring, int in_use) {
+void ReceivedRows::add_ring(int ring, int in_use, bool alike) {
   Ring& made = rings_[ring];
-  const int slots = stream_.device == DeviceKind::meta ? 1 : in_use + 1;
+  const int slots = alike && stream_.device == DeviceKind::meta ? 1 : in_use + 1;
   for (int i = 0; i < slots; ++i) {
     made.slots.push_back(std::make_unique<Arena>(stream_, name_, plan_, "activations", (in_use + 1) / slots));
   }

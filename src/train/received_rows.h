@@ -20,8 +20,9 @@ class ReceivedRows {
   ReceivedRows(Stream& stream, Communicator& channel, const std::string& name, const MemoryPlan& plan, DType dtype,
                Shape shape)
       : stream_(stream), channel_(channel), name_(name), plan_(plan), dtype_(dtype), shape_(shape) {}
-  // Of ring `ring` `in_use` slots are at most in use at once; one more holds the message that comes next.
-  void add_ring(int ring, int in_use);
+  // Of ring `ring` `in_use` slots are at most in use at once; one more holds the message that comes next. `alike`: on meta
+  // the ring has one message in a step, and one slot stands for all.
+  void add_ring(int ring, int in_use, bool alike);
   // The rings of the messages that will be received from now on, in their order; posts the first.
   void expect(std::vector<int> rings);
   Tensor next();  // the stream is ordered behind it; posts the one after it

@@ -176,7 +176,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"parallel.pipeline", "zb-v"}, {"parallel.chunks", "3"}},
        {"pipeline zb-v with chunks 3: it has 2 (parallel.pipeline: a.conf:1, parallel.chunks: a.conf:2)"}},
       {{{"parallel.pipeline", "interleaved"}, {"parallel.chunks", "1000"}},
-       {"layers 2 below pp 1 * chunks 1000 (parallel.chunks: a.conf:2)"}},
+       {"layers 4 below pp 1 * chunks 1000 (parallel.chunks: a.conf:2)"}},
       // Not built yet.
       {{{"train.deterministic", "repeat"}},
        {"train.deterministic repeat not in this version, which has off (a.conf:1)"}},
