@@ -85,6 +85,31 @@ class Kills(SystemTest):
         print(f"kills in each uninterrupted sequence: {sequences}")
         self.assertGreaterEqual(max(sequences), 3)
 
+    def test_killed_and_resumed_in_another_layout(self):
+        def settings(run, layout):
+            return {**self.settings(run, train__steps=12, train__precision="fp64", checkpoint__every=2), **LAYOUTS[layout][1]}
+        whole, run = self.folder / "whole-fp64", self.folder / "moving"
+        self.expect(0, self.train(1, settings(whole, "single")))
+        layouts = [name for name in LAYOUTS if LAYOUTS[name][0] > 1]
+        self.random.shuffle(layouts)
+        for number, layout in enumerate(layouts):
+            ranks = LAYOUTS[layout][0]
+            job = self.train(ranks, settings(run, layout))
+            if number == len(layouts) - 1:
+                self.expect(0, job)
+                break
+            self.wait_for(lambda: len(job.ranks()) == ranks, job)
+            self.wait_for(lambda number=number: last_step(run) > 2 * number, job)
+            rank = self.random.randrange(ranks)
+            print(f"{layout}: rank {rank} killed behind step {last_step(run)}", flush=True)
+            os.kill(job.ranks()[rank], signal.SIGKILL)
+            self.assertEqual(job.wait(40), 137, job.text()[-2000:])
+            self.assert_gone()
+        for number, values in losses(whole).items():
+            for mine, theirs in zip(losses(run)[number], values):
+                self.assertAlmostEqual(float(mine), float(theirs), delta=1e-10, msg=f"step {number}")
+        self.assertEqual(set(losses(run)), set(losses(whole)))
+
     def test_the_launcher_is_killed(self):
         """Without mpirun the ranks end by themselves."""
         ranks, layout = LAYOUTS["tp2pp2"]

@@ -48,19 +48,19 @@ class Resume(SystemTest):
             self.assertLess(tensor["max_absolute"], 1e-10, tensor)
 
     def test_fp64(self):
-        for layout in ("tp2pp2", "dp2"):
+        for layout in ("tp2pp2", "dp2", "zero_zbv"):
             self.same_bits(layout, "fp64")
-        for saved_as, resumed_as in (("tp2pp2", "dp2"), ("dp2", "tp2pp2"), ("tp2pp2", "single")):
+        for saved_as, resumed_as in (("tp2pp2", "zero"), ("dp2", "tp2pp2"), ("tp2pp2", "single"), ("zero_zbv", "interleaved")):
             with self.subTest(saved_as=saved_as, resumed_as=resumed_as):
                 self.other_layout(saved_as, resumed_as)
 
     def test_fp32(self):
-        for layout in ("tp2pp2", "dp2"):
+        for layout in ("interleaved", "zero"):
             with self.subTest(layout=layout):
                 self.same_bits(layout, "fp32")
 
     def test_bf16(self):
-        for layout in ("tp2pp2", "dp2"):
+        for layout in ("tp2pp2", "zero"):
             with self.subTest(layout=layout):
                 self.same_bits(layout, "bf16")
 

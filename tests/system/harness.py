@@ -27,11 +27,18 @@ MARK = f"SHIFTRON_SYSTEM_TEST={uuid.uuid4()}"  # in the environment of every pro
 VOCAB = 384
 
 MODEL = {
-    "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn": 64, "model.vocab": VOCAB,
+    "model.layers": 4, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn": 64, "model.vocab": VOCAB,
     "train.global_batch": 4, "train.sequence_length": 32, "train.steps": 6, "optimizer.learning_rate": "1e-2",
     "device.threads": 1, "output.log_every": 1,
 }
-LAYOUTS = {"tp2pp2": (4, {"parallel.tp": 2, "parallel.pp": 2}), "dp2": (2, {}), "single": (1, {})}
+LAYOUTS = {
+    "tp2pp2": (4, {"parallel.tp": 2, "parallel.pp": 2}),
+    "dp2": (2, {}),
+    "zero": (2, {"parallel.zero": 1}),
+    "zero_zbv": (4, {"parallel.pp": 2, "parallel.zero": 1, "parallel.pipeline": "zb-v"}),
+    "interleaved": (4, {"parallel.tp": 2, "parallel.pp": 2, "parallel.pipeline": "interleaved", "parallel.chunks": 2}),
+    "single": (1, {}),
+}
 
 
 def environment():

@@ -249,6 +249,20 @@ TEST_P(LayoutMatrix, EqualsOneRank) {
 INSTANTIATE_TEST_SUITE_P(Tables, LayoutMatrix, ::testing::Bool(),
                          [](const auto& tied) { return tied.param ? "tied" : "untied"; });
 
+TEST(LayoutMatrix, SixtyFourRanksEqualOne) {
+  const auto config_of = [](const MatrixCase& one) {
+    RunConfig made = one.config();
+    made.model.layers = 8;
+    made.train.global_batch = 16;
+    made.train.steps = 5;
+    return made;
+  };
+  const MatrixCase most{.tp = 4, .pp = 4, .dp = 4, .pipeline = PipelineKind::interleaved, .chunks = 2, .zero = 1};
+  const RunConfig config = config_of(most);
+  const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+  expect_equal(train_curve(config, most.ranks(), read), train_curve(config_of({}), 1, read), 1e-10, most.text());
+}
+
 // Reordering samples changes only the order of sums over samples: what that does on one rank bounds what a layout may
 // do. A layout also splits sums inside a sample, which no order of samples moves; so there must be enough samples (96,
 // not the 24 of the float64 test) for their sum to be the larger part of the rounding.
