@@ -83,10 +83,12 @@ inline ParameterSet make_set(const FakeModel& model, const ParallelLayout& layou
   return set;
 }
 
-inline float upper_half(bfloat16 half) { return std::bit_cast<float>(uint32_t{half.bits} << 16); }
+inline float upper_half(bfloat16 half) {
+  return std::bit_cast<float>(uint32_t{half.bits} << 16);
+}
 
-// Calls visit(logical index, value, half) for every element of the set's masters and moments, which it may change; half: the
-// value is the upper half of a master whose lower one is on another rank.
+// Calls visit(logical index, value, half) for every element of the set's masters and moments, which it may change;
+// half: the value is the upper half of a master whose lower one is on another rank.
 template <typename Real, typename Visit>
 void for_each_value(const ParameterSet& set, Visit visit) {
   for (const auto& parameter : set.parameters()) {
@@ -99,7 +101,8 @@ void for_each_value(const ParameterSet& set, Visit visit) {
     std::vector<Real> masters(static_cast<size_t>(count));
     std::copy_n(from, whole.size(), masters.begin() + whole.begin);
     for (int64_t i = 0; halves && i < count; ++i) {
-      if (i < kept.begin || i >= kept.end) masters[static_cast<size_t>(i)] = upper_half(parameter->weight.data<bfloat16>()[i]);
+      if (i < kept.begin || i >= kept.end)
+        masters[static_cast<size_t>(i)] = upper_half(parameter->weight.data<bfloat16>()[i]);
     }
     const bool training = parameter->first_moment.defined();
     for (int group = 0; group < (training ? 3 : 1); ++group) {
