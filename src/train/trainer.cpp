@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <cmath>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "train/learning_rate.h"
@@ -52,6 +53,17 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
   }
   pinned_totals_ = take_pinned(2);
   pinned_counters_ = take_pinned(kUpdateCounters);
+}
+
+Trainer::~Trainer() {
+  // Weights of the last update may be under way to memory that goes.
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      engine_.parameters().await_weights(stream_, [](const ParameterSpec&) { return true; });
+    } catch (const std::exception&) {  // the engine's end tells what failed
+    }
+  }
+  engine_.end();
 }
 
 int64_t Trainer::tap_slot(int layer, int stream) const {

@@ -33,7 +33,7 @@ class Trainer {
   // `plan` is empty on meta; groups of this rank.
   Trainer(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan,
           std::optional<Schedule> schedule = {});
-  ~Trainer() { engine_.end(); }
+  ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 

@@ -137,6 +137,45 @@ TEST(Boxes, RandomBoxesAgreeWithCounting) {
   EXPECT_GT(tilings, 500);
 }
 
+TEST(Boxes, ARangeIsBoxesInItsOrder) {
+  Random random(4);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Shape shape = random_shape(random);
+    const Box box = random_box(random, shape);
+    const int64_t begin = below(random, box.extent.count() + 1);
+    const Range range = {begin, begin + below(random, box.extent.count() - begin + 1)};
+    const std::vector<int64_t> all = elements(shape, box);
+    const std::vector<int64_t> expected(all.begin() + range.begin, all.begin() + range.end);
+    const std::vector<Box> boxes = boxes_of_range(box, range);
+    std::vector<int64_t> found;
+    int64_t at = range.begin;
+    for (const Box& one : boxes) {
+      const std::vector<int64_t> own = elements(shape, one);
+      EXPECT_EQ(static_cast<int64_t>(own.size()), one.extent.count()) << "leaves the tensor";
+      EXPECT_GT(own.size(), 0u);
+      found.insert(found.end(), own.begin(), own.end());
+      int runs = 0;
+      for_each_run(box, one, one, [&](int64_t from, int64_t to, int64_t count) {
+        ++runs;
+        EXPECT_EQ(from, at);
+        EXPECT_EQ(to, 0);
+        at += count;
+      });
+      EXPECT_EQ(runs, 1) << "not contiguous";
+    }
+    ASSERT_EQ(found, expected) << shape.text() << " " << box.text();
+    EXPECT_LE(static_cast<int>(boxes.size()), 2 * shape.dims() - 1);
+  }
+}
+
+TEST(Boxes, ARangeBeyondItsBoxIsRefused) {
+  const Box box{{1, 2}, {3, 4}};
+  EXPECT_EQ(boxes_of_range(box, {0, 12}), std::vector<Box>{box});
+  EXPECT_TRUE(boxes_of_range(box, {5, 5}).empty());
+  EXPECT_THROW((void)boxes_of_range(box, {0, 13}), Error);
+  EXPECT_THROW((void)boxes_of_range(box, {5, 4}), Error);
+}
+
 TEST(Boxes, ThousandsOfBoxesTakeNoTime) {
   const Shape shape = {4096, 4096};
   std::vector<Box> boxes;

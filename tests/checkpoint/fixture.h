@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/save.h"
 #include "core/file.h"
+#include "kernels/element.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron::testing {
@@ -40,6 +42,7 @@ struct FakeModel {
   bool precise = false;                 // float64
   bool halves = false;                  // masters of matrices in two halves, as in bf16 runs
   std::vector<int64_t> stage_layers{};  // of the layout's stages; empty = even
+  Division division{};
 };
 
 // Declares what one stage holds, as the model does.
@@ -76,31 +79,45 @@ inline ParameterSet make_set(const FakeModel& model, const ParallelLayout& layou
   const DType type = model.precise ? DType::float64 : DType::float32;
   ParameterSet set(layout, layout.coordinates(rank), {model.halves ? DType::bfloat16 : type, type});
   declare(set, model);
-  set.allocate(Stream{.ledger = &ledger}, training);
+  set.allocate(Stream{.ledger = &ledger}, training, model.division);
   return set;
 }
 
-// Calls visit(logical index, value) for every element of the set's masters and moments, which it may change.
+inline float upper_half(bfloat16 half) {
+  return std::bit_cast<float>(uint32_t{half.bits} << 16);
+}
+
+// Calls visit(logical index, value, half) for every element of the set's masters and moments, which it may change;
+// half: the value is the upper half of a master whose lower one is on another rank.
 template <typename Real, typename Visit>
 void for_each_value(const ParameterSet& set, Visit visit) {
   for (const auto& parameter : set.parameters()) {
     const int64_t count = parameter->box.extent.count();
+    const bool halves = parameter->rest.defined();
+    const Range kept = parameter->kept, whole = halves ? kept : Range{0, count};
     std::vector<std::byte> room;
-    const auto* from = static_cast<const Real*>(set.read(*parameter, ParameterState::master, 0, count, room));
-    std::vector<Real> masters(from, from + count);
-    Real* groups[] = {masters.data(), nullptr, nullptr};
-    if (parameter->first_moment.defined()) {
-      groups[1] = parameter->first_moment.data<Real>();
-      groups[2] = parameter->second_moment.data<Real>();
+    const auto* from =
+        static_cast<const Real*>(set.read(*parameter, ParameterState::master, whole.begin, whole.size(), room));
+    std::vector<Real> masters(static_cast<size_t>(count));
+    std::copy_n(from, whole.size(), masters.begin() + whole.begin);
+    for (int64_t i = 0; halves && i < count; ++i) {
+      if (i < kept.begin || i >= kept.end)
+        masters[static_cast<size_t>(i)] = upper_half(parameter->weight.data<bfloat16>()[i]);
     }
-    for (int group = 0; group < 3; ++group) {
-      if (groups[group] == nullptr) continue;
-      const std::string name = std::to_string(group) + parameter->spec.name;
-      const uint64_t stream = std::hash<std::string>{}(name);
+    const bool training = parameter->first_moment.defined();
+    for (int group = 0; group < (training ? 3 : 1); ++group) {
+      const uint64_t stream = std::hash<std::string>{}(std::to_string(group) + parameter->spec.name);
+      const Range here = group == 0 ? Range{0, count} : kept;
+      Real* values = group == 0   ? masters.data()
+                     : group == 1 ? parameter->first_moment.data<Real>()
+                                  : parameter->second_moment.data<Real>();
       for_each_run(whole_box(parameter->spec.shape), parameter->box, parameter->box,
                    [&](int64_t logical, int64_t local, int64_t run) {
-                     for (int64_t i = 0; i < run; ++i)
-                       visit(stream + static_cast<uint64_t>(logical + i), groups[group][local + i]);
+                     for (int64_t i = 0; i < run; ++i) {
+                       if (local + i < here.begin || local + i >= here.end) continue;
+                       const bool half = group == 0 && (local + i < whole.begin || local + i >= whole.end);
+                       visit(stream + static_cast<uint64_t>(logical + i), values[local + i - here.begin], half);
+                     }
                    });
     }
     set.write(*parameter, ParameterState::master, 0, count, masters.data());
@@ -117,9 +134,9 @@ Real value_of(uint64_t salt, uint64_t index) {
 
 inline void fill(const FakeModel& model, const ParameterSet& set, uint64_t salt) {
   if (model.precise) {
-    for_each_value<double>(set, [&](uint64_t index, double& value) { value = value_of<double>(salt, index); });
+    for_each_value<double>(set, [&](uint64_t index, double& value, bool) { value = value_of<double>(salt, index); });
   } else {
-    for_each_value<float>(set, [&](uint64_t index, float& value) { value = value_of<float>(salt, index); });
+    for_each_value<float>(set, [&](uint64_t index, float& value, bool) { value = value_of<float>(salt, index); });
   }
 }
 
@@ -130,9 +147,12 @@ inline int64_t count_wrong(const FakeModel& model, const ParameterSet& set, uint
     if (std::memcmp(&expected, &value, sizeof(value)) != 0) ++wrong;
   };
   if (model.precise) {
-    for_each_value<double>(set, [&](uint64_t i, double& value) { count(value_of<double>(salt, i), value); });
+    for_each_value<double>(set, [&](uint64_t i, double& value, bool) { count(value_of<double>(salt, i), value); });
   } else {
-    for_each_value<float>(set, [&](uint64_t i, float& value) { count(value_of<float>(salt, i), value); });
+    for_each_value<float>(set, [&](uint64_t i, float& value, bool half) {
+      const auto expected = value_of<float>(salt, i);
+      count(half ? upper_half(weight_half(expected)) : expected, value);
+    });
   }
   return wrong;
 }

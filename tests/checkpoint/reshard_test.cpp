@@ -13,6 +13,7 @@ using namespace shiftron::testing;
 struct Case {
   ParallelLayout layout;
   std::vector<int64_t> stage_layers{};
+  Division division{};
 };
 
 const std::vector<Case> kCases = {
@@ -34,24 +35,37 @@ const std::vector<Case> kCases = {
     {{.tp = 4, .dp = 2, .pp = 2}, {1, 4}},
 };
 
+const std::vector<Case> kDivided = {
+    {{.dp = 2}},
+    {{.dp = 2}, {}, {.divided = true}},
+    {{.dp = 5}, {}, {.divided = true, .bucket_elements = 1}},
+    {{.tp = 2, .dp = 2}, {}, {.divided = true, .bucket_elements = 300}},
+    {{.tp = 3, .dp = 3}},
+    {{.dp = 2, .pp = 3}, {1, 3, 1}, {.divided = true, .bucket_elements = 1000}},
+    {{.cp = 2, .dp = 2}, {}, {.divided = true}},
+    {{.tp = 4, .dp = 3, .pp = 2}, {1, 4}, {.divided = true, .bucket_elements = 100}},
+};
+
 // Every pair; what each layout has loaded is saved again and compared with the first save.
-void all_pairs(FakeModel model) {
+void all_pairs(FakeModel model, const std::vector<Case>& cases = kCases) {
   const TemporaryDirectory directory;
   const uint64_t salt = 7;
   const auto place = [&](size_t i) { return directory.path() + "/" + std::to_string(i); };
-  for (size_t i = 0; i < kCases.size(); ++i) {
-    model.stage_layers = kCases[i].stage_layers;
-    const SaveResult result = save_state(place(i), model, kCases[i].layout, 3, salt);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    model.stage_layers = cases[i].stage_layers;
+    model.division = cases[i].division;
+    const SaveResult result = save_state(place(i), model, cases[i].layout, 3, salt);
     ASSERT_TRUE(result.saved) << result.reason;
     EXPECT_TRUE(diff_steps(place(0) + "/step-00000003", result.directory).equal()) << "layout " << i;
   }
-  EXPECT_THAT(verify_step(place(15) + "/step-00000003"), ::testing::IsEmpty());
-  for (size_t i = 0; i < kCases.size(); ++i) {
-    for (size_t j = 0; j < kCases.size(); ++j) {
-      model.stage_layers = kCases[j].stage_layers;
+  EXPECT_THAT(verify_step(place(cases.size() - 1) + "/step-00000003"), ::testing::IsEmpty());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (size_t j = 0; j < cases.size(); ++j) {
+      model.stage_layers = cases[j].stage_layers;
+      model.division = cases[j].division;
       int64_t wrong = 0;
       EXPECT_EQ(load_state(
-                    place(i), model, kCases[j].layout, [&](int64_t) { return salt; }, &wrong),
+                    place(i), model, cases[j].layout, [&](int64_t) { return salt; }, &wrong),
                 3);
       EXPECT_EQ(wrong, 0) << "saved under " << i << ", loaded under " << j;
     }
@@ -68,6 +82,18 @@ TEST(Reshard, AllPairsTiedPreciseGroupedHeads) {
 
 TEST(Reshard, AllPairsOfMastersInTwoHalves) {
   all_pairs({.kv_heads = 2, .halves = true});
+}
+
+TEST(Reshard, PartsOfDataParallelRanks) {
+  all_pairs({.kv_heads = 2, .tied = true}, kDivided);
+}
+
+TEST(Reshard, PreciseParts) {
+  all_pairs({.kv_heads = 2, .precise = true}, kDivided);
+}
+
+TEST(Reshard, PartsOfMastersInTwoHalves) {
+  all_pairs({.kv_heads = 2, .tied = true, .halves = true}, kDivided);
 }
 
 // Files do not say how masters lie in memory: the same bytes, and either reads the other's.

@@ -41,6 +41,8 @@ struct LateCase {
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   RecomputeKind recompute = RecomputeKind::none;
   std::optional<Schedule> schedule{};
+  int zero = 0;
+  int64_t bucket_elements = 0;
 
   int ranks() const { return tp * pp * dp; }
   RunConfig config(Precision precision = Precision::fp64) const {
@@ -49,6 +51,8 @@ struct LateCase {
     made.parallel.pp = pp;
     made.parallel.pipeline = pipeline;
     made.parallel.recompute = recompute;
+    made.parallel.zero = zero;
+    made.parallel.bucket_elements = bucket_elements;
     return made;
   }
 };

@@ -20,10 +20,13 @@ const std::vector<LateCase> kCases = {
     {.name = "pp 2", .pp = 2},
     {.name = "pp 3", .pp = 3},
     {.name = "pp 3 gpipe", .pp = 3, .pipeline = gpipe},
-    {.name = "dp 2", .dp = 2},
+    {.name = "dp 2", .dp = 2, .bucket_elements = 200},
     {.name = "tp 2 pp 2 dp 2", .tp = 2, .pp = 2, .dp = 2},
     {.name = "selective", .tp = 2, .recompute = RecomputeKind::selective},
     {.name = "full", .pp = 2, .recompute = RecomputeKind::full},
+    {.name = "zero dp 2", .dp = 2, .zero = 1, .bucket_elements = 200},
+    {.name = "zero tp 2 dp 2", .tp = 2, .dp = 2, .zero = 1, .bucket_elements = 100},
+    {.name = "zero pp 2 dp 2", .pp = 2, .dp = 2, .recompute = RecomputeKind::full, .zero = 1},
 };
 
 class Late : public ::testing::TestWithParam<Order> {
@@ -50,15 +53,14 @@ TEST_P(Late, TrainingHasTheSameBits) {
 
 TEST_P(Late, EveryPrecisionHasTheSameBits) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    for (const LateCase& c : {kCases[0], kCases[6]}) expect_same_bits(c, c.config(precision));
+    for (const LateCase& c : {kCases[0], kCases[6], kCases[10]}) expect_same_bits(c, c.config(precision));
   }
 }
 
 // One start of a run: resumes behind `from` (0: begins), trains to step `to`, saves.
-TensorMap run_and_save(const std::string& directory, int64_t from, int64_t to, Machine* machine) {
+TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t from, int64_t to, Machine* machine) {
   TensorMap weights;
   std::mutex mutex;
-  const LateCase c{.name = "resume", .tp = 2, .pp = 2};
   run_thread_ranks(c.ranks(), [&](HostCommunicator& world) {
     const auto queue = machine != nullptr ? machine->make_queue("compute") : nullptr;
     RunConfig config = c.config(Precision::bf16);
@@ -88,13 +90,16 @@ TensorMap run_and_save(const std::string& directory, int64_t from, int64_t to, M
 }
 
 TEST_P(Late, ResumeHasTheSameBits) {
-  const Scratch whole;
-  const TensorMap at_once = run_and_save(whole.path(), 0, 5, nullptr);
-  for (const uint64_t seed : seeds()) {
-    const Scratch parts;
-    Machine machine({.order = GetParam(), .seed = seed});
-    run_and_save(parts.path(), 0, 3, &machine);
-    EXPECT_TRUE(run_and_save(parts.path(), 3, 5, &machine) == at_once) << "seed " << seed;
+  const LateCase whole_copies{.name = "resume", .tp = 2, .pp = 2};
+  for (const LateCase& c : {whole_copies, kCases[10]}) {
+    const Scratch whole;
+    const TensorMap at_once = run_and_save(c, whole.path(), 0, 5, nullptr);
+    for (const uint64_t seed : seeds()) {
+      const Scratch parts;
+      Machine machine({.order = GetParam(), .seed = seed});
+      run_and_save(c, parts.path(), 0, 3, &machine);
+      EXPECT_TRUE(run_and_save(c, parts.path(), 3, 5, &machine) == at_once) << c.name << ", seed " << seed;
+    }
   }
 }
 
@@ -116,6 +121,20 @@ TEST_P(Late, WeightsAreReadBehindTheStep) {
   };
   Machine machine({.order = GetParam()});
   EXPECT_TRUE(weights_behind(&machine) == weights_behind(nullptr));
+}
+
+// A trainer goes while the weights of its last step are under way.
+TEST_P(Late, WeightsArriveBeforeTheirMemoryGoes) {
+  for (const uint64_t seed : seeds()) {
+    Machine machine({.order = GetParam(), .seed = seed});
+    run_thread_ranks(2, [&](HostCommunicator& world) {
+      const auto queue = machine.make_queue("compute of rank " + std::to_string(world.rank()));
+      LateCase c{.name = "zero", .dp = 2, .zero = 1, .bucket_elements = 200};
+      RankTrainer rank(c.config(), world, {.queue = queue.get()});
+      const SampleReader read = random_samples(rank.config.train.sequence_length, rank.config.model.vocab);
+      EXPECT_GT(rank.step(1, read).loss, 0);
+    });
+  }
 }
 
 // Weight gradients as an action of their own, and later than their backward.

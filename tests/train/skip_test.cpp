@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
 #include "train/small_model.h"
 
@@ -11,16 +12,18 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-RunConfig config_of(Precision precision) {
+RunConfig config_of(Precision precision, int zero) {
   RunConfig config = small_config({.query = 1, .key = 3, .value = 2}, precision);
   config.model.kv_heads = 1;  // shared by both tp ranks
   config.model.tie_embeddings = true;
   config.parallel.tp = 2;
+  config.parallel.zero = zero;
+  config.parallel.bucket_elements = zero == 0 ? 0 : 200;
   config.optimizer.warmup = 4;
   return config;
 }
 
-// Everything that a step may change, as bits of this rank.
+// Everything that a step may change and this rank keeps, as bits.
 std::vector<double> state_of(const ParameterSet& set) {
   std::vector<double> state;
   for (const auto& parameter : set.parameters()) {
@@ -59,18 +62,28 @@ void expect_skipped(Rank& rank, const StepResult& result, const std::vector<doub
   EXPECT_EQ(result.skipped_in_row, in_row) << what;
 }
 
-// `poison` spoils one rank in step 2, `heal` repairs it behind the step; step 3 must be as if step 2 had
-// never been: the same bits as on ranks that go from step 1 to step 3.
+// An element of a parameter.
+struct Spot {
+  const char* name;
+  int64_t index;
+};
+
+// `poison` spoils one rank in step 2; behind the step `healed` gets its value back, on all ranks, since those that own
+// it give it to others; step 3 must be as if step 2 had never been: the same bits as on ranks that go from step 1 to
+// step 3.
 void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& what,
-                     const std::function<void(Rank&)>& poison, const std::function<void(Rank&)>& heal = {}) {
+                     const std::function<void(Rank&)>& poison, const std::optional<Spot>& healed = {}) {
   run_thread_ranks(4, [&](HostCommunicator& world) {
     Rank rank(config, world);
     EXPECT_FALSE(rank.take(1).skipped);
     const std::vector<double> before = rank.state();
+    const auto spot = [&] { return rank.parameters().find(healed->name)->weight; };
+    const double good = healed ? element(spot(), healed->index) : 0;
     const StepResult result = rank.take_spoilt(2, [&] {
       if (world.rank() == bad_rank) poison(rank);
     });
-    if (world.rank() == bad_rank && heal) heal(rank);
+    rank.parameters().await_weights(rank.stream, [](const ParameterSpec&) { return true; });
+    if (healed) set_element(spot(), healed->index, good);
     expect_skipped(rank, result, before, 1, what + ", seen by rank " + std::to_string(world.rank()));
     EXPECT_EQ(rank.trainer->state_json(), R"({"applied_updates":1,"skipped_in_row":1,"skipped_updates":1})");
     EXPECT_FALSE(rank.take(3).skipped) << what;
@@ -84,16 +97,19 @@ void expect_all_skip(const RunConfig& config, int bad_rank, const std::string& w
   });
 }
 
+// By parallel.zero.
+class Skip : public ::testing::TestWithParam<int> {};
+
 // Split over tp, whole on each tp rank, shared KV head, its taps, tied table: each is summed in another way.
 constexpr std::array<const char*, 5> kTensors = {"layers.1.mlp.down.weight", "layers.0.attention_norm.weight",
                                                  "layers.1.attention.key.weight", "layers.0.attention.shift_value",
                                                  "embedding.weight"};
 
-TEST(Skip, ABadGradientOnOneRankStopsAll) {
+TEST_P(Skip, ABadGradientOnOneRankStopsAll) {
   for (const char* name : kTensors) {
     for (int bad_rank = 0; bad_rank < 4; ++bad_rank) {
       const double value = bad_rank == 2 ? kInfinity : bad_rank == 3 ? -kInfinity : kNaN;
-      expect_all_skip(config_of(Precision::fp32), bad_rank,
+      expect_all_skip(config_of(Precision::fp32, GetParam()), bad_rank,
                       std::string(name) + " of rank " + std::to_string(bad_rank), [&](Rank& rank) {
                         const Parameter* parameter = rank.parameters().find(name);
                         ASSERT_NE(parameter, nullptr) << name;
@@ -103,25 +119,21 @@ TEST(Skip, ABadGradientOnOneRankStopsAll) {
   }
 }
 
-TEST(Skip, ABadWeightOnOneRankStopsAll) {
+TEST_P(Skip, ABadWeightOnOneRankStopsAll) {
   for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16}) {
     for (int bad_rank = 0; bad_rank < 4; ++bad_rank) {
-      double good = 0;
-      const auto norm = [](Rank& rank) { return rank.parameters().find("layers.1.mlp_norm.weight")->weight; };
+      const Spot spot{"layers.1.mlp_norm.weight", 5};
       expect_all_skip(
-          config_of(precision), bad_rank, to_string(precision) + " weight of rank " + std::to_string(bad_rank),
-          [&](Rank& rank) {
-            good = element(norm(rank), 5);
-            set_element(norm(rank), 5, kNaN);
-          },
-          [&](Rank& rank) { set_element(norm(rank), 5, good); });
+          config_of(precision, GetParam()), bad_rank,
+          to_string(precision) + " weight of rank " + std::to_string(bad_rank),
+          [&](Rank& rank) { set_element(rank.parameters().find(spot.name)->weight, spot.index, kNaN); }, spot);
     }
   }
 }
 
-TEST(Skip, StepsWithoutTargetsAreSkippedAndCounted) {
+TEST_P(Skip, StepsWithoutTargetsAreSkippedAndCounted) {
   run_thread_ranks(4, [&](HostCommunicator& world) {
-    Rank rank(config_of(Precision::fp32), world);
+    Rank rank(config_of(Precision::fp32, GetParam()), world);
     const SampleReader nothing = [&](int64_t first, int64_t count, HostBatch& batch) {
       rank.samples(first, count, batch);
       std::ranges::fill(batch.targets, -1);
@@ -143,9 +155,9 @@ TEST(Skip, StepsWithoutTargetsAreSkippedAndCounted) {
 }
 
 // A rank without targets is not a step without targets; the loss is the mean over those that there are.
-TEST(Skip, OneReplicaWithoutTargetsSkipsNothing) {
+TEST_P(Skip, OneReplicaWithoutTargetsSkipsNothing) {
   run_thread_ranks(4, [&](HostCommunicator& world) {
-    Rank rank(config_of(Precision::fp64), world);
+    Rank rank(config_of(Precision::fp64, GetParam()), world);
     const SampleReader half = [&](int64_t first, int64_t count, HostBatch& batch) {
       rank.samples(first, count, batch);
       if (rank.trainer->engine().groups().at.dp == 1) std::ranges::fill(batch.targets, -1);
@@ -153,7 +165,7 @@ TEST(Skip, OneReplicaWithoutTargetsSkipsNothing) {
     const StepResult result = rank.step(1, half);
     EXPECT_FALSE(result.skipped);
 
-    RunConfig alone = config_of(Precision::fp64);
+    RunConfig alone = config_of(Precision::fp64, GetParam());
     alone.parallel.tp = 1;
     alone.train.global_batch = alone.train.micro_batch;  // what dp rank 0 reads
     const auto single = make_single_world();
@@ -166,8 +178,8 @@ TEST(Skip, OneReplicaWithoutTargetsSkipsNothing) {
 }
 
 // Of a step that is taken every rank learns the same, in every layout; clipping depends on it.
-TEST(Skip, LossAndGradientNormDoNotDependOnTheLayout) {
-  RunConfig config = config_of(Precision::fp64);
+TEST_P(Skip, LossAndGradientNormDoNotDependOnTheLayout) {
+  RunConfig config = config_of(Precision::fp64, GetParam());
   const auto single = make_single_world();
   config.parallel.tp = 1;
   Rank reference(config, *single);
@@ -191,6 +203,8 @@ TEST(Skip, LossAndGradientNormDoNotDependOnTheLayout) {
     });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Zero, Skip, ::testing::Values(0, 1), ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace shiftron::testing
