@@ -58,8 +58,8 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
                 const std::vector<RankKind>& kinds) {
   std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", thousands(parameters.total),
                            static_cast<double>(parameters.total) / 1e9, thousands(parameters.outside_embedding));
-  std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(),
-                           layout.tp, layout.pp, layout.dp, microbatches_of_step(config, layout));
+  std::cout << fmt::format("{} ranks: {}; {} microbatches a step and rank\n", layout.ranks(), text_of(layout),
+                           microbatches_of_step(config, layout));
   std::map<int, std::vector<RankKind>> by_work;
   for (const RankKind& kind : kinds) by_work[kind.work].push_back(kind);
   for (const auto& [work, group] : by_work) {

@@ -167,6 +167,7 @@ std::vector<Option> option_table() {
       option("parallel.tp", "tensor-parallel ranks", PLACE(parallel.tp), between(1, 65536)),
       option("parallel.cp", "context-parallel ranks", PLACE(parallel.cp), between(1, 65536)),
       option("parallel.pp", "pipeline stages", PLACE(parallel.pp), between(1, 65536)),
+      option("parallel.rank_order", "order of the axes: ranks of the first one are neighbours", PLACE(parallel.rank_order)),
       option("parallel.chunks", "model chunks per interleaved stage", PLACE(parallel.chunks), between(1, 65536)),
       option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
              between(0, 1)),

@@ -9,6 +9,7 @@
 #include "core/enum_names.h"
 #include "data/loader.h"
 #include "model/recompute.h"
+#include "parallel/layout.h"
 #include "parallel/pipeline_kind.h"
 
 namespace shiftron {
@@ -63,6 +64,7 @@ struct OptimizerSection {
 
 struct ParallelSection {
   int tp = 1, cp = 1, pp = 1;
+  RankOrder rank_order = kUsualRankOrder;
   int chunks = 1;
   int zero = 0;
   int64_t bucket_elements = 0;  // 0 = by the number of data-parallel ranks

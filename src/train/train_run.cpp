@@ -129,6 +129,7 @@ void TrainingRun::write_start() const {
       "start", {{"process", ::getpid()},
                 {"ranks", layout_.ranks()},
                 {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
+                {"rank_order", text_of(layout_.order)},
                 {"hosts", hosts},
                 {"threads", environment_.threads},
                 {"configuration", to_hex(xxh3_64(hash_input(config_)))}});
@@ -221,11 +222,11 @@ void TrainingRun::announce() const {
   int64_t local = 0;
   for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
   environment_.log.info(
-      fmt::format("{} ranks: tp {} · pp {} · dp {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
+      fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
                   "tokens dropped); "
                   "GEMM peak {:.0f} GFLOP/s",
-                  layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
-                  thousands(train_->windows()), config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
+                  layout_.ranks(), text_of(layout_), static_cast<double>(local) / 1e6, thousands(train_->windows()),
+                  config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
 }
 
 void TrainingRun::evaluate(int64_t step) {

@@ -132,6 +132,7 @@ class RunFiles(SystemTest):
         start = events(run, "start")[0]
         self.assertEqual((start["ranks"], start["layout"], sum(start["hosts"].values()), start["threads"]),
                          (4, {"tp": 2, "cp": 1, "dp": 1, "pp": 2}, 4, 1))
+        self.assertEqual(start["rank_order"], "tp,cp,dp,pp")
 
     def check_config(self, run):
         before = (run / "config.conf").read_text()

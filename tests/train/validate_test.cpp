@@ -49,6 +49,12 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"checkpoint.resume 'last' is not one of auto, never, a step's number (a.conf:1)"}},
       {{{"parallel.stage_layers", "2,x"}},
        {"parallel.stage_layers '2,x' is not a list of whole numbers as in 7,7,7,7 (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp"}},
+       {"parallel.rank_order 'tp,pp,dp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp,tp"}},
+       {"parallel.rank_order 'tp,pp,dp,tp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp,ep"}},
+       {"parallel.rank_order 'tp,pp,dp,ep' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
       {{{"train.seed", "1"}, {"train.seed", "2"}}, {"train.seed is given again, first at a.conf:1 (a.conf:2)"}},
       // Ranges.
       {{{"model.hidden", "0"}}, {"model.hidden 0 must be >= 1 (a.conf:1)"}},
