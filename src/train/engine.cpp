@@ -60,7 +60,8 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   const int stage = groups_.at.pp;
   const std::vector<Range> layers = stage_layers(config.model.layers, parallel.pp, parallel.stage_layers,
                                                  head_in_layers(config.model, config.train.sequence_length));
-  stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage], parallel.recompute);
+  stage_ = std::make_unique<TransformerStage>(parameters_, config.model, layers[stage],
+                                              parallel.recompute.of_stage(stage));
   parameters_.allocate(stream, training, {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
   stage_->make_tables(stream, config.train.sequence_length);
   workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");

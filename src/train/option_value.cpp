@@ -109,6 +109,15 @@ std::string read_value(const std::string& text, RankOrder& value) {
   value = read;
   return "";
 }
+std::string read_value(const std::string& text, StageRecompute& value) {
+  std::vector<RecomputeKind> read;
+  for (const std::string& part : split_at_commas(text)) {
+    const std::string fault = read_value<RecomputeKind>(part, read.emplace_back());
+    if (!fault.empty()) return fault + ", nor such of each stage as in full,selective,none,none";
+  }
+  value = StageRecompute(read);
+  return "";
+}
 std::string read_value(const std::string& text, std::vector<int64_t>& value) {
   std::vector<int64_t> read;
   if (!text.empty()) {
@@ -157,6 +166,11 @@ std::vector<std::string> write_value(const ResumeChoice& value) {
 }
 std::vector<std::string> write_value(const RankOrder& value) {
   return {text_of(value)};
+}
+std::vector<std::string> write_value(const StageRecompute& value) {
+  std::string joined;
+  for (const RecomputeKind kind : value.kinds) joined += (joined.empty() ? "" : ",") + to_string(kind);
+  return {joined};
 }
 std::vector<std::string> write_value(const std::vector<int64_t>& value) {
   if (value.empty()) return {};

@@ -37,6 +37,7 @@ std::string read_value(const std::string& text, std::string& value);
 std::string read_value(const std::string& text, Betas& value);                    // 0.9,0.95
 std::string read_value(const std::string& text, ResumeChoice& value);             // auto|never|STEP
 std::string read_value(const std::string& text, RankOrder& value);                // tp,cp,dp,pp
+std::string read_value(const std::string& text, StageRecompute& value);           // full, or full,none,none
 std::string read_value(const std::string& text, std::vector<int64_t>& value);     // 7,7,7,7; empty text = empty list
 std::string read_value(const std::string& text, std::vector<DataSource>& value);  // path or path:weight; appends
 
@@ -49,6 +50,7 @@ std::vector<std::string> write_value(const std::string& value);
 std::vector<std::string> write_value(const Betas& value);
 std::vector<std::string> write_value(const ResumeChoice& value);
 std::vector<std::string> write_value(const RankOrder& value);
+std::vector<std::string> write_value(const StageRecompute& value);
 std::vector<std::string> write_value(const std::vector<int64_t>& value);
 std::vector<std::string> write_value(const std::vector<DataSource>& value);
 
@@ -108,6 +110,9 @@ std::vector<std::string> write_value(Enum value) {
 template <NamedEnum Enum>
 std::string placeholder(Enum) {
   return names_joined<Enum>("|");
+}
+inline std::string placeholder(const StageRecompute&) {
+  return placeholder(RecomputeKind{}) + "[,...]";
 }
 
 }  // namespace shiftron

@@ -175,7 +175,7 @@ std::vector<Option> option_table() {
              "parameters that data-parallel ranks exchange together, 0 = 40 Mi, with more than 40 of them 1 Mi for each",
              PLACE(parallel.bucket_elements), kCount),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
-      option("parallel.recompute", "what backward computes again: selective = gate and up, full = layers",
+      option("parallel.recompute", "what backward computes again, everywhere or of each stage: selective = gate and up, full = layers",
              PLACE(parallel.recompute)),
       option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)",
              PLACE(parallel.stage_layers), kSize),

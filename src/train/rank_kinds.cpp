@@ -1,5 +1,5 @@
-// Stages differ by their number of layers, by embedding and head with their shares of the vocabulary, and by how many
-// microbatches are in flight; data-parallel ranks do not differ.
+// Stages differ by their number of layers, by what they make again, by embedding and head with their shares of the
+// vocabulary, and by how many microbatches are in flight; data-parallel ranks do not differ.
 #include "train/rank_kinds.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace shiftron {
 namespace {
 
-using StageWork = std::tuple<int64_t, bool, bool, int64_t>;  // layers, first stage, last stage, share of the vocabulary
+// Layers, what they make again, first stage, last stage, share of the vocabulary.
+using StageWork = std::tuple<int64_t, RecomputeKind, bool, bool, int64_t>;
 
 struct Plan {
   int number = 0;
@@ -34,7 +35,8 @@ std::vector<RankKind> plan_kinds(const RunConfig& config, const ParallelLayout& 
     const int in_flight = most_in_flight(schedule_of(config), layout.pp, stage, microbatches, 0);
     for (int tp = 0; tp < layout.tp; ++tp) {
       const int64_t share = first || last ? split_range(config.model.vocab, layout.tp, tp).size() : 0;
-      const StageWork work{stages[static_cast<size_t>(stage)].size(), first, last, share};
+      const StageWork work{stages[static_cast<size_t>(stage)].size(), config.parallel.recompute.of_stage(stage), first,
+                           last, share};
       const int rank = layout.rank({.tp = tp, .pp = stage});
       const auto [planned, is_new] = plans.try_emplace(work);
       Plan& plan = planned->second;

@@ -264,6 +264,23 @@ TEST(Recompute, ChangesNoBit) {
   }
 }
 
+TEST(Recompute, OfEachStageChangesNoBit) {
+  using enum RecomputeKind;
+  RunConfig config = base_config(2, false);
+  config.train.precision = Precision::bf16;
+  config.train.steps = 6;
+  config.parallel.pp = 3;
+  const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+  const Curve kept = train_curve(config, 3, read);
+  for (const StageRecompute& recompute : {StageRecompute({full, selective, none}), StageRecompute({none, full, full})}) {
+    config.parallel.recompute = recompute;
+    const Curve again = train_curve(config, 3, read);
+    EXPECT_EQ(again.loss, kept.loss);
+    EXPECT_EQ(again.first_gradient, kept.first_gradient);
+    EXPECT_EQ(again.final, kept.final);
+  }
+}
+
 TEST(Layout, InitialWeightsAreTheSameBits) {
   const RunConfig base = base_config(2, true);
   TensorMap reference;

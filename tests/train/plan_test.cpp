@@ -96,6 +96,33 @@ TEST(Plan, SaysWhatOtherOrdersOfRanksTake) {
   }
 }
 
+TEST(Plan, SaysWhatStagesThatRecomputeDifferentlyTake) {
+  using enum RecomputeKind;
+  RunConfig config = with_layout(small_run(), 2, 4, PipelineKind::one_forward_one_backward);
+  config.parallel.stage_layers = {1, 1, 2, 1};
+  config.parallel.recompute = StageRecompute({full, selective, none, none});
+  expect_planned(config, 8);
+}
+
+// Alike but for what is made again: with as much in flight on every stage, as gpipe has it.
+TEST(Plan, TellsStagesThatRecomputeDifferentlyApart) {
+  using enum RecomputeKind;
+  RunConfig config = with_layout(small_run(), 1, 6, PipelineKind::gpipe);
+  config.model.layers = 6;
+  config.parallel.stage_layers = {1, 1, 1, 1, 1, 1};
+  config.parallel.recompute = StageRecompute({none, none, selective, full, none, full});
+  const ParallelLayout layout = make_layout(config.parallel, 6);
+  const std::vector<RankKind> kinds = plan_kinds(config, layout, 1);
+  ASSERT_EQ(kinds.size(), 5u);  // the last stage has the head
+  for (const RankKind& kind : kinds) {
+    Ledger planned;
+    plan_memory(config, layout, kind.rank, 1, planned);
+    EXPECT_EQ(kind.planned.memory(), planned.memory()) << kind.rank;
+    EXPECT_EQ(kind.planned.kernels(), planned.kernels()) << kind.rank;
+    EXPECT_EQ(kind.ranks, kind.rank == 1 ? 2 : 1) << kind.rank;
+  }
+}
+
 // The first rank of a kind is one of it, and none before it is.
 TEST(Plan, KindsNameTheirFirstRankInEveryOrder) {
   RunConfig config = with_layout(small_run(), 3, 4, PipelineKind::one_forward_one_backward);

@@ -64,7 +64,7 @@ Pairs unusual() {
           {"parallel.zero", "1"},
           {"parallel.bucket_elements", "1000"},
           {"parallel.pipeline", "zb-v"},
-          {"parallel.recompute", "full"},
+          {"parallel.recompute", "full,selective,none,none,full"},
           {"parallel.stage_layers", "1,1,1,1,1"},
           {"data.train", "a:2/x:y:0.25"},
           {"data.train", "b c:1"},
