@@ -16,6 +16,7 @@
 #include "core/host.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
+#include "train/layout_picture.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/resume.h"
@@ -119,10 +120,13 @@ void TrainingRun::open_directory() {
   environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
 }
 
-// Who runs where: the first line of every start in events.jsonl.
+// Who runs where: told to people, and the first line of every start in events.jsonl.
 void TrainingRun::write_start() const {
   const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
   if (!first_rank()) return;
+  environment_.log.info(
+      fmt::format("{} ranks, {}:\n{}", layout_.ranks(), text_of(layout_), layout_picture(config_, layout_, names)));
+  if (const std::string warning = host_warning(layout_, names); !warning.empty()) environment_.log.warning(warning);
   std::map<std::string, int> hosts;  // ranks on each
   for (const std::string& name : names) ++hosts[name];
   environment_.events.write(
