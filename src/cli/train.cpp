@@ -19,6 +19,7 @@
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/batches.h"
+#include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
 #include "train/stop_signal.h"
@@ -55,11 +56,13 @@ nlohmann::ordered_json plan_json(const ParallelLayout& layout, const RankKind& k
 }
 
 void print_plan(const RunConfig& config, const ParallelLayout& layout, const ParameterCount& parameters,
-                const std::vector<RankKind>& kinds) {
+                const std::vector<RankKind>& kinds, const std::vector<std::string>& hosts) {
   std::cout << fmt::format("{} parameters ({:.4g} B), {} outside embedding and head\n", thousands(parameters.total),
                            static_cast<double>(parameters.total) / 1e9, thousands(parameters.outside_embedding));
-  std::cout << fmt::format("{} ranks: tp {} · pp {} · dp {}; {} microbatches a step and rank\n", layout.ranks(),
-                           layout.tp, layout.pp, layout.dp, microbatches_of_step(config, layout));
+  std::cout << fmt::format("{} ranks: {}; {} microbatches a step and rank\n", layout.ranks(), text_of(layout),
+                           microbatches_of_step(config, layout));
+  std::cout << "\n" << layout_picture(config, layout, hosts);
+  if (const std::string warning = host_warning(layout, hosts); !warning.empty()) std::cout << warning << "\n";
   std::map<int, std::vector<RankKind>> by_work;
   for (const RankKind& kind : kinds) by_work[kind.work].push_back(kind);
   for (const auto& [work, group] : by_work) {
@@ -85,15 +88,18 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   }
 }
 
-void tell_plan(const ParsedConfig& parsed, int64_t started) {
+// `hosts`: of each started rank.
+void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const RunConfig& config = parsed.config;
+  const auto started = static_cast<int64_t>(hosts.size());
   const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
   validate(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   const ParameterCount parameters = count_parameters(config);
   const std::vector<RankKind> kinds = plan_kinds(config, layout, thread_count(config.device.threads, 1));
-  if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds);
+  if (ranks != started) hosts.clear();  // it is another run that is planned
+  if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds, hosts);
   nlohmann::ordered_json plan = nlohmann::ordered_json::array();
   for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
   std::cout << nlohmann::ordered_json{{"ranks", ranks},
@@ -108,7 +114,8 @@ void tell_plan(const ParsedConfig& parsed, int64_t started) {
 int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
-  agree(*world, [&] { tell_plan(parsed, world->size()); });
+  const std::vector<std::string> hosts = world->gather_text(host_name(), 0);
+  agree(*world, [&] { tell_plan(parsed, hosts); });
   return 0;
 }
 

@@ -1,13 +1,14 @@
-// Rank arithmetic: mixed-radix numbers with tp as the fastest digit.
+// Rank arithmetic: mixed-radix numbers whose digits are the axes, the fastest first.
 #include "parallel/layout.h"
 
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/enum_names.h"
 
 namespace shiftron {
 
-int ParallelLayout::size(Axis axis) const {
+int& Coordinates::on(Axis axis) {
   switch (axis) {
     case Axis::tp:
       return tp;
@@ -21,20 +22,41 @@ int ParallelLayout::size(Axis axis) const {
   throw_crash("unknown axis ", static_cast<int>(axis));
 }
 
+std::string text_of(const RankOrder& order) {
+  std::string text;
+  for (const Axis axis : order) text += (text.empty() ? "" : ",") + to_string(axis);
+  return text;
+}
+
+int ParallelLayout::size(Axis axis) const {
+  return Coordinates{.tp = tp, .cp = cp, .dp = dp, .pp = pp}.on(axis);
+}
+
 Coordinates ParallelLayout::coordinates(int rank) const {
   CHECK(rank >= 0 && rank < ranks(), "rank ", rank, " of ", ranks());
-  return {.tp = rank % tp, .cp = rank / tp % cp, .dp = rank / (tp * cp) % dp, .pp = rank / (tp * cp * dp)};
+  Coordinates at;
+  for (const Axis axis : order) {
+    at.on(axis) = rank % size(axis);
+    rank /= size(axis);
+  }
+  return at;
 }
 
 int ParallelLayout::rank(const Coordinates& at) const {
   CHECK(at.tp >= 0 && at.tp < tp && at.cp >= 0 && at.cp < cp && at.dp >= 0 && at.dp < dp && at.pp >= 0 && at.pp < pp,
         "coordinates tp ", at.tp, ", cp ", at.cp, ", dp ", at.dp, ", pp ", at.pp);
-  return at.tp + tp * (at.cp + cp * (at.dp + dp * at.pp));
+  Coordinates digits = at;
+  int rank = 0, stride = 1;
+  for (const Axis axis : order) {
+    rank += stride * digits.on(axis);
+    stride *= size(axis);
+  }
+  return rank;
 }
 
 std::vector<int> ParallelLayout::group(int rank, Axis axis) const {
   Coordinates at = coordinates(rank);
-  int& moving = axis == Axis::tp ? at.tp : axis == Axis::cp ? at.cp : axis == Axis::dp ? at.dp : at.pp;
+  int& moving = at.on(axis);
   std::vector<int> members;
   for (moving = 0; moving < size(axis); ++moving) members.push_back(this->rank(at));
   return members;
@@ -56,6 +78,21 @@ std::vector<int> ParallelLayout::tied_embedding_group(int rank) const {
   first.pp = 0;
   last.pp = pp - 1;
   return {this->rank(first), this->rank(last)};
+}
+
+std::vector<int> ParallelLayout::ranks_in_usual_order() const {
+  ParallelLayout usual = *this;
+  usual.order = kUsualRankOrder;
+  std::vector<int> all;
+  for (int place = 0; place < ranks(); ++place) all.push_back(rank(usual.coordinates(place)));
+  return all;
+}
+
+std::string text_of(const ParallelLayout& layout) {
+  const auto size = [](const char* axis, int ranks) { return axis + (" " + std::to_string(ranks)); };
+  const std::string cp = layout.cp > 1 ? size(" · cp", layout.cp) : "";
+  const std::string order = layout.order == kUsualRankOrder ? "" : " · ranks in order " + text_of(layout.order);
+  return size("tp", layout.tp) + cp + size(" · pp", layout.pp) + size(" · dp", layout.dp) + order;
 }
 
 Range split_range(int64_t extent, int parts, int index) {

@@ -1,18 +1,29 @@
 // Rank arithmetic: rank <-> coordinates on the axes tp, cp, dp, pp, group members, even splits. No communication.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace shiftron {
 
+enum class Axis { tp, cp, dp, pp };
+constexpr std::array<const char*, 4> names_of(Axis) {
+  return {"tp", "cp", "dp", "pp"};
+}
+
 // Where a rank stands on each axis, counted from 0.
 struct Coordinates {
   int tp = 0, cp = 0, dp = 0, pp = 0;
+  int& on(Axis axis);
   bool operator==(const Coordinates&) const = default;
 };
 
-enum class Axis { tp, cp, dp, pp };
+// The axes, each once: neighbouring ranks differ on the first of them.
+using RankOrder = std::array<Axis, 4>;
+inline constexpr RankOrder kUsualRankOrder = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+std::string text_of(const RankOrder& order);  // "tp,cp,dp,pp"
 
 // Half-open interval of indices.
 struct Range {
@@ -21,9 +32,10 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Sizes of the axes; ranks are numbered with tp fastest, then cp, dp, and pp slowest.
+// Sizes of the axes, and how ranks are numbered: the first axis of `order` is the fastest.
 struct ParallelLayout {
   int tp = 1, cp = 1, dp = 1, pp = 1;
+  RankOrder order = kUsualRankOrder;
 
   int ranks() const { return tp * cp * dp * pp; }
   int size(Axis axis) const;
@@ -38,11 +50,16 @@ struct ParallelLayout {
   std::vector<int> kv_replica_group(int rank, int64_t kv_heads) const;
   // {first stage, last stage} at `rank`'s other coordinates; `rank` alone on stages between them and where pp = 1.
   std::vector<int> tied_embedding_group(int rank) const;
+  // All ranks, in the usual order of their coordinates whatever `order` is: what is summed in this order does not show
+  // it.
+  std::vector<int> ranks_in_usual_order() const;
   bool is_first_stage(int rank) const { return coordinates(rank).pp == 0; }
   bool is_last_stage(int rank) const { return coordinates(rank).pp == pp - 1; }
 
   bool operator==(const ParallelLayout&) const = default;
 };
+// "tp 2 · pp 4 · dp 8", with cp and the order of ranks where these are not the usual ones.
+std::string text_of(const ParallelLayout& layout);
 
 // Part `index` of [0, extent): begins at floor(extent * index / parts). Where extent < parts and extent divides parts,
 // parts / extent neighbours hold the same one unit. Throws Error(crash) unless 0 <= index < parts and extent >= 0.

@@ -2,7 +2,6 @@
 #include "parallel/tensor_parallel.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/kernels.h"
 
@@ -42,9 +41,7 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   Groups groups;
   groups.layout = layout;
   groups.at = layout.coordinates(rank);
-  std::vector<int> all(static_cast<size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
-  groups.world = world.split(all, "world");  // the control plane's own order is not disturbed
+  groups.world = world.split(layout.ranks_in_usual_order(), "world");  // the control plane's own order is not disturbed
   groups.tp = world.split(layout.group(rank, Axis::tp), "tp");
   groups.cp = world.split(layout.group(rank, Axis::cp), "cp");
   groups.dp = world.split(layout.group(rank, Axis::dp), "dp");

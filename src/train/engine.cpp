@@ -75,7 +75,8 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
                            .last = piece == pieces - 1,
                            .both_ends = both_ends};
     chunks_[static_cast<size_t>(chunk)].stage =
-        std::make_unique<TransformerStage>(parameters_, config.model, place, parallel.recompute);
+        std::make_unique<TransformerStage>(parameters_, config.model, place,
+                                           parallel.recompute.of_stage(groups_.at.pp));
   }
   parameters_.allocate(stream, training,
                        {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});

@@ -1,6 +1,7 @@
 // Reading and writing of configuration values.
 #include "train/option_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
@@ -95,6 +96,28 @@ std::string read_value(const std::string& text, ResumeChoice& value) {
   value = read;
   return "";
 }
+std::string read_value(const std::string& text, RankOrder& value) {
+  const std::vector<std::string> parts = split_at_commas(text);
+  RankOrder read = value;
+  bool each_once = parts.size() == read.size();
+  for (size_t i = 0; each_once && i < read.size(); ++i) {
+    const std::optional<Axis> axis = from_string<Axis>(parts[i]);
+    each_once = axis && std::find(read.begin(), read.begin() + i, *axis) == read.begin() + i;
+    if (each_once) read[i] = *axis;
+  }
+  if (!each_once) return "does not name each of " + names_joined<Axis>(", ") + " once, as in tp,pp,cp,dp";
+  value = read;
+  return "";
+}
+std::string read_value(const std::string& text, StageRecompute& value) {
+  std::vector<RecomputeKind> read;
+  for (const std::string& part : split_at_commas(text)) {
+    const std::string fault = read_value<RecomputeKind>(part, read.emplace_back());
+    if (!fault.empty()) return fault + ", nor such of each stage as in full,selective,none,none";
+  }
+  value = StageRecompute(read);
+  return "";
+}
 std::string read_value(const std::string& text, std::vector<int64_t>& value) {
   std::vector<int64_t> read;
   if (!text.empty()) {
@@ -140,6 +163,14 @@ std::vector<std::string> write_value(const Betas& value) {
 std::vector<std::string> write_value(const ResumeChoice& value) {
   if (value.kind == ResumeChoice::Kind::step) return {std::to_string(value.step)};
   return {value.kind == ResumeChoice::Kind::never ? "never" : "auto"};
+}
+std::vector<std::string> write_value(const RankOrder& value) {
+  return {text_of(value)};
+}
+std::vector<std::string> write_value(const StageRecompute& value) {
+  std::string joined;
+  for (const RecomputeKind kind : value.kinds) joined += (joined.empty() ? "" : ",") + to_string(kind);
+  return {joined};
 }
 std::vector<std::string> write_value(const std::vector<int64_t>& value) {
   if (value.empty()) return {};

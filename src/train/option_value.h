@@ -36,6 +36,8 @@ std::string read_value(const std::string& text, bool& value);
 std::string read_value(const std::string& text, std::string& value);
 std::string read_value(const std::string& text, Betas& value);                    // 0.9,0.95
 std::string read_value(const std::string& text, ResumeChoice& value);             // auto|never|STEP
+std::string read_value(const std::string& text, RankOrder& value);                // tp,cp,dp,pp
+std::string read_value(const std::string& text, StageRecompute& value);           // full, or full,none,none
 std::string read_value(const std::string& text, std::vector<int64_t>& value);     // 7,7,7,7; empty text = empty list
 std::string read_value(const std::string& text, std::vector<DataSource>& value);  // path or path:weight; appends
 
@@ -47,6 +49,8 @@ std::vector<std::string> write_value(bool value);
 std::vector<std::string> write_value(const std::string& value);
 std::vector<std::string> write_value(const Betas& value);
 std::vector<std::string> write_value(const ResumeChoice& value);
+std::vector<std::string> write_value(const RankOrder& value);
+std::vector<std::string> write_value(const StageRecompute& value);
 std::vector<std::string> write_value(const std::vector<int64_t>& value);
 std::vector<std::string> write_value(const std::vector<DataSource>& value);
 
@@ -71,6 +75,9 @@ constexpr const char* placeholder(const Betas&) {
 }
 constexpr const char* placeholder(const ResumeChoice&) {
   return "auto|never|STEP";
+}
+constexpr const char* placeholder(const RankOrder&) {
+  return "AXIS,AXIS,AXIS,AXIS";
 }
 inline const char* placeholder(const std::vector<int64_t>&) {
   return "N,N,...";
@@ -103,6 +110,9 @@ std::vector<std::string> write_value(Enum value) {
 template <NamedEnum Enum>
 std::string placeholder(Enum) {
   return names_joined<Enum>("|");
+}
+inline std::string placeholder(const StageRecompute&) {
+  return placeholder(RecomputeKind{}) + "[,...]";
 }
 
 }  // namespace shiftron

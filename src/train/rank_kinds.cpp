@@ -1,5 +1,5 @@
-// Stages differ by their numbers of layers, by embedding and head with their shares of the vocabulary, and by how many
-// microbatches are in flight; data-parallel ranks do not differ.
+// Stages differ by their numbers of layers, by what they make again, by embedding and head with their shares of the
+// vocabulary, and by how many microbatches are in flight; data-parallel ranks do not differ.
 #include "train/rank_kinds.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace shiftron {
 namespace {
 
-using ChunkWork = std::tuple<int64_t, bool, bool, int64_t>;  // layers, embedding, head, share of the vocabulary
+// Layers, what they make again, embedding, head, share of the vocabulary.
+using ChunkWork = std::tuple<int64_t, RecomputeKind, bool, bool, int64_t>;
 using StageWork = std::vector<ChunkWork>;
 
 struct Plan {
@@ -31,7 +32,8 @@ StageWork work_of(const RunConfig& config, const ParallelLayout& layout, const S
     const int piece = virtual_stage(schedule, layout.pp, stage, chunk);
     const bool first = piece == 0, last = piece == pieces - 1;
     const int64_t share = first || last ? split_range(config.model.vocab, layout.tp, tp).size() : 0;
-    work.emplace_back(layers[static_cast<size_t>(piece)].size(), first, last, share);
+    work.emplace_back(layers[static_cast<size_t>(piece)].size(), config.parallel.recompute.of_stage(stage), first, last,
+                      share);
   }
   return work;
 }

@@ -88,7 +88,8 @@ Schedule schedule_of(const RunConfig& config) {
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks) {
   const int smallest = smallest_ranks(parallel);
   CHECK(smallest > 0 && ranks % smallest == 0, "ranks ", ranks, ", tp cp pp ", smallest);
-  return {.tp = parallel.tp, .cp = parallel.cp, .dp = ranks / smallest, .pp = parallel.pp};
+  return {.tp = parallel.tp, .cp = parallel.cp, .dp = ranks / smallest, .pp = parallel.pp,
+          .order = parallel.rank_order};
 }
 
 int smallest_ranks(const ParallelSection& parallel) {

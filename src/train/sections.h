@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/enum_names.h"
 #include "data/loader.h"
 #include "model/recompute.h"
+#include "parallel/layout.h"
 #include "parallel/pipeline_kind.h"
 
 namespace shiftron {
@@ -61,13 +63,24 @@ struct OptimizerSection {
   double final_fraction = 0;
 };
 
+// What backward makes again on each pipeline stage.
+struct StageRecompute {
+  StageRecompute(RecomputeKind of_all = RecomputeKind::none) : kinds{of_all} {}
+  explicit StageRecompute(std::vector<RecomputeKind> of_each) : kinds(std::move(of_each)) {}
+  std::vector<RecomputeKind> kinds;  // one for all stages, or one for each
+  RecomputeKind of_stage(int stage) const {
+    return kinds.size() == 1 ? kinds.front() : kinds.at(static_cast<size_t>(stage));
+  }
+};
+
 struct ParallelSection {
   int tp = 1, cp = 1, pp = 1;
+  RankOrder rank_order = kUsualRankOrder;
   int chunks = 1;
   int zero = 0;
   int64_t bucket_elements = 0;  // 0 = by the number of data-parallel ranks
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
-  RecomputeKind recompute = RecomputeKind::none;
+  StageRecompute recompute{};
   std::vector<int64_t> stage_layers{};  // layers of each stage; empty = equal work
 };
 

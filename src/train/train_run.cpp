@@ -16,6 +16,7 @@
 #include "core/host.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
+#include "train/layout_picture.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
 #include "train/resume.h"
@@ -119,16 +120,20 @@ void TrainingRun::open_directory() {
   environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
 }
 
-// Who runs where: the first line of every start in events.jsonl.
+// Who runs where: told to people, and the first line of every start in events.jsonl.
 void TrainingRun::write_start() const {
   const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
   if (!first_rank()) return;
+  environment_.log.info(
+      fmt::format("{} ranks, {}:\n{}", layout_.ranks(), text_of(layout_), layout_picture(config_, layout_, names)));
+  if (const std::string warning = host_warning(layout_, names); !warning.empty()) environment_.log.warning(warning);
   std::map<std::string, int> hosts;  // ranks on each
   for (const std::string& name : names) ++hosts[name];
   environment_.events.write(
       "start", {{"process", ::getpid()},
                 {"ranks", layout_.ranks()},
                 {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
+                {"rank_order", text_of(layout_.order)},
                 {"hosts", hosts},
                 {"threads", environment_.threads},
                 {"configuration", to_hex(xxh3_64(hash_input(config_)))}});
@@ -221,11 +226,11 @@ void TrainingRun::announce() const {
   int64_t local = 0;
   for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
   environment_.log.info(
-      fmt::format("{} ranks: tp {} · pp {} · dp {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
+      fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
                   "tokens dropped); "
                   "GEMM peak {:.0f} GFLOP/s",
-                  layout_.ranks(), layout_.tp, layout_.pp, layout_.dp, static_cast<double>(local) / 1e6,
-                  thousands(train_->windows()), config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
+                  layout_.ranks(), text_of(layout_), static_cast<double>(local) / 1e6, thousands(train_->windows()),
+                  config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
 }
 
 void TrainingRun::evaluate(int64_t step) {

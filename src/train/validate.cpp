@@ -238,6 +238,11 @@ void Checker::check_layout() {
     fault_if(sum != m.layers, {"parallel.stage_layers", "model.layers"}, "stage_layers sum to ", sum, ", layers is ",
              m.layers);
   }
+  if (sound({"parallel.recompute", "parallel.pp"})) {
+    const size_t entries = p.recompute.kinds.size();
+    fault_if(entries != 1 && entries != static_cast<size_t>(p.pp), {"parallel.recompute", "parallel.pp"},
+             "recompute has ", entries, " entries, pp is ", p.pp, "; give one, or one for each stage");
+  }
   fault_if(ranks_ > kMostRanks, {"parallel.tp", "parallel.cp", "parallel.pp"}, "ranks ", ranks_, ", the most are ",
            kMostRanks);
   if (sound({"parallel.tp", "parallel.cp", "parallel.pp"})) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -25,6 +26,29 @@ std::vector<ParallelLayout> layouts() {
   return all;
 }
 
+constexpr Axis kAxes[] = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+
+std::vector<RankOrder> orders() {
+  std::vector<RankOrder> all;
+  RankOrder order = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+  do {
+    all.push_back(order);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return all;
+}
+
+// Every layout of layouts() up to 80 ranks in every order.
+std::vector<ParallelLayout> ordered_layouts() {
+  std::vector<ParallelLayout> all;
+  for (ParallelLayout layout : layouts()) {
+    for (const RankOrder& order : orders()) {
+      layout.order = order;
+      if (layout.ranks() <= 80) all.push_back(layout);
+    }
+  }
+  return all;
+}
+
 TEST(Layout, TpIsFastestAndPpSlowest) {
   const ParallelLayout layout{.tp = 2, .cp = 3, .dp = 4, .pp = 5};
   EXPECT_EQ(layout.ranks(), 120);
@@ -35,15 +59,65 @@ TEST(Layout, TpIsFastestAndPpSlowest) {
   EXPECT_EQ(layout.coordinates(119), (Coordinates{.tp = 1, .cp = 2, .dp = 3, .pp = 4}));
 }
 
-TEST(Layout, RankAndCoordinatesAreInverse) {
-  for (const ParallelLayout& layout : layouts()) {
+TEST(Layout, OrderByHand) {
+  const ParallelLayout layout{.tp = 2, .cp = 3, .dp = 4, .pp = 5, .order = {Axis::pp, Axis::tp, Axis::dp, Axis::cp}};
+  EXPECT_EQ(layout.coordinates(1), (Coordinates{.pp = 1}));
+  EXPECT_EQ(layout.coordinates(5), (Coordinates{.tp = 1}));
+  EXPECT_EQ(layout.coordinates(10), (Coordinates{.dp = 1}));
+  EXPECT_EQ(layout.coordinates(40), (Coordinates{.cp = 1}));
+  EXPECT_THAT(layout.group(58, Axis::tp), ElementsAre(53, 58));
+  EXPECT_THAT(layout.group(58, Axis::dp), ElementsAre(48, 58, 68, 78));
+  EXPECT_THAT(layout.tied_embedding_group(54), ElementsAre(50, 54));
+  EXPECT_EQ(text_of(layout), "tp 2 · cp 3 · pp 5 · dp 4 · ranks in order pp,tp,dp,cp");
+  EXPECT_EQ(text_of(ParallelLayout{.tp = 2, .pp = 3}), "tp 2 · pp 3 · dp 1");
+}
+
+TEST(Layout, RankAndCoordinatesAreInverseInEveryOrder) {
+  EXPECT_EQ(orders().size(), 24u);
+  for (const ParallelLayout& layout : ordered_layouts()) {
+    std::vector<int> ranks = layout.ranks_in_usual_order();
     for (int rank = 0; rank < layout.ranks(); ++rank) EXPECT_EQ(layout.rank(layout.coordinates(rank)), rank);
+    ParallelLayout usual = layout;
+    usual.order = kUsualRankOrder;
+    for (int place = 0; place < layout.ranks(); ++place) {
+      EXPECT_EQ(layout.coordinates(ranks[static_cast<size_t>(place)]), usual.coordinates(place));
+    }
+    std::ranges::sort(ranks);
+    EXPECT_EQ(std::ranges::unique(ranks).size(), 0u);
+    EXPECT_EQ(layout.coordinates(0), Coordinates{});
+  }
+}
+
+// Neighbouring ranks differ on the first axis of the order that has more than one.
+TEST(Layout, OrderSaysWhichRanksAreNeighbours) {
+  for (const ParallelLayout& layout : ordered_layouts()) {
+    const auto fastest = std::ranges::find_if(layout.order, [&](Axis axis) { return layout.size(axis) > 1; });
+    if (fastest == layout.order.end()) continue;
+    Coordinates next;
+    next.on(*fastest) = 1;
+    EXPECT_EQ(layout.coordinates(1), next) << text_of(layout);
+  }
+}
+
+TEST(Layout, MembersOfAGroupDifferOnItsAxisAloneAndAscendAlongIt) {
+  for (const ParallelLayout& layout : ordered_layouts()) {
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      for (const Axis axis : kAxes) {
+        const std::vector<int> members = layout.group(rank, axis);
+        ASSERT_EQ(static_cast<int>(members.size()), layout.size(axis));
+        EXPECT_TRUE(std::ranges::is_sorted(members));
+        Coordinates expected = layout.coordinates(rank);
+        for (expected.on(axis) = 0; expected.on(axis) < layout.size(axis); ++expected.on(axis)) {
+          EXPECT_EQ(layout.coordinates(members[static_cast<size_t>(expected.on(axis))]), expected) << text_of(layout);
+        }
+      }
+    }
   }
 }
 
 TEST(Layout, GroupsOfAnAxisPartitionTheRanks) {
   for (const ParallelLayout& layout : layouts()) {
-    for (const Axis axis : {Axis::tp, Axis::cp, Axis::dp, Axis::pp}) {
+    for (const Axis axis : kAxes) {
       std::set<std::vector<int>> groups;
       for (int rank = 0; rank < layout.ranks(); ++rank) {
         const std::vector<int> members = layout.group(rank, axis);

@@ -132,6 +132,10 @@ class RunFiles(SystemTest):
         start = events(run, "start")[0]
         self.assertEqual((start["ranks"], start["layout"], sum(start["hosts"].values()), start["threads"]),
                          (4, {"tp": 2, "cp": 1, "dp": 1, "pp": 2}, 4, 1))
+        self.assertEqual(start["rank_order"], "tp,cp,dp,pp")
+        log = (run / "logs/rank-00000.log").read_text()
+        self.assertIn(f"stage 0  embedding, layer 0  0-1\nstage 1  layer 1, head       2-3\nall on host {next(iter(start['hosts']))}\n", log)
+        self.assertNotIn("tensor-parallel groups lie on", log)
 
     def check_config(self, run):
         before = (run / "config.conf").read_text()
@@ -246,6 +250,8 @@ class Words(SystemTest):
             printed = self.expect(0, self.start(2, ["train", "--dry-run", *options(settings), *more]))
             self.assertEqual(printed.count(" parameters ("), 1, printed)
             self.assertIn(text, printed)
+            self.assertIn("\nstage 0  embedding, layers 0-1, head  0     1", printed)
+            self.assertEqual(printed.count("all on host "), int(not more), printed)  # of ranks that are there
         refused = self.expect(76, self.start(2, ["train", "--dry-run", *options({**settings, "parallel.tp": 4})]))
         self.assertEqual(refused.count("ranks 2 not divisible by tp 4"), 1, refused)
 

@@ -263,6 +263,30 @@ TEST(LayoutMatrix, SixtyFourRanksEqualOne) {
   expect_equal(train_curve(config, most.ranks(), read), train_curve(config_of({}), 1, read), 1e-10, most.text());
 }
 
+// Sums over all ranks, too, are made in an order that the numbering of ranks does not change.
+TEST(RankOrder, ChangesNoBit) {
+  for (const LayoutCase& layout : {LayoutCase{2, 2, 2}, {1, 3, 2}, {4, 1, 2}}) {
+    for (const Precision precision : {Precision::fp32, Precision::fp64}) {
+      RunConfig config = with_layout(base_config(2, true), layout);
+      config.train.precision = precision;
+      config.train.steps = 6;
+      config.parallel.zero = layout.tp % 2;
+      const int ranks = layout.tp * layout.pp * layout.dp;
+      const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+      const Curve usual = train_curve(config, ranks, read);
+      for (const RankOrder& order : {RankOrder{Axis::tp, Axis::pp, Axis::cp, Axis::dp},
+                                     {Axis::dp, Axis::pp, Axis::cp, Axis::tp},
+                                     {Axis::pp, Axis::tp, Axis::cp, Axis::dp}}) {
+        config.parallel.rank_order = order;
+        const Curve other = train_curve(config, ranks, read);
+        EXPECT_EQ(other.loss, usual.loss) << layout.text() << ", " << text_of(order);
+        EXPECT_EQ(other.first_gradient, usual.first_gradient) << layout.text() << ", " << text_of(order);
+        EXPECT_EQ(other.final, usual.final) << layout.text() << ", " << text_of(order);
+      }
+    }
+  }
+}
+
 // Reordering samples changes only the order of sums over samples: what that does on one rank bounds what a layout may
 // do. A layout also splits sums inside a sample, which no order of samples moves; so there must be enough samples (96,
 // not the 24 of the float64 test) for their sum to be the larger part of the rounding.
@@ -334,6 +358,23 @@ TEST(Recompute, ChangesNoBit) {
       EXPECT_LT(activations(), bytes) << to_string(kind);
       bytes = activations();
     }
+  }
+}
+
+TEST(Recompute, OfEachStageChangesNoBit) {
+  using enum RecomputeKind;
+  RunConfig config = base_config(2, false);
+  config.train.precision = Precision::bf16;
+  config.train.steps = 6;
+  config.parallel.pp = 3;
+  const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+  const Curve kept = train_curve(config, 3, read);
+  for (const StageRecompute& recompute : {StageRecompute({full, selective, none}), StageRecompute({none, full, full})}) {
+    config.parallel.recompute = recompute;
+    const Curve again = train_curve(config, 3, read);
+    EXPECT_EQ(again.loss, kept.loss);
+    EXPECT_EQ(again.first_gradient, kept.first_gradient);
+    EXPECT_EQ(again.final, kept.final);
   }
 }
 

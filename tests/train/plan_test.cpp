@@ -86,6 +86,70 @@ TEST(Plan, SaysWhatOtherModelsAndNumbersTake) {
   }
 }
 
+TEST(Plan, SaysWhatOtherOrdersOfRanksTake) {
+  RunConfig config = with_layout(small_run(), 2, 2, PipelineKind::one_forward_one_backward);
+  for (const RankOrder& order :
+       {RankOrder{Axis::tp, Axis::pp, Axis::cp, Axis::dp}, {Axis::dp, Axis::pp, Axis::cp, Axis::tp}}) {
+    config.parallel.rank_order = order;
+    SCOPED_TRACE(text_of(order));
+    expect_planned(config, 8);
+  }
+}
+
+TEST(Plan, SaysWhatStagesThatRecomputeDifferentlyTake) {
+  using enum RecomputeKind;
+  RunConfig config = with_layout(small_run(), 2, 4, PipelineKind::one_forward_one_backward);
+  config.parallel.stage_layers = {1, 1, 2, 1};
+  config.parallel.recompute = StageRecompute({full, selective, none, none});
+  expect_planned(config, 8);
+}
+
+// Alike but for what is made again: with as much in flight on every stage, as gpipe has it.
+TEST(Plan, TellsStagesThatRecomputeDifferentlyApart) {
+  using enum RecomputeKind;
+  RunConfig config = with_layout(small_run(), 1, 6, PipelineKind::gpipe);
+  config.model.layers = 6;
+  config.parallel.stage_layers = {1, 1, 1, 1, 1, 1};
+  config.parallel.recompute = StageRecompute({none, none, selective, full, none, full});
+  const ParallelLayout layout = make_layout(config.parallel, 6);
+  const std::vector<RankKind> kinds = plan_kinds(config, layout, 1);
+  ASSERT_EQ(kinds.size(), 5u);  // the last stage has the head
+  for (const RankKind& kind : kinds) {
+    Ledger planned;
+    plan_memory(config, layout, kind.rank, 1, planned);
+    EXPECT_EQ(kind.planned.memory(), planned.memory()) << kind.rank;
+    EXPECT_EQ(kind.planned.kernels(), planned.kernels()) << kind.rank;
+    EXPECT_EQ(kind.ranks, kind.rank == 1 ? 2 : 1) << kind.rank;
+  }
+}
+
+// The first rank of a kind is one of it, and none before it is.
+TEST(Plan, KindsNameTheirFirstRankInEveryOrder) {
+  RunConfig config = with_layout(small_run(), 3, 4, PipelineKind::one_forward_one_backward);
+  config.model.heads = config.model.kv_heads = 3;
+  config.model.vocab = 39;
+  config.train.sequence_length = 24;
+  for (const RankOrder& order :
+       {kUsualRankOrder, RankOrder{Axis::pp, Axis::tp, Axis::cp, Axis::dp}, {Axis::dp, Axis::cp, Axis::pp, Axis::tp}}) {
+    config.parallel.rank_order = order;
+    const ParallelLayout layout = make_layout(config.parallel, 24);
+    const std::vector<RankKind> kinds = plan_kinds(config, layout, 1);
+    std::set<int> unseen;
+    for (const RankKind& kind : kinds) unseen.insert(kind.rank);
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      Ledger planned;
+      plan_memory(config, layout, rank, 1, planned);
+      const auto kind = std::ranges::find_if(kinds, [&](const RankKind& one) {
+        return one.planned.memory() == planned.memory() && one.planned.traffic() == planned.traffic();
+      });
+      ASSERT_NE(kind, kinds.end()) << "rank " << rank << ", " << text_of(order);
+      EXPECT_LE(kind->rank, rank) << text_of(order);
+      EXPECT_EQ(unseen.erase(kind->rank) == 1, kind->rank == rank) << "rank " << rank << ", " << text_of(order);
+    }
+    EXPECT_TRUE(unseen.empty());
+  }
+}
+
 // More rows than a chunk of the loss, whole chunks and a rest; a vocabulary of several blocks.
 TEST(Plan, SaysWhatChunksOfTheLossTake) {
   RunConfig config = with_layout(small_run(), 1, 1, PipelineKind::gpipe);

@@ -59,10 +59,12 @@ Pairs unusual() {
           {"parallel.tp", "3"},
           {"parallel.cp", "2"},
           {"parallel.pp", "5"},
+          {"parallel.rank_order", "tp,pp,cp,dp"},
           {"parallel.chunks", "2"},
           {"parallel.zero", "1"},
+          {"parallel.bucket_elements", "1000"},
           {"parallel.pipeline", "zb-v"},
-          {"parallel.recompute", "full"},
+          {"parallel.recompute", "full,selective,none,none,full"},
           {"parallel.stage_layers", "1,1,1,1,1"},
           {"data.train", "a:2/x:y:0.25"},
           {"data.train", "b c:1"},
@@ -181,7 +183,7 @@ TEST(RunConfig, TableIsConsistent) {
   }
   EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation",
                                     "checkpoint", "fault", "output", "device"));
-  EXPECT_EQ(keys.size(), 65u);
+  EXPECT_EQ(keys.size(), 67u);
 }
 
 TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {
@@ -200,6 +202,7 @@ TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {
                            "shift_weight_decay = 0",
                            "clip = 1",
                            "schedule = constant",
+                           "rank_order = tp,cp,dp,pp",
                            "pipeline = 1f1b",
                            "recompute = none",
                            "document_reset = true",
@@ -310,6 +313,9 @@ TEST(RunConfig, LayoutOfRanks) {
   EXPECT_EQ(smallest_ranks(config.parallel), 8);
   EXPECT_EQ(make_layout(config.parallel, 24), (ParallelLayout{.tp = 2, .cp = 1, .dp = 3, .pp = 4}));
   EXPECT_THROW(make_layout(config.parallel, 12), Error);
+  const RunConfig ordered = small_config_with({{"parallel.tp", "2"}, {"parallel.rank_order", "dp, tp,cp,pp"}});
+  EXPECT_EQ(make_layout(ordered.parallel, 6),
+            (ParallelLayout{.tp = 2, .dp = 3, .order = {Axis::dp, Axis::tp, Axis::cp, Axis::pp}}));
 }
 
 TEST(RunConfig, HelpNamesEveryKeyWithItsDefault) {

@@ -49,6 +49,18 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"checkpoint.resume 'last' is not one of auto, never, a step's number (a.conf:1)"}},
       {{{"parallel.stage_layers", "2,x"}},
        {"parallel.stage_layers '2,x' is not a list of whole numbers as in 7,7,7,7 (a.conf:1)"}},
+      {{{"parallel.recompute", "all"}},
+       {"parallel.recompute 'all' is not one of none, selective, full, nor such of each stage as in "
+        "full,selective,none,none (a.conf:1)"}},
+      {{{"parallel.recompute", "full,,none"}},
+       {"parallel.recompute 'full,,none' is not one of none, selective, full, nor such of each stage as in "
+        "full,selective,none,none (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp"}},
+       {"parallel.rank_order 'tp,pp,dp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp,tp"}},
+       {"parallel.rank_order 'tp,pp,dp,tp' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
+      {{{"parallel.rank_order", "tp,pp,dp,ep"}},
+       {"parallel.rank_order 'tp,pp,dp,ep' does not name each of tp, cp, dp, pp once, as in tp,pp,cp,dp (a.conf:1)"}},
       {{{"train.seed", "1"}, {"train.seed", "2"}}, {"train.seed is given again, first at a.conf:1 (a.conf:2)"}},
       // Ranges.
       {{{"model.hidden", "0"}}, {"model.hidden 0 must be >= 1 (a.conf:1)"}},
@@ -115,6 +127,14 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,1,1"}},
        {"stage_layers has 3 entries, pp is 2 (parallel.stage_layers: a.conf:2, parallel.pp: a.conf:1)"},
        2},
+      {{{"parallel.pp", "2"}, {"parallel.recompute", "full,none,none"}},
+       {"recompute has 3 entries, pp is 2; give one, or one for each stage (parallel.recompute: a.conf:2, parallel.pp: "
+        "a.conf:1)"},
+       2},
+      {{{"parallel.pp", "3"}, {"parallel.recompute", "full,none"}},
+       {"recompute has 2 entries, pp is 3; give one, or one for each stage (parallel.recompute: a.conf:2, parallel.pp: "
+        "a.conf:1)"},
+       3},
       {{{"parallel.pp", "2"}, {"parallel.stage_layers", "2,3"}},
        {"stage_layers sum to 5, layers is 4 (parallel.stage_layers: a.conf:2)"},
        2},
