@@ -14,6 +14,7 @@
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/directory_lock.h"
+#include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
 #include "parallel/agree.h"
@@ -25,6 +26,7 @@
 #include "train/stop_signal.h"
 #include "train/train_run.h"
 #include "train/trainer.h"
+#include "train/virtual_stages.h"
 
 namespace shiftron::cli {
 namespace {
@@ -36,6 +38,7 @@ std::vector<CommandOption> train_options() {
       flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
       whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)", between(1, kMostRanks)),
       flag("json", "print the dry run as JSON"),
+      text_option("draw", "FILE", "draw the dry run's schedule, what each stage does when, as SVG"),
       flag("profile", "time every kernel behind the first step: a table of rank 0 at the end")};
 }
 
@@ -88,6 +91,15 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   }
 }
 
+void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std::string& path) {
+  const std::string drawing = draw_run(config, layout);
+  try {
+    write_file_durably(path, drawing);
+  } catch (const Error& error) {
+    throw_bad_input("the drawing cannot be written, choose another --draw: ", error.what());
+  }
+}
+
 // `hosts`: of each started rank.
 void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const RunConfig& config = parsed.config;
@@ -96,6 +108,7 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
   validate(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
+  if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
   const std::vector<RankKind> kinds = plan_kinds(config, layout, thread_count(config.device.threads, 1));
   if (ranks != started) hosts.clear();  // it is another run that is planned
@@ -139,6 +152,7 @@ void show_line(const std::string& line) {
 int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
+  if (parsed.has("draw")) throw_bad_input("--draw draws the schedule of a dry run: give --dry-run too");
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
   // What watches outlives MPI, whose end waits for every rank.

@@ -17,9 +17,10 @@ class Resume(SystemTest):
     def dump(self, run):
         return self.must(shiftron("data", "dump", "--config", run / "config.conf", "--step", self.STOP + 1))
 
-    def same_bits(self, layout, precision):
+    def same_bits(self, layout, precision, resumed_with=None):
         ranks = LAYOUTS[layout][0]
-        whole, parts = self.folder / f"{layout}-{precision}-whole", self.folder / f"{layout}-{precision}-parts"
+        name = f"{layout}-{precision}" + "".join(f"-{value}" for value in (resumed_with or {}).values())
+        whole, parts = self.folder / f"{name}-whole", self.folder / f"{name}-parts"
         self.expect(0, self.train(ranks, self.settings_of(whole, layout, precision)))
         settings = self.settings_of(parts, layout, precision)
         if precision == "bf16":  # which products are bfloat16's is timed at a run's first start: both go on from one
@@ -29,7 +30,7 @@ class Resume(SystemTest):
         before = self.dump(parts)
         if precision == "fp64":
             shutil.copytree(parts, self.folder / f"{layout}-stopped")
-        self.expect(0, self.train(ranks, settings))
+        self.expect(0, self.train(ranks, {**settings, **(resumed_with or {})}))
         self.assertEqual(before, self.dump(parts))
         self.assertEqual(before, self.dump(whole))
         self.assertEqual(losses(parts), losses(whole))
@@ -58,6 +59,9 @@ class Resume(SystemTest):
         for layout in ("interleaved", "zero"):
             with self.subTest(layout=layout):
                 self.same_bits(layout, "fp32")
+
+    def test_ranks_in_another_order(self):
+        self.same_bits("tp2pp2", "fp32", {"parallel.rank_order": "pp,dp,cp,tp"})
 
     def test_bf16(self):
         for layout in ("tp2pp2", "zero"):

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import time
 import unittest
+import xml.etree.ElementTree
 
 from harness import LAYOUTS, MODEL, PROGRAM, ROOT, SystemTest, environment, events, last_step, lines, options, shiftron
 
@@ -254,6 +255,24 @@ class Words(SystemTest):
             self.assertEqual(printed.count("all on host "), int(not more), printed)  # of ranks that are there
         refused = self.expect(76, self.start(2, ["train", "--dry-run", *options({**settings, "parallel.tp": 4})]))
         self.assertEqual(refused.count("ranks 2 not divisible by tp 4"), 1, refused)
+
+    def test_drawing_of_a_planned_schedule(self):
+        drawing = self.folder / "schedule.svg"
+        settings = {**MODEL, "parallel.pp": 2, "parallel.recompute": "full,none"}
+        plan = json.loads(self.must(shiftron("train", "--dry-run", "--json", "--draw", drawing, *options(settings))))
+        self.assertEqual(plan["ranks"], 2)
+        picture = xml.etree.ElementTree.parse(drawing).getroot()
+        texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual(texts[0], "2 ranks: tp 1 · pp 2 · dp 1; 2 layers")
+        self.assertTrue(texts[1].startswith("1f1b, 2 stages, 4 microbatches: bubble "), texts[1])
+        boxes = [box for box in picture.iter("{http://www.w3.org/2000/svg}rect") if box.get("class") == "action"]
+        self.assertEqual(len(boxes), 2 * 2 * 4)
+        for command, message in ((["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
+                                 (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
+                                 (["--draw", drawing], "give --dry-run too")):
+            refused = shiftron("train", *command, *options(settings))
+            self.assertEqual(refused.returncode, 76, refused.stderr)
+            self.assertIn(message, refused.stderr)
 
     def test_plans_of_what_no_machine_holds(self):
         large = {"model.layers": 128, "model.hidden": 16384, "model.heads": 128, "model.kv_heads": 8, "model.ffn": 53248, "model.vocab": 128257,

@@ -265,10 +265,12 @@ TEST(LayoutMatrix, SixtyFourRanksEqualOne) {
 
 // Sums over all ranks, too, are made in an order that the numbering of ranks does not change.
 TEST(RankOrder, ChangesNoBit) {
-  for (const LayoutCase& layout : {LayoutCase{2, 2, 2}, {1, 3, 2}, {4, 1, 2}}) {
+  for (const LayoutCase& layout : {LayoutCase{2, 2, 2}, {1, 3, 2}, {2, 1, 4}}) {
     for (const Precision precision : {Precision::fp32, Precision::fp64}) {
       RunConfig config = with_layout(base_config(2, true), layout);
       config.train.precision = precision;
+      config.optimizer.clip = 0.05;  // below every norm, which is a sum over all ranks
+      config.parallel.bucket_elements = 64;  // of which all data-parallel ranks hold parts of every layer
       config.train.steps = 6;
       config.parallel.zero = layout.tp % 2;
       const int ranks = layout.tp * layout.pp * layout.dp;
@@ -276,7 +278,7 @@ TEST(RankOrder, ChangesNoBit) {
       const Curve usual = train_curve(config, ranks, read);
       for (const RankOrder& order : {RankOrder{Axis::tp, Axis::pp, Axis::cp, Axis::dp},
                                      {Axis::dp, Axis::pp, Axis::cp, Axis::tp},
-                                     {Axis::pp, Axis::tp, Axis::cp, Axis::dp}}) {
+                                     {Axis::pp, Axis::dp, Axis::tp, Axis::cp}}) {
         config.parallel.rank_order = order;
         const Curve other = train_curve(config, ranks, read);
         EXPECT_EQ(other.loss, usual.loss) << layout.text() << ", " << text_of(order);

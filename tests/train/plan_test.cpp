@@ -121,6 +121,9 @@ TEST(Plan, TellsStagesThatRecomputeDifferentlyApart) {
     EXPECT_EQ(kind.planned.kernels(), planned.kernels()) << kind.rank;
     EXPECT_EQ(kind.ranks, kind.rank == 1 ? 2 : 1) << kind.rank;
   }
+  const auto kept = [&](size_t kind) { return kinds[kind].planned.memory().at("activations"); };
+  EXPECT_GT(kept(1), kept(2));
+  EXPECT_NE(kept(2), kept(3));  // in one layer full has nothing to save
 }
 
 // The first rank of a kind is one of it, and none before it is.
