@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "kernels/kernels.h"
+#include "train/virtual_stages.h"
 
 namespace shiftron {
 
@@ -43,11 +44,6 @@ void choose_bfloat16_products(Precision precision, ControlPlane& world, CpuOptio
 
 DType product_type(Precision precision, const CpuOptions& cpu) {
   return precision == Precision::bf16 && cpu.bfloat16_matmul ? DType::bfloat16 : DType::float32;
-}
-
-std::vector<Range> virtual_stage_layers(const RunConfig& config) {
-  return stage_layers(config.model.layers, config.parallel.pp * chunks_of(schedule_of(config)), config.parallel.stage_layers,
-                      head_in_layers(config.model, config.train.sequence_length));
 }
 
 std::string arena_name(const std::string& kind, int chunk) {

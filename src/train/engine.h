@@ -117,8 +117,6 @@ class Engine {
   Buffer workspace_;  // of libraries
 };
 
-// Layers of each virtual stage, in the model's order.
-std::vector<Range> virtual_stage_layers(const RunConfig& config);
 // What an arena of activations, or of operands, of a chunk is called.
 std::string arena_name(const std::string& kind, int chunk);
 

@@ -8,6 +8,7 @@
 
 #include "parallel/pipeline.h"
 #include "train/trainer.h"
+#include "train/virtual_stages.h"
 
 namespace shiftron {
 namespace {
