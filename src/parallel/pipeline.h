@@ -53,8 +53,9 @@ std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stag
 std::vector<Action> make_forward_schedule(const Schedule& schedule, int stages, int stage, int microbatches);
 
 // Microbatches of a chunk between their first and their last action, at most: the arenas of the chunk that
-// make_schedule() needs. With p stages, s the stage, all chunks together: 1f1b p − s; gpipe all; interleaved 2(p − s −
-// 1) + p(chunks − 1) + 1 of parts of a stage; zb-h1 p; zb-v 2p of halves of a stage; what `behind` says more.
+// make_schedule() needs, as chunks share none. Those of all chunks that are in flight at one time are fewer: with p
+// stages, s the stage, 1f1b p − s; gpipe all; interleaved 2(p − s − 1) + p(chunks − 1) + 1 of parts of a stage; zb-h1 p;
+// zb-v 2p of halves of a stage; what `behind` says more.
 int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches, int chunk);
 
 // Which activation arena each microbatch of a chunk uses, and how many there are: reused as soon as a microbatch is

@@ -8,6 +8,9 @@ void ReceivedRows::add_ring(int ring, int in_use, bool alike) {
   const int slots = alike && stream_.device == DeviceKind::meta ? 1 : in_use + 1;
   for (int i = 0; i < slots; ++i) {
     made.slots.push_back(std::make_unique<Arena>(stream_, name_, plan_, "activations", (in_use + 1) / slots));
+    if (stream_.device != DeviceKind::meta) continue;
+    (void)made.slots.back()->allocate(dtype_, shape_);  // measured, whether a message comes here or not
+    made.slots.back()->release();
   }
 }
 
