@@ -57,7 +57,7 @@ struct Case {
   int64_t b() const { return size_of(number_types(config.train.precision).activation); }
   int64_t a() const { return size_of(number_types(config.train.precision).accumulation); }
   int64_t x() const { return R() / layout.tp * h() * b(); }  // the residual stream of a microbatch, this rank's rows
-  bool full() const { return config.parallel.recompute == RecomputeKind::full; }
+  bool full() const { return config.parallel.recompute.of_stage(0) == RecomputeKind::full; }
   bool zero() const { return config.parallel.zero == 1; }
   bool tied() const { return config.model.tie_embeddings && stage_of(pieces() - 1) != 0; }
 };
@@ -223,7 +223,7 @@ inline int64_t kept_by_layer(const Case& c) {
   const int64_t R = c.R(), head_dim = c.config.model.head_dim, a = c.a(), b = c.b();
   const int64_t rows = R / c.layout.tp, x = c.x();
   if (c.full()) return x;
-  const bool selective = c.config.parallel.recompute == RecomputeKind::selective;
+  const bool selective = c.config.parallel.recompute.of_stage(0) == RecomputeKind::selective;
   const int64_t attention = R * (2 * c.H() + 2 * c.K()) * head_dim * b + R * c.H() * a;
   return 2 * x + 2 * rows * a + attention + (selective ? 0 : 2 * R * c.F() * b);
 }
@@ -233,7 +233,7 @@ inline int64_t put_off_by_layer(const Case& c) {
   const int64_t R = c.R(), head_dim = c.config.model.head_dim, b = c.b();
   const int64_t usual = 4 * R * c.h() * b + R * (c.H() + 2 * c.K()) * head_dim * b + R * c.F() * b;
   if (c.full()) return usual + R * c.H() * head_dim * b + 2 * R * c.F() * b;
-  return usual + (c.config.parallel.recompute == RecomputeKind::selective ? 2 * R * c.F() * b : 0);
+  return usual + (c.config.parallel.recompute.of_stage(0) == RecomputeKind::selective ? 2 * R * c.F() * b : 0);
 }
 
 }  // namespace shiftron::testing
