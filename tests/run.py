@@ -4,8 +4,8 @@
     tests/run.py BUILD_DIRECTORY LIMIT BUDGET [ctest options]
 
 LIMIT: seconds after which one test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the
-scale to the tests' own limits. BUDGET: CPU seconds (user and system) of all tests together, which other processes do not
-change; seen when a test ends. Last line: "N passed, N failed"; the exit code is 0 only if all passed within the budget.
+scale to the tests' own limits. Tests of whole programs run alone, others by twos. BUDGET: CPU seconds (user and system)
+of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the exit code is 0 only if all passed within the budget.
 """
 import os
 import pathlib
@@ -81,7 +81,7 @@ def main():
     scale = float(os.environ.get("SHIFTRON_TEST_TIME_SCALE") or measured_scale())
     log = build / "ctest-output.log"
     print(f"limits of this run: {limit * scale:.0f} s a test (scale {scale:.1f}), {budget:.0f} CPU seconds in all", flush=True)
-    ctest = subprocess.Popen(["ctest", "--test-dir", build, "--output-on-failure", "--timeout", str(round(limit * scale)), *sys.argv[4:]],
+    ctest = subprocess.Popen(["ctest", "--test-dir", build, "--output-on-failure", "--parallel", "2", "--timeout", str(round(limit * scale)), *sys.argv[4:]],
                              stdout=subprocess.PIPE, env=dict(os.environ, SHIFTRON_TEST_TIME_SCALE=f"{scale:.2f}"))
     copier = subprocess.Popen(["tee", log], stdin=ctest.stdout)
     ctest.stdout.close()

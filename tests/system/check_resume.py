@@ -11,7 +11,7 @@ class Resume(SystemTest):
     STEPS, STOP = 6, 3
 
     def settings_of(self, run, layout, precision):
-        return {**self.settings(run, train__precision=precision, train__steps=self.STEPS, checkpoint__every=self.STEPS,
+        return {**self.settings(run, model__layers=4, train__precision=precision, train__steps=self.STEPS, checkpoint__every=self.STEPS,
                                 optimizer__schedule="cosine", optimizer__warmup=2), **LAYOUTS[layout][1]}
 
     def dump(self, run):

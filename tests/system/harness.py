@@ -27,7 +27,7 @@ MARK = f"SHIFTRON_SYSTEM_TEST={uuid.uuid4()}"  # in the environment of every pro
 VOCAB = 384
 
 MODEL = {
-    "model.layers": 4, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn": 64, "model.vocab": VOCAB,
+    "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn": 64, "model.vocab": VOCAB,
     "train.global_batch": 4, "train.sequence_length": 32, "train.steps": 6, "optimizer.learning_rate": "1e-2",
     "device.threads": 1, "output.log_every": 1,
 }

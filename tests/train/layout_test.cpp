@@ -186,7 +186,7 @@ struct MatrixCase {
   RunConfig config() const {
     RunConfig made = base_config(2, tied);
     made.model.layers = 7;
-    made.train.steps = 4;
+    made.train.steps = 3;
     made.train.global_batch = 30;
     made.parallel = {.tp = tp, .pp = pp, .chunks = chunks, .zero = zero, .bucket_elements = zero * 1500,
                      .pipeline = pipeline, .recompute = recompute};
@@ -224,9 +224,14 @@ TEST_P(LayoutMatrix, EqualsOneRank) {
   const MatrixCase alone{.tied = GetParam()};
   const SampleReader read = structured_samples(alone.config().train.sequence_length, alone.config().model.vocab);
   const Curve reference = train_curve(alone.config(), 1, read);
-  // A share of them, spread evenly: neighbours in the list differ in one thing. All with SHIFTRON_TEST_ALL in the environment.
+  // A share of them, spread evenly: neighbours in the list differ in one thing. launch/layouts asks for all.
   const std::vector<MatrixCase> all = all_of_the_matrix();
-  const size_t stride = std::getenv("SHIFTRON_TEST_ALL") != nullptr ? 1 : 13;
+#ifdef __SANITIZE_ADDRESS__  // a sample of the sample, 20 times slower
+  constexpr size_t kShare = 125;
+#else
+  constexpr size_t kShare = 25;
+#endif
+  const size_t stride = std::getenv("SHIFTRON_EVERY_LAYOUT") != nullptr ? 1 : kShare;
   std::set<std::string> seen;
   int compared = 0;
   for (size_t i = GetParam() ? 1 : 0; i < all.size(); i += stride) {
@@ -242,8 +247,8 @@ TEST_P(LayoutMatrix, EqualsOneRank) {
     seen.insert(to_string(one.pipeline) + std::to_string(one.chunks) + (one.zero > 0 ? " zero" : ""));
     ++compared;
   }
-  EXPECT_GE(compared, 50);
-  EXPECT_EQ(seen.size(), 12u) << "a schedule is left out";
+  EXPECT_GE(compared, static_cast<int>(1300 / stride));
+  EXPECT_TRUE(seen.size() == 12 || stride > 25) << "a schedule is left out";
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, LayoutMatrix, ::testing::Bool(),
