@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "red_zone.h"
 #include "train/parallelism_formulas.h"
 
 namespace shiftron::testing {
@@ -151,6 +152,7 @@ TEST(Activations, InFlightAreAsManyAsTheTableSays) {
 
 // A layer more in every piece of the model adds what it keeps as often as microbatches are in flight.
 TEST(Activations, OfALayerAreWhatTheFormulasSay) {
+  if (red_zone() > 0) GTEST_SKIP() << "red zones lie between tensors in this build";
   for (const Axes& shape :
        {Axes{one_forward_one_backward, 1, 1, 1, 1}, Axes{one_forward_one_backward, 2, 4, 1, 1}, Axes{gpipe, 4, 2, 1, 1},
         Axes{interleaved, 2, 3, 2, 1}, Axes{zb_h1, 2, 3, 1, 1}, Axes{zb_v, 4, 2, 2, 1}}) {
