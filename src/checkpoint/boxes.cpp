@@ -44,23 +44,6 @@ std::string find_overlap(const std::vector<Box>& boxes) {
   return "";
 }
 
-}  // namespace
-
-Box whole_box(const Shape& shape) {
-  Box box{.offset = shape, .extent = shape};
-  for (int dim = 0; dim < shape.dims(); ++dim) box.offset[dim] = 0;
-  return box;
-}
-
-Box row_box(const Shape& shape, int64_t begin, int64_t count) {
-  Box box = whole_box(shape);
-  box.offset[0] = begin;
-  box.extent[0] = count;
-  return box;
-}
-
-namespace {
-
 // Of `box` alone from dim `dim` on; before it, one row.
 void add_range(const Box& box, int dim, Range range, std::vector<Box>& boxes) {
   if (range.size() == 0) return;
@@ -80,6 +63,19 @@ void add_range(const Box& box, int dim, Range range, std::vector<Box>& boxes) {
 }
 
 }  // namespace
+
+Box whole_box(const Shape& shape) {
+  Box box{.offset = shape, .extent = shape};
+  for (int dim = 0; dim < shape.dims(); ++dim) box.offset[dim] = 0;
+  return box;
+}
+
+Box row_box(const Shape& shape, int64_t begin, int64_t count) {
+  Box box = whole_box(shape);
+  box.offset[0] = begin;
+  box.extent[0] = count;
+  return box;
+}
 
 std::vector<Box> boxes_of_range(const Box& whole, Range range) {
   CHECK(range.begin >= 0 && range.begin <= range.end && range.end <= whole.extent.count(), "elements ", range.begin, " to ",

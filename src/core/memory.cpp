@@ -127,6 +127,7 @@ Tensor Arena::allocate(DType dtype, Shape shape) {
       planned ? Tensor(nullptr, dtype, shape, DeviceKind::meta) : buffer_.tensor(used_, dtype, shape);
   open(used_, tensor.bytes());
   used_ += bytes;
+  peak_since_release_ = std::max(peak_since_release_, used_);
   if (used_ > peak_) {
     if (planned) stream_->ledger->add_memory(category_, alike_ * (used_ - peak_));
     peak_ = used_;
@@ -147,7 +148,10 @@ void Arena::rewind(size_t tensors, int64_t used) {
   used_ = used;
 }
 
-void Arena::release() { rewind(0, 0); }
+int64_t Arena::release() {
+  rewind(0, 0);
+  return std::exchange(peak_since_release_, 0);
+}
 
 // In the stream's order, as all that touches the memory.
 void Arena::open([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes) {

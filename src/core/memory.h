@@ -50,7 +50,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
-  void release();                             // takes everything back: every view turns stale
+  int64_t release();  // takes everything back: every view turns stale; returns how much was in use at most since the last
   // The tensor is this arena's and outlives the scopes that are open.
   bool keeps(const ConstTensor& tensor) const {
     return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front());
@@ -69,6 +69,7 @@ class Arena {
   int64_t capacity_ = 0;
   int64_t used_ = 0;
   int64_t peak_ = 0;
+  int64_t peak_since_release_ = 0;
   int64_t alike_;
   std::string category_;
   Buffer buffer_;

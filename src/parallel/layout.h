@@ -53,8 +53,6 @@ struct ParallelLayout {
   // All ranks, in the usual order of their coordinates whatever `order` is: what is summed in this order does not show
   // it.
   std::vector<int> ranks_in_usual_order() const;
-  bool is_first_stage(int rank) const { return coordinates(rank).pp == 0; }
-  bool is_last_stage(int rank) const { return coordinates(rank).pp == pp - 1; }
 
   bool operator==(const ParallelLayout&) const = default;
 };

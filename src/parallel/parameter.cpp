@@ -214,9 +214,14 @@ void ParameterSet::allocate(const Stream& stream, bool training, const Division&
   }
 }
 
+void ParameterSet::await_weights(Stream& stream) const {
+  await_weights(stream, [](const ParameterSpec&) { return true; });
+}
+
 void ParameterSet::await_weights(Stream& stream, const std::function<bool(const ParameterSpec& spec)>& needed) const {
   std::erase_if(arriving_, [&](auto& arriving) {
-    const bool awaited = std::ranges::any_of(arriving.first->parameters, needed, [](const Parameter* one) -> const ParameterSpec& { return one->spec; });
+    const bool awaited = std::ranges::any_of(arriving.first->parameters,
+                                             [&](const Parameter* parameter) { return needed(parameter->spec); });
     if (awaited) arriving.second.wait(stream);
     return awaited;
   });
@@ -229,7 +234,7 @@ class HostCopies {
  public:
   HostCopies(const Stream& stream, const ParameterSet& set) : stream_(stream) {
     stream_.ledger = &uncounted_;
-    set.await_weights(stream_, [](const ParameterSpec&) { return true; });
+    set.await_weights(stream_);
   }
   void to_host(const ConstTensor& from, void* to) {
     download(stream_, from, Tensor(to, from.dtype(), from.shape(), DeviceKind::pinned));
@@ -250,29 +255,37 @@ const Tensor& tensor_of(const Parameter& parameter, ParameterState state) {
                                                  : parameter.second_moment;
 }
 
+// Which element is the first of tensor_of(): moments are kept of this rank's part alone.
+int64_t first_of(const Parameter& parameter, ParameterState state) {
+  return state == ParameterState::master ? 0 : parameter.kept.begin;
+}
+
+bool in_halves(const Parameter& parameter, ParameterState state) {
+  return state == ParameterState::master && parameter.rest.defined();
+}
+
 }  // namespace
 
 void* ParameterSet::on_host(const Parameter& parameter, ParameterState state, int64_t first) const {
   const Tensor& values = tensor_of(parameter, state);
-  if (values.device() != DeviceKind::cpu || (state == ParameterState::master && parameter.rest.defined())) return nullptr;
+  if (values.device() != DeviceKind::cpu || in_halves(parameter, state)) return nullptr;
   HostCopies copies(stream_, *this);
   copies.finish();
-  const int64_t before = state == ParameterState::master ? 0 : parameter.kept.begin;
-  return static_cast<std::byte*>(values.raw()) + (first - before) * size_of(types_.accumulation);
+  return static_cast<std::byte*>(values.raw()) + (first - first_of(parameter, state)) * size_of(types_.accumulation);
 }
 
 const void* ParameterSet::read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                                std::vector<std::byte>& room) const {
-  const bool halves = state == ParameterState::master && parameter.rest.defined();
-  const bool of_kept = halves || state != ParameterState::master;
-  CHECK(!of_kept || (first >= parameter.kept.begin && first + count <= parameter.kept.end), parameter.spec.name, ": elements ",
-        first, " to ", first + count, ", this rank keeps ", parameter.kept.begin, " to ", parameter.kept.end);
+  const bool halves = in_halves(parameter, state);
+  const Range kept = parameter.kept;
+  const bool all_here = state == ParameterState::master && !halves;
+  CHECK(all_here || (first >= kept.begin && first + count <= kept.end), parameter.spec.name, ": elements ", first, " to ",
+        first + count, ", this rank keeps ", kept.begin, " to ", kept.end);
   if (const void* all = on_host(parameter, state, first)) return all;
   HostCopies copies(stream_, *this);
   room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));
   if (!halves) {
-    const int64_t before = of_kept ? parameter.kept.begin : 0;
-    copies.to_host(range_of(tensor_of(parameter, state), first - before, count), room.data());
+    copies.to_host(range_of(tensor_of(parameter, state), first - first_of(parameter, state), count), room.data());
     copies.finish();
     return room.data();
   }
@@ -291,9 +304,8 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
 void ParameterSet::write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                          const void* from) const {
   HostCopies copies(stream_, *this);
-  if (state != ParameterState::master || !parameter.rest.defined()) {
-    const int64_t before = state == ParameterState::master ? 0 : parameter.kept.begin;
-    copies.from_host(from, range_of(tensor_of(parameter, state), first - before, count));
+  if (!in_halves(parameter, state)) {
+    copies.from_host(from, range_of(tensor_of(parameter, state), first - first_of(parameter, state), count));
     copies.finish();
     return;
   }
@@ -307,7 +319,8 @@ void ParameterSet::write(const Parameter& parameter, ParameterState state, int64
   copies.from_host(weight.data(), range_of(parameter.weight, first, count));
   const Range kept = {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
   if (kept.size() > 0) {
-    copies.from_host(rest.data() + (kept.begin - first), range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
+    copies.from_host(rest.data() + (kept.begin - first),
+                     range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
   }
   copies.finish();
 }

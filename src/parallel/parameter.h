@@ -120,6 +120,7 @@ class ParameterSet {
 
   // Weights of other ranks' parts may be under way: orders the stream behind the arrival of those that are needed.
   void await_weights(Stream& stream, const std::function<bool(const ParameterSpec& spec)>& needed) const;
+  void await_weights(Stream& stream) const;  // all
   void expect_weights(const Bucket& bucket, Work arrival) { arriving_.emplace_back(&bucket, std::move(arrival)); }
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }

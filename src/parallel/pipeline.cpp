@@ -23,13 +23,11 @@ class Builder {
     CHECK(stage >= 0 && stage < stages && microbatches > 0, "stage ", stage, " of ", stages, ", ", microbatches,
           " microbatches");
     for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
-      const int own = virtual_stage(schedule, stages, stage, chunk);
-      const auto peer = [&](int other) {
-        if (other < 0 || other == stages * chunks_of(schedule)) return -1;
-        const int holder = chunk_place(schedule, stages, other).stage;
-        return holder == stage ? -1 : holder;
+      const auto peer = [&](int step) {
+        const auto other = neighbour(schedule, stages, {stage, chunk}, step);
+        return other && other->stage != stage ? other->stage : -1;
       };
-      chunks_.push_back({.before = peer(own - 1), .behind = peer(own + 1)});
+      chunks_.push_back({.before = peer(-1), .behind = peer(1)});
     }
   }
 
@@ -126,16 +124,6 @@ void zero_bubble_v(Builder& builder, int stages, int stage, int microbatches) {
   builder.weight_gradients(0);
 }
 
-// Which chunk of the stage gives an action its tensor without a message; −1 or a chunk that is not there: none.
-int handed_over_by(const std::vector<Action>& actions, size_t index) {
-  const auto [kind, microbatch, chunk, peer] = actions[index];
-  if (kind != ActionKind::forward && kind != ActionKind::backward) return -1;
-  const ActionKind receive = kind == ActionKind::forward ? ActionKind::recv_forward : ActionKind::recv_backward;
-  const Action* before = index > 0 ? &actions[index - 1] : nullptr;
-  const bool received = before && before->kind == receive && before->microbatch == microbatch && before->chunk == chunk;
-  return received ? -1 : chunk + (kind == ActionKind::forward ? -1 : 1);
-}
-
 }  // namespace
 
 int chunks_of(const Schedule& schedule) {
@@ -159,6 +147,12 @@ ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage) 
   const int chunk = virtual_stage / stages;
   if (schedule.kind == PipelineKind::zb_v && chunk == 1) return {2 * stages - 1 - virtual_stage, chunk};
   return {virtual_stage % stages, chunk};
+}
+
+std::optional<ChunkPlace> neighbour(const Schedule& schedule, int stages, const ChunkPlace& of, int step) {
+  const int other = virtual_stage(schedule, stages, of.stage, of.chunk) + step;
+  if (other < 0 || other >= stages * chunks_of(schedule)) return {};
+  return chunk_place(schedule, stages, other);
 }
 
 std::vector<Channel> channels_of(const Schedule& schedule, int stages) {
@@ -214,48 +208,6 @@ std::vector<Action> make_forward_schedule(const Schedule& schedule, int stages, 
   const Turns turns(schedule, stages, microbatches);
   for (int unit = 0; unit < turns.units; ++unit) builder.forward(turns.chunk(unit));
   return builder.actions;
-}
-
-int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches, int chunk) {
-  if (schedule.kind == PipelineKind::gpipe) return microbatches;
-  // From there on each microbatch follows one that is finished.
-  const int counted = std::min(microbatches, 4 * stages + schedule.behind);
-  const auto actions = make_schedule(schedule, stages, stage, counted);
-  return assign_arenas(actions, counted).arenas.at(static_cast<size_t>(chunk));
-}
-
-ArenaAssignment assign_arenas(const std::vector<Action>& actions, int microbatches) {
-  int chunks = 1;
-  for (const Action& action : actions) chunks = std::max(chunks, action.chunk + 1);
-  const std::vector<int> none(static_cast<size_t>(microbatches), -1);
-  ArenaAssignment assignment{std::vector(static_cast<size_t>(chunks), none),
-                             std::vector(static_cast<size_t>(chunks), 0)};
-  std::vector<std::vector<int>> last_use = assignment.arena_of;
-  std::vector<std::pair<int, int>> used;  // by one action: chunk, microbatch
-  const auto find_used = [&](size_t i) {
-    const Action& action = actions[i];
-    used.assign(1, {action.chunk, action.microbatch});
-    const int giver = handed_over_by(actions, i);
-    if (giver >= 0 && giver < chunks) used.emplace_back(giver, action.microbatch);
-  };
-  for (size_t i = 0; i < actions.size(); ++i) {
-    find_used(i);
-    for (const auto& [chunk, microbatch] : used) last_use[chunk][microbatch] = static_cast<int>(i);
-  }
-  std::vector<std::vector<int>> free(static_cast<size_t>(chunks));
-  for (size_t i = 0; i < actions.size(); ++i) {
-    find_used(i);
-    for (const auto& [chunk, microbatch] : used) {
-      int& arena = assignment.arena_of[chunk][microbatch];
-      if (arena < 0) {
-        if (free[chunk].empty()) free[chunk].push_back(assignment.arenas[chunk]++);
-        arena = free[chunk].back();
-        free[chunk].pop_back();
-      }
-      if (last_use[chunk][microbatch] == static_cast<int>(i)) free[chunk].push_back(arena);
-    }
-  }
-  return assignment;
 }
 
 }  // namespace shiftron

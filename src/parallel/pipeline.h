@@ -1,6 +1,7 @@
 // Pipeline schedules as action lists: a pure function of (stages, microbatches), executed by the trainer.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "parallel/pipeline_kind.h"
@@ -35,6 +36,8 @@ struct ChunkPlace {
 };
 int virtual_stage(const Schedule& schedule, int stages, int stage, int chunk);
 ChunkPlace chunk_place(const Schedule& schedule, int stages, int virtual_stage);
+// The chunk whose rows a chunk takes (step −1) or that takes its rows (step 1); none beyond the model's ends.
+std::optional<ChunkPlace> neighbour(const Schedule& schedule, int stages, const ChunkPlace& of, int step);
 
 // Messages from one stage to another, of forwards or of backwards.
 struct Channel {
@@ -51,19 +54,5 @@ std::vector<Channel> channels_of(const Schedule& schedule, int stages);
 std::vector<Action> make_schedule(const Schedule& schedule, int stages, int stage, int microbatches);
 // Forward alone, for evaluation.
 std::vector<Action> make_forward_schedule(const Schedule& schedule, int stages, int stage, int microbatches);
-
-// Microbatches of a chunk between their first and their last action, at most: the arenas of the chunk that
-// make_schedule() needs, as chunks share none. Those of all chunks that are in flight at one time are fewer: with p
-// stages, s the stage, 1f1b p − s; gpipe all; interleaved 2(p − s − 1) + p(chunks − 1) + 1 of parts of a stage; zb-h1 p;
-// zb-v 2p of halves of a stage; what `behind` says more.
-int most_in_flight(const Schedule& schedule, int stages, int stage, int microbatches, int chunk);
-
-// Which activation arena each microbatch of a chunk uses, and how many there are: reused as soon as a microbatch is
-// finished, and whoever it is handed over to on the same stage has used it.
-struct ArenaAssignment {
-  std::vector<std::vector<int>> arena_of;  // [chunks][microbatches]
-  std::vector<int> arenas;                 // [chunks]
-};
-ArenaAssignment assign_arenas(const std::vector<Action>& actions, int microbatches);
 
 }  // namespace shiftron

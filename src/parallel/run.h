@@ -26,6 +26,8 @@ struct Groups {
   std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
   std::vector<ChannelEnd> channels;  // to and from other stages
 
+  // Between stages; one of them is this rank's.
+  Communicator& channel(const Channel& channel) const;
   void abandon() const noexcept;  // all of them
 };
 // All ranks of `world` call it; world.size() == layout.ranks().

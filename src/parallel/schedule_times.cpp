@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/check.h"
+#include "parallel/stage_memory.h"
 
 namespace shiftron {
 namespace {
@@ -29,7 +31,7 @@ struct Unit {
   std::array<bool, 7> done{};  // by kind
   int left = 0;                // uses of its memory
   double end = 0;              // of the last of them
-  int before = -1;             // microbatch that had the arena
+  const Unit* before = nullptr;  // had the arena
   double sent_backward = 0;
   bool sends_backward = false;
   bool over() const { return left == 0; }
@@ -70,9 +72,8 @@ class Simulation {
              const ScheduleCosts& costs, MessageQueues queues)
       : schedule_(schedule), count_(static_cast<int>(lists.size())), costs_(costs) {
     const int chunks = chunks_of(schedule);
-    last_ = count_ * chunks - 1;
-    CHECK(costs.virtual_stages.empty() || static_cast<int>(costs.virtual_stages.size()) == last_ + 1, "costs of ",
-          costs.virtual_stages.size(), " virtual stages, there are ", last_ + 1);
+    CHECK(costs.virtual_stages.empty() || static_cast<int>(costs.virtual_stages.size()) == count_ * chunks, "costs of ",
+          costs.virtual_stages.size(), " virtual stages, there are ", count_ * chunks);
     for (const auto& list : lists) {
       Stage stage{.number = static_cast<int>(stages_.size())};
       stage.units.assign(chunks, std::vector<Unit>(microbatches));
@@ -110,7 +111,6 @@ class Simulation {
     for (size_t i = 0; i < list.size(); ++i) {
       const Action& action = list[i];
       stage.unit(action).left += 1;
-      if (Unit* giver = giver_of(stage, action)) giver->left += 1;
       if (action.kind == ActionKind::send_backward) stage.unit(action).sends_backward = true;
       int channel = -1;
       if (is_message(action.kind)) {
@@ -128,13 +128,11 @@ class Simulation {
       stage.channels.push_back(channel);
     }
     const ArenaAssignment assignment = assign_arenas(list, static_cast<int>(stage.units[0].size()));
-    std::vector<std::vector<int>> holder;
-    for (const int arenas : assignment.arenas) holder.emplace_back(arenas, -1);
+    std::vector<Unit*> holder(assignment.chunks.size());
     for (const Action& action : list) {
-      int& last = holder[action.chunk][assignment.arena_of[action.chunk][action.microbatch]];
-      if (last == action.microbatch) continue;
-      stage.unit(action).before = last;
-      last = action.microbatch;
+      Unit& unit = stage.unit(action);
+      Unit*& last = holder[assignment.arena_of[action.chunk][action.microbatch]];
+      if (last != &unit) unit.before = std::exchange(last, &unit);
     }
   }
 
@@ -142,10 +140,8 @@ class Simulation {
   Unit* giver_of(Stage& stage, const Action& action) {
     const bool forward = action.kind == ActionKind::forward;
     if (!forward && action.kind != ActionKind::backward) return nullptr;
-    const int giver = virtual_stage(schedule_, count_, stage.number, action.chunk) + (forward ? -1 : 1);
-    if (giver < 0 || giver > last_) return nullptr;
-    const ChunkPlace place = chunk_place(schedule_, count_, giver);
-    return place.stage == stage.number ? &stage.units[place.chunk][action.microbatch] : nullptr;
+    const auto giver = neighbour(schedule_, count_, {stage.number, action.chunk}, forward ? -1 : 1);
+    return giver && giver->stage == stage.number ? &stage.units[giver->chunk][action.microbatch] : nullptr;
   }
 
   double cost(int number, const Action& action) const {
@@ -170,7 +166,7 @@ class Simulation {
       case ActionKind::backward: {
         if (!forward && !done(ActionKind::forward)) return false;
         if (const Unit* giver = giver_of(stage, action)) return giver->has_done(action.kind);
-        const bool from_outside = virtual_stage(schedule_, count_, stage.number, action.chunk) == (forward ? 0 : last_);
+        const bool from_outside = !neighbour(schedule_, count_, {stage.number, action.chunk}, forward ? -1 : 1);
         return from_outside || done(forward ? ActionKind::recv_forward : ActionKind::recv_backward);
       }
       default:
@@ -180,9 +176,6 @@ class Simulation {
 
   void finish(Unit& unit, ActionKind kind, double end) {
     unit.done[static_cast<size_t>(kind)] = true;
-    release(unit, end);
-  }
-  void release(Unit& unit, double end) {
     unit.left -= 1;
     unit.end = std::max(unit.end, end);
   }
@@ -200,10 +193,9 @@ class Simulation {
     TimedAction& timed = stage.actions[stage.position];
     const Action& action = timed.action;
     Unit& unit = stage.unit(action);
-    if (unit.before >= 0) {
-      const Unit& before = stage.units[action.chunk][unit.before];
-      if (!before.over()) return false;
-      stage.clock = std::max(stage.clock, before.end);
+    if (unit.before != nullptr) {
+      if (!unit.before->over()) return false;
+      stage.clock = std::max(stage.clock, unit.before->end);
     }
     if (!has_input(stage, action)) return false;
     if (is_receive(action.kind)) {
@@ -214,7 +206,6 @@ class Simulation {
       timed.start = stage.clock;
       timed.end = stage.clock = stage.clock + cost(stage.number, action);
       finish(unit, action.kind, timed.end);
-      if (Unit* giver = giver_of(stage, action)) release(*giver, timed.end);
     }
     stage.position += 1;
     return true;
@@ -299,7 +290,6 @@ class Simulation {
 
   const Schedule schedule_;
   const int count_;
-  int last_ = 0;  // virtual stage
   const ScheduleCosts costs_;
   std::vector<Stage> stages_;
   std::vector<Channel> channels_;  // [from][to][forward, backward]

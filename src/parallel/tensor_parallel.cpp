@@ -56,6 +56,13 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   return groups;
 }
 
+Communicator& Groups::channel(const Channel& channel) const {
+  for (const ChannelEnd& end : channels) {
+    if (end.channel == channel) return *end.group;
+  }
+  CHECK(false, "no channel from stage ", channel.from, " to stage ", channel.to);
+}
+
 void Groups::abandon() const noexcept {
   for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
     if (group != nullptr) group->abandon();

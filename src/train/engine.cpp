@@ -2,8 +2,10 @@
 #include "train/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <iostream>
+#include <utility>
 
 #include "kernels/kernels.h"
 #include "train/virtual_stages.h"
@@ -46,8 +48,34 @@ DType product_type(Precision precision, const CpuOptions& cpu) {
   return precision == Precision::bf16 && cpu.bfloat16_matmul ? DType::bfloat16 : DType::float32;
 }
 
+namespace {
+
+// Of a microbatch: what backward needs, and what its queued weight gradients need.
+constexpr std::array kArenaKinds = {"activations", "operands"};
+
+// Entry of a memory plan.
 std::string arena_name(const std::string& kind, int chunk) {
   return chunk == 0 ? kind : kind + " of chunk " + std::to_string(chunk);
+}
+
+int64_t bytes_of_largest(const std::string& kind, const std::vector<int>& chunks, const MemoryPlan& peaks) {
+  int64_t bytes = 0;
+  for (const int chunk : chunks) {
+    const auto peak = peaks.find(arena_name(kind, chunk));
+    CHECK(peak != peaks.end(), "the plan has no ", arena_name(kind, chunk));
+    bytes = std::max(bytes, peak->second);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t arena_bytes(const StageMemory& memory, const MemoryPlan& peaks) {
+  int64_t bytes = 0;
+  for (const std::vector<int>& chunks : memory.arenas) {
+    for (const char* kind : kArenaKinds) bytes += bytes_of_largest(kind, chunks, peaks);
+  }
+  return bytes;
 }
 
 Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
@@ -59,7 +87,10 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
       parameters_(groups_.layout, groups_.at, number_types(config.train.precision)),
       exchange_(groups_, parameters_),
       chunks_(static_cast<size_t>(chunks_of(schedule_))),
-      staging_(config, stream) {
+      needed_(training ? stage_memory(schedule_, config.parallel.pp, groups_.at.pp,
+                                      microbatches_of_step(config, groups_.layout))
+                       : forward_stage_memory(schedule_, config.parallel.pp, groups_.at.pp)),
+      staging_(config, stream, chunks_of(schedule_)) {
   const ParallelSection& parallel = config.parallel;
   const std::vector<Range> layers = virtual_stage_layers(config);
   const int pieces = static_cast<int>(layers.size());
@@ -77,63 +108,46 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   parameters_.allocate(stream, training,
                        {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
   workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");
-  for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) make_chunk(chunk, plan, training);
+  for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) make_chunk(chunk, training);
+  make_arenas(plan);
   scratch_ = std::make_unique<Arena>(stream, "scratch", plan, "scratch");
-  make_rings(plan, training);
+  make_slots(plan, training);
 }
 
-void Engine::make_chunk(int number, const MemoryPlan& plan, bool training) {
+void Engine::make_chunk(int number, bool training) {
   Chunk& chunk = chunks_[static_cast<size_t>(number)];
-  const int stages = config_.parallel.pp, own = groups_.at.pp;
-  const auto neighbour = [&](int piece) {
-    if (piece < 0 || piece == stages * static_cast<int>(chunks_.size())) return -1;
-    const ChunkPlace place = chunk_place(schedule_, stages, piece);
-    return place.stage == own ? place.chunk : -1;
-  };
-  const int piece = virtual_stage(schedule_, stages, own, number);
-  chunk.before = neighbour(piece - 1);
-  chunk.behind = neighbour(piece + 1);
+  const auto before = neighbour(schedule_, config_.parallel.pp, {groups_.at.pp, number}, -1);
+  if (before && before->stage == groups_.at.pp) chunk.before = before->chunk;
   chunk.stage->make_tables(stream_, config_.train.sequence_length);
   chunk.weight_gradients.deferred = training && defers_weight_gradients(schedule_);
-  if (training) {
-    chunk.in_flight = most_in_flight(schedule_, stages, own, microbatches_of_step(config_, groups_.layout), number);
-  }
-  const int arenas = stream_.device == DeviceKind::meta ? 1 : chunk.in_flight;
-  const auto make_arena = [&](const char* kind) {
-    return std::make_unique<Arena>(stream_, arena_name(kind, number), plan, "activations", chunk.in_flight / arenas);
+}
+
+void Engine::make_arenas(const MemoryPlan& plan) {
+  const auto make = [&](const char* kind, int64_t bytes, int64_t alike) {
+    return std::make_unique<Arena>(stream_, kind, MemoryPlan{{kind, bytes}}, "activations", alike);
   };
-  for (int i = 0; i < arenas; ++i) {
-    chunk.activations.push_back(make_arena("activations"));
-    chunk.operands.push_back(make_arena("operands"));
+  if (stream_.device == DeviceKind::meta) {  // they measure; run_schedule() counts
+    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      memory_.push_back({make(kArenaKinds[0], 0, 0), make(kArenaKinds[1], 0, 0), {}});
+    }
+    return;
   }
-  chunk.microbatches.resize(static_cast<size_t>(arenas));
+  for (const std::vector<int>& chunks : needed_.arenas) {
+    const auto sized = [&](const char* kind) { return make(kind, bytes_of_largest(kind, chunks, plan), 1); };
+    memory_.push_back({sized(kArenaKinds[0]), sized(kArenaKinds[1]), {}});
+  }
 }
 
-void Engine::make_rings(const MemoryPlan& plan, bool training) {
-  const int own = groups_.at.pp;
-  const DType dtype = parameters_.types().activation;
+void Engine::make_slots(const MemoryPlan& plan, bool training) {
+  constexpr int kGradients = 3;  // one that comes, one in use, the one before it that may still be on its way
   for (const ChannelEnd& end : groups_.channels) {
-    if (end.channel.to != own || (!end.channel.forward && !training)) continue;
-    const char* name = end.channel.forward ? "received forward" : "received backward";
-    auto& rows = end.channel.forward ? inputs_ : d_outputs_;
-    rows.try_emplace(end.channel.from, stream_, *end.group, name, plan, dtype, row_shape());
+    const auto& [from, to, is_forward] = end.channel;
+    if (to != groups_.at.pp || (!is_forward && !training)) continue;
+    const char* name = is_forward ? "received forward" : "received backward";
+    auto& rows = is_forward ? inputs_ : d_outputs_;
+    rows.try_emplace(from, stream_, *end.group, name, plan, is_forward ? needed_.slots.at(from) : kGradients,
+                     parameters_.types().activation, row_shape());
   }
-  for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) {
-    const int piece = virtual_stage(schedule_, config_.parallel.pp, own, chunk);
-    if (piece == 0 || chunks_[static_cast<size_t>(chunk)].before >= 0) continue;
-    const int from = chunk_place(schedule_, config_.parallel.pp, piece - 1).stage;
-    inputs_.at(from).add_ring(chunk, chunks_[static_cast<size_t>(chunk)].in_flight, true);
-  }
-  // A gradient's memory is sent on; the one before it may still be on its way.
-  constexpr int kGradients = 2;
-  for (auto& [from, rows] : d_outputs_) rows.add_ring(0, kGradients, false);
-}
-
-Communicator& Engine::channel(int from, int to, bool forward) const {
-  for (const ChannelEnd& end : groups_.channels) {
-    if (end.channel == Channel{from, to, forward}) return *end.group;
-  }
-  CHECK(false, "no channel from stage ", from, " to stage ", to);
 }
 
 Shape Engine::row_shape() const {
@@ -162,30 +176,27 @@ void Engine::end() noexcept {
 }
 
 MemoryPlan Engine::arena_peaks() const {
-  MemoryPlan plan;
-  for (const Chunk& chunk : chunks_) {
-    for (const Arena* arena : {chunk.activations.front().get(), chunk.operands.front().get()}) plan[arena->name()] = arena->peak();
-  }
+  MemoryPlan plan = peaks_;
   plan[scratch_->name()] = scratch_->peak();
   for (const auto& [from, rows] : inputs_) rows.add_to(plan);
   for (const auto& [from, rows] : d_outputs_) rows.add_to(plan);
   return plan;
 }
 
-Run Engine::make_run(Chunk& chunk, const Microbatch& microbatch, bool training) {
+Run Engine::make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training) {
   const TrainSection& train = config_.train;
   return Run{.stream = stream_,
-             .activations = *microbatch.activations,
-             .operands = *microbatch.operands,
+             .activations = *memory.activations,
+             .operands = *memory.operands,
              .scratch = *scratch_,
              .groups = groups_,
              .training = training,
              .gather_rows = true,
              .rows = train.micro_batch * train.sequence_length,
              .sequence_length = train.sequence_length,
-             .documents = microbatch.rows.documents,
+             .documents = memory.held.rows.documents,
              .loss_scale = 1.0 / static_cast<double>(train.global_batch * train.sequence_length),
-             .microbatch = microbatch.number,
+             .microbatch = memory.held.number,
              .weight_gradients = chunk.weight_gradients};
 }
 
@@ -209,85 +220,101 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
   const Ledger::Repeat repeat(*stream_.ledger, pass.microbatches / stepped);
   const std::vector<Action> actions = pass.training ? make_schedule(schedule_, stages, stage, stepped)
                                                     : make_forward_schedule(schedule_, stages, stage, stepped);
-  pass.arenas = assign_arenas(actions, stepped);
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    CHECK(pass.arenas.arenas[i] <= static_cast<int>(chunks_[i].activations.size()), pass.arenas.arenas[i],
-          " arenas are needed, ", chunks_[i].activations.size(), " are there");
+  if (pass.training) {
+    pass.arena_of = assign_arenas(actions, stepped).arena_of;
+  } else {  // a microbatch of a chunk is over before the next one
+    for (const int arena : needed_.first_arena) pass.arena_of.emplace_back(static_cast<size_t>(stepped), arena);
   }
   expect_rows(actions);
   for (const Action& action : actions) {
-    if (under_way(action.chunk, action.microbatch, pass).number != action.microbatch) {
-      begin(action.chunk, action.microbatch, read, pass);
-    }
+    const Microbatch& held = memory_of(action.chunk, action.microbatch, pass).held;
+    if (held.chunk != action.chunk || held.number != action.microbatch) begin(action.chunk, action.microbatch, read, pass);
     execute(action, pass);
   }
-  for (Chunk& chunk : chunks_) {
-    for (Microbatch& microbatch : chunk.microbatches) microbatch = Microbatch();  // whose sends the stream waits for
+  for (MicrobatchMemory& memory : memory_) clear(memory);
+  if (stream_.device == DeviceKind::meta) {
+    const int64_t bytes = arena_bytes(needed_, peaks_);
+    stream_.ledger->add_memory("activations", bytes - std::exchange(counted_, bytes));
   }
   return pass.attended;
 }
 
 void Engine::expect_rows(const std::vector<Action>& actions) {
-  std::map<int, std::vector<int>> forward, backward;  // rings by sender
-  for (const Action& action : actions) {
-    if (action.kind == ActionKind::recv_forward) forward[action.peer].push_back(action.chunk);
-    if (action.kind == ActionKind::recv_backward) backward[action.peer].push_back(0);
+  for (auto& [from, rows] : inputs_) rows.expect(assign_slots(actions, from).slot_of);
+  for (auto& [from, rows] : d_outputs_) {
+    std::vector<int> slots;  // in turn
+    for (const Action& action : actions) {
+      if (action.kind != ActionKind::recv_backward || action.peer != from) continue;
+      slots.push_back(static_cast<int>(slots.size()) % rows.slots());
+    }
+    rows.expect(slots);
   }
-  for (auto& [from, rings] : forward) inputs_.at(from).expect(std::move(rings));
-  for (auto& [from, rings] : backward) d_outputs_.at(from).expect(std::move(rings));
 }
 
-Engine::Microbatch& Engine::under_way(int chunk, int number, const Pass& pass) {
-  const int arena = pass.arenas.arena_of[static_cast<size_t>(chunk)][static_cast<size_t>(number)];
-  return chunks_[static_cast<size_t>(chunk)].microbatches[static_cast<size_t>(arena)];
+Engine::MicrobatchMemory& Engine::memory_of(int chunk, int number, const Pass& pass) {
+  const bool planned = stream_.device == DeviceKind::meta;
+  return memory_.at(static_cast<size_t>(planned ? chunk : pass.arena_of[chunk][number]));
+}
+
+Engine::MicrobatchMemory& Engine::beside(int chunk, const Microbatch& microbatch, const Pass& pass) {
+  MicrobatchMemory& memory = memory_of(chunk, microbatch.number, pass);
+  CHECK(memory.held.chunk == chunk && memory.held.number == microbatch.number, "chunk ", chunk, " does not hold microbatch ",
+        microbatch.number);
+  return memory;
 }
 
 void Engine::begin(int chunk, int number, const BatchReader& read, Pass& pass) {
-  Chunk& own = chunks_[static_cast<size_t>(chunk)];
-  Microbatch& microbatch = under_way(chunk, number, pass);
-  const auto arena = static_cast<size_t>(&microbatch - own.microbatches.data());
-  microbatch = Microbatch();  // whose sends the stream waits for
-  microbatch.number = number;
-  microbatch.activations = own.activations[arena].get();
-  microbatch.operands = own.operands[arena].get();
-  microbatch.activations->release();
-  microbatch.operands->release();
-  int64_t attended = 0;
-  microbatch.rows = staging_.load(number, read, *microbatch.activations, attended);
-  if (chunk == 0) pass.attended += attended;  // each chunk reads the same rows
+  MicrobatchMemory& memory = memory_of(chunk, number, pass);
+  clear(memory);
+  memory.held.chunk = chunk;
+  memory.held.number = number;
+  memory.held.rows = staging_.load(number, read, *memory.activations, pass.attended);
+}
+
+// Whose sends the stream waits for.
+void Engine::clear(MicrobatchMemory& memory) {
+  const int chunk = std::exchange(memory.held, {}).chunk;
+  for (Arena* arena : {memory.activations.get(), memory.operands.get()}) {
+    const int64_t bytes = arena->release();
+    if (chunk < 0) continue;
+    int64_t& peak = peaks_[arena_name(arena->name(), chunk)];
+    peak = std::max(peak, bytes);
+  }
 }
 
 void Engine::execute(const Action& action, const Pass& pass) {
   scratch_->release();
   Chunk& chunk = chunks_[static_cast<size_t>(action.chunk)];
-  Microbatch& microbatch = under_way(action.chunk, action.microbatch, pass);
+  MicrobatchMemory& memory = memory_of(action.chunk, action.microbatch, pass);
+  Microbatch& microbatch = memory.held;
   const int own = groups_.at.pp;
   switch (action.kind) {
     case ActionKind::recv_forward:
       microbatch.input = inputs_.at(action.peer).next();
       break;
     case ActionKind::forward:
-      if (chunk.before >= 0) microbatch.input = under_way(chunk.before, action.microbatch, pass).output;
-      forward(chunk, microbatch, pass);
+      if (chunk.before >= 0) microbatch.input = beside(chunk.before, microbatch, pass).held.output;
+      forward(chunk, memory, pass);
       break;
     case ActionKind::send_forward:
-      microbatch.sends.push_back(channel(own, action.peer, true).send(stream_, microbatch.output, 1));
+      microbatch.sends.push_back(groups_.channel({own, action.peer, true}).send(stream_, microbatch.output, 1));
       break;
     case ActionKind::recv_backward:
       microbatch.d_output = d_outputs_.at(action.peer).next();
       break;
     case ActionKind::backward:
-      if (chunk.behind >= 0) {  // its memory may be a received gradient's, which is needed again
-        microbatch.d_output = microbatch.activations->allocate(parameters_.types().activation, row_shape());
-        copy(stream_, under_way(chunk.behind, action.microbatch, pass).d_input, microbatch.d_output);
+      backward(chunk, memory, pass);
+      if (chunk.before >= 0) {  // a copy, as its memory ends here, or is a received gradient's, which is needed again
+        MicrobatchMemory& taker = beside(chunk.before, microbatch, pass);
+        taker.held.d_output = taker.activations->allocate(parameters_.types().activation, row_shape());
+        copy(stream_, microbatch.d_input, taker.held.d_output);
       }
-      backward(chunk, microbatch, pass);
       break;
     case ActionKind::send_backward:
-      microbatch.sends.push_back(channel(own, action.peer, false).send(stream_, microbatch.d_input, 1));
+      microbatch.sends.push_back(groups_.channel({own, action.peer, false}).send(stream_, microbatch.d_input, 1));
       break;
     case ActionKind::weight_gradients: {
-      Run run = make_run(chunk, microbatch, pass.training);
+      Run run = make_run(chunk, memory, pass.training);
       run_weight_gradients(run);
       if (completes(microbatch, pass)) run.exchange = &exchange_;
       chunk.stage->complete_gradients(run);
@@ -296,9 +323,10 @@ void Engine::execute(const Action& action, const Pass& pass) {
   }
 }
 
-void Engine::forward(Chunk& chunk, Microbatch& microbatch, const Pass& pass) {
+void Engine::forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
   const TransformerStage& stage = *chunk.stage;
-  Run run = make_run(chunk, microbatch, pass.training);
+  Microbatch& microbatch = memory.held;
+  Run run = make_run(chunk, memory, pass.training);
   // Every tp rank computes the same totals; one of them counts.
   Tensor counted = scratch_->allocate(DType::float64, {2});
   fill_zero(stream_, counted);
@@ -311,8 +339,9 @@ void Engine::forward(Chunk& chunk, Microbatch& microbatch, const Pass& pass) {
   pass.visit(microbatch.number, losses);
 }
 
-void Engine::backward(Chunk& chunk, Microbatch& microbatch, const Pass& pass) {
-  Run run = make_run(chunk, microbatch, pass.training);
+void Engine::backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
+  Microbatch& microbatch = memory.held;
+  Run run = make_run(chunk, memory, pass.training);
   if (completes(microbatch, pass) && !chunk.weight_gradients.deferred) run.exchange = &exchange_;
   microbatch.d_input = chunk.stage->backward(run, microbatch.d_output, microbatch.saved);
 }

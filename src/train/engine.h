@@ -10,7 +10,7 @@
 
 #include "model/transformer.h"
 #include "parallel/bucket_exchange.h"
-#include "parallel/pipeline.h"
+#include "parallel/stage_memory.h"
 #include "train/received_rows.h"
 #include "train/run_config.h"
 #include "train/staging.h"
@@ -44,8 +44,9 @@ class Engine {
   void end() noexcept;
 
   // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses are
-  // added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2] float64 += this rank's (Σ losses, counted targets): of the last stage, tp
-  // rank 0 alone. Returns how many rows, itself included, the rows of these microbatches attend to.
+  // added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2] float64 +=
+  // this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone. Returns how many rows, itself included, the rows of
+  // these microbatches attend to.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
   // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
@@ -64,22 +65,22 @@ class Engine {
   MemoryPlan arena_peaks() const;  // what a run on meta measured
 
  private:
-  // What lives from a microbatch's forward to its last action, in one chunk.
+  // What lives from a microbatch's first action to its last, in one chunk. Its memory holds one at a time.
   struct Microbatch {
-    int number = -1;  // in the step; −1: none yet
-    Arena *activations = nullptr, *operands = nullptr;
+    int chunk = -1, number = -1;  // in the step; −1: none yet
     DeviceBatch rows;
     Tensor input, output, d_output, d_input;
     TransformerStage::Saved saved;
     std::vector<Work> sends;
   };
-  // A piece of the model: what lies beside it, and its microbatches in flight.
+  struct MicrobatchMemory {
+    std::unique_ptr<Arena> activations, operands;
+    Microbatch held;
+  };
+  // A piece of the model.
   struct Chunk {
     std::unique_ptr<TransformerStage> stage;
-    int before = -1, behind = -1;  // the chunk of this rank that hands rows over to it, and takes them; −1: none does
-    int in_flight = 1;             // at most
-    std::vector<std::unique_ptr<Arena>> activations, operands;
-    std::vector<Microbatch> microbatches;  // in each arena
+    int before = -1;  // the chunk of this rank whose rows it takes, and which takes its gradients; −1: messages do
     WeightGradientQueue weight_gradients;
   };
   struct Pass {
@@ -87,20 +88,23 @@ class Engine {
     int microbatches;
     Tensor totals;
     LossVisitor visit{};
-    ArenaAssignment arenas{};
+    std::vector<std::vector<int>> arena_of{};  // [chunks][microbatches]
     int64_t attended = 0;
   };
-  void make_chunk(int chunk, const MemoryPlan& plan, bool training);
-  void make_rings(const MemoryPlan& plan, bool training);
-  Communicator& channel(int from, int to, bool forward) const;
+  void make_chunk(int number, bool training);
+  void make_arenas(const MemoryPlan& plan);
+  void make_slots(const MemoryPlan& plan, bool training);
   int64_t run_schedule(const BatchReader& read, Pass pass);
   void expect_rows(const std::vector<Action>& actions);
-  Microbatch& under_way(int chunk, int number, const Pass& pass);
+  MicrobatchMemory& memory_of(int chunk, int number, const Pass& pass);
+  // Of another chunk of this rank, which holds the same microbatch.
+  MicrobatchMemory& beside(int chunk, const Microbatch& microbatch, const Pass& pass);
   void begin(int chunk, int number, const BatchReader& read, Pass& pass);
+  void clear(MicrobatchMemory& memory);
   void execute(const Action& action, const Pass& pass);
-  void forward(Chunk& chunk, Microbatch& microbatch, const Pass& pass);
-  void backward(Chunk& chunk, Microbatch& microbatch, const Pass& pass);
-  Run make_run(Chunk& chunk, const Microbatch& microbatch, bool training);
+  void forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
+  void backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
+  Run make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training);
   // Gradients are complete behind the last microbatch.
   static bool completes(const Microbatch& microbatch, const Pass& pass) { return microbatch.number == pass.microbatches - 1; }
   Shape row_shape() const;  // of what stages exchange
@@ -111,14 +115,18 @@ class Engine {
   ParameterSet parameters_;
   BucketExchange exchange_;
   std::vector<Chunk> chunks_;
+  StageMemory needed_;
+  std::vector<MicrobatchMemory> memory_;  // as `needed_` says; on meta one of each chunk
+  MemoryPlan peaks_;                      // of arenas, by chunk
+  int64_t counted_ = 0;                   // on meta: their bytes, as the ledger has them
   std::unique_ptr<Arena> scratch_;
   std::map<int, ReceivedRows> inputs_, d_outputs_;  // by the stage that sends them
   BatchStaging staging_;
   Buffer workspace_;  // of libraries
 };
 
-// What an arena of activations, or of operands, of a chunk is called.
-std::string arena_name(const std::string& kind, int chunk);
+// What arenas for microbatches take: each as much as the largest chunk that it holds. `peaks`: of every chunk.
+int64_t arena_bytes(const StageMemory& memory, const MemoryPlan& peaks);
 
 // Elements of all logical tensors, and of those that are neither embedding nor head.
 struct ParameterCount {

@@ -3,37 +3,39 @@
 
 namespace shiftron {
 
-void ReceivedRows::add_ring(int ring, int in_use, bool alike) {
-  Ring& made = rings_[ring];
-  const int slots = alike && stream_.device == DeviceKind::meta ? 1 : in_use + 1;
-  for (int i = 0; i < slots; ++i) {
-    made.slots.push_back(std::make_unique<Arena>(stream_, name_, plan_, "activations", (in_use + 1) / slots));
-    if (stream_.device != DeviceKind::meta) continue;
-    (void)made.slots.back()->allocate(dtype_, shape_);  // measured, whether a message comes here or not
-    made.slots.back()->release();
+ReceivedRows::ReceivedRows(Stream& stream, Communicator& channel, const std::string& name, const MemoryPlan& plan,
+                           int slots, DType dtype, Shape shape)
+    : stream_(stream), channel_(channel), dtype_(dtype), shape_(shape), count_(slots) {
+  const bool planned = stream.device == DeviceKind::meta;
+  const int made = planned ? 1 : slots;
+  for (int i = 0; i < made; ++i) {
+    slots_.push_back(std::make_unique<Arena>(stream, name, plan, "activations", slots / made));
   }
+  if (planned) planned_ = slots_.front()->allocate(dtype, shape);  // whether a message comes or not
 }
 
-void ReceivedRows::expect(std::vector<int> rings) {
-  CHECK(left_.empty() && !coming_.defined(), name_, ": ", left_.size(), " messages of before have not been received");
-  left_.assign(rings.begin(), rings.end());
+void ReceivedRows::expect(const std::vector<int>& slots) {
+  CHECK(left_.empty() && !coming_.defined(), slots_.front()->name(), ": ", left_.size(),
+        " messages of before have not been received");
+  left_.assign(slots.begin(), slots.end());
   post();
 }
 
 void ReceivedRows::post() {
   coming_ = {};
   if (left_.empty()) return;
-  Ring& ring = rings_.at(left_.front());
+  const auto slot = static_cast<size_t>(left_.front());
   left_.pop_front();
-  Arena& slot = *ring.slots[ring.next];
-  ring.next = (ring.next + 1) % ring.slots.size();
-  slot.release();
-  coming_ = slot.allocate(dtype_, shape_);
+  coming_ = planned_;
+  if (!planned_.defined()) {
+    slots_.at(slot)->release();
+    coming_ = slots_.at(slot)->allocate(dtype_, shape_);
+  }
   receive_ = channel_.recv(stream_, coming_, 0);
 }
 
 Tensor ReceivedRows::next() {
-  CHECK(coming_.defined(), name_, ": no message is expected");
+  CHECK(coming_.defined(), slots_.front()->name(), ": no message is expected");
   receive_.wait(stream_);
   const Tensor rows = coming_;
   post();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,37 +11,29 @@
 
 namespace shiftron {
 
-// Of one channel. Slots of its own, in rings: a message may come before the arena of its microbatch is free. What lies in a
-// ring is done with in the order in which it came.
+// Of one channel. Slots of its own: a message may come before the arena of its microbatch is free.
 class ReceivedRows {
  public:
-  // Rows [rows, columns] from rank 0 of `channel`.
-  ReceivedRows(Stream& stream, Communicator& channel, const std::string& name, const MemoryPlan& plan, DType dtype,
-               Shape shape)
-      : stream_(stream), channel_(channel), name_(name), plan_(plan), dtype_(dtype), shape_(shape) {}
-  // Of ring `ring` `in_use` slots are at most in use at once; one more holds the message that comes next. `alike`: on meta
-  // the ring has one message in a step, and one slot stands for all.
-  void add_ring(int ring, int in_use, bool alike);
-  // The rings of the messages that will be received from now on, in their order; posts the first.
-  void expect(std::vector<int> rings);
+  // Rows [rows, columns] from rank 0 of `channel`, in one of `slots` places. On meta one stands for all.
+  ReceivedRows(Stream& stream, Communicator& channel, const std::string& name, const MemoryPlan& plan, int slots,
+               DType dtype, Shape shape);
+  // The slots of the messages that will be received from now on, in their order; posts the first.
+  void expect(const std::vector<int>& slots);
   Tensor next();  // the stream is ordered behind it; posts the one after it
+  int slots() const { return count_; }
   // Bytes of a slot, as a run on meta measured them.
-  void add_to(MemoryPlan& plan) const { plan[name_] = rings_.begin()->second.slots.front()->peak(); }
+  void add_to(MemoryPlan& plan) const { plan[slots_.front()->name()] = slots_.front()->peak(); }
 
  private:
-  struct Ring {
-    std::vector<std::unique_ptr<Arena>> slots;
-    size_t next = 0;  // for the next message to be posted
-  };
   void post();
   Stream& stream_;
   Communicator& channel_;
-  std::string name_;
-  const MemoryPlan plan_;
   DType dtype_;
   Shape shape_;
-  std::map<int, Ring> rings_;
-  std::deque<int> left_;  // rings of messages that are not posted
+  int count_;
+  std::vector<std::unique_ptr<Arena>> slots_;
+  std::deque<int> left_;  // slots of messages that are not posted
+  Tensor planned_;        // on meta
   Tensor coming_;
   Work receive_;
 };

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/enum_names.h"
+#include "parallel/stage_memory.h"
 
 namespace shiftron {
 namespace {
@@ -159,15 +160,11 @@ class Drawing {
     for (const TimedAction& timed : times_.stages[static_cast<size_t>(stage)]) {
       for (const Part& part : parts_) text += box(timed, part, y, numbers);
     }
-    std::string in_flight;
-    for (int chunk = 0; chunk < chunks_; ++chunk) {
-      in_flight +=
-          fmt::format("{}{}", chunk > 0 ? " + " : "", most_in_flight(schedule_, stages_, stage, microbatches_, chunk));
-    }
     if (!numbers.empty()) {
       text += fmt::format("<g font-size=\"{:.1f}\" text-anchor=\"middle\">\n", font_) + numbers + "</g>\n";
     }
-    return text + label(right + 12, y + 17, in_flight);
+    const size_t in_flight = stage_memory(schedule_, stages_, stage, microbatches_).arenas.size();
+    return text + label(right + 12, y + 17, std::to_string(in_flight));
   }
 
   // What of an action lies in a part; its number goes to `numbers`, above all boxes.

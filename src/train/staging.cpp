@@ -14,8 +14,8 @@ enum Row { kIds, kTargets, kAttentionStart, kShiftStart, kPositions, kRowKinds }
 
 }  // namespace
 
-BatchStaging::BatchStaging(const RunConfig& config, Stream& stream)
-    : config_(config), stream_(stream), rows_(config.train.micro_batch * config.train.sequence_length) {
+BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times)
+    : config_(config), stream_(stream), rows_(config.train.micro_batch * config.train.sequence_length), times_(times) {
   const Shape shape = {kRowKinds, rows_};
   const int64_t bytes = shape.count() * size_of(DType::int32);
   memory_ = staging_buffer(stream, 2 * bytes);
@@ -31,13 +31,7 @@ BatchStaging::BatchStaging(const RunConfig& config, Stream& stream)
 DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended) {
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % slots_.size();
-  if (stream_.device != DeviceKind::meta) {
-    const auto start = std::chrono::steady_clock::now();
-    read(index, host_);
-    slot.uploaded.wait_on_host();
-    attended += fill(slot.rows);
-    stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
+  if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended);
   const Tensor rows = arena.allocate(DType::int32, slot.rows.shape());
   upload(stream_, slot.rows, rows);
   slot.uploaded.record(stream_);
@@ -45,7 +39,23 @@ DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena,
   return {{row(kIds), row(kTargets)}, {row(kAttentionStart), row(kShiftStart), row(kPositions)}};
 }
 
-int64_t BatchStaging::fill(const Tensor& rows) const {
+void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t& attended) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto kept = kept_.find(index);
+  if (kept == kept_.end()) read(index, host_);
+  slot.uploaded.wait_on_host();
+  int32_t* const first = slot.rows.host_data<int32_t>();
+  if (kept != kept_.end()) {
+    std::ranges::copy(kept->second.rows, first);
+    if (--kept->second.times == 0) kept_.erase(kept);
+  } else {
+    attended += arrange(slot.rows);
+    if (times_ > 1) kept_[index] = {.rows = {first, first + slot.rows.shape().count()}, .times = times_ - 1};
+  }
+  stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int64_t BatchStaging::arrange(const Tensor& rows) const {
   int32_t* const first = rows.host_data<int32_t>();
   const auto row = [&](int kind) { return first + kind * rows_; };
   std::ranges::copy(host_.ids, row(kIds));

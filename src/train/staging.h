@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "core/event.h"
@@ -28,9 +29,10 @@ struct DeviceBatch {
 
 class BatchStaging {
  public:
-  BatchStaging(const RunConfig& config, Stream& stream);
-  // Reads microbatch `index` and starts its upload into `arena`; waits only for the upload before the last one.
-  // `attended` += how many rows, itself included, its rows attend to.
+  // Each microbatch is loaded `times` times: by every chunk of the model once.
+  BatchStaging(const RunConfig& config, Stream& stream, int times);
+  // Starts the upload of microbatch `index` into `arena`; waits only for the upload before the last one. The first time
+  // the microbatch is read, and `attended` += how many rows, itself included, its rows attend to.
   DeviceBatch load(int index, const BatchReader& read, Arena& arena, int64_t& attended);
 
  private:
@@ -38,11 +40,19 @@ class BatchStaging {
     Tensor rows;  // [5, rows] int32: ids, targets, attention_start, shift_start, positions
     Event uploaded;
   };
-  int64_t fill(const Tensor& rows) const;
+  // Rows of a microbatch that will be loaded again.
+  struct Kept {
+    std::vector<int32_t> rows;
+    int times;
+  };
+  void fill(int index, const BatchReader& read, Slot& slot, int64_t& attended);
+  int64_t arrange(const Tensor& rows) const;
   RunConfig config_;
   Stream& stream_;
   int64_t rows_;
+  int times_;
   HostBatch host_;
+  std::map<int, Kept> kept_;
   Buffer memory_;
   std::array<Slot, 2> slots_;
   size_t next_ = 0;

@@ -107,8 +107,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
-  trainer_ =
-      std::make_unique<Trainer>(config, make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config)), stream_, plan_);
+  Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config));
+  trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
 }
 
 void TrainingRun::open_directory() {

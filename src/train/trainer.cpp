@@ -59,7 +59,7 @@ Trainer::~Trainer() {
   // Weights of the last update may be under way to memory that goes.
   if (std::uncaught_exceptions() == 0) {
     try {
-      engine_.parameters().await_weights(stream_, [](const ParameterSpec&) { return true; });
+      engine_.parameters().await_weights(stream_);
     } catch (const std::exception&) {  // the engine's end tells what failed
     }
   }

@@ -146,16 +146,10 @@ class Rank {
   }
   // To, or from, the stage behind this one, or else the one before.
   void send(const Tensor& tensor, bool behind) {
-    channel(groups.at.pp, groups.at.pp + (behind ? 1 : -1), behind).send(stream, tensor, 1).wait(stream);
+    groups.channel({groups.at.pp, groups.at.pp + (behind ? 1 : -1), behind}).send(stream, tensor, 1).wait(stream);
   }
   void receive(const Tensor& tensor, bool behind) {
-    channel(groups.at.pp + (behind ? 1 : -1), groups.at.pp, !behind).recv(stream, tensor, 0).wait(stream);
-  }
-  Communicator& channel(int from, int to, bool forward) {
-    for (const ChannelEnd& end : groups.channels) {
-      if (end.channel == Channel{from, to, forward}) return *end.group;
-    }
-    CHECK(false, "no channel from ", from, " to ", to);
+    groups.channel({groups.at.pp + (behind ? 1 : -1), groups.at.pp, !behind}).recv(stream, tensor, 0).wait(stream);
   }
 
   void sum_gradients() {

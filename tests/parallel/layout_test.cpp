@@ -138,9 +138,6 @@ TEST(Layout, GroupsByHand) {
   EXPECT_THAT(layout.group(5, Axis::cp), ElementsAre(5));
   EXPECT_THAT(layout.group(5, Axis::dp), ElementsAre(5, 7));
   EXPECT_THAT(layout.group(5, Axis::pp), ElementsAre(1, 5, 9));
-  EXPECT_TRUE(layout.is_first_stage(3));
-  EXPECT_FALSE(layout.is_last_stage(5));
-  EXPECT_TRUE(layout.is_last_stage(8));
 }
 
 TEST(Layout, KvReplicasAreNeighboursInTheTpGroup) {

@@ -127,63 +127,6 @@ TEST(Pipeline, NoMoreMicrobatchesAreInFlightThanPromised) {
   });
 }
 
-TEST(Pipeline, AnArenaHasOneMicrobatchAtATimeUntilAllHaveUsedIt) {
-  for_each_stage([](const ScheduleCase& c, int stage, const std::vector<Action>& actions) {
-    const ArenaAssignment assignment = assign_arenas(actions, c.microbatches);
-    ASSERT_EQ(assignment.arenas.size(), static_cast<size_t>(c.chunks()));
-    // Whose memory an action uses: its own, and that of the neighbour on the same stage which hands it its input.
-    const auto giver = [&](const Action& action) {
-      const int step = action.kind == forward ? -1 : 1;
-      const bool takes = action.kind == forward || action.kind == backward;
-      if (!takes || c.neighbour(stage, action.chunk, step) != stage) return -1;
-      const int own = virtual_stage(c.schedule, c.stages, stage, action.chunk);
-      return chunk_place(c.schedule, c.stages, own + step).chunk;
-    };
-    std::vector<std::vector<int>> left(assignment.arenas.size(), std::vector<int>(static_cast<size_t>(c.microbatches)));
-    std::vector<std::vector<int>> holder;
-    for (size_t chunk = 0; chunk < assignment.arenas.size(); ++chunk) {
-      ASSERT_EQ(assignment.arena_of[chunk].size(), static_cast<size_t>(c.microbatches));
-      const int most = most_in_flight(c.schedule, c.stages, stage, c.microbatches, static_cast<int>(chunk));
-      ASSERT_EQ(assignment.arenas[chunk], c.training ? most : 1);
-      holder.emplace_back(assignment.arenas[chunk], -1);
-    }
-    const auto for_each_use = [&](const auto& visit) {
-      for (const Action& action : actions) {
-        visit(action.chunk, action.microbatch);
-        if (const int chunk = giver(action); chunk >= 0) visit(chunk, action.microbatch);
-      }
-    };
-    for_each_use([&](int chunk, int microbatch) { ++left[chunk][microbatch]; });
-    for_each_use([&](int chunk, int microbatch) {
-      int& held_by = holder[chunk].at(assignment.arena_of[chunk][microbatch]);
-      if (held_by < 0) held_by = microbatch;
-      ASSERT_EQ(held_by, microbatch) << "chunk " << chunk;
-      if (--left[chunk][microbatch] == 0) held_by = -1;
-    });
-  });
-}
-
-// Also where something else happens between a microbatch's actions.
-TEST(Pipeline, AnArenaIsHeldUpToTheLastActionOfItsMicrobatch) {
-  const ArenaAssignment assignment = assign_arenas({{backward, 0}, {forward, 1}, {send_backward, 0}, {forward, 2}}, 3);
-  EXPECT_EQ(assignment.arena_of.at(0), (std::vector{0, 1, 0}));
-  EXPECT_EQ(assignment.arenas, std::vector{2});
-}
-
-TEST(Pipeline, MostInFlightHoldsForMoreMicrobatchesThanItCountsWith) {
-  for (const Schedule& schedule : all_schedules()) {
-    for (const auto& [stages, microbatches] : {std::pair{1, 100}, {2, 101}, {5, 500}, {16, 131}, {40, 339}}) {
-      for (int stage = 0; stage < stages; stage += 1 + stages / 8) {
-        const auto arenas = assign_arenas(make_schedule(schedule, stages, stage, microbatches), microbatches).arenas;
-        for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
-          EXPECT_EQ(most_in_flight(schedule, stages, stage, microbatches, chunk), arenas.at(chunk))
-              << to_string(schedule.kind) << ", stage " << stage << " of " << stages << ", " << microbatches;
-        }
-      }
-    }
-  }
-}
-
 // Computation alone: F1.0 is the forward of microbatch 1 in chunk 0.
 std::string order_of(const Schedule& schedule, int stages, int stage, int microbatches) {
   std::string text;

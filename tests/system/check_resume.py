@@ -51,7 +51,8 @@ class Resume(SystemTest):
     def test_fp64(self):
         for layout in ("tp2pp2", "dp2", "zero_zbv"):
             self.same_bits(layout, "fp64")
-        for saved_as, resumed_as in (("tp2pp2", "zero"), ("dp2", "tp2pp2"), ("tp2pp2", "single"), ("zero_zbv", "interleaved")):
+        for saved_as, resumed_as in (("tp2pp2", "zero"), ("dp2", "tp2pp2"), ("tp2pp2", "single"), ("zero_zbv", "interleaved"),
+                                       ("dp2", "eight")):
             with self.subTest(saved_as=saved_as, resumed_as=resumed_as):
                 self.other_layout(saved_as, resumed_as)
 

@@ -37,6 +37,7 @@ LAYOUTS = {
     "zero": (2, {"parallel.zero": 1}),
     "zero_zbv": (4, {"parallel.pp": 2, "parallel.zero": 1, "parallel.pipeline": "zb-v"}),
     "interleaved": (4, {"parallel.tp": 2, "parallel.pp": 2, "parallel.pipeline": "interleaved", "parallel.chunks": 2}),
+    "eight": (8, {"parallel.tp": 2, "parallel.pp": 2, "parallel.zero": 1, "parallel.pipeline": "interleaved", "parallel.chunks": 2}),
     "single": (1, {}),
 }
 

@@ -344,6 +344,47 @@ TEST(LayoutFloat32, DifferencesStayWithinFourTimesThoseOfSampleOrders) {
 }
 
 // What is made again is made of the same bits, and takes less room.
+// From float64's gradient, in the Frobenius norm, of a tensor in layer l of L: |difference| ≤ k · C^(L + 1 − l) · eps ·
+// |gradient|, the form of Megatron-LM's bound (test_optimizer_grads_match.py, after arXiv 2506.09280) with its C. Its k,
+// 4, is for bfloat16, whose sums are float32's and round nothing; here sums round as their terms do, and gradients of
+// taps are sums of terms that cancel. One rank has to keep the same bound. The embedding is layer 0, what is behind the
+// layers L + 1.
+TEST(LayoutFloat32, GradientsStayWithinTheBoundOfTheirDepth) {
+  constexpr double kFactor = 16, kGrowth = 1.03, kEpsilon = 1.1920928955078125e-7;
+  using enum PipelineKind;
+  const auto gradient = [](const MatrixCase& one, Precision precision) {
+    RunConfig config = one.config();
+    config.train.precision = precision;
+    config.train.steps = 1;
+    const SampleReader read = structured_samples(config.train.sequence_length, config.model.vocab);
+    return train_curve(config, one.ranks(), read).first_gradient;
+  };
+  const TensorMap exact = gradient({}, Precision::fp64);
+  const double layers = static_cast<double>(MatrixCase{}.config().model.layers);
+  double nearest = 0;
+  for (const MatrixCase& one : {MatrixCase{}, {4, 1, 2, one_forward_one_backward, 1, 1}, {2, 3, 2, interleaved, 2, 1},
+                                {1, 2, 3, interleaved, 3, 0}, {2, 2, 2, zb_v, 2, 1, RecomputeKind::full}, {1, 4, 2, zb_h1},
+                                {8, 1, 1}, {1, 1, 15, gpipe, 1, 1}}) {
+    const TensorMap found = gradient(one, Precision::fp32);
+    ASSERT_EQ(found.size(), exact.size());
+    for (const auto& [name, values] : exact) {
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        difference += std::pow(found.at(name)[i] - values[i], 2);
+        size += std::pow(values[i], 2);
+      }
+      const double layer = name.starts_with("layers.")     ? 1 + std::stod(name.substr(7))
+                           : name.starts_with("embedding") ? 0
+                                                           : layers + 1;
+      const double of_bound =
+          std::sqrt(difference / size) / (kFactor * std::pow(kGrowth, layers + 1 - layer) * kEpsilon);
+      EXPECT_LE(of_bound, 1) << name << ", " << one.text();
+      nearest = std::max(nearest, of_bound);
+    }
+  }
+  EXPECT_GT(nearest, 0.1) << "the bound says nothing";
+}
+
 TEST(Recompute, ChangesNoBit) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     RunConfig config = base_config(2, false);

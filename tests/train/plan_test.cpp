@@ -180,35 +180,46 @@ TEST(Plan, SaysWhatStagingTakes) {
   }
 }
 
+void expect_every_rank_is_of_a_kind(const RunConfig& config, int ranks) {
+  const ParallelLayout layout = make_layout(config.parallel, ranks);
+  const std::vector<RankKind> kinds = plan_kinds(config, layout, 1);
+  std::map<int, int64_t> found;  // ranks like the first of each kind
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    Ledger planned;
+    plan_memory(config, layout, rank, 1, planned);
+    int alike = 0;
+    for (const RankKind& kind : kinds) {
+      if (kind.planned.memory() != planned.memory() || kind.planned.traffic() != planned.traffic()) continue;
+      alike += 1;
+      if (alike == 1) found[kind.rank] += 1;
+    }
+    EXPECT_GE(alike, 1) << "rank " << rank;
+  }
+  int64_t all = 0;
+  for (const RankKind& kind : kinds) all += kind.ranks;
+  EXPECT_EQ(all, layout.ranks());
+  if (found.size() == kinds.size()) {
+    for (const RankKind& kind : kinds) EXPECT_EQ(found[kind.rank], kind.ranks) << "kind of rank " << kind.rank;
+  }
+}
+
 TEST(Plan, EveryRankIsOfAKindThatNeedsTheSame) {
+  using enum PipelineKind;
   for (const auto& [tp, pp, dp, layers] :
-       {std::array{1, 1, 1, 5}, {4, 1, 2, 5}, {2, 3, 2, 7}, {1, 5, 2, 6}, {8, 2, 1, 5}, {3, 1, 2, 2}}) {
+       {std::array{1, 1, 1, 5}, {4, 1, 2, 5}, {2, 3, 2, 7}, {1, 5, 2, 6}, {8, 2, 1, 5}, {3, 1, 2, 2}, {1, 4, 1, 9}}) {
     for (const bool tied : {false, true}) {
-      RunConfig config = with_layout(small_run(), tp, pp, PipelineKind::one_forward_one_backward);
-      config.model.layers = layers;
-      config.train.sequence_length = 24;
-      config.model.heads = config.model.kv_heads = tp == 3 ? 3 : 8;
-      if (tp == 8) config.model.kv_heads = 2;
-      config.model.tie_embeddings = tied;
-      const ParallelLayout layout = make_layout(config.parallel, tp * pp * dp);
-      const std::vector<RankKind> kinds = plan_kinds(config, layout, 1);
-      std::map<int, int64_t> found;  // ranks like the first of each kind
-      for (int rank = 0; rank < layout.ranks(); ++rank) {
-        Ledger planned;
-        plan_memory(config, layout, rank, 1, planned);
-        int alike = 0;
-        for (const RankKind& kind : kinds) {
-          if (kind.planned.memory() != planned.memory() || kind.planned.traffic() != planned.traffic()) continue;
-          alike += 1;
-          if (alike == 1) found[kind.rank] += 1;
-        }
-        EXPECT_GE(alike, 1) << "rank " << rank << " of tp " << tp << " pp " << pp << " dp " << dp;
-      }
-      int64_t ranks = 0;
-      for (const RankKind& kind : kinds) ranks += kind.ranks;
-      EXPECT_EQ(ranks, layout.ranks());
-      if (found.size() == kinds.size()) {
-        for (const RankKind& kind : kinds) EXPECT_EQ(found[kind.rank], kind.ranks) << "kind of rank " << kind.rank;
+      for (const PipelineKind pipeline : {one_forward_one_backward, interleaved, zb_v}) {
+        RunConfig config = with_layout(small_run(), tp, pp, pipeline);
+        config.model.layers = layers;
+        if (pipeline == interleaved && pp == 1) continue;
+        if (pipeline == interleaved) config.parallel.chunks = 2;
+        if (pipeline != one_forward_one_backward) config.model.layers += pp;
+        config.train.sequence_length = 24;
+        config.model.heads = config.model.kv_heads = tp == 3 ? 3 : 8;
+        if (tp == 8) config.model.kv_heads = 2;
+        config.model.tie_embeddings = tied;
+        SCOPED_TRACE(::testing::Message() << to_string(pipeline) << " tp " << tp << " pp " << pp << " dp " << dp);
+        expect_every_rank_is_of_a_kind(config, tp * pp * dp);
       }
     }
   }

@@ -36,7 +36,8 @@ struct RankTrainer {
         config(run_config), layout(make_layout(run_config.parallel, world.size())) {
     Ledger planned;
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned, options.schedule);
-    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads, options.schedule.value_or(schedule_of(config))), stream, plan,
+    const Schedule schedule = options.schedule.value_or(schedule_of(config));
+    trainer = std::make_unique<Trainer>(config, make_groups(world, layout, config.model.kv_heads, schedule), stream, plan,
                                         options.schedule);
     trainer->engine().parameters().initialise(static_cast<uint64_t>(config.train.seed));
   }
