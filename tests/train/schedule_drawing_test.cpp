@@ -93,9 +93,10 @@ TEST(ScheduleDrawing, SaysWhatItShows) {
   EXPECT_EQ(count_of(svg, ">x &lt; y &amp; \"z\"<"), 1u);
   EXPECT_EQ(count_of(svg, "interleaved, 2 stages of 2 chunks, 4 microbatches: bubble "), 1u);
   EXPECT_EQ(count_of(svg, "<title>forward, microbatch 0, chunk 0: 1.25 to 2.25</title>"), 1u);  // of stage 1
-  EXPECT_EQ(count_of(svg, ">2<"), 8u);  // forward and backward of microbatch 2 in two chunks on two stages
+  // Forward and backward of microbatch 3 in two chunks on two stages; in flight on stage 1.
+  EXPECT_EQ(count_of(svg, ">3<"), 9u);
   EXPECT_EQ(count_of(draw_schedule({one_forward_one_backward}, 4, 8, {}, ""), "bubble 37.5 %"), 1u);
-  EXPECT_EQ(count_of(draw_schedule({zb_v}, 4, 8, {}, ""), ">8<"), 4u);  // in flight on every stage
+  EXPECT_EQ(count_of(draw_schedule({zb_v}, 4, 8, {}, ""), ".0\">8<"), 4u);  // in flight on every stage
 }
 
 TEST(ScheduleDrawing, OfALongScheduleHasItsEndsAndSaysSo) {
