@@ -7,6 +7,8 @@
 #include "core/queue.h"
 #include "core/tensor.h"
 
+struct CUstream_st;  // behind CUDA's cudaStream_t
+
 namespace shiftron {
 
 // Which CPU bodies run: the plain-loop specification (oracle; always for float64) or the fast ones.
@@ -24,8 +26,9 @@ struct Stream {
   DeviceKind device = DeviceKind::cpu;
   Ledger* ledger = nullptr;  // required
   CpuOptions cpu{};
-  Queue* queue = nullptr;  // null: everything is done at once
-  bool timed = false;      // the ledger gets the time of every kernel; without a queue
+  Queue* queue = nullptr;                // null: everything is done at once
+  CUstream_st* native = nullptr;         // of CUDA: the queue's own
+  bool timed = false;                    // the ledger gets the time of every kernel; without a queue
   DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
 
   DeviceKind backend() const { return device == DeviceKind::meta ? planned : device; }

@@ -24,27 +24,28 @@ struct Operands {
   int64_t bytes = 0;
 };
 
-// The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough.
-// A CUDA body is a third member, given the arguments alone and called on the thread that asks.
+// The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`
+// is null in builds without CUDA.
 template <typename... Arguments>
 struct BodyTable {
   void (*specification)(const CpuOptions&, Arguments...);
   void (*fast)(const CpuOptions&, Arguments...);
+  void (*cuda)(CUstream_st*, Arguments...) = nullptr;
 };
-template <typename... Arguments>
-BodyTable(void (*)(const CpuOptions&, Arguments...), void (*)(const CpuOptions&, Arguments...))
-    -> BodyTable<Arguments...>;
-template <typename... Arguments>
-BodyTable(void (*)(const CpuOptions&, Arguments...), std::nullptr_t) -> BodyTable<Arguments...>;
+template <typename... Arguments, typename... Others>
+BodyTable(void (*)(const CpuOptions&, Arguments...), Others...) -> BodyTable<Arguments...>;
 
 // `dtype`: float64 takes the specification.
 template <typename... Arguments>
 void launch(Stream& stream, const char* name, const Operands& reads, const Operands& writes, int64_t operations,
             DType dtype, const BodyTable<Arguments...>& bodies, std::type_identity_t<Arguments>... arguments) {
   CHECK(stream.ledger != nullptr, name, " needs a ledger");
-  CHECK(stream.device != DeviceKind::cuda, name, " has no CUDA body in this build");
   KernelCost& cost = stream.ledger->add_kernel(name, reads.bytes, writes.bytes, operations);
   if (stream.device == DeviceKind::meta) return;
+  if (stream.device == DeviceKind::cuda) {
+    CHECK(bodies.cuda != nullptr, name, " has no CUDA body in this build");
+    return bodies.cuda(stream.native, arguments...);
+  }
   const bool fast = bodies.fast != nullptr && stream.cpu.bodies == Bodies::fast && dtype != DType::float64;
   const auto body = fast ? bodies.fast : bodies.specification;
   if (stream.queue != nullptr) {
