@@ -22,12 +22,19 @@ struct CpuOptions {
   bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
 };
 
+// Where CUDA's bodies run.
+class CudaProducts;
+struct CudaContext {
+  CUstream_st* stream = nullptr;
+  CudaProducts* products = nullptr;  // of cuBLASLt: handle, workspace, and what was chosen for each shape
+};
+
 struct Stream {
   DeviceKind device = DeviceKind::cpu;
   Ledger* ledger = nullptr;  // required
   CpuOptions cpu{};
   Queue* queue = nullptr;                // null: everything is done at once
-  CUstream_st* native = nullptr;         // of CUDA: the queue's own
+  const CudaContext* cuda = nullptr;     // of CUDA: the queue's own
   bool timed = false;                    // the ledger gets the time of every kernel; without a queue
   DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
 

@@ -49,8 +49,6 @@
   void update_scalars(Where, const UpdateRule& rule, ConstTensor sums, int64_t squares, ConstTensor learning_rate,  \
                       Tensor counters, Tensor scalars, Tensor result);
 
-struct CUstream_st;  // behind CUDA's cudaStream_t
-
 namespace shiftron::specification {
 SHIFTRON_BODIES(const CpuOptions&)
 SHIFTRON_SMALL_BODIES(const CpuOptions&)
@@ -59,8 +57,8 @@ namespace shiftron::fast {
 SHIFTRON_BODIES(const CpuOptions&)
 }
 namespace shiftron::cuda {  // called on the thread that asks; what they launch is done in the stream's order
-SHIFTRON_BODIES(CUstream_st*)
-SHIFTRON_SMALL_BODIES(CUstream_st*)
+SHIFTRON_BODIES(const CudaContext&)
+SHIFTRON_SMALL_BODIES(const CudaContext&)
 }  // namespace shiftron::cuda
 
 #undef SHIFTRON_BODIES

@@ -30,7 +30,7 @@ template <typename... Arguments>
 struct BodyTable {
   void (*specification)(const CpuOptions&, Arguments...);
   void (*fast)(const CpuOptions&, Arguments...);
-  void (*cuda)(CUstream_st*, Arguments...) = nullptr;
+  void (*cuda)(const CudaContext&, Arguments...) = nullptr;
 };
 template <typename... Arguments, typename... Others>
 BodyTable(void (*)(const CpuOptions&, Arguments...), Others...) -> BodyTable<Arguments...>;
@@ -44,7 +44,7 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
   if (stream.device == DeviceKind::meta) return;
   if (stream.device == DeviceKind::cuda) {
     CHECK(bodies.cuda != nullptr, name, " has no CUDA body in this build");
-    return bodies.cuda(stream.native, arguments...);
+    return bodies.cuda(*stream.cuda, arguments...);
   }
   const bool fast = bodies.fast != nullptr && stream.cpu.bodies == Bodies::fast && dtype != DType::float64;
   const auto body = fast ? bodies.fast : bodies.specification;
