@@ -288,6 +288,13 @@ TEST_F(CudaMemoryDeathTest, AddressesNeverComeAgain) {
   }
 }
 
+TEST_F(CudaMemoryDeathTest, IsNobodysWhenFreed) {
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, 100));
+  check(cudaFreeHost(pinned));
+  EXPECT_DEATH(*static_cast<volatile char*>(pinned) = 1, "the host touches byte 0 of freed pinned memory of 100 bytes");
+}
+
 // ---- what CUDA would let pass ---------------------------------------------------------------------------------------
 using CudaCalls = CudaMemoryDeathTest;
 
