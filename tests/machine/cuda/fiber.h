@@ -1,5 +1,5 @@
-// A stack of its own on which a function runs in turns with others of the same thread of the host. The sanitizers know of
-// it; ThreadSanitizer sees no order in a switch. Included by files that are not instrumented alone.
+// A stack of its own on which a function runs in turns with others of the same thread of the host. The sanitizers know
+// of it; ThreadSanitizer sees no order in a switch. Included by files that are not instrumented alone.
 #pragma once
 
 #include <cstddef>

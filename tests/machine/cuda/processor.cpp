@@ -2,26 +2,25 @@
 // instrumented; what fibers touch here is neither allocated nor freed by them.
 #include "cuda/processor.h"
 
-#include <sys/mman.h>
-
 #include <bit>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 #include "core/sanitizer.h"
 #include "cuda/device_shim.h"
 #include "cuda/fiber.h"
+#include "cuda/shared_memory.h"
 #include "cuda/streams.h"
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, bytes)
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes)
+#ifdef SHIFTRON_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
 #endif
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -32,11 +31,6 @@ namespace {
 
 constexpr int kWarp = 32, kWarps = 32, kMostThreads = 1024;
 constexpr int64_t kMostX = (int64_t{1} << 31) - 1, kMostY = 65535;
-constexpr size_t kSharedBytes = size_t{48} << 10;
-constexpr int kSharedArrays = 32;
-constexpr size_t kZone = 128;               // bytes between shared arrays
-constexpr uint32_t kUnwritten = 0x7FC17FC1;  // NaN in every floating type
-constexpr uint32_t kUntouched = 0xC5A5C3A3;  // of the zones
 constexpr int kSets = sanitizer::kThreads ? 2 : 1;  // of fibers: successive blocks must not share a clock
 
 // What a thread does, or did last, together with others.
@@ -45,8 +39,9 @@ struct Deed {
   unsigned mask = 0;  // 0 of a barrier
   Place place;
   bool same_as(const Deed& other) const {
+    const auto same = [](const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; };
     return mask == other.mask && place.line() == other.place.line() && place.column() == other.place.column() &&
-           std::strcmp(name, other.name) == 0 && std::strcmp(place.file_name(), other.place.file_name()) == 0;
+           same(name, other.name) && same(place.file_name(), other.place.file_name());
   }
 };
 
@@ -64,14 +59,6 @@ struct Warp {
   unsigned meetings;
 };
 
-struct SharedArray {
-  const void* key;
-  const char* name;
-  uint32_t* words;
-  size_t bytes;  // a multiple of 16
-  Place place;
-};
-
 struct Fault {
   const char* text = nullptr;
   int first = -1, second = -1;  // threads
@@ -85,8 +72,6 @@ struct BlockMoments {
 
 class Processor {
  public:
-  Processor();
-  ~Processor();
   void execute(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body);
 
   void meet_block(const Place& place);
@@ -98,15 +83,13 @@ class Processor {
   static void live(void* thread);
   void run_block(int set);
   void set_order();
-  void renew_shared_memory();
-  void check_zones();
   void end();
   void go_on();
   int ready_behind(int number) const;
   int ready_before(int number) const;
   int choose();
   uint64_t random();
-  bool waits(int warp, unsigned mask, const Deed& deed);
+  void check_fits(int warp, unsigned mask, const Deed& deed);
   [[noreturn]] void give_up(const char* text, int first, int second = -1, const SharedArray* array = nullptr);
   [[noreturn]] void report(int set);
   std::string describe(const Thread& thread) const;
@@ -125,15 +108,10 @@ class Processor {
   uint64_t state_ = 0;
   BlockMoments* moments_ = nullptr;
   uint64_t* end_ = nullptr;  // of the grid
-  char* shared_ = nullptr;
-  size_t shared_bytes_ = 0;
-  int arrays_count_ = 0;
-  SharedArray arrays_[kSharedArrays];
+  SharedMemory shared_;
   Fault fault_;
   std::exception_ptr thrown_;
 };
-
-constexpr size_t kSharedMemory = kSharedBytes + (kSharedArrays + 1) * kZone;
 
 thread_local Processor* current = nullptr;  // that executes
 
@@ -156,27 +134,16 @@ ProcessorOptions& options() {
   return all;
 }
 
-Processor::Processor() {
-  void* const memory = mmap(nullptr, kSharedMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(memory != MAP_FAILED, "no memory");
-  shared_ = static_cast<char*>(memory);
-}
-
-Processor::~Processor() {
-  ASAN_UNPOISON_MEMORY_REGION(shared_, kSharedMemory);
-  munmap(shared_, kSharedMemory);
-}
-
 void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int block,
                         const std::function<void()>& thread_body) {
   Fiber home;
-  uint64_t end = 0;
+  uint64_t grid_end = 0;
   name_ = name;
   body_ = &thread_body;
   count_ = block;
   warps_count_ = block / kWarp;
   home_ = &home;
-  end_ = &end;
+  end_ = &grid_end;
   gridDim = dim3(static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y));
   blockDim = dim3(static_cast<unsigned>(block));
   for (int64_t i = 0; i < grid_x * grid_y; ++i) {
@@ -196,7 +163,7 @@ void Processor::run_block(int set) {
   arrived_ = ended_ = 0;
   barriers_ = 0;
   set_order();
-  renew_shared_memory();
+  shared_.renew();
   const auto moments = std::make_unique<BlockMoments>();
   moments_ = moments.get();
   sanitizer::release(&moments_->begin);
@@ -204,7 +171,9 @@ void Processor::run_block(int set) {
   current_ = choose();
   threadIdx.x = static_cast<unsigned>(current_);
   home_->switch_to(threads_[current_]->fiber);
-  if (fault_.text == nullptr) check_zones();
+  if (const SharedArray* const array = shared_.overrun(); fault_.text == nullptr && array != nullptr) {
+    fault_ = {"written beyond a shared array", -1, -1, array};
+  }
   if (fault_.text != nullptr) report(set);
 }
 
@@ -223,61 +192,10 @@ uint64_t Processor::random() {
   return state_ >> 33;
 }
 
-// ThreadSanitizer forgets who touched it, AddressSanitizer closes it but for what shared_array() opens.
-void Processor::renew_shared_memory() {
-  if (arrays_count_ > 0 && sanitizer::kThreads) {
-    const sanitizer::Hidden hidden;
-    void* const memory =
-        mmap(shared_, kSharedMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    CHECK(memory == shared_, "no memory");
-  }
-  ASAN_POISON_MEMORY_REGION(shared_, kSharedMemory);
-  shared_bytes_ = 0;
-  arrays_count_ = 0;
-}
-
-void fill(uint32_t* words, size_t bytes, uint32_t value) {
-  for (size_t i = 0; i < bytes / sizeof(uint32_t); ++i) words[i] = value;
-}
-
 void* Processor::shared_array(const char* name, const void* key, size_t bytes, const Place& place) {
-  for (int i = 0; i < arrays_count_; ++i) {
-    if (arrays_[i].key == key) return arrays_[i].words;
-  }
-  SharedArray array = {key, name, nullptr, (bytes + 15) / 16 * 16, place};
-  if (arrays_count_ == kSharedArrays) give_up("too many shared arrays for the processor", current_);
-  arrays_[arrays_count_] = array;
-  if (shared_bytes_ + array.bytes > kSharedBytes) {
-    give_up("more than 49152 bytes of shared memory", current_, -1, &arrays_[arrays_count_]);
-  }
-  char* const address = shared_ + shared_bytes_ + static_cast<size_t>(arrays_count_ + 1) * kZone;
-  array.words = reinterpret_cast<uint32_t*>(address);
-  shared_bytes_ += array.bytes;
-  ASAN_UNPOISON_MEMORY_REGION(address, array.bytes);
-  fill(array.words, array.bytes, kUnwritten);
-#ifndef __SANITIZE_ADDRESS__
-  fill(array.words - kZone / sizeof(uint32_t), kZone, kUntouched);
-  fill(array.words + array.bytes / sizeof(uint32_t), kZone, kUntouched);
-#endif
-  // The last bytes of an array that ends within 16 are nobody's.
-  ASAN_POISON_MEMORY_REGION(address + bytes, array.bytes - bytes);
-  arrays_[arrays_count_++] = array;
+  const SharedArray& array = shared_.array(name, key, bytes, place);
+  if (array.words == nullptr) give_up("more than 49152 bytes of shared memory", current_, -1, &array);
   return array.words;
-}
-
-// Where AddressSanitizer does not see it.
-void Processor::check_zones() {
-#ifndef __SANITIZE_ADDRESS__
-  for (int i = 0; i < arrays_count_; ++i) {
-    const uint32_t* const before = arrays_[i].words - kZone / sizeof(uint32_t);
-    const uint32_t* const behind = arrays_[i].words + arrays_[i].bytes / sizeof(uint32_t);
-    for (size_t word = 0; word < kZone / sizeof(uint32_t); ++word) {
-      if (before[word] == kUntouched && behind[word] == kUntouched) continue;
-      fault_ = {"written beyond a shared array", -1, -1, &arrays_[i]};
-      return;
-    }
-  }
-#endif
 }
 
 // ---- threads --------------------------------------------------------------------------------------------------------
@@ -397,23 +315,21 @@ void Processor::meet_block(const Place& place) {
   sanitizer::acquire(moment);
 }
 
-// Whether a lane waits in this meeting; a fault where one waits that does not fit.
-bool Processor::waits(int warp, unsigned mask, const Deed& deed) {
+// Faults where another lane is at what does not go with this.
+void Processor::check_fits(int warp, unsigned mask, const Deed& deed) {
   if (const unsigned gone = warps_[warp].ended & mask; gone != 0) {
     give_up("the mask names a lane that ended", current_, at(warp, gone).number);
   }
   if (const unsigned away = warps_[warp].at_barrier & mask; away != 0) {
     give_up("a barrier in a divergent branch", current_, at(warp, away).number);
   }
-  bool any = false;
   for (unsigned waiting = warps_[warp].waiting; waiting != 0; waiting &= waiting - 1) {
     const Thread& other = at(warp, waiting);
-    if (other.deed.same_as(deed)) return true;  // and whom it waits for was looked at
+    if (other.deed.same_as(deed)) return;  // whose own arrival was looked at
     if ((other.deed.mask & mask) == 0) continue;
     give_up(other.deed.mask != mask ? "lanes meet with different masks" : "lanes meet at different places", current_,
             other.number);
   }
-  return any;
 }
 
 Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place) {
@@ -425,7 +341,7 @@ Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought,
   Warp& warp = warps_[number];
   const unsigned lane = 1u << current_ % kWarp;
   if ((mask & lane) == 0) give_up("a lane is not in its mask", current_);
-  waits(number, mask, self.deed);
+  check_fits(number, mask, self.deed);
   warp.ready &= ~lane;
   warp.waiting |= lane;
   if ((warp.waiting & mask) == mask) {
@@ -444,7 +360,7 @@ Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought,
     warp.waiting &= ~mask;
     warp.ready |= mask;
     ++warp.meetings;
-  } 
+  }
   go_on();
   return self;
 }
@@ -504,8 +420,12 @@ void Processor::report(int set) {
 }  // namespace
 
 // ---- what kernels and launches call ---------------------------------------------------------------------------------
-void set_processor_options(const ProcessorOptions& wanted) { options() = wanted; }
-ProcessorOptions processor_options() { return options(); }
+void set_processor_options(const ProcessorOptions& wanted) {
+  options() = wanted;
+}
+ProcessorOptions processor_options() {
+  return options();
+}
 
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
                   const std::function<void()>& thread_body) {
@@ -537,8 +457,12 @@ void* shared_array(const char* name, const void* key, size_t bytes, const Place&
   return current->shared_array(name, key, bytes, place);
 }
 
-void meet_block(const Place& place) { current->meet_block(place); }
-void meet_lanes(unsigned mask, const Place& place) { current->meet_lanes_in_order(mask, place); }
+void meet_block(const Place& place) {
+  current->meet_block(place);
+}
+void meet_lanes(unsigned mask, const Place& place) {
+  current->meet_lanes_in_order(mask, place);
+}
 
 uint64_t shuffle(const char* name, unsigned mask, uint64_t bits, int source, const Place& place) {
   return current->meet_lanes(name, mask, bits, source, place).result;

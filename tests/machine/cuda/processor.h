@@ -1,9 +1,9 @@
 // Executes grids of CUDA kernels on the host: every thread is a fiber, blocks come one after another, warps in an order
 // that an adversary chooses. What CUDA leaves undefined is a fault, Error(crash) with kernel, block, threads and the
-// places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that meet
-// at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array, more
-// than 48 KiB of those, blocks of more than 1,024 threads. ThreadSanitizer is told of the order that barriers make within
-// a block, and of none between blocks.
+// places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
+// meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
+// more than 48 KiB of those, blocks of more than 1,024 threads. ThreadSanitizer is told of the order that barriers make
+// within a block, and of none between blocks.
 #pragma once
 
 #include <cstdint>
