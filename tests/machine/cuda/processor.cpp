@@ -137,13 +137,13 @@ ProcessorOptions& options() {
 void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int block,
                         const std::function<void()>& thread_body) {
   Fiber home;
-  uint64_t grid_end = 0;
+  const auto grid_end = std::make_unique<uint64_t>();
   name_ = name;
   body_ = &thread_body;
   count_ = block;
   warps_count_ = block / kWarp;
   home_ = &home;
-  end_ = &grid_end;
+  end_ = grid_end.get();
   gridDim = dim3(static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y));
   blockDim = dim3(static_cast<unsigned>(block));
   for (int64_t i = 0; i < grid_x * grid_y; ++i) {
