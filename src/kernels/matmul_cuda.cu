@@ -12,11 +12,6 @@ struct Operand {
   bool transposed = false;
 };
 
-// Of a matrix of one row any stride will do, the library wants one that spans it.
-int64_t row_stride(const ConstTensor& tensor) {
-  return tensor.extent(0) > 1 ? tensor.stride(0) : std::max(tensor.stride(0), tensor.extent(1));
-}
-
 // The largest power of two, at most 256, that divides all addresses.
 int64_t common_alignment(std::initializer_list<const void*> addresses) {
   uintptr_t bits = 256;
@@ -38,9 +33,9 @@ void product(const CudaContext& context, const char* name, const Operand& a, con
                            .adds = adds,
                            .operands = dtype,
                            .result = c.dtype(),
-                           .a_stride = row_stride(a.tensor),
-                           .b_stride = row_stride(b.tensor),
-                           .c_stride = row_stride(c),
+                           .a_stride = a.tensor.stride(0),
+                           .b_stride = b.tensor.stride(0),
+                           .c_stride = c.stride(0),
                            .alignment = common_alignment({a.tensor.raw(), b.tensor.raw(), c.raw()})};
   if (shape.m == 0 || shape.n == 0 || (shape.k == 0 && adds)) return;
   CHECK(shape.k > 0, name, ": no terms in ", shape.text());

@@ -15,16 +15,25 @@ inline void expect_done(cudaError_t status) {
   if (status != cudaSuccess) throw_crash("CUDA: ", cudaGetErrorString(status));
 }
 
+struct FreeOnDevice {
+  void operator()(void* memory) const { cudaFree(memory); }
+  void operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+};
+template <typename T>
+using DeviceOwner = std::unique_ptr<T, FreeOnDevice>;
+
 // A stream of its own, whose products have a workspace of its own or that one which is given.
 class CudaDevice {
  public:
   static constexpr int64_t kWorkspace = 1 << 20;  // bytes
 
-  CudaDevice() : CudaDevice(nullptr) { owned_workspace_ = true; }
-  explicit CudaDevice(void* workspace) {
-    if (workspace == nullptr) expect_done(cudaMalloc(&workspace, kWorkspace));
-    workspace_ = workspace;
+  explicit CudaDevice(void* workspace = nullptr) {
+    if (workspace == nullptr) {
+      expect_done(cudaMalloc(&workspace, kWorkspace));
+      workspace_.reset(workspace);
+    }
     expect_done(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, 0));
+    stream_.reset(context_.stream);
     const Tensor room(workspace, DType::uint8, {kWorkspace}, DeviceKind::cuda);
     products_ = std::make_unique<CudaProducts>(room, "a device");
     context_.products = products_.get();
@@ -32,16 +41,11 @@ class CudaDevice {
     stream.ledger = &ledger_;
     stream.cuda = &context_;
   }
-  ~CudaDevice() {
-    cudaStreamSynchronize(context_.stream);
-    products_.reset();
-    cudaStreamDestroy(context_.stream);
-    if (owned_workspace_) cudaFree(workspace_);
-  }
+  ~CudaDevice() { cudaStreamSynchronize(context_.stream); }
   CudaDevice(const CudaDevice&) = delete;
 
   CudaProducts& products() { return *products_; }
-  void* workspace() const { return workspace_; }
+  void* workspace() const { return workspace_.get(); }
   cudaStream_t handle() const { return context_.stream; }
   void wait() const { expect_done(cudaStreamSynchronize(context_.stream)); }
 
@@ -50,8 +54,8 @@ class CudaDevice {
  private:
   Ledger ledger_;
   CudaContext context_;
-  void* workspace_ = nullptr;
-  bool owned_workspace_ = false;
+  DeviceOwner<void> workspace_;
+  DeviceOwner<CUstream_st> stream_;
   std::unique_ptr<CudaProducts> products_;
 };
 
