@@ -49,7 +49,7 @@ endfunction()
 # itself.
 if(SHIFTRON_CUDA STREQUAL "software")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/machine/cuda/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "(_test|immediate_stream)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   add_library(shiftron_cuda_machine STATIC ${sources})
   target_include_directories(shiftron_cuda_machine PUBLIC ${PROJECT_SOURCE_DIR}/tests/machine)
   target_include_directories(shiftron_cuda_machine SYSTEM PUBLIC ${CUDA_INCLUDE})

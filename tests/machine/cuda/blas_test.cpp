@@ -182,6 +182,7 @@ class Library {
  public:
   Library() {
     expect_done(cudaMalloc(&memory_, kBytes));
+    expect_done(cudaMallocHost(&pinned_, kBytes));
     expect_done(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0));
     cublasLtCreate(&handle_);
   }
@@ -189,12 +190,12 @@ class Library {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
     cudaFree(memory_);
+    cudaFreeHost(pinned_);
     cublasLtDestroy(handle_);
   }
   Library(const Library&) = delete;
 
   std::vector<float> run(const Call& call, const std::vector<float>& numbers) {
-    expect_done(cudaMallocHost(&pinned_, kBytes));
     std::memset(pinned_, 0xFF, kBytes);
     auto* host = static_cast<float*>(pinned_);
     std::copy(numbers.begin(), numbers.end(), host);
@@ -213,7 +214,6 @@ class Library {
     expect_done(cudaMemcpyAsync(pinned_, memory_, kBytes, cudaMemcpyDeviceToHost, stream_));
     expect_done(cudaStreamSynchronize(stream_));
     std::vector<float> values(host + kResult, host + kResult + 12);
-    cudaFreeHost(pinned_);
     return values;
   }
 
