@@ -22,6 +22,18 @@ void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
   cases.push_back(b.call);
 }
 
+// Rows that may mix in carried ones where none are given.
+void add_nothing_carried_cases(std::vector<KernelCase>& cases) {
+  std::vector<KernelCase> both;
+  add_shift_rope_cases(both, {"nothing_carried", {4}, 2, 16, 3});
+  for (KernelCase& call : both) {
+    for (Argument& argument : call.arguments) {
+      if (argument.name == "shift_start") std::fill(argument.values.begin(), argument.values.end(), -3.0);
+    }
+    cases.push_back(call);
+  }
+}
+
 std::vector<KernelCase> row_cases() {
   std::vector<KernelCase> cases;
   for (const KernelCase& call : all_cases()) {
@@ -42,6 +54,7 @@ std::vector<KernelCase> row_cases() {
                                         {"carried_value_in_packs", {1}, 2, 8, 6, false, true}}) {
     add_shift_rope_cases(cases, shift);
   }
+  add_nothing_carried_cases(cases);
   for (const auto& [rows, vocab] : std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8}, {5, 2056}, {2, 49152}}) {
     add_cross_entropy_cases(cases, rows, vocab, 0);
     add_cross_entropy_cases(cases, rows, vocab, 100);
