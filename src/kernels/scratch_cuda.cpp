@@ -37,7 +37,7 @@ Shape matmul_scratch() { return {0}; }
 // NVIDIA's advice for Hopper is 32 MiB; candidates are asked for with twice that.
 int64_t library_workspace() { return 64 * kMegabyte; }
 
-// 4,096 rows of logits at a time and the whole share of the vocabulary: a row fits in a block's shared memory.
+// 4,096 rows of logits at a time and the whole share of the vocabulary, whose rows the kernels go through once.
 LossTiles loss_tiles(int64_t rows) {
   constexpr int64_t kRows = 4096;
   return {.rows = std::max<int64_t>(1, std::min(rows, kRows)), .blocks = 1};

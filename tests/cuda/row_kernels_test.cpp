@@ -23,6 +23,18 @@ void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
   cases.push_back(b.call);
 }
 
+// Rows that may mix in carried ones where none are given.
+void add_nothing_carried_cases(std::vector<KernelCase>& cases) {
+  std::vector<KernelCase> both;
+  add_shift_rope_cases(both, {"nothing_carried", {4}, 2, 16, 3});
+  for (KernelCase& call : both) {
+    for (Argument& argument : call.arguments) {
+      if (argument.name == "shift_start") std::fill(argument.values.begin(), argument.values.end(), -3.0);
+    }
+    cases.push_back(call);
+  }
+}
+
 std::vector<KernelCase> row_cases() {
   std::vector<KernelCase> cases;
   for (const KernelCase& call : all_cases()) {
@@ -43,11 +55,16 @@ std::vector<KernelCase> row_cases() {
                                         {"carried_value_in_packs", {1}, 2, 8, 6, false, true}}) {
     add_shift_rope_cases(cases, shift);
   }
+  add_nothing_carried_cases(cases);
   for (const auto& [rows, vocab] : std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8}, {5, 2056}, {2, 49152}}) {
     add_cross_entropy_cases(cases, rows, vocab, 0);
     add_cross_entropy_cases(cases, rows, vocab, 100);
   }
   add_combine_case(cases, 2, 1031);
+  Builder table("rope_table_long");  // angles that float32 does not hold
+  table.output("table", {2, 20011, 4}, 1, Kind::accumulation);
+  table.call.run = [](Stream& s, const Tensors& a) { rope_table(s, 10000, a[0]); };
+  cases.push_back(table.call);
   add_masked_statistics_case(cases, 4099);
   add_masked_statistics_case(cases, 4096);
   return cases;
@@ -93,8 +110,72 @@ TEST_P(RowKernels, RefuseFloat64) {
 INSTANTIATE_TEST_SUITE_P(All, RowKernels, ::testing::ValuesIn(row_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
+// Operand `moved` (−1: none) does not begin at a multiple of 16 bytes.
+std::vector<std::vector<double>> evaluate_moved(const KernelCase& call, int moved) {
+  std::vector<Owned> owned;
+  std::vector<Tensor> tensors;
+  for (const Argument& argument : call.arguments) {
+    const bool moves = static_cast<int>(tensors.size()) == moved;
+    const DType dtype = type_of(argument.kind, DType::float32);
+    owned.emplace_back(dtype, Shape{argument.shape.count() + 1}, DeviceKind::cuda);
+    const Tensor memory = owned.back().tensor().slice(0, moves ? 1 : 0, argument.shape.count());
+    for (size_t i = 0; i < argument.values.size(); ++i) put(memory, static_cast<int64_t>(i), argument.values[i]);
+    tensors.emplace_back(memory.view(argument.shape));
+  }
+  Device device(DeviceKind::cuda);
+  call.run(device.stream, tensors);
+  std::vector<std::vector<double>> results;
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    if (!is_result(call.arguments[k])) continue;
+    results.emplace_back();
+    for (int64_t i = 0; i < tensors[k].count(); ++i) results.back().push_back(get(tensors[k], i));
+  }
+  return results;
+}
+
+TEST(RowKernelsOnTheirOwn, OperandsBeginAnywhere) {
+  std::vector<KernelCase> cases;
+  add_shift_rope_cases(cases, {"moved", {3, 66}, 2, 16, 3});
+  add_shift_rope_cases(cases, {"moved_carried", {3}, 2, 16, 3, true, true});
+  add_cross_entropy_cases(cases, 3, 64, 0);
+  for (const KernelCase& call : cases) {
+    const auto expected = evaluate_moved(call, -1);
+    for (size_t k = 0; k < call.arguments.size(); ++k) {
+      if (call.arguments[k].kind != Kind::activation && call.arguments[k].kind != Kind::accumulation) continue;
+      const auto results = evaluate_moved(call, static_cast<int>(k));
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_LE(largest_error(results[i], expected[i]), 1e-5 * largest_magnitude(expected[i]))
+            << call.name << ": " << call.arguments[k].name << " moved, result " << i;
+      }
+    }
+  }
+}
+
+TEST(RowKernelsOnTheirOwn, LossesAreSummedInFloat64) {
+  constexpr int64_t kCount = 4097;
+  Device device(DeviceKind::cuda);
+  const Owned statistics(DType::float32, {1, kCount, 3}, DeviceKind::cuda),
+      targets(DType::int32, {kCount}, DeviceKind::cuda);
+  const Owned log_sum_exp(DType::float32, {kCount}, DeviceKind::cuda),
+      losses(DType::float32, {kCount}, DeviceKind::cuda);
+  const Owned totals(DType::float64, {2}, DeviceKind::cuda);
+  const std::vector<double> maxima = random_values("maxima", kCount, 1, 5);
+  for (int64_t row = 0; row < kCount; ++row) {
+    put(statistics, 3 * row, maxima[static_cast<size_t>(row)]);
+    put(statistics, 3 * row + 1, 3);
+    put(statistics, 3 * row + 2, 0);
+    put(targets, row, 0);
+  }
+  put(totals, 0, 0x1p-20);
+  put(totals, 1, 1);
+  cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+  const std::vector<double> each = losses.values();
+  EXPECT_NEAR(totals[0], std::accumulate(each.begin(), each.end(), 0x1p-20), 1e-9);
+  EXPECT_EQ(totals[1], kCount + 1);
+}
+
 // What is not finite is not hidden: a NaN or +∞ among the logits is in the sum of its row.
-TEST(RowKernels, StatisticsShowWhatIsNotFinite) {
+TEST(RowKernelsOnTheirOwn, StatisticsShowWhatIsNotFinite) {
   for (const int64_t vocab : {1031, 1032}) {
     for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
       for (const int64_t place : {int64_t{0}, vocab / 2, vocab - 1}) {
