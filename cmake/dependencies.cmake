@@ -30,4 +30,8 @@ shiftron_import(sentencepiece PkgConfig::SENTENCEPIECE ${SENTENCEPIECE_TRAIN_LIB
 shiftron_import(onednn ${ONEDNN_LIBRARY})
 target_include_directories(shiftron_onednn_import INTERFACE ${ONEDNN_INCLUDE})
 
-message(STATUS "shiftron backends: cpu (oneDNN, MPI); cuda: not built in this version")
+set(SHIFTRON_BACKENDS "cpu (oneDNN, MPI)")
+if(SHIFTRON_CUDA)
+  string(APPEND SHIFTRON_BACKENDS ", cuda (${SHIFTRON_CUDA})")
+endif()
+message(STATUS "shiftron backends: ${SHIFTRON_BACKENDS}")

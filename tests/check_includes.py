@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Fails on any #include between folders of src/ that is not on the chain, on a foreign header outside its folder, and on an
-axis of the layout that is named in the model: where a parameter lies is said by its split_dim, where rows lie by
-gather_rows and reduce_rows, so that a further axis needs no `if` there."""
+"""Fails on any #include between folders of src/ that is not on the chain, on a foreign header outside its folder, on a
+header of CUDA outside of *_cuda.cu and *_cuda.h, and on an axis of the layout that is named in the model: where a
+parameter lies is said by its split_dim, where rows lie by gather_rows and reduce_rows, so that a further axis needs no
+`if` there."""
 import pathlib
 import re
 import sys
@@ -13,10 +14,13 @@ USES = {  # a folder may include itself and what it uses, transitively
 }
 FOREIGN = {  # header prefix -> folders that may name it
     "hdf5": ["core"], "H5": ["core"], "mpi.h": ["parallel"], "nccl": ["parallel"], "oneapi/": ["kernels"],
-    "dnnl": ["kernels"], "cublas": ["kernels"], "cudnn": ["kernels"], "omp.h": ["kernels"],
+    "dnnl": ["kernels"], "cublas": ["kernels"], "cudnn": ["kernels"], "omp.h": ["kernels"], "cuda_bf16": ["kernels"],
     "sentencepiece": ["data"], "boost/program_options": ["cli"], "xxhash": ["core"], "spdlog": ["core"],
-    "cuda_runtime": ["core", "kernels"],
+    "cuda_runtime": ["core", "kernels", "parallel"], "cuda_runtime.h": [], "cuda.h": [],
 }
+OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
+SHIM = "cuda/device_shim.h"  # of the machine in tests/, which src/kernels/device_cuda.h may name
+INCLUDE = re.compile(r'\s*#\s*include\s*((["<])([^">]+)[">])')
 AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups)\b")  # nothing of src/model/ may name these
 
 
@@ -27,32 +31,54 @@ def below(folder):
     return found
 
 
+def needs_cuda(source):
+    """Headers of src/ that name one of CUDA, or a header that does."""
+    named = {}
+    for path in source.rglob("*.h"):
+        matches = map(INCLUDE.match, path.read_text().splitlines())
+        named[str(path.relative_to(source))] = [match.group(1) for match in matches if match]
+    found = set()
+    while True:
+        more = {header for header, includes in named.items()
+                if any(OF_CUDA.match(name) or name.strip('"') in found for name in includes)} - found
+        if not more:
+            return found
+        found |= more
+
+
 def faults(root):
     source = root / "src"
+    cuda_headers = needs_cuda(source)
     for path in sorted(source.rglob("*")):
         if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
             continue
+        if path.suffix in {".cu", ".cuh"} and not path.name.endswith("_cuda.cu"):
+            yield f"{path.relative_to(root)}: a file of CUDA is named *_cuda.cu, or *_cuda.h"
         folder = path.relative_to(source).parts[0]
         for number, line in enumerate(path.read_text().splitlines(), 1):
             named = AXES.search(re.sub(r'//.*|"[^"]*"', "", line)) if folder == "model" else None
             if named:
                 yield f"{path.relative_to(root)}:{number}: the model names the axis {named.group()!r}"
-            match = re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line)
+            match = INCLUDE.match(line)
             if not match:
                 continue
-            header = match.group(2)
+            quote, header = match.group(2), match.group(3)
             where = f"{path.relative_to(root)}:{number}"
+            if (OF_CUDA.match(match.group(1)) or header in cuda_headers) and not path.stem.endswith("_cuda"):
+                yield f"{where}: {header} needs CUDA; only *_cuda.cu and *_cuda.h may include it"
+            if header == SHIM and path.name == "device_cuda.h":
+                continue
             if path.parent == source:  # main.cpp stands on top
                 continue
-            if match.group(1) == '"':
+            if quote == '"':
                 target = header.split("/")[0]
                 if target not in USES:
                     yield f"{where}: include {header!r} must start with a folder of src/"
                 elif target not in below(folder):
                     yield f"{where}: {folder} may not include {target} ({header})"
             for prefix, allowed in FOREIGN.items():
-                if match.group(1) == "<" and header.startswith(prefix) and folder not in allowed:
-                    yield f"{where}: only {', '.join(allowed)} may include <{header}>"
+                if quote == "<" and header.startswith(prefix) and folder not in allowed:
+                    yield f"{where}: only {', '.join(allowed) or 'nobody'} may include <{header}>"
 
 
 if __name__ == "__main__":
