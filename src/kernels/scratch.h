@@ -6,6 +6,8 @@
 #include "kernels/kernels.h"
 
 namespace shiftron::cuda {
+Shape sum_of_squares_scratch(int64_t count);
+Shape sum_columns_scratch(int64_t rows, int64_t columns);
 Shape rms_norm_scratch(int64_t rows, int64_t hidden);
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps);
 Shape attention_scratch(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim, DType dtype);
