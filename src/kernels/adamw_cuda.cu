@@ -98,8 +98,7 @@ void adamw(const CudaContext& context, const AdamW& parameters, ConstTensor scal
   constexpr const char* kName = "adamw";
   CHECK(gradient.dtype() == DType::float32, kName, " has no body for ", name_of(gradient.dtype()), " in CUDA");
   const int64_t count = gradient.count();
-  const bool packs =
-      in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
+  const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
   const auto go = [&](auto masters) {
     using Masters = decltype(masters);
     const auto launch_pieces = [&](auto kernel, int piece) {

@@ -1,5 +1,5 @@
-// Copies and sums in CUDA. Sums are made in two kernels: partial sums of blocks, whose borders follow from shapes alone,
-// then their sum in order.
+// Copies and sums in CUDA. Sums are made in two kernels: partial sums of blocks, whose borders follow from shapes
+// alone, then their sum in order.
 #include <type_traits>
 
 #include "kernels/bodies.h"

@@ -25,8 +25,8 @@ void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64
   check_argument(stream, kName, "table", table, table.dtype(), table.shape());
   check_argument(stream, kName, "y", y, table.dtype(), {rows, table.extent(1)});
   launch(stream, kName, {ids, touched_rows(table, rows)}, {y}, 0, table.dtype(),
-         BodyTable{specification::embedding_forward, fast::embedding_forward, SHIFTRON_CUDA_BODY(embedding_forward)}, ids,
-         table, vocab_begin, y);
+         BodyTable{specification::embedding_forward, fast::embedding_forward, SHIFTRON_CUDA_BODY(embedding_forward)},
+         ids, table, vocab_begin, y);
 }
 
 void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, InOut d_table) {

@@ -81,7 +81,8 @@ void embedding_backward(const CudaContext& context, ConstTensor ids, ConstTensor
   constexpr int64_t kMostGroups = 1024;
   const int64_t rows = ids.extent(0), entries = d_table.extent(0), hidden = d_table.extent(1);
   if (rows == 0 || entries == 0) return;
-  const auto groups = std::min<int64_t>(kMostGroups, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(entries))));
+  const auto groups =
+      std::min<int64_t>(kMostGroups, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(entries))));
   for_device_type(kName, d_y.dtype(), [&](auto element) {
     using T = decltype(element);
     constexpr int kPack = Pack<T>::kCount;

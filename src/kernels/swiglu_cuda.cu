@@ -68,7 +68,7 @@ void swiglu_backward(const CudaContext& context, ConstTensor d_y, ConstTensor ga
   constexpr const char* kName = "swiglu_backward";
   for_device_type(kName, gate.dtype(), [&](auto element) {
     using T = decltype(element);
-    const SwigluBackward<T> backward{device_data<T>(d_y),  device_data<T>(gate),   device_data<T>(up),
+    const SwigluBackward<T> backward{device_data<T>(d_y),    device_data<T>(gate), device_data<T>(up),
                                      device_data<T>(d_gate), device_data<T>(d_up), device_data<T>(y)};
     for_each_piece(kName, context.stream, backward, d_y, gate, up, d_gate, d_up, y);
   });

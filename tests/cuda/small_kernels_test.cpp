@@ -38,7 +38,7 @@ std::vector<KernelCase> small_cases() {
     add_swiglu_cases(cases, rows, columns);
     add_embedding_cases(cases, rows, 7, columns);
   }
-  add_elementwise_cases(cases, 16'500, 1);  // as many blocks of sums as there may be
+  add_elementwise_cases(cases, 16'500, 1);   // as many blocks of sums as there may be
   add_embedding_cases(cases, 300, 1500, 5);  // more entries than groups of them
   add_embedding_cases(cases, 2100, 2, 3);    // few entries, each of many rows
   add_three_dims_case(cases, 5);
@@ -238,8 +238,7 @@ TEST(SmallKernels, SumsNeedTheirScratch) {
       sums(DType::float64, {3}, DeviceKind::cuda);
   expect_fault("sum_of_squares: scratch is undefined, needed [1]",
                [&] { sum_of_squares(device.stream, x, InOut(sum)); });
-  expect_fault("sum_columns: scratch is undefined, needed [1, 3]",
-               [&] { sum_columns(device.stream, x, InOut(sums)); });
+  expect_fault("sum_columns: scratch is undefined, needed [1, 3]", [&] { sum_columns(device.stream, x, InOut(sums)); });
 }
 
 }  // namespace

@@ -45,12 +45,7 @@ struct Builder {
     return argument;
   }
   void scratch(Shape shape, Kind kind = Kind::accumulation) {
-    add({.name = "scratch",
-         .kind = kind,
-         .role = Role::scratch,
-         .shape = shape,
-         .values = {},
-         .strided = false});
+    add({.name = "scratch", .kind = kind, .role = Role::scratch, .shape = shape, .values = {}, .strided = false});
   }
   Argument& add(Argument argument) {
     call.arguments.push_back(std::move(argument));
@@ -126,7 +121,8 @@ inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, 
   };
   for (const Types& types :
        {Types{"copy", Kind::activation, Kind::activation}, Types{"copy_wider", Kind::activation, Kind::accumulation},
-        Types{"copy_narrower", Kind::accumulation, Kind::activation}, Types{"copy_float64", Kind::float64, Kind::float64}}) {
+        Types{"copy_narrower", Kind::accumulation, Kind::activation},
+        Types{"copy_float64", Kind::float64, Kind::float64}}) {
     Builder b(label(types.name, {rows, columns}));
     b.input("x", shape, types.from);
     b.output("y", shape, 1, types.to);
