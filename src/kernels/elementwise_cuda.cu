@@ -1,5 +1,6 @@
 // Copies and sums in CUDA. Sums are made in two kernels: partial sums of blocks, whose borders follow from shapes
 // alone, then their sum in order.
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/bodies.h"
@@ -66,7 +67,7 @@ void for_sum_type(const char* name, DType dtype, Body&& body) {
 
 constexpr int kSumThreads = 256;
 
-// The sum of `value` over the block, in one order; thread 0 has it.
+// Thread 0 has the sum of `value` over the block, in one order; the others nothing.
 __device__ double block_sum(double value) {
   SHARED_ARRAY(double, slots, [kSumThreads]);
   slots[threadIdx.x] = value;
@@ -74,7 +75,7 @@ __device__ double block_sum(double value) {
     __syncthreads();
     if (threadIdx.x < half) slots[threadIdx.x] += slots[threadIdx.x + half];
   }
-  return slots[0];
+  return threadIdx.x == 0 ? slots[0] : 0;
 }
 
 // partials[block] = Σ x² over every gridDim-th piece of kSumThreads · kCount elements. x [count], partials [blocks].
@@ -108,7 +109,7 @@ __global__ void column_partials_kernel(const float* x, int64_t rows, int64_t col
   SHARED_ARRAY(double, slots, [kColumnWarps][kWarp]);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane;
-  const int64_t begin = int64_t{blockIdx.y} * run, end = min(rows, begin + run);
+  const int64_t begin = int64_t{blockIdx.y} * run, end = std::min(rows, begin + run);
   double sum = 0;
   for (int64_t row = begin + warp; column < columns && row < end; row += kColumnWarps) sum += x[row * stride + column];
   slots[warp][lane] = sum;
