@@ -6,6 +6,8 @@
 #include "kernels/kernels.h"
 
 namespace shiftron::cuda {
+constexpr int64_t kShiftRun = 64;  // rows of a head that one block of the shift's backward goes through
+
 Shape sum_of_squares_scratch(int64_t count);
 Shape sum_columns_scratch(int64_t rows, int64_t columns);
 Shape rms_norm_scratch(int64_t rows, int64_t hidden);
