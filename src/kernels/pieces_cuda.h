@@ -105,7 +105,7 @@ void for_each_piece(const char* name, cudaStream_t stream, const Operation& oper
   constexpr int kPack = Operation::kPack;
   const auto go = [&](const auto&... walked) {
     const RowWalk<kTensors> walk = row_walk(walked...);
-    if (in_packs({walked...}) && walk.width % kPack == 0) {
+    if (in_packs({walked...})) {
       launch_kernel(name, each_piece_kernel<kPack, kTensors, Operation>, piece_grid(walk.count, kPack), kPieceThreads,
                     stream, walk, operation);
     } else {
