@@ -1,5 +1,6 @@
 // CUDA's bodies of shift, RoPE and cross-entropy against the float64 specification, over the table of awkward calls and
 // calls whose rows are read in packs.
+#include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
 
 namespace shiftron::kernel_testing {
@@ -57,20 +58,24 @@ class RowKernels : public ::testing::TestWithParam<KernelCase> {};
 // Rows without padding, with one that lets nobody read in packs, and with one that does.
 TEST_P(RowKernels, MatchSpecificationInFloat32) {
   for (const int64_t padding : {0, 3, 16}) {
-    expect_fast_matches_specification(GetParam(), DType::float32, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::float32, padding,
+                                         evaluate_on(device, GetParam(), DType::float32, padding));
   }
 }
 TEST_P(RowKernels, MatchSpecificationInBfloat16) {
   for (const int64_t padding : {0, 3, 16}) {
-    expect_fast_matches_specification(GetParam(), DType::bfloat16, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::bfloat16, padding,
+                                         evaluate_on(device, GetParam(), DType::bfloat16, padding));
   }
 }
 
 // The same call gives the same bits.
 TEST_P(RowKernels, Repeat) {
-  const How how{.dtype = DType::bfloat16, .inputs = DType::bfloat16, .device = DeviceKind::cuda};
-  const Outcome first = evaluate(GetParam(), how);
-  const Outcome second = evaluate(GetParam(), how);
+  CudaDevice device;
+  const Outcome first = evaluate_on(device, GetParam(), DType::bfloat16, 0);
+  const Outcome second = evaluate_on(device, GetParam(), DType::bfloat16, 0);
   for (size_t i = 0; i < first.values.size(); ++i) {
     if (is_result(GetParam().arguments[i])) {
       EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
@@ -79,7 +84,10 @@ TEST_P(RowKernels, Repeat) {
 }
 
 TEST_P(RowKernels, RefuseFloat64) {
-  expect_fault(" has no body for float64 in CUDA", [] { evaluate(GetParam(), {.device = DeviceKind::cuda}); });
+  expect_fault(" has no body for float64 in CUDA", [] {
+    CudaDevice device;
+    evaluate_on(device, GetParam(), DType::float64, 0);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RowKernels, ::testing::ValuesIn(row_cases()),
@@ -90,14 +98,15 @@ TEST(RowKernels, StatisticsShowWhatIsNotFinite) {
   for (const int64_t vocab : {1031, 1032}) {
     for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
       for (const int64_t place : {int64_t{0}, vocab / 2, vocab - 1}) {
-        Device device(DeviceKind::cuda);
+        CudaDevice device;
         std::vector<double> values = random_values("logits", vocab);
         values[static_cast<size_t>(place)] = bad;
-        const Owned logits(DType::float32, {1, vocab}, DeviceKind::cuda), targets(DType::int32, {1}, DeviceKind::cuda);
-        const Owned statistics(DType::float32, {1, 3}, DeviceKind::cuda);
+        const Owned logits(DType::float32, {1, vocab}), targets(DType::int32, {1}), statistics(DType::float32, {1, 3});
         put(targets, 0, -1);
         for (int64_t j = 0; j < vocab; ++j) put(logits, j, values[static_cast<size_t>(j)]);
-        cross_entropy_statistics(device.stream, logits, targets, 0, statistics);
+        const DeviceCopy of_logits(logits, device), of_targets(targets, device), of_statistics(statistics, device);
+        cross_entropy_statistics(device.stream, of_logits.tensor(), of_targets.tensor(), 0, of_statistics.tensor());
+        of_statistics.fetch();
         EXPECT_TRUE(std::isnan(statistics[1])) << bad << " at " << place << " of " << vocab;
       }
     }

@@ -14,6 +14,9 @@
 #include <source_location>
 #include <type_traits>
 
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
 extern constinit thread_local uint3 threadIdx, blockIdx;
 extern constinit thread_local dim3 blockDim, gridDim;
 

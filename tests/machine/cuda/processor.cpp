@@ -89,7 +89,8 @@ class Processor {
   int ready_before(int number) const;
   int choose();
   uint64_t random();
-  void check_fits(int warp, unsigned mask, const Deed& deed);
+  bool all_here(int warp, const Deed& deed);
+  [[noreturn]] void explain_stop();
   [[noreturn]] void give_up(const char* text, int first, int second = -1, const SharedArray* array = nullptr);
   [[noreturn]] void report(int set);
   std::string describe(const Thread& thread) const;
@@ -221,14 +222,6 @@ void Processor::end() {
   warps_[warp].ready &= ~lane;
   warps_[warp].ended |= lane;
   ++ended_;
-  for (unsigned waiting = warps_[warp].waiting; waiting != 0; waiting &= waiting - 1) {
-    const Thread& other = at(warp, waiting);
-    if ((other.deed.mask & lane) != 0) give_up("a lane ended that another waits for", current_, other.number);
-  }
-  for (int i = 0; arrived_ > 0 && i < warps_count_; ++i) {
-    if (warps_[i].at_barrier == 0) continue;
-    give_up("a thread ended that others wait for", current_, at(i, warps_[i].at_barrier).number);
-  }
   sanitizer::release(end_);
   go_on();
 }
@@ -241,7 +234,7 @@ void Processor::go_on() {
     return;  // in a later block
   }
   const int next = choose();
-  if (next < 0) give_up("all wait, nobody can go on", current_);
+  if (next < 0) explain_stop();
   if (next != current_) {
     current_ = next;
     threadIdx.x = static_cast<unsigned>(next);
@@ -288,16 +281,11 @@ void Processor::meet_block(const Place& place) {
   self.deed = {"__syncthreads", 0, place};
   const int warp = current_ / kWarp;
   const unsigned lane = 1u << current_ % kWarp;
-  for (int i = 0; i < warps_count_; ++i) {
-    if (warps_[i].ended != 0) give_up("a thread ended that others wait for", current_, at(i, warps_[i].ended).number);
+  for (int i = 0; arrived_ > 0 && i < warps_count_; ++i) {
     if (warps_[i].at_barrier == 0) continue;
     const Thread& other = at(i, warps_[i].at_barrier);
     if (!other.deed.same_as(self.deed)) give_up("not the same barrier", current_, other.number);
-    break;  // they are all at the same, and none ended
-  }
-  for (unsigned waiting = warps_[warp].waiting; waiting != 0; waiting &= waiting - 1) {
-    const Thread& other = at(warp, waiting);
-    if ((other.deed.mask & lane) != 0) give_up("a barrier in a divergent branch", current_, other.number);
+    break;  // they are all at the same
   }
   uint64_t* const moment = &moments_->barrier[barriers_ & 1];
   sanitizer::release(moment);
@@ -315,21 +303,39 @@ void Processor::meet_block(const Place& place) {
   sanitizer::acquire(moment);
 }
 
-// Faults where another lane is at what does not go with this.
-void Processor::check_fits(int warp, unsigned mask, const Deed& deed) {
-  if (const unsigned gone = warps_[warp].ended & mask; gone != 0) {
-    give_up("the mask names a lane that ended", current_, at(warp, gone).number);
+// Whether all lanes that this names wait in it. One that does not may still come: lanes go their own ways until all
+// wait.
+bool Processor::all_here(int warp, const Deed& deed) {
+  if ((warps_[warp].waiting & deed.mask) != deed.mask) return false;
+  for (unsigned lanes = deed.mask; lanes != 0; lanes &= lanes - 1) {
+    if (!at(warp, lanes).deed.same_as(deed)) return false;
   }
-  if (const unsigned away = warps_[warp].at_barrier & mask; away != 0) {
-    give_up("a barrier in a divergent branch", current_, at(warp, away).number);
+  return true;
+}
+
+// Nobody can go on: who waits for whom in vain.
+void Processor::explain_stop() {
+  for (int i = 0; i < warps_count_; ++i) {
+    for (unsigned waiting = warps_[i].waiting; waiting != 0; waiting &= waiting - 1) {
+      const Thread& one = at(i, waiting);
+      if (const unsigned gone = one.deed.mask & warps_[i].ended; gone != 0) {
+        give_up("a lane ended that another waits for", at(i, gone).number, one.number);
+      }
+      if (const unsigned away = one.deed.mask & warps_[i].at_barrier; away != 0) {
+        give_up("a barrier in a divergent branch", at(i, away).number, one.number);
+      }
+      for (unsigned lanes = one.deed.mask; lanes != 0; lanes &= lanes - 1) {
+        const Thread& other = at(i, lanes);
+        if (other.deed.mask != one.deed.mask) give_up("lanes meet with different masks", other.number, one.number);
+        if (!other.deed.same_as(one.deed)) give_up("lanes meet at different places", other.number, one.number);
+      }
+    }
   }
-  for (unsigned waiting = warps_[warp].waiting; waiting != 0; waiting &= waiting - 1) {
-    const Thread& other = at(warp, waiting);
-    if (other.deed.same_as(deed)) return;  // whose own arrival was looked at
-    if ((other.deed.mask & mask) == 0) continue;
-    give_up(other.deed.mask != mask ? "lanes meet with different masks" : "lanes meet at different places", current_,
-            other.number);
-  }
+  int ended = 0, waiting = 0;
+  while (warps_[ended].ended == 0) ++ended;
+  while (warps_[waiting].at_barrier == 0) ++waiting;
+  give_up("a thread ended that others wait for", at(ended, warps_[ended].ended).number,
+          at(waiting, warps_[waiting].at_barrier).number);
 }
 
 Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place) {
@@ -341,10 +347,9 @@ Thread& Processor::meet_lanes(const char* name, unsigned mask, uint64_t brought,
   Warp& warp = warps_[number];
   const unsigned lane = 1u << current_ % kWarp;
   if ((mask & lane) == 0) give_up("a lane is not in its mask", current_);
-  check_fits(number, mask, self.deed);
   warp.ready &= ~lane;
   warp.waiting |= lane;
-  if ((warp.waiting & mask) == mask) {
+  if (all_here(number, self.deed)) {
     unsigned votes = 0;
     for (unsigned lanes = mask; lanes != 0; lanes &= lanes - 1) {
       Thread& other = at(number, lanes);
