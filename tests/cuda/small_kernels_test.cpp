@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 
+#include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
 
 namespace shiftron::kernel_testing {
@@ -58,12 +59,16 @@ constexpr std::array<int64_t, 3> kPaddings = {0, 3, 16};
 
 TEST_P(SmallKernels, MatchSpecificationInFloat32) {
   for (const int64_t padding : kPaddings) {
-    expect_fast_matches_specification(GetParam(), DType::float32, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::float32, padding,
+                                         evaluate_on(device, GetParam(), DType::float32, padding));
   }
 }
 TEST_P(SmallKernels, MatchSpecificationInBfloat16) {
   for (const int64_t padding : kPaddings) {
-    expect_fast_matches_specification(GetParam(), DType::bfloat16, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::bfloat16, padding,
+                                         evaluate_on(device, GetParam(), DType::bfloat16, padding));
   }
 }
 
@@ -73,7 +78,8 @@ TEST_P(SmallKernels, HaveTheBitsOfTheSpecification) {
   if (name.starts_with("sum_") || name.starts_with("swiglu") || name.starts_with("adamw")) return;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const Outcome expected = evaluate(GetParam(), {.dtype = dtype, .inputs = dtype});
-    const Outcome found = evaluate(GetParam(), {.dtype = dtype, .inputs = dtype, .device = DeviceKind::cuda});
+    CudaDevice device;
+    const Outcome found = evaluate_on(device, GetParam(), dtype, 0);
     for (size_t i = 0; i < expected.values.size(); ++i) {
       if (!is_result(GetParam().arguments[i])) continue;
       EXPECT_EQ(found.values[i], expected.values[i]) << GetParam().arguments[i].name << " in " << name_of(dtype);
@@ -83,9 +89,9 @@ TEST_P(SmallKernels, HaveTheBitsOfTheSpecification) {
 
 // The same call gives the same bits.
 TEST_P(SmallKernels, Repeat) {
-  const How how{.dtype = DType::float32, .inputs = DType::float32, .device = DeviceKind::cuda};
-  const Outcome first = evaluate(GetParam(), how);
-  const Outcome second = evaluate(GetParam(), how);
+  CudaDevice device;
+  const Outcome first = evaluate_on(device, GetParam(), DType::float32, 0);
+  const Outcome second = evaluate_on(device, GetParam(), DType::float32, 0);
   for (size_t i = 0; i < first.values.size(); ++i) {
     if (is_result(GetParam().arguments[i])) {
       EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
@@ -96,14 +102,25 @@ TEST_P(SmallKernels, Repeat) {
 INSTANTIATE_TEST_SUITE_P(All, SmallKernels, ::testing::ValuesIn(small_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
-Owned on_device(DType dtype, const std::vector<double>& values) {
-  Owned owned(dtype, {static_cast<int64_t>(values.size())}, DeviceKind::cuda);
-  owned.set(values);
-  return owned;
-}
-Owned on_device(DType dtype, int64_t count) {
-  return Owned(dtype, {count}, DeviceKind::cuda);
-}
+// A tensor of one dim there, and what the host knows of it.
+class OnDevice {
+ public:
+  OnDevice(CudaDevice& device, DType dtype, int64_t count) : host_(dtype, {count}), copy_(host_, device) {}
+  OnDevice(CudaDevice& device, DType dtype, const std::vector<double>& values)
+      : host_(dtype, {static_cast<int64_t>(values.size())}, values), copy_(host_, device) {}
+  operator Tensor() const { return copy_.tensor(); }
+  operator ConstTensor() const { return copy_.tensor(); }
+  InOut in_out() const { return InOut(copy_.tensor()); }
+  const Owned& fetch() const {
+    copy_.fetch();
+    return host_;
+  }
+  std::vector<double> values() const { return fetch().values(); }
+
+ private:
+  Owned host_;
+  DeviceCopy copy_;
+};
 
 // Every upper half, infinities and NaN among them, with lower halves around the ties.
 TEST(SmallKernels, HalvesOfMastersAreTheSpecifications) {
@@ -112,37 +129,41 @@ TEST(SmallKernels, HalvesOfMastersAreTheSpecifications) {
     for (const uint32_t lower : {0x0000u, 0x7fffu, 0x8000u, 0xffffu}) patterns.push_back(upper << 16 | lower);
   }
   const auto count = static_cast<int64_t>(patterns.size());
-  Device device(DeviceKind::cuda);
-  const Owned master = on_device(DType::float32, count), weight = on_device(DType::bfloat16, count),
-              rest = on_device(DType::uint16, count), joined = on_device(DType::float32, count);
+  CudaDevice device;
+  const Owned master(DType::float32, {count});
   std::memcpy(master.tensor().raw(), patterns.data(), patterns.size() * sizeof(uint32_t));
-  split_master(device.stream, master, weight, rest);
+  const DeviceCopy there(master, device);
+  const OnDevice weight(device, DType::bfloat16, count), rest(device, DType::uint16, count),
+      joined(device, DType::float32, count);
+  split_master(device.stream, there.tensor(), weight, rest);
   join_master(device.stream, weight, rest, joined);
+  const auto* weights = weight.fetch().tensor().data<bfloat16>();
+  const auto* rests = rest.fetch().tensor().data<uint16_t>();
   for (size_t i = 0; i < patterns.size(); ++i) {
     const auto value = std::bit_cast<float>(patterns[i]);
-    ASSERT_EQ(weight.tensor().data<bfloat16>()[i].bits, weight_half(value).bits) << std::hex << patterns[i];
-    ASSERT_EQ(rest.tensor().data<uint16_t>()[i], rest_half(value)) << std::hex << patterns[i];
+    ASSERT_EQ(weights[i].bits, weight_half(value).bits) << std::hex << patterns[i];
+    ASSERT_EQ(rests[i], rest_half(value)) << std::hex << patterns[i];
   }
-  EXPECT_EQ(std::memcmp(joined.tensor().raw(), patterns.data(), patterns.size() * sizeof(uint32_t)), 0);
+  EXPECT_EQ(std::memcmp(joined.fetch().tensor().raw(), patterns.data(), patterns.size() * sizeof(uint32_t)), 0);
 }
 
 // The same bits as an update of whole masters, in packs and one by one.
 TEST(SmallKernels, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
   const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   for (const int64_t count : {1031, 1032}) {
-    Device device(DeviceKind::cuda);
+    CudaDevice device;
     const std::vector<double> nothing(static_cast<size_t>(count));
-    const Owned p = on_device(DType::float32, wide_values("p", count)), m = on_device(DType::float32, nothing),
-                v = on_device(DType::float32, nothing), own_m = on_device(DType::float32, nothing),
-                own_v = on_device(DType::float32, nothing), weight = on_device(DType::bfloat16, count),
-                rest = on_device(DType::uint16, count), joined = on_device(DType::float32, count);
+    const OnDevice p(device, DType::float32, wide_values("p", count)), m(device, DType::float32, nothing),
+        v(device, DType::float32, nothing), own_m(device, DType::float32, nothing),
+        own_v(device, DType::float32, nothing), weight(device, DType::bfloat16, count),
+        rest(device, DType::uint16, count), joined(device, DType::float32, count);
     split_master(device.stream, p, weight, rest);
     for (int step = 1; step <= 3; ++step) {
-      const Owned gradient = on_device(DType::float32, random_values("gradient " + std::to_string(step), count));
-      const Owned scalars =
-          on_device(DType::float64, {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
-      adamw(device.stream, parameters, scalars, gradient, InOut(p), InOut(Tensor()), InOut(m), InOut(v));
-      adamw(device.stream, parameters, scalars, gradient, InOut(weight), InOut(rest), InOut(own_m), InOut(own_v));
+      const OnDevice gradient(device, DType::float32, random_values("gradient " + std::to_string(step), count));
+      const OnDevice scalars(device, DType::float64, {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
+      adamw(device.stream, parameters, scalars, gradient, p.in_out(), InOut(Tensor()), m.in_out(), v.in_out());
+      adamw(device.stream, parameters, scalars, gradient, weight.in_out(), rest.in_out(), own_m.in_out(),
+            own_v.in_out());
       join_master(device.stream, weight, rest, joined);
       ASSERT_EQ(joined.values(), p.values()) << count << " after " << step;
       ASSERT_EQ(own_m.values(), m.values()) << count << " after " << step;
@@ -154,30 +175,43 @@ TEST(SmallKernels, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
 // A skipped update reads nothing that could harm: gradients, scalars and moments may be NaN.
 TEST(SmallKernels, ASkippedUpdateChangesNothing) {
   constexpr int64_t kCount = 9;
-  Device device(DeviceKind::cuda);
+  CudaDevice device;
   const std::vector<double> values = random_values("values", kCount), bad(kCount, NAN);
-  const Owned p = on_device(DType::float32, values), m = on_device(DType::float32, values),
-              v = on_device(DType::float32, values), gradient = on_device(DType::float32, bad);
-  const Owned scalars = on_device(DType::float64, {NAN, NAN, 0, 0, 1});
-  adamw(device.stream, {}, scalars, gradient, InOut(p), InOut(Tensor()), InOut(m), InOut(v));
-  for (const Owned* owned : {&p, &m, &v}) EXPECT_EQ(owned->values(), values);
+  const OnDevice p(device, DType::float32, values), m(device, DType::float32, values),
+      v(device, DType::float32, values), gradient(device, DType::float32, bad);
+  const OnDevice scalars(device, DType::float64, {NAN, NAN, 0, 0, 1});
+  adamw(device.stream, {}, scalars, gradient, p.in_out(), InOut(Tensor()), m.in_out(), v.in_out());
+  for (const OnDevice* tensor : {&p, &m, &v}) EXPECT_EQ(tensor->values(), values);
 }
 
 struct UpdateOutcome {
   std::vector<double> counters, scalars, result;
 };
 
-UpdateOutcome update_on(DeviceKind kind, const UpdateRule& rule, const std::vector<double>& sums, int64_t squares) {
-  Device device(kind);
-  const auto make = [kind](const std::vector<double>& values) {
-    Owned owned(DType::float64, {static_cast<int64_t>(values.size())}, kind);
-    owned.set(values);
-    return owned;
-  };
-  const Owned all = make(sums), counters = make({4, 1, 1}), rate = make({0.125});
-  const Owned scalars(DType::float64, {kUpdateScalars}, kind), result(DType::float64, {kUpdateResults}, kind);
-  update_scalars(device.stream, rule, all, squares, rate, InOut(counters), scalars, result);
+// make(values) or make(count): a tensor on the stream's device.
+template <typename Make>
+UpdateOutcome update_on(Stream& stream, const Make& make, const UpdateRule& rule, const std::vector<double>& sums) {
+  const auto all = make(sums), counters = make(std::vector<double>{4, 1, 1}), rate = make(std::vector<double>{0.125});
+  const auto scalars = make(int64_t{kUpdateScalars}), result = make(int64_t{kUpdateResults});
+  update_scalars(stream, rule, all, 2, rate, InOut(Tensor(counters)), scalars, result);
   return {counters.values(), scalars.values(), result.values()};
+}
+
+UpdateOutcome update_by_specification(const UpdateRule& rule, const std::vector<double>& sums) {
+  struct Make {
+    Owned operator()(const std::vector<double>& values) const {
+      return Owned(DType::float64, {static_cast<int64_t>(values.size())}, values);
+    }
+    Owned operator()(int64_t count) const { return Owned(DType::float64, {count}); }
+  };
+  Device device;
+  return update_on(device.stream, Make{}, rule, sums);
+}
+
+UpdateOutcome update_on_device(const UpdateRule& rule, const std::vector<double>& sums) {
+  CudaDevice device;
+  const auto make = [&](const auto& what) { return OnDevice(device, DType::float64, what); };
+  return update_on(device.stream, make, rule, sums);
 }
 
 void expect_same(const std::vector<double>& found, const std::vector<double>& expected, const std::string& what) {
@@ -203,8 +237,8 @@ TEST(SmallKernels, ScalarsOfAnUpdateAreTheSpecifications) {
                                                                             {5, 12, 1, NAN, 1},
                                                                             {5, 12, 1, 1, INFINITY},
                                                                             {5, 12, 1, 1.5e308, 1.5e308}}) {
-      const UpdateOutcome expected = update_on(DeviceKind::cpu, rule, sums, 2);
-      const UpdateOutcome found = update_on(DeviceKind::cuda, rule, sums, 2);
+      const UpdateOutcome expected = update_by_specification(rule, sums);
+      const UpdateOutcome found = update_on_device(rule, sums);
       const std::string what = "clip " + std::to_string(clip) + ", loss " + std::to_string(sums[0]) + ":";
       expect_same(found.counters, expected.counters, what + " counter");
       expect_same(found.scalars, expected.scalars, what + " scalar");
@@ -218,7 +252,10 @@ TEST(SmallKernels, RefuseFloat64) {
     for (KernelCase call : small_cases()) {
       if (call.name != name) continue;
       call.arguments[argument].kind = kind;
-      expect_fault("float64", [&] { evaluate(call, {.device = DeviceKind::cuda}); });
+      expect_fault("float64", [&] {
+        CudaDevice device;
+        evaluate_on(device, call, DType::float64, 0);
+      });
       return;
     }
     ADD_FAILURE() << "no case " << name;
@@ -233,12 +270,14 @@ TEST(SmallKernels, RefuseFloat64) {
 }
 
 TEST(SmallKernels, SumsNeedTheirScratch) {
-  Device device(DeviceKind::cuda);
-  const Owned x(DType::float32, {7, 3}, DeviceKind::cuda), sum(DType::float64, {1}, DeviceKind::cuda),
-      sums(DType::float64, {3}, DeviceKind::cuda);
+  CudaDevice device;
+  const Owned host(DType::float32, {7, 3});
+  const DeviceCopy x(host, device);
+  const OnDevice sum(device, DType::float64, 1), sums(device, DType::float64, 3);
   expect_fault("sum_of_squares: scratch is undefined, needed [1]",
-               [&] { sum_of_squares(device.stream, x, InOut(sum)); });
-  expect_fault("sum_columns: scratch is undefined, needed [1, 3]", [&] { sum_columns(device.stream, x, InOut(sums)); });
+               [&] { sum_of_squares(device.stream, x.tensor(), sum.in_out()); });
+  expect_fault("sum_columns: scratch is undefined, needed [1, 3]",
+               [&] { sum_columns(device.stream, x.tensor(), sums.in_out()); });
 }
 
 }  // namespace
