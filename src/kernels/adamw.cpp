@@ -24,8 +24,8 @@ void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, ConstTe
   check("second_moment", second_moment.tensor, dtype);
   launch(stream, kName, {scalars, gradient, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor},
          {weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor}, 16 * shape.count(), dtype,
-         BodyTable{specification::adamw, fast::adamw}, parameters, scalars, gradient, weight.tensor, rest.tensor,
-         first_moment.tensor, second_moment.tensor);
+         BodyTable{specification::adamw, fast::adamw, SHIFTRON_CUDA_BODY(adamw)}, parameters, scalars, gradient,
+         weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor);
 }
 
 }  // namespace shiftron

@@ -11,7 +11,7 @@
   void matmul_backward_weight(Where, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);                      \
   void copy(Where, ConstTensor x, Tensor y);                                                                           \
   void add(Where, ConstTensor a, ConstTensor b, Tensor y);                                                             \
-  void sum_of_squares(Where, ConstTensor x, Tensor sum);                                                               \
+  void sum_of_squares(Where, ConstTensor x, Tensor sum, Tensor scratch);                                               \
   void embedding_forward(Where, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y);                    \
   void embedding_backward(Where, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table);               \
   void rms_norm_forward(Where, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms);            \
@@ -40,7 +40,7 @@
 #define SHIFTRON_SMALL_BODIES(Where)                                                                                \
   void fill_zero(Where, Tensor x);                                                                                  \
   void copy_bytes(Where, ConstTensor x, Tensor y);                                                                  \
-  void sum_columns(Where, ConstTensor x, Tensor sums);                                                              \
+  void sum_columns(Where, ConstTensor x, Tensor sums, Tensor scratch);                                              \
   void shift_taps_forward(Where, ConstTensor raw, TapForm form, Tensor taps);                                       \
   void shift_taps_backward(Where, ConstTensor raw, TapForm form, ConstTensor d_taps, Tensor sums);                  \
   void rope_table(Where, double base, Tensor table);                                                                \

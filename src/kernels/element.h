@@ -52,13 +52,13 @@ T round_to(A value) {
 // of NVIDIA Apex). Nothing is lost, because ties go away from zero: the lower bits alone tell whether the upper ones
 // were rounded up. A NaN joins again to that NaN; its weight may read as infinity, or as zero where bits 15 to 30 are
 // all ones. Arithmetic makes neither of these, and a step whose loss or gradient norm is not finite changes no master.
-inline bfloat16 weight_half(float master) {
+constexpr bfloat16 weight_half(float master) {
   return bfloat16{static_cast<uint16_t>((std::bit_cast<uint32_t>(master) + 0x8000u) >> 16)};
 }
-inline uint16_t rest_half(float master) {
+constexpr uint16_t rest_half(float master) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(master));
 }
-inline float join_halves(bfloat16 weight, uint16_t rest) {
+constexpr float join_halves(bfloat16 weight, uint16_t rest) {
   const uint32_t upper = uint32_t{weight.bits} - (uint32_t{rest} >> 15);
   return std::bit_cast<float>((upper << 16) | rest);
 }

@@ -20,7 +20,7 @@ void copy(Stream& stream, ConstTensor x, Tensor y) {
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_argument(stream, kName, "y", y, y.dtype(), x.shape());
   launch(stream, kName, {x}, {y}, 0, x.dtype() == DType::float64 ? x.dtype() : y.dtype(),
-         BodyTable{specification::copy, fast::copy}, x, y);
+         BodyTable{specification::copy, fast::copy, SHIFTRON_CUDA_BODY(copy)}, x, y);
 }
 
 namespace {
@@ -49,27 +49,31 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
   check_argument(stream, kName, "a", a, a.dtype(), a.shape());
   check_argument(stream, kName, "b", b, a.dtype(), a.shape());
   check_argument(stream, kName, "y", y, a.dtype(), a.shape());
-  launch(stream, kName, {a, b}, {y}, y.count(), a.dtype(), BodyTable{specification::add, fast::add}, a, b, y);
+  launch(stream, kName, {a, b}, {y}, y.count(), a.dtype(),
+         BodyTable{specification::add, fast::add, SHIFTRON_CUDA_BODY(add)}, a, b, y);
 }
 
-void sum_of_squares(Stream& stream, ConstTensor x, InOut sum) {
+void sum_of_squares(Stream& stream, ConstTensor x, InOut sum, Tensor scratch) {
   constexpr const char* kName = "sum_of_squares";
   check_floating(kName, "x", x);
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_contiguous(kName, "x", x);
   check_argument(stream, kName, "sum", sum.tensor, DType::float64, {1});
+  check_scratch(stream, kName, scratch, DType::float64, sum_of_squares_scratch(stream, x.count()));
   launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count(), x.dtype(),
-         BodyTable{specification::sum_of_squares, fast::sum_of_squares}, x, sum.tensor);
+         BodyTable{specification::sum_of_squares, fast::sum_of_squares, SHIFTRON_CUDA_BODY(sum_of_squares)}, x,
+         sum.tensor, scratch);
 }
 
-void sum_columns(Stream& stream, ConstTensor x, InOut sums) {
+void sum_columns(Stream& stream, ConstTensor x, InOut sums, Tensor scratch) {
   constexpr const char* kName = "sum_columns";
   check_floating(kName, "x", x);
   check_dims(kName, "x", x, 2);
   check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
   check_argument(stream, kName, "sums", sums.tensor, DType::float64, {x.extent(1)});
+  check_scratch(stream, kName, scratch, DType::float64, sum_columns_scratch(stream, x.extent(0), x.extent(1)));
   launch(stream, kName, {x, sums.tensor}, {sums.tensor}, x.count(), x.dtype(),
-         BodyTable{specification::sum_columns, nullptr}, x, sums.tensor);
+         BodyTable{specification::sum_columns, nullptr, SHIFTRON_CUDA_BODY(sum_columns)}, x, sums.tensor, scratch);
 }
 
 }  // namespace shiftron

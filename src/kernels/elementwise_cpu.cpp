@@ -99,7 +99,7 @@ void add(const CpuOptions& cpu, ConstTensor a, ConstTensor b, Tensor y) {
 }
 
 // At most 256 partial sums, whose borders follow from the count alone, added in order.
-void sum_of_squares(const CpuOptions& cpu, ConstTensor x, Tensor sum) {
+void sum_of_squares(const CpuOptions& cpu, ConstTensor x, Tensor sum, Tensor) {
   constexpr int64_t kPartials = 256;
   const int64_t block = std::max<int64_t>(kPiece, (x.count() + kPartials - 1) / kPartials);
   std::array<double, kPartials> partial{};

@@ -25,7 +25,8 @@ void embedding_forward(Stream& stream, ConstTensor ids, ConstTensor table, int64
   check_argument(stream, kName, "table", table, table.dtype(), table.shape());
   check_argument(stream, kName, "y", y, table.dtype(), {rows, table.extent(1)});
   launch(stream, kName, {ids, touched_rows(table, rows)}, {y}, 0, table.dtype(),
-         BodyTable{specification::embedding_forward, fast::embedding_forward}, ids, table, vocab_begin, y);
+         BodyTable{specification::embedding_forward, fast::embedding_forward, SHIFTRON_CUDA_BODY(embedding_forward)},
+         ids, table, vocab_begin, y);
 }
 
 void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, InOut d_table) {
@@ -40,7 +41,8 @@ void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_
   check_argument(stream, kName, "d_table", table, accumulation_type(d_y.dtype()), table.shape());
   const Tensor touched = touched_rows(table, rows);
   launch(stream, kName, {ids, d_y, touched}, {touched}, d_y.count(), d_y.dtype(),
-         BodyTable{specification::embedding_backward, fast::embedding_backward}, ids, d_y, vocab_begin, table);
+         BodyTable{specification::embedding_backward, fast::embedding_backward, SHIFTRON_CUDA_BODY(embedding_backward)},
+         ids, d_y, vocab_begin, table);
 }
 
 }  // namespace shiftron

@@ -46,10 +46,12 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y); // y = a + b
 // stay as it is, and y is there, until an event behind the call is reached.
 void upload(Stream& stream, ConstTensor x, Tensor y);
 void download(Stream& stream, ConstTensor x, Tensor y);
-// sum[0] += Σ x²  in float64, in a fixed order.   x contiguous A, sum [1] float64
-void sum_of_squares(Stream& stream, ConstTensor x, InOut sum);
-// sums[j] += Σ_i x[i, j] in float64.              x [rows, columns] A, sums [columns] float64
-void sum_columns(Stream& stream, ConstTensor x, InOut sums);
+// sum[0] += Σ x²  in float64, in a fixed order.   x contiguous A; sum [1], scratch sum_of_squares_scratch(...) float64
+void sum_of_squares(Stream& stream, ConstTensor x, InOut sum, Tensor scratch = {});
+Shape sum_of_squares_scratch(const Stream& stream, int64_t count);
+// sums[j] += Σ_i x[i, j] in float64.   x [rows, columns] A; sums [columns], scratch sum_columns_scratch(...) float64
+void sum_columns(Stream& stream, ConstTensor x, InOut sums, Tensor scratch = {});
+Shape sum_columns_scratch(const Stream& stream, int64_t rows, int64_t columns);
 
 // ---- embedding (embedding.cpp) --------------------------------------------------------------------------------------
 // y_t = table[ids_t − vocab_begin], 0 where the table has no such row.   ids [rows] int32, table [local vocab, hidden] T

@@ -29,6 +29,14 @@ LossTiles loss_tiles(const Stream& stream, int64_t rows, int64_t vocab, DType dt
 
 int64_t library_workspace(const Stream& stream) { return is_cuda(stream) ? cuda::library_workspace() : 0; }
 
+Shape sum_of_squares_scratch(const Stream& stream, int64_t count) {
+  return is_cuda(stream) ? cuda::sum_of_squares_scratch(count) : Shape{0};
+}
+
+Shape sum_columns_scratch(const Stream& stream, int64_t rows, int64_t columns) {
+  return is_cuda(stream) ? cuda::sum_columns_scratch(rows, columns) : Shape{0, columns};
+}
+
 Shape rms_norm_scratch(const Stream& stream, int64_t rows, int64_t hidden) {
   if (is_cuda(stream)) return cuda::rms_norm_scratch(rows, hidden);
   return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kNormRows)), hidden};

@@ -8,6 +8,8 @@
 namespace shiftron::cuda {
 constexpr int64_t kShiftRun = 64;  // rows of a head that one block of the shift's backward goes through
 
+Shape sum_of_squares_scratch(int64_t count);
+Shape sum_columns_scratch(int64_t rows, int64_t columns);
 Shape rms_norm_scratch(int64_t rows, int64_t hidden);
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps);
 Shape attention_scratch(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim, DType dtype);

@@ -12,6 +12,16 @@ int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / siz
 
 }  // namespace
 
+// Partial sums, one of each block.
+Shape sum_of_squares_scratch(int64_t count) {
+  constexpr int64_t kMostBlocks = 1024, kElements = 4096;
+  return {std::min(kMostBlocks, blocks_of(count, kElements))};
+}
+Shape sum_columns_scratch(int64_t rows, int64_t columns) {
+  constexpr int64_t kMostBlocks = 256, kRows = 64;
+  return {std::min(kMostBlocks, blocks_of(rows, kRows)), columns};
+}
+
 // Partial sums of d_w, one of each block of a persistent grid.
 Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
   return {std::max<int64_t>(1, std::min(rows, 2 * kMultiprocessors)), hidden};

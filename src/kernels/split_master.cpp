@@ -23,14 +23,16 @@ void split_master(Stream& stream, ConstTensor master, Tensor weight, Tensor rest
   constexpr const char* kName = "split_master";
   check_halves(stream, kName, master, weight, rest);
   launch(stream, kName, {master}, {weight, rest}, 0, DType::float32,
-         BodyTable{specification::split_master, fast::split_master}, master, weight, rest);
+         BodyTable{specification::split_master, fast::split_master, SHIFTRON_CUDA_BODY(split_master)}, master, weight,
+         rest);
 }
 
 void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor master) {
   constexpr const char* kName = "join_master";
   check_halves(stream, kName, master, weight, rest);
   launch(stream, kName, {weight, rest}, {master}, 0, DType::float32,
-         BodyTable{specification::join_master, fast::join_master}, weight, rest, master);
+         BodyTable{specification::join_master, fast::join_master, SHIFTRON_CUDA_BODY(join_master)}, weight, rest,
+         master);
 }
 
 }  // namespace shiftron

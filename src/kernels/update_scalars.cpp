@@ -11,8 +11,8 @@ void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, in
             scalars.count() == kUpdateScalars && result.count() == kUpdateResults,
         "wrong counts of scalars");
   launch(stream, "update_scalars", {sums, counters.tensor, learning_rate}, {counters.tensor, scalars, result}, squares,
-         DType::float64, BodyTable{specification::update_scalars, nullptr}, rule, sums, squares, learning_rate,
-         counters.tensor, scalars, result);
+         DType::float64, BodyTable{specification::update_scalars, nullptr, SHIFTRON_CUDA_BODY(update_scalars)}, rule,
+         sums, squares, learning_rate, counters.tensor, scalars, result);
 }
 
 }  // namespace shiftron

@@ -30,7 +30,7 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
       microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
   const int64_t taken = sum_count() + kUpdateCounters + kUpdateResults;
   const auto bytes = [](int64_t elements) { return elements * size_of(DType::float64); };
-  device_ = Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken), *stream.ledger, "scalars");
+  device_ = Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken + sum_scratch()), *stream.ledger, "scalars");
   pinned_ = staging_buffer(stream, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters));
   const auto taker = [&](const Buffer& buffer) {
     return [&buffer, bytes, offset = int64_t{0}](int64_t elements) mutable {
@@ -46,6 +46,7 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
   sums_ = results_.rows(0, sum_count());
   counters_ = results_.rows(sum_count(), kUpdateCounters);
   step_result_ = results_.rows(sum_count() + kUpdateCounters, kUpdateResults);
+  sum_scratch_ = take(sum_scratch());
   auto take_pinned = taker(pinned_);
   for (Slot& slot : slots_) {
     slot.given = take_pinned(kGiven);
@@ -71,6 +72,19 @@ int64_t Trainer::tap_slot(int layer, int stream) const {
 }
 
 int64_t Trainer::attended_slot() const { return tap_slot(static_cast<int>(config_.model.layers), 0); }
+
+int64_t Trainer::sum_scratch() const {
+  int64_t needed = 0;
+  for (const auto& parameter : engine_.parameters().parameters()) {
+    needed = std::max(needed, sum_of_squares_scratch(stream_, parameter->part.size()).count());
+  }
+  engine_.for_each_shift([&](int, int, const KvShift& shift) {
+    if (shift.parameter() == nullptr) return;
+    const Tensor& taps = shift.taps();
+    needed = std::max(needed, sum_columns_scratch(stream_, taps.extent(0), taps.extent(1)).count());
+  });
+  return needed;
+}
 
 int64_t Trainer::group_of(const ParameterSpec& spec) const {
   switch (spec.part) {
@@ -121,11 +135,12 @@ void Trainer::collect_sums(ConstTensor given) {
     const Range part = parameter->part;  // data-parallel ranks share the work
     if (!parameter->owner || part.size() == 0) continue;
     sum_of_squares(stream_, parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
-                   InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)));
+                   InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)), sum_scratch_);
   }
   engine_.for_each_shift([&](int layer, int stream, const KvShift& shift) {
     if (shift.parameter() == nullptr || !shift.parameter()->owner || engine_.groups().at.dp > 0) return;
-    sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))));
+    sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))),
+                sum_scratch_);
   });
   engine_.groups().world->all_reduce(stream_, InOut(sums_), Reduction::sum).wait(stream_);
 }

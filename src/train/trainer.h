@@ -69,6 +69,7 @@ class Trainer {
   int64_t tap_slot(int layer, int stream) const;
   int64_t attended_slot() const;  // behind squares and taps
   int64_t sum_count() const { return attended_slot() + 1; }
+  int64_t sum_scratch() const;  // elements of float64 that collect_sums() needs
   Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step % 2)]; }
   void add_taps(const double* sums, StepResult& result) const;
   RunConfig config_;
@@ -79,6 +80,7 @@ class Trainer {
   std::array<Slot, 2> slots_;
   Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
+  Tensor sum_scratch_;                                                         // float64, of one sum at a time
   std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_
   int64_t known_step_ = 0, last_step_ = 0;
 };

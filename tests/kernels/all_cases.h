@@ -62,7 +62,7 @@ inline std::vector<double> wide_values(const std::string& name, int64_t count) {
   return values;
 }
 
-// `halves`: float32 masters are split before and joined after the call, on a stream of their own.
+// `halves`: float32 masters are split before and joined after the call, which another ledger counts.
 inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
   Builder b(label("adamw", {count, halves, skip}));
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
@@ -72,17 +72,21 @@ inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool h
   Argument& second = b.input("second_moment", {count}, Kind::accumulation);
   second.role = Role::in_out;
   for (double& value : second.values) value *= value;
-  b.call.run = [halves, count](Stream& s, const Tensors& a) {
+  b.scratch({count}, Kind::bfloat16);
+  b.scratch({count}, Kind::uint16);
+  b.call.run = [halves](Stream& s, const Tensors& a) {
     const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .learning_rate_scale = 2};
     const auto update = [&](const Tensor& weight, const Tensor& rest) {
       adamw(s, parameters, a[0], a[1], InOut(weight), InOut(rest), InOut(a[3]), InOut(a[4]));
     };
     if (!halves || a[2].dtype() == DType::float64) return update(a[2], {});
-    Device device(s.device);
-    const Owned weight(DType::bfloat16, {count}, s.device), rest(DType::uint16, {count}, s.device);
-    split_master(device.stream, a[2], weight, rest);
-    update(weight, rest);
-    join_master(device.stream, weight, rest, a[2]);
+    Ledger ledger;
+    Stream beside = s;
+    beside.ledger = &ledger;
+    beside.cpu.bodies = Bodies::specification;
+    split_master(beside, a[2], a[5], a[6]);
+    update(a[5], a[6]);
+    join_master(beside, a[5], a[6], a[2]);
   };
   cases.push_back(b.call);
 }

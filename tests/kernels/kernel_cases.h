@@ -44,13 +44,8 @@ struct Builder {
     argument.magnitude = std::sqrt(terms);  // of random terms of size 1
     return argument;
   }
-  void scratch(Shape shape) {
-    add({.name = "scratch",
-         .kind = Kind::accumulation,
-         .role = Role::scratch,
-         .shape = shape,
-         .values = {},
-         .strided = false});
+  void scratch(Shape shape, Kind kind = Kind::accumulation) {
+    add({.name = "scratch", .kind = kind, .role = Role::scratch, .shape = shape, .values = {}, .strided = false});
   }
   Argument& add(Argument argument) {
     call.arguments.push_back(std::move(argument));
@@ -126,28 +121,33 @@ inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, 
   };
   for (const Types& types :
        {Types{"copy", Kind::activation, Kind::activation}, Types{"copy_wider", Kind::activation, Kind::accumulation},
-        Types{"copy_narrower", Kind::accumulation, Kind::activation}}) {
+        Types{"copy_narrower", Kind::accumulation, Kind::activation},
+        Types{"copy_float64", Kind::float64, Kind::float64}}) {
     Builder b(label(types.name, {rows, columns}));
     b.input("x", shape, types.from);
     b.output("y", shape, 1, types.to);
     b.call.run = [](Stream& s, const Tensors& a) { copy(s, a[0], a[1]); };
     cases.push_back(b.call);
   }
-  Builder b(label("add", {rows, columns}));
-  b.input("a", shape);
-  b.input("b", shape);
-  b.output("y", shape, 1);
-  b.call.run = [](Stream& s, const Tensors& a) { add(s, a[0], a[1], a[2]); };
-  cases.push_back(b.call);
+  for (const Kind kind : {Kind::activation, Kind::float64}) {
+    Builder b(label(kind == Kind::activation ? "add" : "add_float64", {rows, columns}));
+    b.input("a", shape, kind);
+    b.input("b", shape, kind);
+    b.output("y", shape, 1, kind);
+    b.call.run = [](Stream& s, const Tensors& a) { add(s, a[0], a[1], a[2]); };
+    cases.push_back(b.call);
+  }
   Builder c(label("sum_of_squares", {rows, columns}));
   c.input("x", {rows * columns}, Kind::accumulation);
   c.sum("sum", {1}, static_cast<double>(rows * columns), Kind::float64);
-  c.call.run = [](Stream& s, const Tensors& a) { sum_of_squares(s, a[0], InOut(a[1])); };
+  c.scratch(scratch_of_any([&](const Stream& s) { return sum_of_squares_scratch(s, rows * columns); }), Kind::float64);
+  c.call.run = [](Stream& s, const Tensors& a) { sum_of_squares(s, a[0], InOut(a[1]), a[2]); };
   cases.push_back(c.call);
   Builder d(label("sum_columns", {rows, columns}));
   d.input("x", shape, Kind::accumulation);
   d.sum("sums", {columns}, static_cast<double>(rows), Kind::float64);
-  d.call.run = [](Stream& s, const Tensors& a) { sum_columns(s, a[0], InOut(a[1])); };
+  d.scratch(scratch_of_any([&](const Stream& s) { return sum_columns_scratch(s, rows, columns); }), Kind::float64);
+  d.call.run = [](Stream& s, const Tensors& a) { sum_columns(s, a[0], InOut(a[1]), a[2]); };
   cases.push_back(d.call);
 }
 

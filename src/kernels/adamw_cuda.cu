@@ -1,0 +1,122 @@
+// AdamW in CUDA in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update.
+#include <cmath>
+
+#include "kernels/bodies.h"
+#include "kernels/element.h"
+#include "kernels/pieces_cuda.h"
+
+namespace shiftron::cuda {
+namespace {
+
+struct Factors {
+  bool skip;
+  float gradient, beta1, keep1, beta2, keep2, decay, step, root, epsilon;
+};
+
+// From the scalars of the update, in float64 and rounded once.
+__device__ Factors factors_of(const AdamW& parameters, const double* scalars) {
+  const double learning_rate = scalars[kLearningRate] * parameters.learning_rate_scale;
+  return {.skip = scalars[kSkip] != 0,
+          .gradient = static_cast<float>(scalars[kGradientFactor]),
+          .beta1 = static_cast<float>(parameters.beta1),
+          .keep1 = static_cast<float>(1 - parameters.beta1),
+          .beta2 = static_cast<float>(parameters.beta2),
+          .keep2 = static_cast<float>(1 - parameters.beta2),
+          .decay = static_cast<float>(1 - learning_rate * parameters.weight_decay),
+          .step = static_cast<float>(learning_rate / scalars[kBiasCorrection1]),
+          .root = static_cast<float>(std::sqrt(scalars[kBiasCorrection2])),
+          .epsilon = static_cast<float>(parameters.epsilon)};
+}
+
+// Where masters lie: whole, or in two halves.
+struct Whole {
+  static constexpr int kPack = Pack<float>::kCount;
+  float* masters;
+  template <int kCount>
+  __device__ void load(int64_t begin, float (&p)[kCount]) const {
+    load_piece(masters + begin, p);
+  }
+  template <int kCount>
+  __device__ void store(int64_t begin, const float (&p)[kCount]) const {
+    store_piece(masters + begin, p);
+  }
+};
+struct Halves {
+  static constexpr int kPack = Pack<bfloat16>::kCount;
+  bfloat16* weight;
+  uint16_t* rest;
+  template <int kCount>
+  __device__ void load(int64_t begin, float (&p)[kCount]) const {
+    bfloat16 weights[kCount];
+    uint16_t rests[kCount];
+    load_piece(weight + begin, weights);
+    load_piece(rest + begin, rests);
+    for (int i = 0; i < kCount; ++i) p[i] = join_halves(weights[i], rests[i]);
+  }
+  template <int kCount>
+  __device__ void store(int64_t begin, const float (&p)[kCount]) const {
+    bfloat16 weights[kCount];
+    uint16_t rests[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      weights[i] = weight_half(p[i]);
+      rests[i] = rest_half(p[i]);
+    }
+    store_piece(weight + begin, weights);
+    store_piece(rest + begin, rests);
+  }
+};
+
+template <int kCount, typename Masters>
+__global__ void adamw_kernel(AdamW parameters, const double* scalars, int64_t count, const float* gradient,
+                             Masters masters, float* first_moment, float* second_moment) {
+  SHARED_ARRAY(Factors, factors, [1]);
+  if (threadIdx.x == 0) factors[0] = factors_of(parameters, scalars);
+  __syncthreads();
+  const Factors by = factors[0];
+  const int64_t begin = piece_begin<kCount>();
+  if (by.skip || begin >= count) return;
+  float gradients[kCount], m[kCount], v[kCount], p[kCount];
+  load_piece(gradient + begin, gradients);
+  load_piece(first_moment + begin, m);
+  load_piece(second_moment + begin, v);
+  masters.load(begin, p);
+  for (int i = 0; i < kCount; ++i) {
+    const float g = gradients[i] * by.gradient;
+    m[i] = by.beta1 * m[i] + by.keep1 * g;
+    v[i] = by.beta2 * v[i] + by.keep2 * g * g;
+    p[i] = p[i] * by.decay - by.step * m[i] / (sqrtf(v[i]) / by.root + by.epsilon);
+  }
+  store_piece(first_moment + begin, m);
+  store_piece(second_moment + begin, v);
+  masters.store(begin, p);
+}
+
+}  // namespace
+
+void adamw(const CudaContext& context, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient,
+           Tensor weight, Tensor rest, Tensor first_moment, Tensor second_moment) {
+  constexpr const char* kName = "adamw";
+  CHECK(gradient.dtype() == DType::float32, kName, " has no body for ", name_of(gradient.dtype()), " in CUDA");
+  const int64_t count = gradient.count();
+  const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
+  const auto go = [&](auto masters) {
+    using Masters = decltype(masters);
+    const auto launch_pieces = [&](auto kernel, int piece) {
+      launch_kernel(kName, kernel, piece_grid(count, piece), kPieceThreads, context.stream, parameters,
+                    device_data<double>(scalars), count, device_data<float>(gradient), masters,
+                    device_data<float>(first_moment), device_data<float>(second_moment));
+    };
+    if (packs) {
+      launch_pieces(adamw_kernel<Masters::kPack, Masters>, Masters::kPack);
+    } else {
+      launch_pieces(adamw_kernel<1, Masters>, 1);
+    }
+  };
+  if (rest.defined()) {
+    go(Halves{device_data<bfloat16>(weight), device_data<uint16_t>(rest)});
+  } else {
+    go(Whole{device_data<float>(weight)});
+  }
+}
+
+}  // namespace shiftron::cuda

@@ -1,0 +1,188 @@
+// Copies and sums in CUDA. Sums are made in two kernels: partial sums of blocks, whose borders follow from shapes
+// alone, then their sum in order.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/bodies.h"
+#include "kernels/pieces_cuda.h"
+#include "kernels/scratch.h"
+
+namespace shiftron::cuda {
+namespace {
+
+template <typename To, typename From>
+__device__ To converted(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else {
+    return from_float<To>(to_float(value));
+  }
+}
+
+template <typename From, typename To>
+struct Copy {
+  static constexpr int kPack = std::max(Pack<From>::kCount, Pack<To>::kCount);
+  const From* x;
+  To* y;
+  template <int kCount>
+  __device__ void piece(const int64_t (&at)[2]) const {
+    From from[kCount];
+    To to[kCount];
+    load_piece(x + at[0], from);
+    for (int i = 0; i < kCount; ++i) to[i] = converted<To>(from[i]);
+    store_piece(y + at[1], to);
+  }
+};
+
+template <typename T>
+struct Add {
+  static constexpr int kPack = Pack<T>::kCount;
+  const T *a, *b;
+  T* y;
+  template <int kCount>
+  __device__ void piece(const int64_t (&at)[3]) const {
+    T left[kCount], right[kCount], sum[kCount];
+    load_piece(a + at[0], left);
+    load_piece(b + at[1], right);
+    for (int i = 0; i < kCount; ++i) {
+      if constexpr (std::is_same_v<T, double>) {
+        sum[i] = left[i] + right[i];
+      } else {
+        sum[i] = from_float<T>(to_float(left[i]) + to_float(right[i]));
+      }
+    }
+    store_piece(y + at[2], sum);
+  }
+};
+
+// Copies and sums serve float64 too, in which the sums of a step are kept.
+template <typename Body>
+void for_sum_type(const char* name, DType dtype, Body&& body) {
+  if (dtype == DType::float64) {
+    body(double{});
+  } else {
+    for_device_type(name, dtype, body);
+  }
+}
+
+constexpr int kSumThreads = 256;
+
+// Thread 0 has the sum of `value` over the block, in one order; the others nothing.
+__device__ double block_sum(double value) {
+  SHARED_ARRAY(double, slots, [kSumThreads]);
+  slots[threadIdx.x] = value;
+  for (unsigned half = kSumThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) slots[threadIdx.x] += slots[threadIdx.x + half];
+  }
+  return threadIdx.x == 0 ? slots[0] : 0;
+}
+
+// partials[block] = Σ x² over every gridDim-th piece of kSumThreads · kCount elements. x [count], partials [blocks].
+template <int kCount>
+__global__ void square_partials_kernel(const float* x, int64_t count, double* partials) {
+  const int64_t stride = int64_t{gridDim.x} * kSumThreads * kCount;
+  double sum = 0;
+  for (int64_t begin = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * kCount; begin < count; begin += stride) {
+    float values[kCount];
+    load_piece(x + begin, values);
+    for (int i = 0; i < kCount; ++i) sum += double{values[i]} * double{values[i]};
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// sum += Σ partials. One block; partials [count].
+__global__ void add_partials_kernel(const double* partials, int64_t count, double* sum) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) total += partials[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) *sum += total;
+}
+
+constexpr int kColumnWarps = kSumThreads / kWarp;
+
+// partials[block.y, j] = Σ x[i, j] over block.y's run of rows; a block has kWarp columns, each warp of it every
+// kColumnWarps-th row.   x [rows, columns] with `stride` from row to row, partials [blocks, columns]
+__global__ void column_partials_kernel(const float* x, int64_t rows, int64_t columns, int64_t stride, int64_t run,
+                                       double* partials) {
+  SHARED_ARRAY(double, slots, [kColumnWarps][kWarp]);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t column = int64_t{blockIdx.x} * kWarp + lane;
+  const int64_t begin = int64_t{blockIdx.y} * run, end = std::min(rows, begin + run);
+  double sum = 0;
+  for (int64_t row = begin + warp; column < columns && row < end; row += kColumnWarps) sum += x[row * stride + column];
+  slots[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || column >= columns) return;
+  for (int other = 1; other < kColumnWarps; ++other) sum += slots[other][lane];
+  partials[int64_t{blockIdx.y} * columns + column] = sum;
+}
+
+// sums[j] += Σ_block partials[block, j].   partials [blocks, columns]
+__global__ void add_column_partials_kernel(const double* partials, int64_t blocks, int64_t columns, double* sums) {
+  const int64_t column = piece_begin<1>();
+  if (column >= columns) return;
+  double total = 0;
+  for (int64_t block = 0; block < blocks; ++block) total += partials[block * columns + column];
+  sums[column] += total;
+}
+
+}  // namespace
+
+void copy(const CudaContext& context, ConstTensor x, Tensor y) {
+  constexpr const char* kName = "copy";
+  for_sum_type(kName, x.dtype(), [&](auto from) {
+    for_sum_type(kName, y.dtype(), [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      if constexpr (std::is_same_v<From, double> == std::is_same_v<To, double>) {
+        for_each_piece(kName, context.stream, Copy<From, To>{device_data<From>(x), device_data<To>(y)}, x, y);
+      } else {
+        CHECK(false, kName, " has no body from ", name_of(x.dtype()), " to ", name_of(y.dtype()), " in CUDA");
+      }
+    });
+  });
+}
+
+void add(const CudaContext& context, ConstTensor a, ConstTensor b, Tensor y) {
+  constexpr const char* kName = "add";
+  for_sum_type(kName, a.dtype(), [&](auto element) {
+    using T = decltype(element);
+    for_each_piece(kName, context.stream, Add<T>{device_data<T>(a), device_data<T>(b), device_data<T>(y)}, a, b, y);
+  });
+}
+
+void sum_of_squares(const CudaContext& context, ConstTensor x, Tensor sum, Tensor scratch) {
+  constexpr const char* kName = "sum_of_squares";
+  CHECK(x.dtype() == DType::float32, kName, " has no body for ", name_of(x.dtype()), " in CUDA");
+  const int64_t count = x.count(), blocks = sum_of_squares_scratch(count)[0];
+  if (count == 0) return;
+  const auto* in = device_data<float>(x);
+  auto* partials = device_data<double>(scratch);
+  const Grid grid{.x = blocks};
+  const ConstTensor elements = flat(x);
+  if (in_packs({elements})) {
+    launch_kernel(kName, square_partials_kernel<Pack<float>::kCount>, grid, kSumThreads, context.stream, in, count,
+                  partials);
+  } else {
+    launch_kernel(kName, square_partials_kernel<1>, grid, kSumThreads, context.stream, in, count, partials);
+  }
+  launch_kernel(kName, add_partials_kernel, Grid{}, kSumThreads, context.stream, partials, blocks,
+                device_data<double>(sum));
+}
+
+void sum_columns(const CudaContext& context, ConstTensor x, Tensor sums, Tensor scratch) {
+  constexpr const char* kName = "sum_columns";
+  CHECK(x.dtype() == DType::float32, kName, " has no body for ", name_of(x.dtype()), " in CUDA");
+  const int64_t rows = x.extent(0), columns = x.extent(1), blocks = sum_columns_scratch(rows, columns)[0];
+  if (x.count() == 0) return;
+  auto* partials = device_data<double>(scratch);
+  launch_kernel(kName, column_partials_kernel, Grid{.x = (columns + kWarp - 1) / kWarp, .y = blocks}, kSumThreads,
+                context.stream, device_data<float>(x), rows, columns, x.stride(0), (rows + blocks - 1) / blocks,
+                partials);
+  launch_kernel(kName, add_column_partials_kernel, piece_grid(columns, 1), kPieceThreads, context.stream, partials,
+                blocks, columns, device_data<double>(sums));
+}
+
+}  // namespace shiftron::cuda

@@ -1,0 +1,103 @@
+// The embedding lookup and its gradient in CUDA.
+#include <bit>
+
+#include "kernels/bodies.h"
+#include "kernels/pieces_cuda.h"
+
+namespace shiftron::cuda {
+namespace {
+
+// y [rows, hidden] = rows of the table [entries, hidden], or zeros.
+template <int kCount, typename T>
+__global__ void embedding_forward_kernel(const int32_t* ids, const T* table, int64_t table_stride, int64_t vocab_begin,
+                                         int64_t entries, T* y, int64_t y_stride, int64_t rows, int64_t hidden) {
+  const int64_t begin = piece_begin<kCount>();
+  if (begin >= rows * hidden) return;
+  const int64_t row = begin / hidden, column = begin - row * hidden;
+  const int64_t entry = ids[row] - vocab_begin;
+  T values[kCount];
+  if (entry >= 0 && entry < entries) {
+    load_piece(table + entry * table_stride + column, values);
+  } else {
+    for (int i = 0; i < kCount; ++i) values[i] = from_float<T>(0.0f);
+  }
+  store_piece(y + row * y_stride + column, values);
+}
+
+constexpr int kBackwardWarps = 4;
+
+// d_table[id] += d_y. A warp has the entries whose number is that of its block modulo the number of blocks, a power of
+// two, which spreads what is frequent, and kWarp · kCount columns of them. It looks at all ids in order, and each lane
+// adds to its own columns.   ids [rows], d_y [rows, hidden], d_table [entries, hidden]
+template <int kCount, typename T>
+__global__ void embedding_backward_kernel(const int32_t* ids, int64_t rows, const T* d_y, int64_t d_y_stride,
+                                          int64_t vocab_begin, int64_t entries, int64_t hidden, float* d_table,
+                                          int64_t table_stride) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t slice = int64_t{blockIdx.y} * kBackwardWarps + warp;
+  const int64_t column = (slice * kWarp + lane) * kCount;
+  if (slice * kWarp * kCount >= hidden) return;  // the whole warp
+  for (int64_t first = 0; first < rows; first += kWarp) {
+    const int64_t entry = first + lane < rows ? ids[first + lane] - vocab_begin : -1;
+    const bool here = entry >= 0 && entry < entries && (entry & (gridDim.x - 1)) == blockIdx.x;
+    for (unsigned found = __ballot_sync(0xFFFFFFFFu, here); found != 0; found &= found - 1) {
+      const int next = std::countr_zero(found);
+      const int64_t to = __shfl_sync(0xFFFFFFFFu, entry, next);
+      if (column >= hidden) continue;
+      T values[kCount];
+      float sums[kCount];
+      load_piece(d_y + (first + next) * d_y_stride + column, values);
+      load_piece(d_table + to * table_stride + column, sums);
+      for (int i = 0; i < kCount; ++i) sums[i] += to_float(values[i]);
+      store_piece(d_table + to * table_stride + column, sums);
+    }
+  }
+}
+
+}  // namespace
+
+void embedding_forward(const CudaContext& context, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
+  constexpr const char* kName = "embedding_forward";
+  const int64_t rows = ids.extent(0), hidden = table.extent(1);
+  for_device_type(kName, table.dtype(), [&](auto element) {
+    using T = decltype(element);
+    constexpr int kPack = Pack<T>::kCount;
+    const auto go = [&](auto kernel, int piece) {
+      launch_kernel(kName, kernel, piece_grid(rows * hidden, piece), kPieceThreads, context.stream,
+                    device_data<int32_t>(ids), device_data<T>(table), table.stride(0), vocab_begin, table.extent(0),
+                    device_data<T>(y), y.stride(0), rows, hidden);
+    };
+    if (in_packs({table, y})) {
+      go(embedding_forward_kernel<kPack, T>, kPack);
+    } else {
+      go(embedding_forward_kernel<1, T>, 1);
+    }
+  });
+}
+
+void embedding_backward(const CudaContext& context, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin,
+                        Tensor d_table) {
+  constexpr const char* kName = "embedding_backward";
+  constexpr int64_t kMostGroups = 1024;
+  const int64_t rows = ids.extent(0), entries = d_table.extent(0), hidden = d_table.extent(1);
+  if (rows == 0 || entries == 0) return;
+  const auto groups =
+      std::min<int64_t>(kMostGroups, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(entries))));
+  for_device_type(kName, d_y.dtype(), [&](auto element) {
+    using T = decltype(element);
+    constexpr int kPack = Pack<T>::kCount;
+    const auto go = [&](auto kernel, int piece) {
+      const int64_t columns = int64_t{kBackwardWarps} * kWarp * piece;
+      launch_kernel(kName, kernel, Grid{.x = groups, .y = (hidden + columns - 1) / columns}, kBackwardWarps * kWarp,
+                    context.stream, device_data<int32_t>(ids), rows, device_data<T>(d_y), d_y.stride(0), vocab_begin,
+                    entries, hidden, device_data<float>(d_table), d_table.stride(0));
+    };
+    if (in_packs({d_y, d_table})) {
+      go(embedding_backward_kernel<kPack, T>, kPack);
+    } else {
+      go(embedding_backward_kernel<1, T>, 1);
+    }
+  });
+}
+
+}  // namespace shiftron::cuda

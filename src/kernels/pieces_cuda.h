@@ -1,0 +1,123 @@
+// How elementwise CUDA kernels go through tensors of one shape: a thread for each piece of a row, which is as many
+// elements as 16 bytes hold of the narrowest type, or one.
+#pragma once
+
+#include <array>
+
+#include "kernels/device_cuda.h"
+
+namespace shiftron::cuda {
+
+constexpr int kPieceThreads = 256;
+
+// kCount elements that lie side by side: in packs, or one.
+template <int kCount, typename T>
+__device__ void load_piece(const T* from, T (&values)[kCount]) {
+  if constexpr (kCount == 1) {
+    values[0] = *from;
+  } else {
+    constexpr int kPack = Pack<T>::kCount;
+    static_assert(kCount % kPack == 0);
+    for (int begin = 0; begin < kCount; begin += kPack) {
+      const Pack<T> pack = load_pack(from + begin);
+      for (int i = 0; i < kPack; ++i) values[begin + i] = pack.values[i];
+    }
+  }
+}
+template <int kCount, typename T>
+__device__ void store_piece(T* to, const T (&values)[kCount]) {
+  if constexpr (kCount == 1) {
+    *to = values[0];
+  } else {
+    constexpr int kPack = Pack<T>::kCount;
+    static_assert(kCount % kPack == 0);
+    for (int begin = 0; begin < kCount; begin += kPack) {
+      Pack<T> pack;
+      for (int i = 0; i < kPack; ++i) pack.values[i] = values[begin + i];
+      store_pack(to + begin, pack);
+    }
+  }
+}
+
+// Number of the first element of this thread's piece.
+template <int kCount>
+__device__ int64_t piece_begin() {
+  return (int64_t{blockIdx.x} * kPieceThreads + threadIdx.x) * kCount;
+}
+// Blocks of kPieceThreads threads for `count` elements.
+inline Grid piece_grid(int64_t count, int piece) {
+  const int64_t elements = int64_t{kPieceThreads} * piece;
+  return {.x = (count + elements - 1) / elements};
+}
+
+// Rows of tensors of one shape: extents of the dims before the last, and their strides in each tensor.
+template <int kTensors>
+struct RowWalk {
+  int64_t count = 1, width = 1;  // elements of all rows and of one
+  int64_t extents[kMaxDims - 1] = {};
+  int64_t strides[kMaxDims - 1][kTensors] = {};
+  int dims = 0;  // of these
+};
+
+// Undefined tensors are walked at offset 0.
+template <typename... Tensors>
+RowWalk<sizeof...(Tensors)> row_walk(const Tensors&... tensors) {
+  constexpr int kTensors = sizeof...(Tensors);
+  const std::array<ConstTensor, kTensors> all = {tensors...};
+  RowWalk<kTensors> walk;
+  walk.count = all[0].count();
+  walk.dims = std::max(0, all[0].dims() - 1);
+  walk.width = all[0].dims() == 0 ? 1 : all[0].extent(walk.dims);
+  for (int dim = 0; dim < walk.dims; ++dim) {
+    walk.extents[dim] = all[0].extent(dim);
+    for (int k = 0; k < kTensors; ++k) walk.strides[dim][k] = all[k].defined() ? all[k].stride(dim) : 0;
+  }
+  return walk;
+}
+
+// One row where all are contiguous.
+inline ConstTensor flat(const ConstTensor& tensor) {
+  return tensor.defined() ? tensor.view({tensor.count()}) : tensor;
+}
+
+// operation.piece<kCount>(at): does kCount elements, which in tensor number k begin at at[k].
+template <int kCount, int kTensors, typename Operation>
+__global__ void each_piece_kernel(RowWalk<kTensors> walk, Operation operation) {
+  const int64_t begin = piece_begin<kCount>();
+  if (begin >= walk.count) return;
+  int64_t row = walk.dims == 0 ? 0 : begin / walk.width;
+  int64_t at[kTensors];
+  for (int k = 0; k < kTensors; ++k) at[k] = begin - row * walk.width;
+  for (int dim = kMaxDims - 2; dim >= 0; --dim) {
+    if (dim >= walk.dims) continue;
+    const int64_t outer = dim > 0 ? row / walk.extents[dim] : 0;
+    const int64_t index = row - outer * walk.extents[dim];
+    for (int k = 0; k < kTensors; ++k) at[k] += index * walk.strides[dim][k];
+    row = outer;
+  }
+  operation.template piece<kCount>(at);
+}
+
+// Does `operation` to all elements of tensors of one shape, in pieces of Operation::kPack where in_packs() lets it.
+template <typename Operation, typename... Tensors>
+void for_each_piece(const char* name, cudaStream_t stream, const Operation& operation, const Tensors&... tensors) {
+  constexpr int kTensors = sizeof...(Tensors);
+  constexpr int kPack = Operation::kPack;
+  const auto go = [&](const auto&... walked) {
+    const RowWalk<kTensors> walk = row_walk(walked...);
+    if (in_packs({walked...})) {
+      launch_kernel(name, each_piece_kernel<kPack, kTensors, Operation>, piece_grid(walk.count, kPack), kPieceThreads,
+                    stream, walk, operation);
+    } else {
+      launch_kernel(name, each_piece_kernel<1, kTensors, Operation>, piece_grid(walk.count, 1), kPieceThreads, stream,
+                    walk, operation);
+    }
+  };
+  if (((!tensors.defined() || tensors.contiguous()) && ...)) {
+    go(flat(tensors)...);
+  } else {
+    go(tensors...);
+  }
+}
+
+}  // namespace shiftron::cuda
