@@ -88,10 +88,6 @@ int64_t living_product_objects() {
 
 namespace machine = shiftron::machine;
 
-// Returns what a test told this function to return, if it did.
-#define REFUSE_IF_TOLD() \
-  if (const cublasStatus_t told = machine::refused(__func__); told != CUBLAS_STATUS_SUCCESS) return told
-
 size_t cublasLtGetVersion() {
   return CUBLAS_VERSION;
 }
@@ -116,7 +112,7 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   *handle = new cublasLtContext{machine::kHandle};
   ++machine::told().living;
   return CUBLAS_STATUS_SUCCESS;
@@ -131,7 +127,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::expect(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F, __func__, "computes in ", compute,
                   ", scales in ", scale);
   machine::create(made, machine::Description{});
@@ -145,7 +141,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               size_t bytes) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   auto mine = machine::read<machine::Description>(description, __func__, "description");
   machine::expect(value != nullptr && bytes == sizeof(int32_t), __func__, "a value of ", bytes, " bytes");
   int32_t operation = 0;
@@ -167,7 +163,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t stride) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::expect(type == CUDA_R_32F || type == CUDA_R_16BF, __func__, "type ", type);
   machine::expect(rows > 0 && columns > 0, __func__, "a matrix of ", rows, " x ", columns);
   machine::expect(stride >= static_cast<int64_t>(rows), __func__, "leading dimension ", stride, " of ", rows, " rows");
@@ -183,7 +179,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::create(made, machine::Preference{});
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -195,7 +191,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     size_t bytes) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   auto mine = machine::read<machine::Preference>(preference, __func__, "preference");
   const bool workspace = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
   const bool alignment = attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
@@ -220,7 +216,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::check_handle(__func__, handle);
   machine::expect(requested > 0 && results != nullptr && returned != nullptr, __func__, "nothing asked for");
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
@@ -252,7 +248,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* bytes,
                                        cublasLtMatmulHeuristicResult_t* result) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::check_handle(__func__, handle);
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
   machine::Algorithm algorithm;
@@ -271,7 +267,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t b, const void* beta, const void* c_data, cublasLtMatrixLayout_t c,
                               void* d_data, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* bytes,
                               void* workspace, size_t workspace_bytes, cudaStream_t stream) {
-  REFUSE_IF_TOLD();
+  if (const cublasStatus_t told = machine::refused(__func__)) return told;
   machine::check_handle(__func__, handle);
   machine::expect(alpha != nullptr && beta != nullptr, __func__, "no scale");
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
