@@ -9,7 +9,7 @@
 namespace shiftron::machine {
 
 // Sums are cut, and algorithms offered in an order, by this number and the product; of one number and algorithm they
-// repeat to the bit, as the library promises.
+// repeat to the bit, as the library promises. At first SHIFTRON_MACHINE_SEED of the environment, else 0.
 void seed_products(uint64_t seed);
 
 // The calling thread's next call of this function of the library does nothing and returns `status`.
