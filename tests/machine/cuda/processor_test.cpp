@@ -336,6 +336,12 @@ TEST_F(ProcessorTest, AnOrderShowsMissingBarriers) {
   }
 }
 
+TEST_F(ProcessorTest, SharedArraysAreUndefinedInEveryBlock) {
+  in_every_order([] {
+    for (const float sum : run<Fault::slot_that_nobody_wrote>().sums) EXPECT_TRUE(std::isnan(sum));
+  });
+}
+
 TEST_F(ProcessorTest, FindsWritesBeyondSharedArrays) {
   if (kAddressSanitizer) GTEST_SKIP() << "AddressSanitizer reports them";
   if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
