@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Two ranks of one thread against one rank of two threads: the same `shiftron train` in turn, and what the split costs.
+"""Two ranks of one thread against one rank of two threads, and against each other: the same `shiftron train` in turn, what
+a split costs, and what zero 1 and the schedules of a pipeline gain or lose.
 
     benchmarks/parallel_efficiency.py 124m --data quickstart/data/train [--precision bf16] [--rounds 3] [-- --KEY VALUE …]
 
-tp 2 and dp 2 run on --sequences sequences a step, pp 2 on four times as many with micro_batch 1, each against a single rank
-with the same batch. Keeps benchmarks/results/parallel-efficiency-MODEL-PRECISION.json.
+tp 2 and dp 2 run on --sequences sequences a step, pp 2 on --microbatches of one each, against a single rank with the same
+batch; zero 1 against dp 2, schedules against pp 2 with 1f1b. Keeps benchmarks/results/parallel-efficiency-MODEL-PRECISION.json.
 """
 import argparse
 import json
@@ -32,31 +33,41 @@ def compare(arguments, options, folder):
     single = ["--device.threads", 2]
     split = ["--device.threads", 1]
     few = ["--train.global_batch", arguments.sequences, "--train.micro_batch", arguments.sequences]
-    many = ["--train.global_batch", 4 * arguments.sequences, "--train.micro_batch", 1]
+    many = ["--train.global_batch", arguments.microbatches, "--train.micro_batch", 1]
     half = ["--train.global_batch", arguments.sequences, "--train.micro_batch", arguments.sequences // 2]
-    layouts = {"tp 2": ([*few, "--parallel.tp", 2], few), "dp 2": (half, few), "pp 2": ([*many, "--parallel.pp", 2], many)}
+    stages = [*many, "--parallel.pp", 2, *split]
+    chunks = ["--parallel.pipeline", "interleaved", "--parallel.chunks", 2]
+    alone, data, pipeline = "one rank", "dp 2", "pp 2"
+    # The options of two ranks; what they are compared with, its ranks and options.
+    layouts = {"tp 2": ([*few, *split, "--parallel.tp", 2], alone, 1, [*few, *single]),
+               data: ([*half, *split], alone, 1, [*few, *single]),
+               pipeline: (stages, alone, 1, [*many, *single]),
+               "dp 2, zero 1": ([*half, *split, "--parallel.zero", 1], data, 2, [*half, *split]),
+               "pp 2, interleaved": ([*stages, *chunks], pipeline, 2, stages),
+               "pp 2, zb-h1": ([*stages, "--parallel.pipeline", "zb-h1"], pipeline, 2, stages)}
     result, loads = {}, []
-    for name, (two, one) in layouts.items():
+    for name, (two, against, ranks, other) in layouts.items():
         if arguments.layout and name not in arguments.layout:
             continue
-        rates, single_rates = [], []
-        tokens = one[1] * arguments.sequence_length
+        rates, other_rates = [], []
+        tokens = two[1] * arguments.sequence_length
         while len(rates) < arguments.rounds:
             if not arguments.busy:
                 wait_until_quiet(300)
             meter = OtherWork()
-            pair = [tokens / statistics.median(step_seconds(2, [*options, *split, *two], folder)),
-                    tokens / statistics.median(step_seconds(1, [*options, *single, *one], folder))]
+            pair = [tokens / statistics.median(step_seconds(count, [*options, *own], folder))
+                    for count, own in ((2, two), (ranks, other))]
             loads.append(meter.cores())
             if loads[-1] > QUIET_CORES and not arguments.busy:
                 print(f"left out a round: other processes used {loads.pop()} cores", file=sys.stderr)
                 continue
             rates.append(pair[0])
-            single_rates.append(pair[1])
-            print(f"{name}: {pair[0]:.0f} tokens/s, one rank {pair[1]:.0f}, efficiency {pair[0] / pair[1]:.3f}", flush=True)
-        rounds = [rate / other for rate, other in zip(rates, single_rates)]
-        result[name] = {"tokens_per_second": statistics.median(rates), "single_tokens_per_second": statistics.median(single_rates),
-                        "efficiency": statistics.median(rounds), "rounds": rounds}
+            other_rates.append(pair[1])
+            print(f"{name}: {pair[0]:.0f} tokens/s, {against} {pair[1]:.0f}, ratio {pair[0] / pair[1]:.3f}", flush=True)
+        rounds = [one / another for one, another in zip(rates, other_rates)]
+        result[name] = {"tokens_per_second": statistics.median(rates), "against": against,
+                        "other_tokens_per_second": statistics.median(other_rates), "ratio": statistics.median(rounds),
+                        "rounds": rounds}
     return result, statistics.fmean(loads)
 
 
@@ -68,8 +79,9 @@ def main():
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--data", required=True, help="a dataset, as the quick start leaves it in quickstart/data/train")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--layout", action="append", help="only these: 'tp 2', 'dp 2', 'pp 2'; may repeat")
+    parser.add_argument("--layout", action="append", help="only these, 'tp 2' or 'pp 2, zb-h1' for example; may repeat")
     parser.add_argument("--sequences", type=int, default=4)
+    parser.add_argument("--microbatches", type=int, default=16)
     parser.add_argument("--sequence-length", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)

@@ -235,18 +235,18 @@ def parallel_lines(results):
     kept = results.of("parallel_efficiency")
     if not kept:
         return
-    yield "## Two ranks of one thread against one rank of two"
+    yield "## Two ranks of one thread"
     yield ""
-    yield ("Whole runs of `shiftron train` in turn, the median over the steps behind the first; efficiency is the speed of two ranks "
-           "over that of one, by rounds.")
+    yield ("Against one rank of two threads, and against each other: whole runs of `shiftron train` in turn, the median over the "
+           "steps behind the first. The ratio is that of speeds, by rounds.")
     yield ""
     rows = []
     for result in kept:
         for layout, data in result["result"]["layouts"].items():
             rows.append([result["model"], result["precision"], result["letter"], layout, f"{data['tokens_per_second']:.0f}",
-                         f"{data['single_tokens_per_second']:.0f}", f"{data['efficiency']:.3f}",
+                         data["against"], f"{data['other_tokens_per_second']:.0f}", f"{data['ratio']:.3f}",
                          f"{min(data['rounds']):.3f} to {max(data['rounds']):.3f}"])
-    yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "one rank", "efficiency", "rounds"], rows)
+    yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "against", "tokens/s", "ratio", "rounds"], rows)
     yield from provenance(kept)
 
 
