@@ -66,6 +66,14 @@ void CudaQueue::drop() noexcept {
   cudaStreamSynchronize(context_.stream);
 }
 
+std::string device_name() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  check_call(cudaGetDevice(&device), "cudaGetDevice");
+  check_call(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
 std::unique_ptr<CudaQueue> start_cuda(Stream& stream) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -30,6 +30,8 @@ class CudaQueue final : public Queue {
   CudaContext context_;
 };
 
+std::string device_name();  // of the calling thread's GPU
+
 // A queue of this host's GPU, in which the stream runs from now on. An Error(bad_input) where there is none.
 std::unique_ptr<CudaQueue> start_cuda(Stream& stream);
 

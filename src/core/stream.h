@@ -41,7 +41,7 @@ struct Stream {
   Ledger* ledger = nullptr;  // required
   CpuOptions cpu{};
   Queue* queue = nullptr;                // null: everything is done at once
-  const CudaContext* cuda = nullptr;     // of CUDA: the queue's own
+  CudaContext* cuda = nullptr;           // of CUDA: the queue's own
   bool timed = false;                    // the ledger gets the time of every kernel; without a queue
   DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
 

@@ -2,6 +2,7 @@
 #include "parallel/parameter.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -184,6 +185,8 @@ void ParameterSet::allocate(const Stream& stream, bool training, const Division&
     second_ = Buffer(device, moments_end * size_of(type), ledger, "optimizer");
     gradients_ = gradient_.tensor(0, type, {end});
   }
+  constexpr int64_t kTransfer = int64_t{4} << 20;  // bytes
+  if (device == DeviceKind::cuda) transfer_ = staging_buffer(stream_, kTransfer);
   const auto view = [](const Buffer& buffer, int64_t at, DType dtype, Shape shape) {
     return buffer.tensor(at * size_of(dtype), dtype, shape);
   };
@@ -229,24 +232,48 @@ void ParameterSet::await_weights(Stream& stream, const std::function<bool(const 
 
 namespace {
 
-// Copies that nobody counts, done when the constructor's stream is.
+// Copies that nobody counts. A CPU's are done when the stream is; a GPU's, through pinned memory, at once.
 class HostCopies {
  public:
-  HostCopies(const Stream& stream, const ParameterSet& set) : stream_(stream) {
+  HostCopies(const Stream& stream, const ParameterSet& set, const Buffer& pinned) : stream_(stream), pinned_(pinned) {
     stream_.ledger = &uncounted_;
     set.await_weights(stream_);
   }
   void to_host(const ConstTensor& from, void* to) {
-    download(stream_, from, Tensor(to, from.dtype(), from.shape(), DeviceKind::pinned));
+    if (from.device() == DeviceKind::cpu) {
+      return download(stream_, from, Tensor(to, from.dtype(), from.shape(), DeviceKind::pinned));
+    }
+    in_pieces(from.count(), from.dtype(), [&](int64_t first, const Tensor& piece) {
+      download(stream_, from.view({from.count()}).rows(first, piece.count()), piece);
+      finish();
+      std::memcpy(static_cast<std::byte*>(to) + first * size_of(from.dtype()), piece.raw(),
+                  static_cast<size_t>(piece.bytes()));
+    });
   }
   void from_host(const void* from, const Tensor& to) {
-    upload(stream_, ConstTensor(from, to.dtype(), to.shape(), DeviceKind::pinned), to);
+    if (to.device() == DeviceKind::cpu) {
+      return upload(stream_, ConstTensor(from, to.dtype(), to.shape(), DeviceKind::pinned), to);
+    }
+    in_pieces(to.count(), to.dtype(), [&](int64_t first, const Tensor& piece) {
+      std::memcpy(piece.raw(), static_cast<const std::byte*>(from) + first * size_of(to.dtype()),
+                  static_cast<size_t>(piece.bytes()));
+      upload(stream_, piece, to.view({to.count()}).rows(first, piece.count()));
+      finish();
+    });
   }
   void finish() { shiftron::finish(stream_); }
 
  private:
+  template <typename Visit>
+  void in_pieces(int64_t count, DType dtype, const Visit& visit) const {
+    const int64_t most = pinned_.bytes() / size_of(dtype);
+    for (int64_t first = 0; first < count; first += most) {
+      visit(first, pinned_.tensor(0, dtype, {std::min(most, count - first)}));
+    }
+  }
   Ledger uncounted_;
   Stream stream_;
+  const Buffer& pinned_;
 };
 
 const Tensor& tensor_of(const Parameter& parameter, ParameterState state) {
@@ -269,7 +296,7 @@ bool in_halves(const Parameter& parameter, ParameterState state) {
 void* ParameterSet::on_host(const Parameter& parameter, ParameterState state, int64_t first) const {
   const Tensor& values = tensor_of(parameter, state);
   if (values.device() != DeviceKind::cpu || in_halves(parameter, state)) return nullptr;
-  HostCopies copies(stream_, *this);
+  HostCopies copies(stream_, *this, transfer_);
   copies.finish();
   return static_cast<std::byte*>(values.raw()) + (first - first_of(parameter, state)) * size_of(types_.accumulation);
 }
@@ -282,7 +309,7 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
   CHECK(all_here || (first >= kept.begin && first + count <= kept.end), parameter.spec.name, ": elements ", first, " to ",
         first + count, ", this rank keeps ", kept.begin, " to ", kept.end);
   if (const void* all = on_host(parameter, state, first)) return all;
-  HostCopies copies(stream_, *this);
+  HostCopies copies(stream_, *this, transfer_);
   room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));
   if (!halves) {
     copies.to_host(range_of(tensor_of(parameter, state), first - first_of(parameter, state), count), room.data());
@@ -303,7 +330,7 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
 
 void ParameterSet::write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                          const void* from) const {
-  HostCopies copies(stream_, *this);
+  HostCopies copies(stream_, *this, transfer_);
   if (!in_halves(parameter, state)) {
     copies.from_host(from, range_of(tensor_of(parameter, state), first - first_of(parameter, state), count));
     copies.finish();

@@ -149,6 +149,7 @@ class ParameterSet {
   bool training_ = false;
   std::vector<Bucket> buckets_;
   mutable std::vector<std::pair<const Bucket*, Work>> arriving_;
+  Buffer transfer_;  // pinned, of a GPU: between it and the host
   Buffer whole_, weight_, rest_, gradient_, first_, second_;  // whole_: masters that are not in two halves
   Tensor gradients_;
 };

@@ -83,6 +83,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
     : config_(config),
       groups_(std::move(groups)),
       stream_(stream),
+      libraries_(stream),
       schedule_(schedule.value_or(schedule_of(config))),
       parameters_(groups_.layout, groups_.at, number_types(config.train.precision)),
       exchange_(groups_, parameters_),
@@ -107,7 +108,6 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
   }
   parameters_.allocate(stream, training,
                        {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
-  workspace_ = Buffer(stream.device, library_workspace(stream), *stream.ledger, "workspace");
   for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) make_chunk(chunk, training);
   make_arenas(plan);
   scratch_ = std::make_unique<Arena>(stream, "scratch", plan, "scratch");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/libraries.h"
 #include "model/transformer.h"
 #include "parallel/bucket_exchange.h"
 #include "parallel/stage_memory.h"
@@ -111,6 +112,7 @@ class Engine {
   RunConfig config_;
   Groups groups_;
   Stream& stream_;
+  Libraries libraries_;
   Schedule schedule_;
   ParameterSet parameters_;
   BucketExchange exchange_;
@@ -122,7 +124,6 @@ class Engine {
   std::unique_ptr<Arena> scratch_;
   std::map<int, ReceivedRows> inputs_, d_outputs_;  // by the stage that sends them
   BatchStaging staging_;
-  Buffer workspace_;  // of libraries
 };
 
 // What arenas for microbatches take: each as much as the largest chunk that it holds. `peaks`: of every chunk.

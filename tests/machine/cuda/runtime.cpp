@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -391,6 +392,13 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  CHECK(device == 0, "cudaGetDeviceProperties of device ", device);
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "software machine");
   return cudaSuccess;
 }
 

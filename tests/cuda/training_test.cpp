@@ -1,0 +1,96 @@
+// Whole training steps on a GPU, or on the machine that stands in for one, against the same steps on the CPU.
+#include <gtest/gtest.h>
+
+#include "core/queue_cuda.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  TensorMap masters;
+};
+
+void read_samples(int64_t first, int64_t count, HostBatch& batch) {
+  const auto rows = static_cast<int64_t>(batch.ids.size());
+  const int64_t length = rows / count;
+  for (int64_t i = 0; i < rows; ++i) {
+    const Philox random(3, "sample " + std::to_string((first + i / length) % 8));
+    const auto token = [&](int64_t t) { return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(t)) * 37); };
+    batch.ids[static_cast<size_t>(i)] = token(i % length);
+    batch.targets[static_cast<size_t>(i)] = i % 7 == 6 ? -1 : token(i % length + 1);
+    batch.document_starts[static_cast<size_t>(i)] = i % length == 0 || i % 5 == 4;
+  }
+}
+
+// Three steps, with an evaluation between them, which leaves no trace.
+Outcome train(RunConfig config, DeviceChoice device) {
+  config.device.kind = device;
+  Ledger ledger;
+  Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
+  std::unique_ptr<CudaQueue> queue;
+  if (device == DeviceChoice::cuda) queue = start_cuda(stream);
+  const auto world = make_single_world();
+  const ParallelLayout layout;
+  Ledger planned;
+  const MemoryPlan plan = plan_memory(config, layout, 0, 1, planned);
+  Outcome outcome;
+  {
+    Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, plan);
+    ParameterSet& set = trainer.engine().parameters();
+    set.initialise(5);
+    const BatchReader read = [&](int index, HostBatch& batch) {
+      read_samples(index * config.train.micro_batch, config.train.micro_batch, batch);
+    };
+    for (int64_t step = 1; step <= 3; ++step) {
+      trainer.step(step, read, false);
+      const StepResult result = trainer.result(step);
+      outcome.losses.push_back(result.loss);
+      outcome.norms.push_back(result.gradient_norm);
+      if (step == 2) trainer.evaluate(1, read);
+    }
+    std::mutex mutex;
+    collect(set, masters_of, outcome.masters, mutex);
+    EXPECT_EQ(trainer.arena_peaks(), plan);
+  }
+  for (const char* category : {"activations", "scratch", "parameters", "gradients", "optimizer"}) {
+    EXPECT_EQ(ledger.memory().at(category), 0) << category << " is left";
+  }
+  return outcome;
+}
+
+// `bound`: of relative differences; the update divides by the root of a square, so weights differ by more than sums.
+void expect_like_the_cpu(const RunConfig& config, double bound) {
+  const Outcome expected = train(config, DeviceChoice::cpu), found = train(config, DeviceChoice::cuda);
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i], bound * expected.losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(found.norms[i], expected.norms[i], 10 * bound * expected.norms[i]) << "step " << i + 1;
+  }
+  for (const auto& [name, values] : expected.masters) {
+    EXPECT_LE(relative_difference(found.masters.at(name), values), 100 * bound) << name;
+  }
+}
+
+class CudaTraining : public ::testing::TestWithParam<NamedShift> {};
+
+TEST_P(CudaTraining, Float32IsLikeTheCpu) { expect_like_the_cpu(small_config(GetParam().shift, Precision::fp32), 1e-6); }
+
+TEST_P(CudaTraining, Bfloat16IsLikeTheCpu) {
+  expect_like_the_cpu(small_config(GetParam().shift, Precision::bf16), 4e-3);  // a rounding of bfloat16
+}
+
+INSTANTIATE_TEST_SUITE_P(Shifts, CudaTraining, ::testing::ValuesIn(all_shifts()),
+                         [](const auto& shift) { return shift.param.name; });
+
+TEST(CudaTraining, EveryRecomputationIsLikeTheCpu) {
+  for (const RecomputeKind recompute : {RecomputeKind::selective, RecomputeKind::full}) {
+    RunConfig config = small_config(all_shifts()[1].shift, Precision::fp32);
+    config.parallel.recompute = recompute;
+    config.model.tie_embeddings = true;
+    expect_like_the_cpu(config, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing
