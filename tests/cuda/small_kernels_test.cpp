@@ -49,6 +49,10 @@ std::vector<KernelCase> small_cases() {
   add_adamw_case(cases, 264, false, true);
   add_adamw_case(cases, 264, true, true);
   add_split_master_cases(cases, 4104);
+  for (KernelCase& call : cases) {  // sums of what bfloat16 holds are exact in any order
+    if (!call.name.starts_with("embedding_backward")) continue;
+    for (double& value : call.arguments[1].values) value = rounded(1.1 * value, DType::float32);
+  }
   return cases;
 }
 
