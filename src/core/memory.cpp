@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/event.h"
+#include "core/memory_cuda.h"
 
 namespace shiftron {
 namespace {
@@ -36,26 +37,43 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
                   " (shiftron train --dry-run counts all of it)");
 }
 
+// Of the host, zeroed; null where there is not enough.
+void* allocate_on_host(int64_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const int64_t alignment = huge ? kHugePage : kAlignment;
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment),
+                                  static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
+  if (data == nullptr) return nullptr;
+  if (huge) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  std::memset(data, 0, static_cast<size_t>(bytes));
+  return data;
+}
+
 }  // namespace
 
-Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category)
-    : bytes_(round_up(bytes)), device_(device), ledger_(&ledger), category_(std::move(category)) {
-  CHECK(device != DeviceKind::cuda, "this build has no CUDA");
+Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category, bool of_cuda)
+    : bytes_(round_up(bytes)),
+      device_(device),
+      of_cuda_(of_cuda || device == DeviceKind::cuda),
+      ledger_(&ledger),
+      category_(std::move(category)) {
+  CHECK(kHasCuda || !of_cuda_, "this build has no CUDA");
   if (device != DeviceKind::meta && bytes_ > 0) {
-    const bool huge = bytes_ >= kHugePage;
-    const int64_t alignment = huge ? kHugePage : kAlignment;
-    data_ = std::aligned_alloc(static_cast<size_t>(alignment),
-                               static_cast<size_t>((bytes_ + alignment - 1) / alignment * alignment));
+    if constexpr (kHasCuda) {
+      if (of_cuda_) data_ = cuda::allocate(device, bytes_);
+    }
+    if (!of_cuda_) data_ = allocate_on_host(bytes_);
     if (data_ == nullptr) refuse(bytes_, category_, ledger);
-    if (huge) madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
-    std::memset(data_, 0, static_cast<size_t>(bytes_));
   }
   ledger_->add_memory(category_, bytes_);
 }
 
 void Buffer::free() {
   if (ledger_ != nullptr) ledger_->add_memory(category_, -bytes_);
-  std::free(data_);
+  if constexpr (kHasCuda) {
+    if (of_cuda_ && data_ != nullptr) cuda::release(device_, data_);
+  }
+  if (!of_cuda_) std::free(data_);
   data_ = nullptr;
   ledger_ = nullptr;
   bytes_ = 0;
@@ -71,6 +89,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
     device_ = other.device_;
+    of_cuda_ = other.of_cuda_;
     ledger_ = std::exchange(other.ledger_, nullptr);
     category_ = std::move(other.category_);
   }
@@ -86,7 +105,7 @@ Tensor Buffer::tensor(int64_t byte_offset, DType dtype, Shape shape) const {
 
 Buffer staging_buffer(Stream& stream, int64_t bytes) {
   const DeviceKind kind = stream.device == DeviceKind::meta ? DeviceKind::meta : DeviceKind::pinned;
-  return Buffer(kind, bytes, *stream.ledger, "staging");
+  return Buffer(kind, bytes, *stream.ledger, "staging", stream.device == DeviceKind::cuda);
 }
 
 Arena::Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike)
@@ -164,8 +183,12 @@ void Arena::open([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes)
 
 void Arena::close([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes) {
 #ifndef NDEBUG
-  if (stream_->device != DeviceKind::cpu || bytes == 0) return;
+  if (stream_->device == DeviceKind::meta || bytes == 0) return;
   char* const first = static_cast<char*>(buffer_.tensor(begin, DType::uint8, {bytes}).raw());
+  if (stream_->device == DeviceKind::cuda) {
+    if constexpr (kHasCuda) cuda::fill_undefined(*stream_->cuda, first, bytes);
+    return;
+  }
   do_in(*stream_, [first, bytes] {
 #ifdef SHIFTRON_ADDRESS_SANITIZER
     ASAN_POISON_MEMORY_REGION(first, static_cast<size_t>(bytes));

@@ -15,7 +15,8 @@ inline constexpr int64_t kAlignment = 256;  // bytes; of every buffer and every 
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category);
+  // `of_cuda`: pinned, for copies from and to the device of CUDA.
+  Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category, bool of_cuda = false);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -28,6 +29,7 @@ class Buffer {
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   DeviceKind device_ = DeviceKind::cpu;
+  bool of_cuda_ = false;  // its bytes
   Ledger* ledger_ = nullptr;
   std::string category_;
 };

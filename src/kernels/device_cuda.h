@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include "core/call_cuda.h"
 #include "core/check.h"
 #include "core/tensor.h"
 
@@ -25,9 +26,6 @@ constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first di
 struct Grid {
   int64_t x = 1, y = 1;
 };
-
-// Throws what CUDA says of a failed call, with the call.
-void check_call(cudaError_t status, const char* call);
 
 // kernel<<<grid, block, 0, stream>>>(arguments...); nothing where the grid is empty.
 template <typename... Parameters, typename... Arguments>

@@ -9,7 +9,8 @@ void fill_zero(Stream& stream, Tensor x) {
   constexpr const char* kName = "fill_zero";
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_contiguous(kName, "x", x);
-  launch(stream, kName, {}, {x}, 0, x.dtype(), BodyTable{specification::fill_zero, nullptr}, x);
+  launch(stream, kName, {}, {x}, 0, x.dtype(),
+         BodyTable{specification::fill_zero, nullptr, SHIFTRON_CUDA_BODY(fill_zero)}, x);
 }
 
 void copy(Stream& stream, ConstTensor x, Tensor y) {
@@ -33,7 +34,8 @@ void copy_to_or_from_host(Stream& stream, const char* kernel, const ConstTensor&
         name_of(host.device()));
   CHECK(host.dtype() == device.dtype() && host.shape() == device.shape(), kernel, ": ", x.shape().text(), " of ",
         name_of(x.dtype()), " into ", y.shape().text(), " of ", name_of(y.dtype()));
-  launch(stream, kernel, {x}, {y}, 0, x.dtype(), BodyTable{specification::copy_bytes, nullptr}, x, y);
+  launch(stream, kernel, {x}, {y}, 0, x.dtype(),
+         BodyTable{specification::copy_bytes, nullptr, SHIFTRON_CUDA_BODY(copy_bytes)}, x, y);
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+// Memory of CUDA; only in builds that have it (kHasCuda).
+#pragma once
+
+#include "core/stream.h"
+
+namespace shiftron::cuda {
+
+// On the device, or pinned memory of the host; zeroed. Null where there is not enough.
+void* allocate(DeviceKind kind, int64_t bytes);
+void release(DeviceKind kind, void* data) noexcept;  // what uses it is done
+
+// NaN in every floating type, in the stream's order.
+void fill_undefined(const CudaContext& context, void* data, int64_t bytes);
+
+}  // namespace shiftron::cuda

@@ -1,0 +1,82 @@
+// Streams and events.
+#include "core/call_cuda.h"
+#include "core/queue_cuda.h"
+
+namespace shiftron {
+namespace {
+
+using cuda::check_call;
+
+class CudaMark final : public Mark {
+ public:
+  explicit CudaMark(cudaStream_t stream) {
+    check_call(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags");
+    check_call(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  ~CudaMark() override { cudaEventDestroy(event_); }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+
+  bool reached() override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+  void wait() override { check_call(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  double seconds_since(const Mark& earlier) const override {
+    const auto* other = dynamic_cast<const CudaMark*>(&earlier);
+    CHECK(other != nullptr, "a time between marks of two devices");
+    float milliseconds = 0;
+    check_call(cudaEventElapsedTime(&milliseconds, other->event_, event_), "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) / 1000;
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name) {
+  check_call(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, priority),
+             "cudaStreamCreateWithPriority");
+}
+
+CudaQueue::~CudaQueue() {
+  drop();
+  cudaStreamDestroy(context_.stream);
+}
+
+std::unique_ptr<Queue> CudaQueue::sibling(const std::string& name) {
+  return std::make_unique<CudaQueue>(name, -1);
+}
+
+void CudaQueue::run(std::function<void()>) {
+  throw_crash("a function of the host for queue ", name_, " of CUDA");
+}
+
+std::shared_ptr<Mark> CudaQueue::mark() {
+  return std::make_shared<CudaMark>(context_.stream);
+}
+
+void CudaQueue::wait(std::shared_ptr<Mark> mark) {
+  const auto* place = dynamic_cast<const CudaMark*>(mark.get());
+  CHECK(place != nullptr, "queue ", name_, " waits for a mark of another device");
+  check_call(cudaStreamWaitEvent(context_.stream, place->event(), 0), "cudaStreamWaitEvent");
+}
+
+void CudaQueue::drop() noexcept {
+  cudaStreamSynchronize(context_.stream);
+}
+
+std::unique_ptr<CudaQueue> start_cuda(Stream& stream) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    throw_bad_input("this host has no GPU that CUDA finds (", cudaGetErrorString(status), "); set device.kind=cpu");
+  }
+  auto queue = std::make_unique<CudaQueue>("compute");
+  stream.device = DeviceKind::cuda;
+  stream.queue = queue.get();
+  stream.cuda = &queue->context();
+  return queue;
+}
+
+}  // namespace shiftron

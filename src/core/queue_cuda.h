@@ -1,0 +1,36 @@
+// Streams of CUDA as queues; only in builds that have it (kHasCuda).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/stream.h"
+
+namespace shiftron {
+
+// Bodies give their work to context().stream. No function of the host runs in it.
+class CudaQueue final : public Queue {
+ public:
+  explicit CudaQueue(const std::string& name, int priority = 0);  // on the calling thread's device
+  ~CudaQueue() override;                                          // waits for what was handed over
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  std::unique_ptr<Queue> sibling(
+      const std::string& name) override;               // its work comes before this one's: others wait for it
+  void run(std::function<void()> operation) override;  // always an Error
+  std::shared_ptr<Mark> mark() override;
+  void wait(std::shared_ptr<Mark> mark) override;
+  void drop() noexcept override;  // waits: CUDA forgets nothing
+
+  CudaContext& context() { return context_; }
+
+ private:
+  std::string name_;
+  CudaContext context_;
+};
+
+// A queue of this host's GPU, in which the stream runs from now on. An Error(bad_input) where there is none.
+std::unique_ptr<CudaQueue> start_cuda(Stream& stream);
+
+}  // namespace shiftron

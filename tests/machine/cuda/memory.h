@@ -1,0 +1,37 @@
+// Memory of the machine's device, and pinned memory: filled with NaN, ending at a page that nobody has, at addresses
+// that never come again. That of the device is closed to all but operations. Included by files that are not
+// instrumented alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shiftron::machine {
+
+enum class MemoryKind { device, pinned };
+
+class DeviceMemory {
+ public:
+  // Null where more than `limit` bytes of the device would be in use.
+  void* allocate(MemoryKind kind, size_t bytes);
+  void free(MemoryKind kind, void* data, const char* call);                    // a fault unless allocate() gave it
+  size_t bytes_of(MemoryKind kind, const void* data, const char* call) const;  // a fault as there
+  // A fault unless the bytes lie in one allocation of this kind.
+  void check_range(MemoryKind kind, const void* data, size_t bytes, const char* call) const;
+
+  // Of operations, which run while some call of the runtime is under way: the last call to end closes what one opened.
+  void begin_call();
+  void end_call();
+  void open();
+
+  void forget_all();  // a fault where something was not freed
+
+  size_t limit = size_t{8} << 30;
+  size_t used = 0;  // of the device
+
+ private:
+  int calls_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace shiftron::machine
