@@ -1,12 +1,11 @@
 // The graphs, in the shapes that cuDNN recognises as attention. Tensors of rows are seen as [samples, heads, length,
 // head_dim], scores as [samples, heads, length, length]; query head i meets KV head i / (heads / kv_heads).
-#include "kernels/attention_graph_cuda.h"
-
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "core/check.h"
+#include "kernels/attention_graph_cuda.h"
 
 namespace shiftron::cuda {
 
@@ -52,7 +51,7 @@ struct Value {
 // Makes descriptors, which `kept` owns.
 class Maker {
  public:
-  Maker(std::vector<Descriptor>& kept, std::string about) : kept_(kept), about_(std::move(about)) {}
+  Maker(std::vector<Descriptor>& kept, const std::string& about) : kept_(kept), about_(about) {}
 
   cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t made = nullptr;
@@ -67,6 +66,14 @@ class Maker {
            const void* values, int64_t count = 1) {
     check_dnn(cudnnBackendSetAttribute(descriptor, name, type, count, values), "cudnnBackendSetAttribute", about_);
   }
+  // How many values there are; the first `count` of them are written.
+  int64_t get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+              int64_t count, void* values) {
+    int64_t found = 0;
+    check_dnn(cudnnBackendGetAttribute(descriptor, name, type, count, &found, values), "cudnnBackendGetAttribute",
+              about_);
+    return found;
+  }
   void set_number(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, int64_t value) {
     set(descriptor, name, CUDNN_TYPE_INT64, &value);
   }
@@ -79,7 +86,7 @@ class Maker {
 
  private:
   std::vector<Descriptor>& kept_;
-  std::string about_;
+  const std::string& about_;
 };
 
 // Strides of elements that lie one behind the other.
@@ -208,8 +215,8 @@ class AttentionGraph {
         score_dims_{problem.samples, problem.heads, problem.length, problem.length},
         row_dims_{problem.samples, problem.heads, problem.length, 1} {
     q_ = rows(kQuery, query_dims_, problem.q);
-    statistics_ = operations_.tensor(kStatistics, CUDNN_DATA_FLOAT, row_dims_,
-                                     {problem.length, problem.statistics, 1, 1});
+    statistics_ =
+        operations_.tensor(kStatistics, CUDNN_DATA_FLOAT, row_dims_, {problem.length, problem.statistics, 1, 1});
     scale_ = operations_.scalar(kScale);
   }
 
@@ -236,25 +243,21 @@ class AttentionGraph {
     const Value d_out = rows(kOutGradient, query_dims_, problem_.d_out);
     const Value delta = out_products(d_out);
     const Value k = operations_.tensor(kKey, CUDNN_DATA_BFLOAT16, turned(key_dims_), turned(strides(problem_.k)));
-    const Value exponent = masked(operations_.pointwise(CUDNN_POINTWISE_SUB, in_float(score_dims_), scaled_score(k),
-                                                        statistics_));
+    const Value exponent =
+        masked(operations_.pointwise(CUDNN_POINTWISE_SUB, in_float(score_dims_), scaled_score(k), statistics_));
     const Value p = operations_.pointwise(CUDNN_POINTWISE_EXP, in_float(score_dims_), exponent);
     group_sum(kValueGradient, problem_.d_v, turned_scores(p), d_out);
     const Value v = operations_.tensor(kValue, CUDNN_DATA_BFLOAT16, turned(key_dims_), turned(strides(problem_.v)));
     const Value d_p = operations_.matmul(d_out, v, in_float(score_dims_));
     const Value from_mean = operations_.pointwise(CUDNN_POINTWISE_SUB, in_float(score_dims_), d_p, delta);
     const Value weighted = operations_.pointwise(CUDNN_POINTWISE_MUL, in_float(score_dims_), from_mean, p);
-    const Value e = operations_.pointwise(CUDNN_POINTWISE_MUL,
-                                          operations_.between(CUDNN_DATA_BFLOAT16, score_dims_), weighted, scale_);
+    const Value e = operations_.pointwise(CUDNN_POINTWISE_MUL, operations_.between(CUDNN_DATA_BFLOAT16, score_dims_),
+                                          weighted, scale_);
     group_sum(kKeyGradient, problem_.d_k, turned_scores(e), q_);
     const Value keys = operations_.transposed(k, CUDNN_DATA_BFLOAT16, turned(strides(problem_.k)));
-    if (getenv("DETERMINISTIC")) {
-      operations_.matmul(e, keys, rows(kQueryGradient, query_dims_, problem_.d_q));
-    } else {
-      const Value sum = operations_.matmul(
-          e, keys, operations_.tensor(kQuerySum, CUDNN_DATA_FLOAT, query_dims_, packed(query_dims_)));
-      operations_.pointwise(CUDNN_POINTWISE_IDENTITY, rows(kQueryGradient, query_dims_, problem_.d_q), sum);
-    }
+    const Value sum = operations_.tensor(kQuerySum, CUDNN_DATA_FLOAT, query_dims_, packed(query_dims_));
+    operations_.matmul(e, keys, sum);
+    operations_.pointwise(CUDNN_POINTWISE_IDENTITY, rows(kQueryGradient, query_dims_, problem_.d_q), sum);
     return operations_.all();
   }
 
@@ -274,15 +277,13 @@ class AttentionGraph {
   // x where start ≤ key row ≤ query row, −∞ elsewhere.
   Value masked(Value x) {
     const Value infinity = operations_.scalar(kMinusInfinity);
-    const Value query_row = operations_.index(x, 2);
-    const Value key_row = operations_.index(x, 3);
-    const Value past = operations_.compare(CUDNN_POINTWISE_CMP_GE, in_boolean(score_dims_), query_row, key_row);
-    const Value causal =
-        operations_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, in_float(score_dims_), x, infinity, past);
-    if (getenv("NO_START")) return causal;
+    const Value past = operations_.compare(CUDNN_POINTWISE_CMP_GE, in_boolean(score_dims_), operations_.index(x, 2),
+                                           operations_.index(x, 3));
+    const Value causal = operations_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, in_float(score_dims_), x, infinity, past);
     const Value start = operations_.tensor(kStart, CUDNN_DATA_INT32, {problem_.samples, 1, problem_.length, 1},
                                            {problem_.length, problem_.length, 1, 1});
-    const Value own = operations_.compare(CUDNN_POINTWISE_CMP_GE, in_boolean(score_dims_), getenv("REUSE") ? key_row : operations_.index(causal, 3), start);
+    const Value own =
+        operations_.compare(CUDNN_POINTWISE_CMP_GE, in_boolean(score_dims_), operations_.index(causal, 3), start);
     return operations_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, in_float(score_dims_), causal, infinity, own);
   }
 
@@ -294,9 +295,7 @@ class AttentionGraph {
     const Value delta = operations_.tensor(kDelta, CUDNN_DATA_FLOAT, row_dims_, packed(row_dims_));
     return operations_.pointwise(CUDNN_POINTWISE_MUL, delta, sum, operations_.scalar(kOne));
   }
-  Value turned_scores(Value scores) {
-    return operations_.transposed(scores, CUDNN_DATA_BFLOAT16, packed(score_dims_));
-  }
+  Value turned_scores(Value scores) { return operations_.transposed(scores, CUDNN_DATA_BFLOAT16, packed(score_dims_)); }
   // What `number` is for: weights x, summed over the query heads of a KV head.
   void group_sum(AttentionTensor number, const HeadStrides& of, Value weights, Value x) {
     const Value result = rows(number, key_dims_, of);
@@ -314,13 +313,34 @@ class AttentionGraph {
   Value q_, statistics_, scale_;
 };
 
+// What the library thinks of, the best first.
+std::vector<cudnnBackendDescriptor_t> offered_configurations(Maker& maker, cudnnBackendDescriptor_t graph,
+                                                             cudnnBackendDescriptor_t device) {
+  const auto heuristics = maker.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  maker.set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
+  if (device) maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+  maker.finalize(heuristics);
+  std::vector<cudnnBackendDescriptor_t> offered;
+  const auto ask = [&](int64_t count) {
+    return maker.get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, offered.data());
+  };
+  for (int64_t count = ask(0); count > 0; --count) offered.push_back(maker.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+  if (!offered.empty()) offered.resize(static_cast<size_t>(ask(static_cast<int64_t>(offered.size()))));
+  return offered;
+}
+
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionProblem& problem, cudnnHandle_t handle) : problem_(problem) { plan(handle); }
+AttentionPlan::AttentionPlan(const AttentionProblem& problem, cudnnHandle_t handle) : problem_(problem) {
+  plan(handle);
+}
 
 AttentionPlan::AttentionPlan(const AttentionProblem& problem, const std::string& device_properties)
     : problem_(problem) {
-  Maker maker(parts_, problem_.text());
+  const std::string about = problem_.text();
+  Maker maker(parts_, about);
   device_ = maker.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   maker.set(device_, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device_properties.data(),
             static_cast<int64_t>(device_properties.size()));
@@ -331,38 +351,55 @@ AttentionPlan::AttentionPlan(const AttentionProblem& problem, const std::string&
 void AttentionPlan::plan(cudnnHandle_t handle) {
   const std::string about = problem_.text();
   Maker maker(parts_, about);
-  const std::vector<cudnnBackendDescriptor_t> operations = problem_.pass == AttentionPass::forward ? AttentionGraph(maker, problem_).forward() : AttentionGraph(maker, problem_).backward();
+  AttentionGraph attention(maker, problem_);
+  const auto& operations = problem_.pass == AttentionPass::forward ? attention.forward() : attention.backward();
   const auto graph = maker.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   maker.set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations.data(),
             static_cast<int64_t>(operations.size()));
   if (handle) maker.set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &handle);
   maker.finalize(graph);
 
-  const auto heuristics = maker.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-  maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-  maker.set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
-  if (device_) maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device_);
-  maker.finalize(heuristics);
-  int64_t offered = 0;
-  check_dnn(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &offered, nullptr), "get", about);
-  CHECK(offered > 0, "cuDNN ", cudnnGetVersion(), " has no engine for ", about);
-  std::vector<cudnnBackendDescriptor_t> configurations;
-  for (int64_t i = 0; i < offered; ++i) configurations.push_back(maker.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-  check_dnn(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, offered, &offered, configurations.data()), "get", about);
   std::string refusals;
-  for (const auto configuration : configurations) {
+  for (const auto configuration : offered_configurations(maker, graph, device_)) {
     const auto plan = maker.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     maker.set_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
     if (handle) maker.set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
     if (device_) maker.set_part(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device_);
     const cudnnStatus_t status = cudnnBackendFinalize(plan);
-    if (status == CUDNN_STATUS_SUCCESS) { plan_ = plan; break; }
-    refusals += "\n  " + failure(status);
+    if (status == CUDNN_STATUS_SUCCESS) {
+      plan_ = plan;
+      maker.get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace_);
+      return;
+    }
+    refusals += (refusals.empty() ? "" : "; ") + failure(status);
   }
-  CHECK(plan_ != nullptr, "cuDNN ", cudnnGetVersion(), " refuses ", about, ":", refusals);
-  int64_t n = 0;
-  check_dnn(cudnnBackendGetAttribute(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &workspace_), "get", about);
+  throw_crash("cuDNN ", cudnnGetVersion(), " plans no ", about, ": ", refusals.empty() ? "no engine" : refusals);
+}
+
+void AttentionPlan::execute(cudnnHandle_t handle, const std::map<AttentionTensor, void*>& tensors,
+                            void* workspace) const {
+  std::array<float, 3> numbers = {static_cast<float>(1 / std::sqrt(static_cast<double>(problem_.head_dim))),
+                                  -std::numeric_limits<float>::infinity(), 1};
+  std::vector<int64_t> names = {kScale, kMinusInfinity};
+  std::vector<void*> places = {&numbers[0], &numbers[1]};
+  if (problem_.pass == AttentionPass::backward) {
+    names.push_back(kOne);
+    places.push_back(&numbers[2]);
+  }
+  for (const auto& [name, place] : tensors) {
+    names.push_back(name);
+    places.push_back(place);
+  }
+  std::vector<Descriptor> kept;
+  const std::string about = problem_.text();
+  Maker maker(kept, about);
+  const auto pack = maker.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  const auto count = static_cast<int64_t>(names.size());
+  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, names.data(), count);
+  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, places.data(), count);
+  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
+  maker.finalize(pack);
+  check_dnn(cudnnBackendExecute(handle, plan_, pack), "cudnnBackendExecute", about);
 }
 
 }  // namespace shiftron::cuda

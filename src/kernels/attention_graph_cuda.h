@@ -33,8 +33,8 @@ struct AttentionProblem {
 
 // What a plan reads and writes; the numbers of its tensors. Rows of a sample count from 0 in kStart.
 enum AttentionTensor : int64_t {
-  kQuery = 1,   // [rows, heads, head_dim] bfloat16, as kOut, kOutGradient, kQueryGradient
-  kKey,         // [rows, kv_heads, head_dim] bfloat16, as kValue, kKeyGradient, kValueGradient
+  kQuery = 1,  // [rows, heads, head_dim] bfloat16, as kOut, kOutGradient, kQueryGradient
+  kKey,        // [rows, kv_heads, head_dim] bfloat16, as kValue, kKeyGradient, kValueGradient
   kValue,
   kStart,       // [rows] int32: first key row that a row sees, within its sample
   kOut,         // the backward reads it
@@ -43,8 +43,8 @@ enum AttentionTensor : int64_t {
   kQueryGradient,
   kKeyGradient,
   kValueGradient,
-  kDelta,     // [heads, rows] float32, samples first: memory that the backward needs
-  kQuerySum,  // [heads, rows, head_dim] float32, samples first: the same
+  kDelta,     // [samples, heads, length] float32: memory that the backward needs
+  kQuerySum,  // [samples, heads, length, head_dim] float32: the same
   kScale,     // numbers by value
   kMinusInfinity,
   kOne,
