@@ -24,9 +24,9 @@ enum class AttentionPass { forward, backward };
 struct AttentionProblem {
   AttentionPass pass = AttentionPass::forward;
   int64_t samples = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  HeadStrides q, k, v, out;
-  HeadStrides d_out, d_q, d_k, d_v;  // of the backward
-  int64_t statistics = 0;            // elements from one head of log_sum_exp to the next
+  HeadStrides q{}, k{}, v{}, out{};
+  HeadStrides d_out{}, d_q{}, d_k{}, d_v{};  // of the backward
+  int64_t statistics = 0;                    // elements from one head of log_sum_exp to the next
   auto operator<=>(const AttentionProblem&) const = default;
   std::string text() const;
 };
