@@ -1,5 +1,6 @@
 // CUDA's bodies of the RMS norm against the float64 specification, over the table of awkward calls, calls whose rows
 // are read in packs, and more rows than blocks.
+#include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
 
 namespace shiftron::kernel_testing {
@@ -22,20 +23,24 @@ class NormKernels : public ::testing::TestWithParam<KernelCase> {};
 // Rows without padding, with one that lets nobody read in packs, and with one that does.
 TEST_P(NormKernels, MatchSpecificationInFloat32) {
   for (const int64_t padding : {0, 3, 16}) {
-    expect_fast_matches_specification(GetParam(), DType::float32, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::float32, padding,
+                                         evaluate_on(device, GetParam(), DType::float32, padding));
   }
 }
 TEST_P(NormKernels, MatchSpecificationInBfloat16) {
   for (const int64_t padding : {0, 3, 16}) {
-    expect_fast_matches_specification(GetParam(), DType::bfloat16, padding, DeviceKind::cuda);
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::bfloat16, padding,
+                                         evaluate_on(device, GetParam(), DType::bfloat16, padding));
   }
 }
 
 // The same call gives the same bits.
 TEST_P(NormKernels, Repeat) {
-  const How how{.dtype = DType::bfloat16, .inputs = DType::bfloat16, .device = DeviceKind::cuda};
-  const Outcome first = evaluate(GetParam(), how);
-  const Outcome second = evaluate(GetParam(), how);
+  CudaDevice device;
+  const Outcome first = evaluate_on(device, GetParam(), DType::bfloat16, 0);
+  const Outcome second = evaluate_on(device, GetParam(), DType::bfloat16, 0);
   for (size_t i = 0; i < first.values.size(); ++i) {
     if (is_result(GetParam().arguments[i])) {
       EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
@@ -45,7 +50,8 @@ TEST_P(NormKernels, Repeat) {
 
 TEST_P(NormKernels, RefuseFloat64) {
   if (GetParam().arguments[0].shape[0] == 0) return;
-  expect_fault(" has no body for float64 in CUDA", [] { evaluate(GetParam(), {.device = DeviceKind::cuda}); });
+  CudaDevice device;
+  expect_fault(" has no body for float64 in CUDA", [&] { evaluate_on(device, GetParam(), DType::float64, 0); });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, NormKernels, ::testing::ValuesIn(norm_cases()),

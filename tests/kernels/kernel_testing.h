@@ -350,14 +350,12 @@ inline void expect_specification_rounds_well(const KernelCase& call, DType dtype
   }
 }
 
-// The fast body of a device against the float64 specification: at most twice the error of the specification in the same
-// type, or of the floor: n roundings of random sign add up to √n.
-inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
-                                              DeviceKind device = DeviceKind::cpu) {
+// What a fast body gave for inputs of its type against the float64 specification: at most twice the error of the
+// specification in the same type, or of the floor: n roundings of random sign add up to √n.
+inline void expect_outcome_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
+                                                 const Outcome& fast) {
   const Outcome reference = evaluate(call, {.inputs = dtype, .padding = padding});
   const Outcome specification = evaluate(call, {.dtype = dtype, .inputs = dtype, .padding = padding});
-  const Outcome fast = evaluate(
-      call, {.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding});
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (!is_result(argument)) continue;
@@ -367,6 +365,13 @@ inline void expect_fast_matches_specification(const KernelCase& call, DType dtyp
         << call.name << " " << name_of(dtype) << ", padding " << padding << ": " << argument.name
         << "; specification's error " << own << ", floor " << floor;
   }
+}
+
+// The same of the body of a device.
+inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
+                                              DeviceKind device = DeviceKind::cpu) {
+  const How how{.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding};
+  expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
 }
 
 }  // namespace shiftron::kernel_testing

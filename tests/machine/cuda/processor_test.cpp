@@ -124,7 +124,7 @@ __global__ void row_sums(const float* x, float* sums, float* squares, float* par
   if (fault == Fault::ends_while_others_wait) __syncthreads();
   if (fault == Fault::overrun_of_shared_memory && threadIdx.x == 7) {
     volatile float* const beyond = &slots[0];
-    beyond[2 + row % 4] = 1;
+    beyond[4 + row % 4] = 1;
   }
   if (fault == Fault::exception && threadIdx.x == 7) throw_crash("out of patience");
   if (threadIdx.x != 0) return;
@@ -334,6 +334,12 @@ TEST_F(ProcessorTest, AnOrderShowsMissingBarriers) {
     EXPECT_EQ(wrong[stay], kSeeds);
     EXPECT_GT(wrong[mixed], 0);
   }
+}
+
+TEST_F(ProcessorTest, SharedArraysAreUndefinedInEveryBlock) {
+  in_every_order([] {
+    for (const float sum : run<Fault::slot_that_nobody_wrote>().sums) EXPECT_TRUE(std::isnan(sum));
+  });
 }
 
 TEST_F(ProcessorTest, FindsWritesBeyondSharedArrays) {
