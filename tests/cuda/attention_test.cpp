@@ -1,31 +1,21 @@
 // CUDA's bodies of attention against the float64 specification, over the table of awkward calls: cuDNN's plans where
 // rows allow them, own kernels elsewhere and where it plans nothing.
+#include "cuda/device_testing.h"
 #include "cuda/dnn.h"
 #include "kernels/all_cases.h"
-#include "kernels/attention_plans_cuda.h"
 
 namespace shiftron::kernel_testing {
 namespace {
 
-// On CUDA with scratch of its own size, and plans where `planned`.
-KernelCase on_cuda(KernelCase call, bool planned) {
-  Argument& scratch = call.arguments.back();
-  Device device;
-  device.stream.device = DeviceKind::meta;
+// With scratch for CUDA too; float32 needs most.
+KernelCase with_scratch(KernelCase call) {
+  Device device(DeviceKind::meta);
   device.stream.planned = DeviceKind::cuda;
   const auto described = [&](size_t i) {
-    return ConstTensor(nullptr, DType::bfloat16, call.arguments[i].shape, DeviceKind::meta);
+    return ConstTensor(nullptr, DType::float32, call.arguments[i].shape, DeviceKind::meta);
   };
-  scratch.shape = attention_scratch(device.stream, described(0), described(1), {});
-  call.run = [run = call.run, planned](Stream& stream, const Tensors& tensors) {
-    if (stream.device != DeviceKind::cuda || !planned) return run(stream, tensors);
-    CudaAttention attention;
-    CudaContext context = *stream.cuda;
-    context.attention = &attention;
-    stream.cuda = &context;
-    run(stream, tensors);
-    EXPECT_TRUE(attention.refusals().empty());
-  };
+  Shape& scratch = call.arguments.back().shape;
+  scratch[0] = std::max(scratch[0], attention_scratch(device.stream, described(0), described(1), {})[0]);
   return call;
 }
 
@@ -40,24 +30,19 @@ std::vector<KernelCase> attention_cases() {
                                             {"head_dim_200", {5, 6}, 11, 2, 1, 200}}) {
     add_attention_cases(cases, at);
   }
+  std::transform(cases.begin(), cases.end(), cases.begin(), with_scratch);
   return cases;
 }
 
 class Attention : public ::testing::TestWithParam<KernelCase> {};
 
-// Padding of 16 elements keeps rows aligned, of 3 it does not.
+// Padding of 16 elements keeps rows aligned, of 3 it does not: then own kernels serve, as always in float32.
 TEST_P(Attention, MatchesSpecification) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const int64_t padding : {0, 3, 16}) {
-      expect_fast_matches_specification(on_cuda(GetParam(), true), dtype, padding, DeviceKind::cuda);
-    }
-  }
-}
-
-TEST_P(Attention, MatchesSpecificationWithoutPlans) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const int64_t padding : {0, 3}) {
-      expect_fast_matches_specification(on_cuda(GetParam(), false), dtype, padding, DeviceKind::cuda);
+      CudaDevice device;
+      expect_outcome_matches_specification(GetParam(), dtype, padding, evaluate_on(device, GetParam(), dtype, padding));
+      EXPECT_TRUE(device.attention().refusals().empty());
     }
   }
 }
@@ -75,8 +60,8 @@ KernelCase case_of(const std::string& name) {
 // How many plans one call of the case executes.
 int64_t plans_of(const std::string& name, DType dtype, int64_t padding) {
   const int64_t before = machine::executed_plans();
-  evaluate(on_cuda(case_of(name), true),
-           {.dtype = dtype, .inputs = dtype, .device = DeviceKind::cuda, .padding = padding});
+  CudaDevice device;
+  evaluate_on(device, case_of(name), dtype, padding);
   return machine::executed_plans() - before;
 }
 
@@ -88,6 +73,19 @@ TEST(AttentionPlans, ServeAlignedRowsInBfloat16) {
   EXPECT_EQ(plans_of("attention_forward_grouped", DType::float32, 0), 0);
   EXPECT_EQ(plans_of("attention_forward_primes", DType::bfloat16, 0), 0);
   EXPECT_EQ(plans_of("attention_forward_decode_rows", DType::bfloat16, 0), 0);
+}
+
+// What cuDNN refuses is done all the same.
+TEST(AttentionPlans, AreNotNeeded) {
+  for (const char* name : {"attention_forward_grouped", "attention_backward_grouped"}) {
+    CudaDevice device;
+    machine::refuse_next_plan(CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+    const int64_t before = machine::executed_plans();
+    const KernelCase call = case_of(name);
+    expect_outcome_matches_specification(call, DType::bfloat16, 0, evaluate_on(device, call, DType::bfloat16, 0));
+    EXPECT_EQ(machine::executed_plans(), before);
+    EXPECT_EQ(device.attention().refusals().size(), 1u);
+  }
 }
 
 // A plan is made once; a refused one is not asked for again, and what was said of it is kept.
@@ -123,7 +121,7 @@ TEST(AttentionPlans, NeedTheirScratch) {
   problem.statistics = 4;
   CudaAttention attention;
   ASSERT_TRUE(attention.serves(problem));
-  const Owned scratch(DType::float32, {256}, DeviceKind::cuda);
+  const Tensor scratch(nullptr, DType::float32, {256}, DeviceKind::cuda);
   expect_fault("bytes of scratch, there are 1024 for attention backward",
                [&] { attention.run(nullptr, problem, {}, scratch); });
 }
