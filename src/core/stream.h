@@ -31,9 +31,11 @@ inline constexpr bool kHasCuda = false;
 
 // Where CUDA's bodies run.
 class CudaProducts;
+class CudaAttention;
 struct CudaContext {
   CUstream_st* stream = nullptr;
   CudaProducts* products = nullptr;  // of cuBLASLt: handle, workspace, and what was chosen for each shape
+  CudaAttention* attention = nullptr;  // of cuDNN: handle, and the plan of each shape
 };
 
 struct Stream {

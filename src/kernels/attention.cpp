@@ -53,8 +53,8 @@ void attention_forward(Stream& stream, ConstTensor q, ConstTensor k, ConstTensor
   const int64_t operations = 4 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   const int64_t seen = shape.key_offset + q.extent(0);
   launch(stream, kName, {q, k.rows(0, seen), v.rows(0, seen), start}, {out, log_sum_exp}, operations, dtype,
-         BodyTable{specification::attention_forward, fast::attention_forward}, q, k, v, start, shape, out, log_sum_exp,
-         scratch);
+         BodyTable{specification::attention_forward, fast::attention_forward, SHIFTRON_CUDA_BODY(attention_forward)},
+         q, k, v, start, shape, out, log_sum_exp, scratch);
 }
 
 void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,
@@ -74,8 +74,8 @@ void attention_backward(Stream& stream, ConstTensor d_out, ConstTensor q, ConstT
   // Five products: scores again, d_out·v, d_q, d_k, d_v.
   const int64_t operations = 10 * q.extent(2) * q.extent(1) * causal_pairs(q, shape);
   launch(stream, kName, {d_out, q, k, v, out, log_sum_exp, start}, {d_q, d_k, d_v}, operations, dtype,
-         BodyTable{specification::attention_backward, fast::attention_backward}, d_out, q, k, v, out, log_sum_exp,
-         start, shape, d_q, d_k, d_v, scratch);
+         BodyTable{specification::attention_backward, fast::attention_backward, SHIFTRON_CUDA_BODY(attention_backward)},
+         d_out, q, k, v, out, log_sum_exp, start, shape, d_q, d_k, d_v, scratch);
 }
 
 }  // namespace shiftron

@@ -32,12 +32,14 @@ Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps) {
   return {std::max<int64_t>(1, blocks_of(rows, kShiftRun)), heads, std::max<int64_t>(1, taps)};
 }
 
-// cuDNN's backward asks for d_q in float32 and, where KV heads are shared, for d_k and d_v of every query head: with 4 MiB
-// beside it that bounds what it planned for an H100 in bfloat16 (16 heads of 128 and 16,384 rows: 129 MiB; 20 over 4 and
-// 32,768 rows: 642 MiB; 48 over 4 and 12,288 rows: 578 MiB). In elements of float32.
+// cuDNN's backward asks for d_q in float32, for a number of each row and head, for the rows' starts, and, where KV heads
+// are shared, for d_k and d_v of every query head: with 4 MiB beside it that bounds what it planned for an H100 in
+// bfloat16 (16 heads of 128 and 16,384 rows: 129 MiB; 20 over 4 and 32,768 rows: 642 MiB; 48 over 4 and 12,288 rows:
+// 578 MiB). In elements of float32.
 Shape attention_scratch(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim, DType dtype) {
   const int64_t elements = rows * heads * head_dim;
-  const int64_t bytes = elements * size_of(DType::float32) + (heads > kv_heads ? 2 * elements * size_of(dtype) : 0);
+  const int64_t bytes = (elements + (heads + 1) * rows) * size_of(DType::float32) +
+                        (heads > kv_heads ? 2 * elements * size_of(dtype) : 0);
   return {(bytes + 4 * kMegabyte) / size_of(DType::float32)};
 }
 

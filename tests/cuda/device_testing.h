@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/attention_plans_cuda.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/products_cuda.h"
 
@@ -22,7 +23,7 @@ struct FreeOnDevice {
 template <typename T>
 using DeviceOwner = std::unique_ptr<T, FreeOnDevice>;
 
-// A stream of its own, whose products have a workspace of its own or that one which is given.
+// A stream of its own, with attention's plans, whose products have a workspace of its own or that one which is given.
 class CudaDevice {
  public:
   static constexpr int64_t kWorkspace = 1 << 20;  // bytes
@@ -37,6 +38,7 @@ class CudaDevice {
     const Tensor room(workspace, DType::uint8, {kWorkspace}, DeviceKind::cuda);
     products_ = std::make_unique<CudaProducts>(room, "a device");
     context_.products = products_.get();
+    context_.attention = &attention_;
     stream.device = DeviceKind::cuda;
     stream.ledger = &ledger_;
     stream.cuda = &context_;
@@ -45,6 +47,8 @@ class CudaDevice {
   CudaDevice(const CudaDevice&) = delete;
 
   CudaProducts& products() { return *products_; }
+  CudaAttention& attention() { return attention_; }
+  CudaContext& context() { return context_; }
   void* workspace() const { return workspace_.get(); }
   cudaStream_t handle() const { return context_.stream; }
   void wait() const { expect_done(cudaStreamSynchronize(context_.stream)); }
@@ -57,6 +61,7 @@ class CudaDevice {
   DeviceOwner<void> workspace_;
   DeviceOwner<CUstream_st> stream_;
   std::unique_ptr<CudaProducts> products_;
+  CudaAttention attention_;
 };
 
 // The bytes of a host's tensor on a device, those between its rows too.

@@ -1,0 +1,17 @@
+// The stand-in for cuDNN's backend that is linked in its place (dnn.cpp): what tests tell it, and ask of it.
+#pragma once
+
+#include <cudnn_graph.h>
+
+#include <cstdint>
+
+namespace shiftron::machine {
+
+// The calling thread's next finalised plan is refused with this status.
+void refuse_next_plan(cudnnStatus_t status);
+
+// Plans that were executed so far, and handles and descriptors that nobody destroyed yet, in the whole process.
+int64_t executed_plans();
+int64_t living_graph_objects();
+
+}  // namespace shiftron::machine
