@@ -256,11 +256,12 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   const Call call("cudaStreamCreateWithPriority");
   CHECK(flags == cudaStreamNonBlocking, call.name(), " of a stream that waits for the default stream");
-  locked([stream](Runtime& on) {
-    *stream = new CUstream_st;
-    (*stream)->queue = on.machine->make_queue("stream " + std::to_string(on.made++));
-    on.streams.insert(*stream);
-  });
+  const Hidden hidden;
+  const auto [machine, number] = locked([](Runtime& on) { return std::pair(on.machine.get(), on.made++); });
+  auto made = std::make_unique<CUstream_st>();
+  made->queue = machine->make_queue("stream " + std::to_string(number));  // waits for operations, which need the lock
+  *stream = made.release();
+  locked([stream](Runtime& on) { on.streams.insert(*stream); });
   return cudaSuccess;
 }
 
