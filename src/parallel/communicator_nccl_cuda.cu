@@ -65,18 +65,17 @@ class Handle {
     return comm_;
   }
   void check(ncclResult_t result, const char* call) const {
-    if (result == ncclSuccess) return;
-    const bool lost = result == ncclRemoteError || result == ncclSystemError;
-    throw Error(detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (",
-                                    ncclGetLastError(comm_), ")"),
-                lost ? ExitCode::hang : ExitCode::crash);
+    if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
   }
-  // Throws what NCCL has found out since the calls.
-  void check_peers() const {
+  // Gives up and throws where NCCL has found out since the calls that a peer is lost.
+  void check_peers() {
     if (comm_ == nullptr) return;
     ncclResult_t found = ncclSuccess;
     check(ncclCommGetAsyncError(comm_, &found), "ncclCommGetAsyncError");
-    if (found != ncclInProgress) check(found, "what is under way");
+    if (found == ncclSuccess || found == ncclInProgress) return;
+    const std::string details = ncclGetLastError(comm_);
+    abort();  // else whoever waits for the stream waits for ever
+    fail(found, "what is under way", details);
   }
   // What is under way ends, and touches nothing once the stream is through.
   void abort() noexcept {
@@ -88,13 +87,18 @@ class Handle {
   }
 
  private:
+  [[noreturn]] void fail(ncclResult_t result, const char* call, const std::string& details) const {
+    const bool lost = result == ncclRemoteError || result == ncclSystemError;
+    throw Error(detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")"),
+                lost ? ExitCode::hang : ExitCode::crash);
+  }
   std::string name_;
   ncclComm_t comm_ = nullptr;
 };
 
 class NcclOperation final : public Pending {
  public:
-  NcclOperation(std::shared_ptr<const Handle> handle, Queue& queue) : handle_(std::move(handle)), end_(queue.mark()) {}
+  NcclOperation(std::shared_ptr<Handle> handle, Queue& queue) : handle_(std::move(handle)), end_(queue.mark()) {}
   void wait(Stream& stream) override { stream.queue->wait(end_); }
   void wait_on_host() override {
     constexpr int kImpatient = 1000;
@@ -109,7 +113,7 @@ class NcclOperation final : public Pending {
   }
 
  private:
-  std::shared_ptr<const Handle> handle_;
+  std::shared_ptr<Handle> handle_;
   std::shared_ptr<Mark> end_;
 };
 

@@ -1,7 +1,8 @@
 // In place of libnccl, between threads of one process, the part of it that the product uses; what is missing does not
 // link. An operation is done when the heads of the streams of all whom it concerns have met. Stricter than NCCL: one
 // stream for a communicator; a group of calls is messages of one communicator; calls that do not fit each other, and
-// ranks of which none can go on, are a fault. Not instrumented.
+// ranks of which none can go on, are a fault; where a rank gives up, what the others do is one too, as NCCL's would go on
+// for ever. Not instrumented.
 #include "machine/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
@@ -191,6 +192,7 @@ class Clique {
     const std::lock_guard held(lock_);
     aborted_[static_cast<size_t>(rank)] = 1;
     heads_[static_cast<size_t>(rank)] = nullptr;
+    if (fault_.empty() && options_.lost_rank < 0) fault_ = "rank " + std::to_string(rank) + " gave up";
   }
   // What a communicator of the rank is told of its peers.
   ncclResult_t told(int rank) {

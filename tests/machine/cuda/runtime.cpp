@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 struct CUstream_st {
   std::unique_ptr<shiftron::Queue> queue;
   std::atomic<int> under_way = 0;  // operations
+  const std::thread::id host = std::this_thread::get_id();
 };
 struct CUevent_st {
   std::shared_ptr<shiftron::Mark> mark;  // null: never recorded
@@ -280,10 +282,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call.outcome(*call.at(stream).queue->mark());
 }
 
+// Ranks that are threads have a device each.
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize");
   cudaError_t worst = cudaSuccess;
-  for (const cudaStream_t stream : locked([](Runtime& on) { return on.streams; })) {
+  const auto streams = locked([](Runtime& on) {
+    std::set<cudaStream_t> own = on.streams;
+    std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
+    return own;
+  });
+  for (const cudaStream_t stream : streams) {
     const cudaError_t one = call.outcome(*stream->queue->mark());
     if (one != cudaSuccess) worst = one;
   }
