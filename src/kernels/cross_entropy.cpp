@@ -16,8 +16,9 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   check_argument(stream, kName, "statistics", statistics, accumulation_type(dtype), {rows, 3});
   launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count(), dtype,
-         BodyTable{specification::cross_entropy_statistics, fast::cross_entropy_statistics}, logits, targets,
-         vocab_begin, statistics);
+         BodyTable{specification::cross_entropy_statistics, fast::cross_entropy_statistics,
+                   SHIFTRON_CUDA_BODY(cross_entropy_statistics)},
+         logits, targets, vocab_begin, statistics);
 }
 
 void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
@@ -34,8 +35,8 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
   check_argument(stream, kName, "losses", losses, dtype, {rows});
   check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
   launch(stream, kName, {statistics, targets, totals.tensor}, {log_sum_exp, losses, totals.tensor}, 5 * shards * rows,
-         dtype, BodyTable{specification::cross_entropy_combine, nullptr}, statistics, targets, log_sum_exp, losses,
-         totals.tensor);
+         dtype, BodyTable{specification::cross_entropy_combine, nullptr, SHIFTRON_CUDA_BODY(cross_entropy_combine)},
+         statistics, targets, log_sum_exp, losses, totals.tensor);
 }
 
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
@@ -50,8 +51,9 @@ void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_ex
   check_argument(stream, kName, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {rows});
   check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count(), dtype,
-         BodyTable{specification::cross_entropy_backward, fast::cross_entropy_backward}, values, log_sum_exp, targets,
-         vocab_begin, scale);
+         BodyTable{specification::cross_entropy_backward, fast::cross_entropy_backward,
+                   SHIFTRON_CUDA_BODY(cross_entropy_backward)},
+         values, log_sum_exp, targets, vocab_begin, scale);
 }
 
 }  // namespace shiftron

@@ -52,14 +52,17 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tens
   check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
   check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
   launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out), dtype,
-         BodyTable{specification::matmul_forward, fast::matmul_forward}, x, w, y, scratch);
+         BodyTable{specification::matmul_forward, fast::matmul_forward, SHIFTRON_CUDA_BODY(matmul_forward)}, x, w, y,
+         scratch);
 }
 
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
   constexpr const char* kName = "matmul_backward_input";
   const int64_t operations = check_backward_input(stream, kName, d_y, w, d_x, d_y.dtype(), scratch);
   launch(stream, kName, {d_y, w}, {d_x}, operations, d_y.dtype(),
-         BodyTable{specification::matmul_backward_input, fast::matmul_backward_input}, d_y, w, d_x, scratch);
+         BodyTable{specification::matmul_backward_input, fast::matmul_backward_input,
+                   SHIFTRON_CUDA_BODY(matmul_backward_input)},
+         d_y, w, d_x, scratch);
 }
 
 void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, InOut d_x, Tensor scratch) {
@@ -67,8 +70,9 @@ void matmul_backward_input_sum(Stream& stream, ConstTensor d_y, ConstTensor w, I
   const DType accumulation = accumulation_type(d_y.dtype());
   const int64_t operations = check_backward_input(stream, kName, d_y, w, d_x.tensor, accumulation, scratch);
   launch(stream, kName, {d_y, w, d_x.tensor}, {d_x.tensor}, operations, d_y.dtype(),
-         BodyTable{specification::matmul_backward_input_sum, fast::matmul_backward_input_sum}, d_y, w, d_x.tensor,
-         scratch);
+         BodyTable{specification::matmul_backward_input_sum, fast::matmul_backward_input_sum,
+                   SHIFTRON_CUDA_BODY(matmul_backward_input_sum)},
+         d_y, w, d_x.tensor, scratch);
 }
 
 void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOut d_w, Tensor scratch) {
@@ -83,7 +87,9 @@ void matmul_backward_weight(Stream& stream, ConstTensor d_y, ConstTensor x, InOu
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation_type(dtype), {out, in});
   check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
   launch(stream, kName, {d_y, x, d_w.tensor}, {d_w.tensor}, operations_of(rows, in, out), dtype,
-         BodyTable{specification::matmul_backward_weight, fast::matmul_backward_weight}, d_y, x, d_w.tensor, scratch);
+         BodyTable{specification::matmul_backward_weight, fast::matmul_backward_weight,
+                   SHIFTRON_CUDA_BODY(matmul_backward_weight)},
+         d_y, x, d_w.tensor, scratch);
 }
 
 }  // namespace shiftron

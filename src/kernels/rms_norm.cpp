@@ -18,7 +18,8 @@ void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsil
   check_argument(stream, kName, "y", y, dtype, {rows, hidden});
   check_argument(stream, kName, "inverse_rms", inverse_rms, accumulation, {rows});
   launch(stream, kName, {x, w}, {y, inverse_rms}, 4 * x.count(), dtype,
-         BodyTable{specification::rms_norm_forward, fast::rms_norm_forward}, x, w, epsilon, y, inverse_rms);
+         BodyTable{specification::rms_norm_forward, fast::rms_norm_forward, SHIFTRON_CUDA_BODY(rms_norm_forward)}, x, w,
+         epsilon, y, inverse_rms);
 }
 
 void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,
@@ -38,8 +39,9 @@ void rms_norm_backward(Stream& stream, ConstTensor d_y, ConstTensor x, ConstTens
   check_argument(stream, kName, "d_w", d_w.tensor, accumulation, {hidden});
   check_scratch(stream, kName, scratch, accumulation, rms_norm_scratch(stream, rows, hidden));
   launch(stream, kName, {d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor}, {d_x.tensor, d_w.tensor}, 11 * x.count(),
-         dtype, BodyTable{specification::rms_norm_backward, fast::rms_norm_backward}, d_y, x, w, inverse_rms,
-         d_x.tensor, d_w.tensor, scratch);
+         dtype,
+         BodyTable{specification::rms_norm_backward, fast::rms_norm_backward, SHIFTRON_CUDA_BODY(rms_norm_backward)},
+         d_y, x, w, inverse_rms, d_x.tensor, d_w.tensor, scratch);
 }
 
 }  // namespace shiftron

@@ -7,7 +7,6 @@ namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
 constexpr int64_t kMultiprocessors = 132;  // of an H100; a persistent grid has at most two blocks on each
-constexpr int64_t kTokenRun = 64;          // rows of a head that one block of the shift's backward goes through
 
 int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
@@ -20,7 +19,7 @@ Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
 
 // Partial sums of d_taps.
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps) {
-  return {std::max<int64_t>(1, blocks_of(rows, kTokenRun)), heads, std::max<int64_t>(1, taps)};
+  return {std::max<int64_t>(1, blocks_of(rows, kShiftRun)), heads, std::max<int64_t>(1, taps)};
 }
 
 // cuDNN's backward asks for d_q in float32 and, where KV heads are shared, for d_k and d_v of every query head: with 4 MiB

@@ -27,7 +27,8 @@ void shift_taps_forward(Stream& stream, ConstTensor raw, TapForm form, Tensor ta
   constexpr const char* kName = "shift_taps_forward";
   const DType dtype = check_taps(stream, kName, raw, form, taps);
   launch(stream, kName, {raw}, {taps}, form == TapForm::gate ? 2 * taps.count() : 0, dtype,
-         BodyTable{specification::shift_taps_forward, nullptr}, raw, form, taps);
+         BodyTable{specification::shift_taps_forward, nullptr, SHIFTRON_CUDA_BODY(shift_taps_forward)}, raw, form,
+         taps);
 }
 
 void shift_taps_backward(Stream& stream, ConstTensor raw, TapForm form, ConstTensor d_taps, InOut d_raw) {
@@ -36,7 +37,8 @@ void shift_taps_backward(Stream& stream, ConstTensor raw, TapForm form, ConstTen
   check_argument(stream, kName, "d_raw", d_raw.tensor, dtype, raw.shape());
   const Tensor sums = d_raw.tensor;
   launch(stream, kName, {raw, d_taps, sums}, {sums}, 3 * d_taps.count(), dtype,
-         BodyTable{specification::shift_taps_backward, nullptr}, raw, form, d_taps, sums);
+         BodyTable{specification::shift_taps_backward, nullptr, SHIFTRON_CUDA_BODY(shift_taps_backward)}, raw, form,
+         d_taps, sums);
 }
 
 void rope_table(Stream& stream, double base, Tensor table) {
@@ -46,8 +48,8 @@ void rope_table(Stream& stream, double base, Tensor table) {
   const int64_t positions = table.extent(1);
   const int64_t half = table.extent(2);
   check_argument(stream, kName, "table", table, accumulation_type(table.dtype()), {2, positions, half});
-  launch(stream, kName, {}, {table}, 2 * table.count(), table.dtype(), BodyTable{specification::rope_table, nullptr},
-         base, table);
+  launch(stream, kName, {}, {table}, 2 * table.count(), table.dtype(),
+         BodyTable{specification::rope_table, nullptr, SHIFTRON_CUDA_BODY(rope_table)}, base, table);
 }
 
 // ---- shift and rotation ---------------------------------------------------------------------------------------------
@@ -97,7 +99,8 @@ void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Ten
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how), x.dtype(),
-         BodyTable{specification::shift_rope_forward, fast::shift_rope_forward}, x, how, y);
+         BodyTable{specification::shift_rope_forward, fast::shift_rope_forward, SHIFTRON_CUDA_BODY(shift_rope_forward)},
+         x, how, y);
 }
 
 void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
@@ -117,8 +120,10 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   const ConstTensor raw = how.taps.defined() ? x : ConstTensor();  // read only for d_taps
   const int64_t operations = operations_of(x, how) + 2 * tap_count(how) * x.count();
-  launch(stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations, dtype,
-         BodyTable{specification::shift_rope_backward, fast::shift_rope_backward}, d_y, x, how, d_x, d_taps, scratch);
+  launch(
+      stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations, dtype,
+      BodyTable{specification::shift_rope_backward, fast::shift_rope_backward, SHIFTRON_CUDA_BODY(shift_rope_backward)},
+      d_y, x, how, d_x, d_taps, scratch);
 }
 
 }  // namespace shiftron

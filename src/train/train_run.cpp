@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
+#include "core/queue_cuda.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/layout_picture.h"
@@ -72,6 +73,7 @@ class TrainingRun {
   ParallelLayout layout_;
   std::optional<Loader> train_, validation_;
   Ledger ledger_;
+  std::unique_ptr<CudaQueue> queue_;  // the stream's, on a GPU
   Stream stream_;
   MemoryPlan plan_;
   std::unique_ptr<Trainer> trainer_;
@@ -104,6 +106,11 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   });
   open_directory();
   write_start();
+  if constexpr (kHasCuda) {
+    if (config.device.kind == DeviceChoice::cuda) {
+      all_agree(environment.world, [&] { queue_ = start_cuda(stream_); });
+    }
+  }
   choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);

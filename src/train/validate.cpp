@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/stream.h"
 #include "data/utf8.h"
 #include "train/faults.h"
 #include "train/learning_rate.h"
@@ -33,7 +34,7 @@ std::vector<BuiltValues> built_in_this_version() {
       {"train.deterministic", {"off"}},
       {"parallel.cp", {"1"}},
       {"checkpoint.asynchronous", {"false"}},
-      {"device.kind", {"cpu"}},
+      {"device.kind", kHasCuda ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"}},
   };
 }
 
@@ -165,6 +166,10 @@ void Checker::check_versions() {
       fault_if(!is_built, {built.key}, built.key, " ", value, " not in this version, which has ", known);
     }
   }
+  if (!kHasCuda || use_ != Use::train || config_.device.kind != DeviceChoice::cuda) return;
+  fault_if(ranks_ > 1, {"device.kind"}, "device.kind cuda with ", ranks_, " ranks not in this version, which has 1");
+  fault_if(config_.train.precision == Precision::fp64, {"device.kind", "train.precision"},
+           "precision fp64 not on device cuda: its operations are in bf16 and fp32");
 }
 
 void Checker::check_model() {

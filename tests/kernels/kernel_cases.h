@@ -109,6 +109,14 @@ inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   cases.push_back(c.call);
 }
 
+// Scratch that serves a call on any backend.
+template <typename ScratchOf>
+Shape scratch_of_any(const ScratchOf& scratch_of) {
+  Stream gpu;
+  gpu.device = DeviceKind::cuda;
+  return {std::max(scratch_of(Stream{}).count(), scratch_of(gpu).count())};
+}
+
 // ---- copies and sums ------------------------------------------------------------------------------------------------
 inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t columns) {
   const Shape shape = {rows, columns};
@@ -187,7 +195,7 @@ inline void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int
   c.given("inverse_rms", {rows}, Kind::accumulation, inverse_rms);
   c.sum("d_x", {rows, hidden}, terms, Kind::activation).magnitude = 1;
   c.sum("d_w", {hidden}, static_cast<double>(rows + 1));
-  c.scratch(rms_norm_scratch({}, rows, hidden));
+  c.scratch(scratch_of_any([&](const Stream& s) { return rms_norm_scratch(s, rows, hidden); }));
   c.call.run = [](Stream& s, const Tensors& a) {
     rms_norm_backward(s, a[0], a[1], a[2], a[3], InOut(a[4]), InOut(a[5]), a[6]);
   };

@@ -28,9 +28,11 @@ struct Device {
     stream.ledger = &ledger;
     stream.cpu.threads = kThreads;
     stream.cpu.bodies = bodies;
+    if (device == DeviceKind::cuda) stream.cuda = &context;
   }
   Device(const Device&) = delete;
   Ledger ledger;
+  CudaContext context;
   Stream stream;
 };
 
@@ -111,8 +113,8 @@ class Owned {
     for (int dim = 1; dim < shape.dims(); ++dim) width *= shape[dim];
     if (shape.dims() < 2) padding = 0;
     const int64_t bytes = rows * (width + padding) * size_of(dtype);
-    if (device == DeviceKind::cpu) memory_.assign(static_cast<size_t>(bytes / 8 + 1), ~uint64_t{0});
-    void* data = device == DeviceKind::cpu ? memory_.data() : nullptr;
+    if (device != DeviceKind::meta) memory_.assign(static_cast<size_t>(bytes / 8 + 1), ~uint64_t{0});
+    void* data = device != DeviceKind::meta ? memory_.data() : nullptr;
     if (padding == 0) {
       tensor_ = Tensor(data, dtype, shape, device);
     } else {
@@ -284,7 +286,7 @@ inline Outcome evaluate(const KernelCase& call, const How& how) {
   for (const Argument& argument : call.arguments) {
     const DType dtype = type_of(argument.kind, how.dtype);
     owned.emplace_back(dtype, argument.shape, how.device, argument.strided ? how.padding : 0);
-    if (how.device == DeviceKind::cpu && (argument.role == Role::in || argument.role == Role::in_out)) {
+    if (how.device != DeviceKind::meta && (argument.role == Role::in || argument.role == Role::in_out)) {
       std::vector<double> values = argument.values;
       if (argument.kind == Kind::activation || argument.kind == Kind::accumulation) {
         for (double& value : values) value = rounded(value, type_of(argument.kind, how.inputs));
@@ -296,7 +298,7 @@ inline Outcome evaluate(const KernelCase& call, const How& how) {
   call.run(device.stream, tensors);
   Outcome outcome;
   outcome.cost = device.ledger.kernels();
-  if (how.device != DeviceKind::cpu) return outcome;
+  if (how.device == DeviceKind::meta) return outcome;
   for (size_t i = 0; i < owned.size(); ++i) {
     EXPECT_TRUE(owned[i].padding_intact()) << call.name << " wrote between the rows of " << call.arguments[i].name;
     outcome.values.push_back(owned[i].values());
@@ -348,12 +350,12 @@ inline void expect_specification_rounds_well(const KernelCase& call, DType dtype
   }
 }
 
-// The fast body against the float64 specification: at most twice the error of the specification in the same type, or
-// of the floor: n roundings of random sign add up to √n.
-inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding) {
+// What a fast body gave for inputs of its type against the float64 specification: at most twice the error of the
+// specification in the same type, or of the floor: n roundings of random sign add up to √n.
+inline void expect_outcome_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
+                                                 const Outcome& fast) {
   const Outcome reference = evaluate(call, {.inputs = dtype, .padding = padding});
   const Outcome specification = evaluate(call, {.dtype = dtype, .inputs = dtype, .padding = padding});
-  const Outcome fast = evaluate(call, {.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .padding = padding});
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (!is_result(argument)) continue;
@@ -363,6 +365,13 @@ inline void expect_fast_matches_specification(const KernelCase& call, DType dtyp
         << call.name << " " << name_of(dtype) << ", padding " << padding << ": " << argument.name
         << "; specification's error " << own << ", floor " << floor;
   }
+}
+
+// The same of the body of a device.
+inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
+                                              DeviceKind device = DeviceKind::cpu) {
+  const How how{.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding};
+  expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
 }
 
 }  // namespace shiftron::kernel_testing

@@ -1,6 +1,7 @@
 // Wrong configurations, each with every message that it must give, and only those.
 #include <gmock/gmock.h>
 
+#include "core/stream.h"
 #include "expect_error.h"
 #include "train/config_text.h"
 #include "train/faults.h"
@@ -206,7 +207,6 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
       {{{"shift.form", "project"}}, {"shift.form project not in this version, which has free, gate, clamp (a.conf:1)"}},
       {{{"shift.remainder", "current"}}, {"shift.remainder current not in this version, which has oldest (a.conf:1)"}},
-      {{{"device.kind", "cuda"}}, {"device.kind cuda not in this version, which has cpu (a.conf:1)"}},
       {{{"checkpoint.asynchronous", "true"}},
        {"checkpoint.asynchronous true not in this version, which has false (a.conf:1)"}},
   };
@@ -216,6 +216,20 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
     SCOPED_TRACE(name);
     EXPECT_THAT(find_faults(small_config_with(wrong.pairs), wrong.ranks), testing::ElementsAreArray(wrong.faults));
   }
+}
+
+TEST(Validate, AGpuNeedsABuildWithCuda) {
+  const Pairs gpu = {{"device.kind", "cuda"}}, double_precision = {{"device.kind", "cuda"}, {"train.precision", "fp64"}};
+  if (!kHasCuda) {
+    EXPECT_THAT(find_faults(small_config_with(gpu), 1),
+                ElementsAre("device.kind cuda not in this version, which has cpu (a.conf:1)"));
+    return;
+  }
+  EXPECT_THAT(find_faults(small_config_with(gpu), 1), IsEmpty());
+  EXPECT_THAT(find_faults(small_config_with(gpu), 2),
+              ElementsAre("device.kind cuda with 2 ranks not in this version, which has 1 (a.conf:1)"));
+  EXPECT_THAT(find_faults(small_config_with(double_precision), 1),
+              ElementsAre(HasSubstr("precision fp64 not on device cuda")));
 }
 
 TEST(Validate, AcceptsTheBordersOfItsRanges) {

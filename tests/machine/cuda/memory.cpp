@@ -76,6 +76,7 @@ void tell_who_touches(int, siginfo_t* info, void*) {
 
 void watch() {
   static const bool once = [] {
+    live(), freed();  // are made
     struct sigaction action {};
     action.sa_sigaction = tell_who_touches;
     action.sa_flags = SA_SIGINFO;

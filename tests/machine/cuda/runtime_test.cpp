@@ -136,7 +136,7 @@ Numbers loop(const MachineOptions& options, Fault fault) {
     check(cudaMemcpyAsync(pinned_total, total, kBytes, cudaMemcpyDeviceToHost, compute));
     if (fault == Fault::freed_under_a_reader) check(cudaFree(total));
     if (fault != Fault::host_reads_without_waiting) check(cudaStreamSynchronize(compute));
-    std::memcpy(result.data(), pinned_total, kBytes);
+    for (int i = 0; i < kElements; ++i) result[i] = static_cast<const int64_t*>(pinned_total)[i];
     check(cudaDeviceSynchronize());
     for (Slot& slot : slots) {
       check(cudaFreeHost(slot.pinned));
@@ -286,6 +286,13 @@ TEST_F(CudaMemoryDeathTest, AddressesNeverComeAgain) {
     seen.push_back(data);
     check(cudaFree(data));
   }
+}
+
+TEST_F(CudaMemoryDeathTest, IsNobodysWhenFreed) {
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, 100));
+  check(cudaFreeHost(pinned));
+  EXPECT_DEATH(*static_cast<volatile char*>(pinned) = 1, "the host touches byte 0 of freed pinned memory of 100 bytes");
 }
 
 // ---- what CUDA would let pass ---------------------------------------------------------------------------------------

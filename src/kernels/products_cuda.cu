@@ -1,0 +1,269 @@
+// Row-major products for a library of column-major ones: what lies as [rows, columns] is [columns, rows] there, so that
+// c = op(a) op(b) is asked for as cᵀ = op(b)ᵀ op(a)ᵀ: the library's first operand is b, its second a.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/device_cuda.h"
+#include "kernels/products_cuda.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int kCandidates = 16;         // asked for
+constexpr int kTimedRuns = 5;           // of each candidate, behind one that is not timed
+constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
+constexpr int64_t kWorkspaceAlignment = 256;
+
+void check_status(cublasStatus_t status, const char* call, const std::string& about) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw_crash(call, ": ", cublasLtGetStatusName(status), " for ", about);
+}
+
+struct Destroy {
+  void operator()(cublasLtMatmulDescOpaque_t* description) const { cublasLtMatmulDescDestroy(description); }
+  void operator()(cublasLtMatrixLayoutOpaque_t* layout) const { cublasLtMatrixLayoutDestroy(layout); }
+  void operator()(cublasLtMatmulPreferenceOpaque_t* preference) const { cublasLtMatmulPreferenceDestroy(preference); }
+  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+  void operator()(cublasLtContext* handle) const { cublasLtDestroy(handle); }
+};
+struct Free {
+  void operator()(void* memory) const { cudaFree(memory); }
+};
+template <typename T>
+using Owner = std::unique_ptr<T, Destroy>;
+
+using Description = Owner<cublasLtMatmulDescOpaque_t>;
+using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
+using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
+using Event = Owner<CUevent_st>;
+
+cudaDataType_t library_type(DType dtype) {
+  CHECK(dtype == DType::float32 || dtype == DType::bfloat16, "no product of ", name_of(dtype));
+  return dtype == DType::float32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+Layout make_layout(const ProductShape& shape, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check_status(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<uint64_t>(columns),
+                                          static_cast<uint64_t>(rows), stride),
+               "cublasLtMatrixLayoutCreate", shape.text());
+  return Layout(layout);
+}
+
+Description make_description(const ProductShape& shape) {
+  cublasLtMatmulDesc_t made = nullptr;
+  check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate",
+               shape.text());
+  Description description(made);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+    const int32_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_status(cublasLtMatmulDescSetAttribute(made, attribute, &operation, sizeof(operation)),
+                 "cublasLtMatmulDescSetAttribute", shape.text());
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, shape.b_transposed);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, shape.a_transposed);
+  return description;
+}
+
+Preference make_preference(const ProductShape& shape, int64_t workspace) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check_status(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape.text());
+  Preference preference(made);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)),
+                 "cublasLtMatmulPreferenceSetAttribute", shape.text());
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
+  for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    set(operand, static_cast<uint32_t>(shape.alignment));
+  }
+  return preference;
+}
+
+Event make_event() {
+  cudaEvent_t made = nullptr;
+  cuda::check_call(cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags");
+  return Event(made);
+}
+
+// What the library needs of a shape; first and second operand as it counts them.
+struct Described {
+  explicit Described(const ProductShape& shape)
+      : description(make_description(shape)),
+        first(shape.b_transposed ? make_layout(shape, shape.operands, shape.n, shape.k, shape.b_stride)
+                                 : make_layout(shape, shape.operands, shape.k, shape.n, shape.b_stride)),
+        second(shape.a_transposed ? make_layout(shape, shape.operands, shape.k, shape.m, shape.a_stride)
+                                  : make_layout(shape, shape.operands, shape.m, shape.k, shape.a_stride)),
+        result(make_layout(shape, shape.result, shape.m, shape.n, shape.c_stride)) {}
+  Description description;
+  Layout first, second, result;
+  ProductChoice choice;
+};
+
+struct Operands {
+  const void* a;
+  const void* b;
+  void* c;
+};
+
+cublasLtMatmulAlgo_t algorithm_of(const ProductChoice& choice) {
+  cublasLtMatmulAlgo_t algorithm{};
+  static_assert(sizeof(algorithm.data) == sizeof(choice.algorithm));
+  std::copy(choice.algorithm.begin(), choice.algorithm.end(), algorithm.data);
+  return algorithm;
+}
+
+}  // namespace
+
+struct CudaProducts::State {
+  Owner<cublasLtContext> handle;
+  Tensor workspace;
+  bool timed = false;
+  ProductChoices choices;
+  std::map<ProductShape, Described> described;
+
+  int64_t room() const { return workspace.defined() ? workspace.bytes() : 0; }
+
+  void run(CUstream_st* stream, const ProductShape& shape, const Described& how, const ProductChoice& choice,
+           const Operands& on) const {
+    const float alpha = 1;
+    const float beta = shape.adds ? 1 : 0;
+    const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
+    check_status(cublasLtMatmul(handle.get(), how.description.get(), &alpha, on.b, how.first.get(), on.a,
+                                how.second.get(), &beta, on.c, how.result.get(), on.c, how.result.get(), &algorithm,
+                                workspace.raw(), static_cast<size_t>(room()), stream),
+                 "cublasLtMatmul", shape.text());
+  }
+
+  // In the order in which the library would take them; at least one.
+  std::vector<ProductChoice> candidates(const ProductShape& shape, const Described& how) const {
+    const Preference preference = make_preference(shape, room());
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
+    int count = 0;
+    constexpr const char* kCall = "cublasLtMatmulAlgoGetHeuristic";
+    check_status(cublasLtMatmulAlgoGetHeuristic(handle.get(), how.description.get(), how.first.get(), how.second.get(),
+                                                how.result.get(), how.result.get(), preference.get(), kCandidates,
+                                                found.data(), &count),
+                 kCall, shape.text());
+    std::vector<ProductChoice> usable;
+    for (int i = 0; i < count; ++i) {
+      const cublasLtMatmulHeuristicResult_t& candidate = found[static_cast<size_t>(i)];
+      if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
+      ProductChoice& choice = usable.emplace_back();
+      std::copy(std::begin(candidate.algo.data), std::end(candidate.algo.data), choice.algorithm.begin());
+      choice.workspace = static_cast<int64_t>(candidate.workspaceSize);
+    }
+    if (usable.empty()) throw_crash(kCall, ": no algorithm for ", shape.text());
+    return usable;
+  }
+
+  // Of one product, the fastest of some.
+  double seconds_of(CUstream_st* stream, const ProductShape& shape, const Described& how, const ProductChoice& choice,
+                    const Operands& on) const {
+    const Event begin = make_event(), end = make_event();
+    run(stream, shape, how, choice, on);
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kTimedRuns; ++i) {
+      cuda::check_call(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
+      run(stream, shape, how, choice, on);
+      cuda::check_call(cudaEventRecord(end.get(), stream), "cudaEventRecord");
+      cuda::check_call(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+      float milliseconds = 0;
+      cuda::check_call(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+      least = std::min(least, 1e-3 * milliseconds);
+    }
+    return least;
+  }
+
+  // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
+  // the first candidate is taken untimed.
+  ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) const {
+    std::vector<ProductChoice> found = candidates(shape, how);
+    if (found.size() == 1) return found.front();
+    std::unique_ptr<void, Free> elsewhere;
+    if (shape.adds) {
+      const int64_t bytes = shape.m * shape.c_stride * size_of(shape.result);
+      if (cudaMalloc(&on.c, static_cast<size_t>(bytes)) != cudaSuccess) {
+        cudaGetLastError();  // which the next call would report else
+        return found.front();
+      }
+      elsewhere.reset(on.c);
+    }
+    for (ProductChoice& choice : found) choice.seconds = seconds_of(stream, shape, how, choice, on);
+    return *std::min_element(found.begin(), found.end(),
+                             [](const auto& one, const auto& other) { return one.seconds < other.seconds; });
+  }
+
+  // A choice that was read must fit what it is used for.
+  void check_choice(const ProductShape& shape, const Described& how, const ProductChoice& choice) const {
+    const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
+    cublasLtMatmulHeuristicResult_t result{};
+    check_status(cublasLtMatmulAlgoCheck(handle.get(), how.description.get(), how.first.get(), how.second.get(),
+                                         how.result.get(), how.result.get(), &algorithm, &result),
+                 "cublasLtMatmulAlgoCheck", shape.text());
+    CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm asks for a workspace of ",
+          result.workspaceSize, " bytes, given are ", room(), ": ", shape.text());
+  }
+
+  const Described& find(CUstream_st* stream, const ProductShape& shape, const Operands& on) {
+    const auto found = described.find(shape);
+    if (found != described.end()) return found->second;
+    if (described.size() >= kMostDescribed) described.clear();
+    Described made(shape);
+    const auto known = choices.of.find(shape);
+    if (known != choices.of.end()) {
+      made.choice = known->second;
+      check_choice(shape, made, made.choice);
+    } else {
+      made.choice = timed ? fastest(stream, shape, made, on) : candidates(shape, made).front();
+      choices.of.emplace(shape, made.choice);
+    }
+    return described.emplace(shape, std::move(made)).first->second;
+  }
+};
+
+CudaProducts::CudaProducts(Tensor workspace, const std::string& device) : state_(std::make_unique<State>()) {
+  if (workspace.defined()) {
+    CHECK(workspace.contiguous() && workspace.dtype() == DType::uint8 && workspace.device() == DeviceKind::cuda,
+          "a workspace of ", name_of(workspace.dtype()), " on ", name_of(workspace.device()));
+    CHECK(reinterpret_cast<uintptr_t>(workspace.raw()) % kWorkspaceAlignment == 0, "a workspace at ", workspace.raw(),
+          ", not a multiple of ", kWorkspaceAlignment);
+  }
+  cublasLtHandle_t handle = nullptr;
+  check_status(cublasLtCreate(&handle), "cublasLtCreate", device);
+  state_->handle.reset(handle);
+  state_->workspace = workspace;
+  state_->choices.device = device;
+  state_->choices.library = static_cast<int64_t>(cublasLtGetVersion());
+}
+
+CudaProducts::~CudaProducts() = default;
+
+void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, void* c) {
+  const Operands on{a, b, c};
+  const Described& how = state_->find(stream, shape, on);
+  state_->run(stream, shape, how, how.choice, on);
+}
+
+void CudaProducts::time_candidates(bool timed) {
+  state_->timed = timed;
+}
+
+const ProductChoices& CudaProducts::choices() const {
+  return state_->choices;
+}
+
+void CudaProducts::adopt(const ProductChoices& choices) {
+  ProductChoices& own = state_->choices;
+  if (choices.device != own.device || choices.library != own.library) {
+    throw_bad_input("products were chosen on ", choices.device, " with cuBLASLt ", choices.library, ", this is ",
+                    own.device, " with ", own.library);
+  }
+  for (const auto& [shape, choice] : choices.of) own.of.insert_or_assign(shape, choice);
+  state_->described.clear();
+}
+
+}  // namespace shiftron

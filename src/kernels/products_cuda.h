@@ -1,0 +1,36 @@
+// Products of one CUDA stream by cuBLASLt: descriptors and the algorithm of each shape are made once and kept.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/stream.h"
+#include "kernels/product_choices.h"
+
+namespace shiftron {
+
+// Of one stream; one thread hands over. Whoever makes the stream owns it, and destroys it behind its last product.
+class CudaProducts {
+ public:
+  // `workspace` [bytes] uint8, at a multiple of 256, is this stream's alone; none where undefined. `device` is a name.
+  CudaProducts(Tensor workspace, const std::string& device);
+  ~CudaProducts();
+  CudaProducts(const CudaProducts&) = delete;
+  CudaProducts& operator=(const CudaProducts&) = delete;
+
+  // c = op(a) op(b), or c += …, in the stream's order. Error with shape and types where the library refuses.
+  void run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, void* c);
+
+  // While true the first product of a shape without a choice times the library's candidates and waits for them; where
+  // it adds, into memory of its own. While false (as it begins) such a product takes the library's first candidate.
+  void time_candidates(bool timed);
+  const ProductChoices& choices() const;
+  // From now on shapes take these, those made before too; Error(bad_input) where device or library are others.
+  void adopt(const ProductChoices& choices);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shiftron

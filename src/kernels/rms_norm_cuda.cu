@@ -1,0 +1,127 @@
+// RMS norm in CUDA: a block goes along a row at a time. Of the gradient, as many blocks as scratch has rows go through
+// all rows, each with its own partial sums of d_w; a second kernel adds those in their order.
+#include "kernels/bodies.h"
+#include "kernels/rows_cuda.h"
+#include "kernels/scratch.h"
+
+namespace shiftron::cuda {
+namespace {
+
+constexpr int kNormBlocks = 2;  // of the gradient's that a multiprocessor has at a time
+
+// x, y [rows, hidden], w [hidden], inverse_rms [rows]
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads) normalise(const T* x, int64_t x_stride, const float* w, int64_t hidden,
+                                                         float epsilon, T* y, int64_t y_stride, float* inverse_rms) {
+  constexpr int64_t kStep = int64_t{kRowThreads} * kWidth;
+  const int64_t row = blockIdx.x, begin = int64_t{threadIdx.x} * kWidth;
+  const T* const in = x + row * x_stride;
+  T* const out = y + row * y_stride;
+  float squares = 0.0f;
+  for (int64_t j = begin; j < hidden; j += kStep) {
+    const auto values = load_elements<kWidth>(in + j);
+    for (int i = 0; i < kWidth; ++i) squares += to_float(values.values[i]) * to_float(values.values[i]);
+  }
+  const float r = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(hidden) + epsilon);
+  if (threadIdx.x == 0) inverse_rms[row] = r;
+  for (int64_t j = begin; j < hidden; j += kStep) {
+    const auto values = load_elements<kWidth>(in + j);
+    const auto scales = load_elements<kWidth>(w + j);
+    Elements<T, kWidth> normal;
+    for (int i = 0; i < kWidth; ++i)
+      normal.values[i] = from_float<T>(to_float(values.values[i]) * r * scales.values[i]);
+    store_elements(out + j, normal);
+  }
+}
+
+template <typename T>
+struct GradientRows {
+  const T* d_y;
+  int64_t d_y_stride;
+  const T* x;
+  int64_t x_stride;
+  T* d_x;
+  int64_t d_x_stride;
+};
+
+// d_y, x, d_x [rows, hidden], w [hidden], inverse_rms [rows], partial [blocks, hidden]; blocks ≤ rows.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads, kNormBlocks)
+    gradients(GradientRows<T> at, const float* w, const float* inverse_rms, int64_t rows, int64_t hidden,
+              float* partial) {
+  constexpr int64_t kStep = int64_t{kRowThreads} * kWidth;
+  const int64_t begin = int64_t{threadIdx.x} * kWidth;
+  float* const sums = partial + blockIdx.x * hidden;  // a thread adds up its own columns
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const d_out = at.d_y + row * at.d_y_stride;
+    const T* const in = at.x + row * at.x_stride;
+    T* const d_in = at.d_x + row * at.d_x_stride;
+    float products = 0.0f;
+    for (int64_t j = begin; j < hidden; j += kStep) {
+      const auto d = load_elements<kWidth>(d_out + j);
+      const auto values = load_elements<kWidth>(in + j);
+      const auto scales = load_elements<kWidth>(w + j);
+      for (int i = 0; i < kWidth; ++i)
+        products += scales.values[i] * to_float(d.values[i]) * to_float(values.values[i]);
+    }
+    const float r = inverse_rms[row];
+    const float along = r * r * (block_sum(products) / static_cast<float>(hidden));
+    for (int64_t j = begin; j < hidden; j += kStep) {
+      const auto d = load_elements<kWidth>(d_out + j);
+      const auto values = load_elements<kWidth>(in + j);
+      const auto scales = load_elements<kWidth>(w + j);
+      auto sum = row == blockIdx.x ? Elements<float, kWidth>{} : load_elements<kWidth>(sums + j);
+      auto d_values = load_elements<kWidth>(d_in + j);
+      for (int i = 0; i < kWidth; ++i) {
+        const float d_one = to_float(d.values[i]), value = to_float(values.values[i]);
+        sum.values[i] += d_one * value * r;
+        d_values.values[i] =
+            from_float<T>(to_float(d_values.values[i]) + r * (scales.values[i] * d_one - value * along));
+      }
+      store_elements(sums + j, sum);
+      store_elements(d_in + j, d_values);
+    }
+  }
+}
+
+// partial [count, hidden], d_w [hidden]
+__global__ void __launch_bounds__(kRowThreads)
+    add_partial_sums(const float* partial, int64_t count, int64_t hidden, float* d_w) {
+  const int64_t column = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  if (column >= hidden) return;
+  float sum = 0.0f;
+  for (int64_t i = 0; i < count; ++i) sum += partial[i * hidden + column];
+  d_w[column] += sum;
+}
+
+}  // namespace
+
+void rms_norm_forward(const CudaContext& context, ConstTensor x, ConstTensor w, double epsilon, Tensor y,
+                      Tensor inverse_rms) {
+  constexpr const char* kName = "rms_norm_forward";
+  for_row_kernel(kName, x.dtype(), in_packs({x, w, y}), [&](auto element, auto width) {
+    using T = decltype(element);
+    launch_kernel(kName, normalise<T, width.kValue>, {.x = x.extent(0)}, kRowThreads, context.stream, device_data<T>(x),
+                  x.stride(0), device_data<float>(w), x.extent(1), static_cast<float>(epsilon), device_data<T>(y),
+                  y.stride(0), device_data<float>(inverse_rms));
+  });
+}
+
+void rms_norm_backward(const CudaContext& context, ConstTensor d_y, ConstTensor x, ConstTensor w,
+                       ConstTensor inverse_rms, Tensor d_x, Tensor d_w, Tensor scratch) {
+  constexpr const char* kName = "rms_norm_backward";
+  const int64_t rows = x.extent(0), hidden = x.extent(1);
+  if (rows == 0) return;
+  const int64_t blocks = rms_norm_scratch(rows, hidden)[0];
+  for_row_kernel(kName, x.dtype(), in_packs({d_y, x, w, d_x, scratch}), [&](auto element, auto width) {
+    using T = decltype(element);
+    const GradientRows<T> at = {device_data<T>(d_y), d_y.stride(0),       device_data<T>(x),
+                                x.stride(0),         device_data<T>(d_x), d_x.stride(0)};
+    launch_kernel(kName, gradients<T, width.kValue>, {.x = blocks}, kRowThreads, context.stream, at,
+                  device_data<float>(w), device_data<float>(inverse_rms), rows, hidden, device_data<float>(scratch));
+  });
+  launch_kernel(kName, add_partial_sums, {.x = (hidden + kRowThreads - 1) / kRowThreads}, kRowThreads, context.stream,
+                device_data<float>(scratch), blocks, hidden, device_data<float>(d_w));
+}
+
+}  // namespace shiftron::cuda

@@ -1,0 +1,117 @@
+// CUDA's bodies of shift, RoPE and cross-entropy against the float64 specification, over the table of awkward calls and
+// calls whose rows are read in packs.
+#include "cuda/device_testing.h"
+#include "kernels/all_cases.h"
+
+namespace shiftron::kernel_testing {
+namespace {
+
+// Logits of −∞ in rows that have others: whole packs of them, and all that the first threads of a block see.
+void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
+  constexpr int64_t kRows = 3;
+  Builder b(label("cross_entropy_statistics_masked", {vocab}));
+  Argument& logits = b.input("logits", {kRows, vocab}, Kind::activation, 3);
+  for (int64_t j = 0; j < vocab; ++j) {
+    const auto of_row = [&](int64_t row) -> double& { return logits.values[static_cast<size_t>(row * vocab + j)]; };
+    if (j < vocab / 2) of_row(0) = -INFINITY;
+    if (j != vocab - 1) of_row(1) = -INFINITY;
+    if (j % 3 == 0) of_row(2) = -INFINITY;
+  }
+  b.integers("targets", {vocab - 1, vocab - 1, 1});
+  b.output("statistics", {kRows, 3}, static_cast<double>(vocab), Kind::accumulation);
+  b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], 0, a[2]); };
+  cases.push_back(b.call);
+}
+
+std::vector<KernelCase> row_cases() {
+  std::vector<KernelCase> cases;
+  for (const KernelCase& call : all_cases()) {
+    for (const char* name : {"shift_rope", "shift_taps", "rope_table", "cross_entropy"}) {
+      if (call.name.starts_with(name)) cases.push_back(call);
+    }
+  }
+  for (const ShiftCase& shift :
+       std::initializer_list<ShiftCase>{{"one_tap_in_packs", {65}, 2, 16, 1},
+                                        {"halves_of_no_packs", {5}, 2, 24, 2},
+                                        {"value_in_packs", {64, 3}, 2, 24, 2, false},
+                                        {"identity_in_packs", {3}, 1, 8, 0, false},
+                                        {"rotation_in_packs", {66}, 2, 32, 0},
+                                        {"five_taps", {63, 9}, 2, 6, 5},
+                                        {"nine_taps_in_packs", {3, 130, 2}, 2, 16, 9},
+                                        {"documents_of_1_in_packs", std::vector<int64_t>(66, 1), 1, 16, 3},
+                                        {"carried_in_packs", {2, 3}, 2, 16, 3, true, true},
+                                        {"carried_value_in_packs", {1}, 2, 8, 6, false, true}}) {
+    add_shift_rope_cases(cases, shift);
+  }
+  for (const auto& [rows, vocab] : std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8}, {5, 2056}, {2, 49152}}) {
+    add_cross_entropy_cases(cases, rows, vocab, 0);
+    add_cross_entropy_cases(cases, rows, vocab, 100);
+  }
+  add_combine_case(cases, 2, 1031);
+  add_masked_statistics_case(cases, 4099);
+  add_masked_statistics_case(cases, 4096);
+  return cases;
+}
+
+class RowKernels : public ::testing::TestWithParam<KernelCase> {};
+
+// Rows without padding, with one that lets nobody read in packs, and with one that does.
+TEST_P(RowKernels, MatchSpecificationInFloat32) {
+  for (const int64_t padding : {0, 3, 16}) {
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::float32, padding,
+                                         evaluate_on(device, GetParam(), DType::float32, padding));
+  }
+}
+TEST_P(RowKernels, MatchSpecificationInBfloat16) {
+  for (const int64_t padding : {0, 3, 16}) {
+    CudaDevice device;
+    expect_outcome_matches_specification(GetParam(), DType::bfloat16, padding,
+                                         evaluate_on(device, GetParam(), DType::bfloat16, padding));
+  }
+}
+
+// The same call gives the same bits.
+TEST_P(RowKernels, Repeat) {
+  CudaDevice device;
+  const Outcome first = evaluate_on(device, GetParam(), DType::bfloat16, 0);
+  const Outcome second = evaluate_on(device, GetParam(), DType::bfloat16, 0);
+  for (size_t i = 0; i < first.values.size(); ++i) {
+    if (is_result(GetParam().arguments[i])) {
+      EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
+    }
+  }
+}
+
+TEST_P(RowKernels, RefuseFloat64) {
+  expect_fault(" has no body for float64 in CUDA", [] {
+    CudaDevice device;
+    evaluate_on(device, GetParam(), DType::float64, 0);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RowKernels, ::testing::ValuesIn(row_cases()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+// What is not finite is not hidden: a NaN or +∞ among the logits is in the sum of its row.
+TEST(RowKernels, StatisticsShowWhatIsNotFinite) {
+  for (const int64_t vocab : {1031, 1032}) {
+    for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+      for (const int64_t place : {int64_t{0}, vocab / 2, vocab - 1}) {
+        CudaDevice device;
+        std::vector<double> values = random_values("logits", vocab);
+        values[static_cast<size_t>(place)] = bad;
+        const Owned logits(DType::float32, {1, vocab}), targets(DType::int32, {1}), statistics(DType::float32, {1, 3});
+        put(targets, 0, -1);
+        for (int64_t j = 0; j < vocab; ++j) put(logits, j, values[static_cast<size_t>(j)]);
+        const DeviceCopy of_logits(logits, device), of_targets(targets, device), of_statistics(statistics, device);
+        cross_entropy_statistics(device.stream, of_logits.tensor(), of_targets.tensor(), 0, of_statistics.tensor());
+        of_statistics.fetch();
+        EXPECT_TRUE(std::isnan(statistics[1])) << bad << " at " << place << " of " << vocab;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::kernel_testing

@@ -1,0 +1,58 @@
+// Choices of products as text: what is read is what was written, and what is wrong is named.
+#include "kernels/product_choices.h"
+
+#include "kernels/kernel_testing.h"
+
+namespace shiftron {
+namespace {
+
+ProductChoices some_choices() {
+  ProductShape shape{.m = 3,
+                     .n = 5,
+                     .k = 7,
+                     .a_transposed = true,
+                     .adds = true,
+                     .operands = DType::bfloat16,
+                     .result = DType::float32,
+                     .a_stride = 4,
+                     .b_stride = 6,
+                     .c_stride = 8,
+                     .alignment = 16};
+  ProductChoices choices{.device = "a \"device\"", .library = 130100, .of = {}};
+  choices.of[shape] = {.algorithm = {1, ~uint64_t{0}, 0x0123456789abcdef}, .workspace = 1 << 20, .seconds = 1.0 / 3e6};
+  shape.b_transposed = true;
+  choices.of[shape] = {};
+  return choices;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t place = text.find(from);
+  CHECK(place != std::string::npos, "no ", from, " in ", text);
+  return text.replace(place, from.size(), to);
+}
+
+TEST(ProductChoices, AreReadAsTheyWereWritten) {
+  EXPECT_EQ(product_choices_from(to_json(some_choices()), "choices.json"), some_choices());
+}
+
+TEST(ProductChoices, ShapesSpeak) {
+  EXPECT_EQ(some_choices().of.begin()->first.text(),
+            "[3, 5] += [7, 3]ᵀ [7, 5], bfloat16 to float32, row strides 8, 4, 6, addresses divisible by 16");
+}
+
+TEST(ProductChoices, FaultsAreNamed) {
+  const std::string text = to_json(some_choices());
+  const auto fault = [&](const std::string& from, const std::string& to, const std::string& message) {
+    kernel_testing::expect_fault(message, [&] { product_choices_from(replaced(text, from, to), "choices.json"); });
+  };
+  fault("\"products\"", "\"others\"", "choices.json: key 'products' not found");
+  fault("\"bfloat16\"", "\"int32\"", "choices.json: no product of int32");
+  fault("0123456789abcdef", "0123456789abcdeg", "choices.json: an algorithm is 128 hexadecimal digits, not ");
+  fault("0123456789abcdef", "0123", "choices.json: an algorithm is 128 hexadecimal digits, not ");
+  fault("\"b_transposed\": true", "\"b_transposed\": false", "choices.json: twice the product [3, 5] += ");
+  fault("\"m\": 3", "\"m\": \"3\"", "choices.json: type must be number, but is string");
+  fault("}", "", "choices.json: ");
+}
+
+}  // namespace
+}  // namespace shiftron

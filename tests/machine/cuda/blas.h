@@ -1,0 +1,21 @@
+// The stand-in for cuBLASLt that is linked in its place (blas.cpp): what tests tell it, and ask of it.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <string>
+
+namespace shiftron::machine {
+
+// Sums are cut, and algorithms offered in an order, by this number and the product; of one number and algorithm they
+// repeat to the bit, as the library promises.
+void seed_products(uint64_t seed);
+
+// The calling thread's next call of this function of the library does nothing and returns `status`.
+void refuse_next_product(const std::string& function, cublasStatus_t status);
+
+// Handles, descriptions, layouts and preferences that nobody destroyed yet, in the whole process.
+int64_t living_product_objects();
+
+}  // namespace shiftron::machine

@@ -1,0 +1,35 @@
+// Executes grids of CUDA kernels on the host: every thread is a fiber, blocks come one after another, warps in an order
+// that an adversary chooses. What CUDA leaves undefined is a fault, Error(crash) with kernel, block, threads and the
+// places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
+// meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
+// more than 48 KiB of those, blocks of more than 1,024 threads. ThreadSanitizer is told of the order that barriers make
+// within a block, and of none between blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace shiftron::machine {
+
+enum class WarpOrder {
+  forward,  // each thread in turn goes on to its next meeting
+  reverse,
+  random,
+  stay,   // a warp goes on as long as it can
+  mixed,  // each block in one of these
+};
+
+struct ProcessorOptions {
+  WarpOrder order = WarpOrder::mixed;
+  uint64_t seed = 0;
+};
+
+// Of grids from now on. At first what SHIFTRON_WARPS in the environment says, for example stay:7.
+void set_processor_options(const ProcessorOptions& options);
+ProcessorOptions processor_options();
+
+// Calls thread_body in every thread; `name` is told in faults.
+void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
+                  const std::function<void()>& thread_body);
+
+}  // namespace shiftron::machine

@@ -1,0 +1,42 @@
+// The shared memory of a block on the host: arrays with zones between them. Included by files that are not instrumented
+// alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+namespace shiftron::machine {
+
+struct SharedArray {
+  const void* key = nullptr;
+  const char* name = nullptr;
+  uint32_t* words = nullptr;
+  size_t count = 0;  // of words
+  std::source_location place;
+};
+
+class SharedMemory {
+ public:
+  static constexpr size_t kBytes = size_t{48} << 10;  // of a block's arrays
+
+  SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  void renew();  // for the next block: ThreadSanitizer forgets who touched it, AddressSanitizer closes it
+  // The array of this key, full of NaN when the block first asks; its words are null where it has no room.
+  const SharedArray& array(const char* name, const void* key, size_t bytes, const std::source_location& place);
+  const SharedArray* overrun() const;  // what somebody wrote beyond, where AddressSanitizer does not see it
+
+ private:
+  static constexpr int kArrays = 32;
+  char* memory_ = nullptr;
+  size_t bytes_ = 0;
+  int count_ = 0;
+  SharedArray arrays_[kArrays];
+  SharedArray refused_;
+};
+
+}  // namespace shiftron::machine
