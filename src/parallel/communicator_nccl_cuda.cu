@@ -152,8 +152,8 @@ class NcclCommunicator final : public Communicator {
   Work all_reduce(Stream& stream, InOut in_out, Reduction reduction) override {
     const Tensor tensor = in_out.tensor;
     const bool moves = calls_.all_reduce(stream, tensor, reduction);
-    CHECK(size() == 1 || reduction == Reduction::sum || !is_floating(tensor.dtype()), name(), " all_reduce: NCCL's maximum of ",
-          name_of(tensor.dtype()), " loses a NaN");
+    CHECK(size() == 1 || reduction == Reduction::sum || !is_floating(tensor.dtype()), name(),
+          " all_reduce: NCCL's maximum of ", name_of(tensor.dtype()), " loses a NaN");
     if (!moves) return end_of(stream);
     const ncclDataType_t type = type_of(tensor.dtype(), name());
     return start(stream, {}, tensor, "ncclAllReduce", [&](cudaStream_t own) {
@@ -165,7 +165,8 @@ class NcclCommunicator final : public Communicator {
     const bool moves = calls_.all_gather(stream, piece, whole);
     if (!moves) return copy_alone(stream, piece, whole);
     return start(stream, piece, whole, "ncclAllGather", [&](cudaStream_t own) {
-      return ncclAllGather(piece.raw(), whole.raw(), static_cast<size_t>(piece.bytes()), ncclUint8, handle_->comm(), own);
+      return ncclAllGather(piece.raw(), whole.raw(), static_cast<size_t>(piece.bytes()), ncclUint8, handle_->comm(),
+                           own);
     });
   }
   Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) override {

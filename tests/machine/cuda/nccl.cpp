@@ -1,8 +1,8 @@
 // In place of libnccl, between threads of one process, the part of it that the product uses; what is missing does not
 // link. An operation is done when the heads of the streams of all whom it concerns have met. Stricter than NCCL: one
 // stream for a communicator; a group of calls is messages of one communicator; calls that do not fit each other, and
-// ranks of which none can go on, are a fault; where a rank gives up, what the others do is one too, as NCCL's would go on
-// for ever. Not instrumented.
+// ranks of which none can go on, are a fault; where a rank gives up, what the others do is one too, as NCCL's would go
+// on for ever. Not instrumented.
 #include "machine/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
@@ -148,8 +148,11 @@ std::atomic<int64_t> communicators = 0;
 class Clique {
  public:
   explicit Clique(int size)
-      : heads_(static_cast<size_t>(size)), aborted_(static_cast<size_t>(size)), joined_(static_cast<size_t>(size)),
-        options_(options()), random_(options_.seed) {}
+      : heads_(static_cast<size_t>(size)),
+        aborted_(static_cast<size_t>(size)),
+        joined_(static_cast<size_t>(size)),
+        options_(options()),
+        random_(options_.seed) {}
 
   // Returns when all ranks have come; false where they do not.
   bool join(int rank) {
@@ -373,7 +376,7 @@ using shiftron::sanitizer::Hidden;
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  cudaStream_t stream = nullptr;                                    // the first that it was used with
+  cudaStream_t stream = nullptr;                                     // the first that it was used with
   std::shared_ptr<const bool> users = std::make_shared<bool>(true);  // every operation that is not done holds it
 };
 

@@ -39,11 +39,16 @@ struct NcclRank {
         control(host.split(conformance::all_ranks(host), "control")),
         queue(detail::concatenate("rank ", host.rank())),
         world(split(conformance::all_ranks(host), "world")),
-        tested({.world = *world, .control = *control,
-                .split = [this](const std::vector<int>& members,
-                                const std::string& name) { return split(members, name); },
-                .level = conformance::Level::any_order, .queue = &queue, .counts = {0, 1, 3001},
-                .device = DeviceKind::cuda, .sends_wait = true, .floating_maxima = false}) {}
+        tested(
+            {.world = *world,
+             .control = *control,
+             .split = [this](const std::vector<int>& members, const std::string& name) { return split(members, name); },
+             .level = conformance::Level::any_order,
+             .queue = &queue,
+             .counts = {0, 1, 3001},
+             .device = DeviceKind::cuda,
+             .sends_wait = true,
+             .floating_maxima = false}) {}
   std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& name) {
     return make_nccl_communicator(*host.split(members, name));
   }
@@ -153,9 +158,11 @@ void reduce(NcclRank& rank, int64_t count) {
 
 TEST(NcclFaults, RanksDisagreeOnACount) {
   for (const Order order : kOrders) {
-    EXPECT_THAT(failure(3, {}, [](NcclRank& rank) { reduce(rank, rank.world->rank() == 1 ? 4 : 5); }, order),
-                AllOf(HasSubstr("the calls of two ranks do not fit"), HasSubstr("rank 1 is at all_reduce of 4 float32, sum"),
-                      HasSubstr("is at all_reduce of 5 float32, sum")))
+    EXPECT_THAT(
+        failure(
+            3, {}, [](NcclRank& rank) { reduce(rank, rank.world->rank() == 1 ? 4 : 5); }, order),
+        AllOf(HasSubstr("the calls of two ranks do not fit"), HasSubstr("rank 1 is at all_reduce of 4 float32, sum"),
+              HasSubstr("is at all_reduce of 5 float32, sum")))
         << kOrderNames[static_cast<int>(order)];
   }
 }
@@ -210,16 +217,17 @@ TEST(NcclFaults, AMessageIsNotAsLongAsExpected) {
 // ---- ranks that are lost --------------------------------------------------------------------------------------------
 TEST(NcclFaults, ARankNeverComesAndNcclKnows) {
   for (const Order order : kOrders) {
-    EXPECT_THAT(failure(3, {.lost_rank = 1, .loss_is_told = true},
-                        [](NcclRank& rank) {
-                          if (rank.world->rank() != 1) return reduce(rank, 5);
-                          conformance::Rank own(rank.tested);
-                          const Tensor tensor = own.blank<float>(5);
-                          Work work = rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum);
-                          conformance::expect_error([&] { rank.control->barrier(); }, "failed");  // as the others do
-                          rank.world->abandon();
-                        },
-                        order),
+    EXPECT_THAT(failure(
+                    3, {.lost_rank = 1, .loss_is_told = true},
+                    [](NcclRank& rank) {
+                      if (rank.world->rank() != 1) return reduce(rank, 5);
+                      conformance::Rank own(rank.tested);
+                      const Tensor tensor = own.blank<float>(5);
+                      Work work = rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum);
+                      conformance::expect_error([&] { rank.control->barrier(); }, "failed");  // as the others do
+                      rank.world->abandon();
+                    },
+                    order),
                 HasSubstr("group world, what is under way: a peer is lost"))
         << kOrderNames[static_cast<int>(order)];
   }
@@ -227,14 +235,15 @@ TEST(NcclFaults, ARankNeverComesAndNcclKnows) {
 }
 
 TEST(NcclFaults, ARankNeverComesAndNobodyKnows) {
-  EXPECT_THAT(failure(2, {.lost_rank = 1},
-                      [](NcclRank& rank) {
-                        conformance::Rank own(rank.tested);
-                        const Tensor tensor = own.blank<float>(5);
-                        rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
-                        own.finish();
-                      },
-                      Order::late, 0.2),
+  EXPECT_THAT(failure(
+                  2, {.lost_rank = 1},
+                  [](NcclRank& rank) {
+                    conformance::Rank own(rank.tested);
+                    const Tensor tensor = own.blank<float>(5);
+                    rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+                    own.finish();
+                  },
+                  Order::late, 0.2),
               HasSubstr("nothing goes on since"));
 }
 
@@ -263,8 +272,8 @@ TEST(NcclFaults, AllGroupsAreAbandonedTogether) {
       groups.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
       groups.abandon();
       own.finish();
-      conformance::expect_error([&] { groups.dp->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream); },
-                   "was given up");
+      conformance::expect_error(
+          [&] { groups.dp->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream); }, "was given up");
     });
   }
 }
