@@ -71,7 +71,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   }
   Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = threads}};
   choose_bfloat16_products(config.train.precision, world, stream.cpu);
-  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config)), stream, plan, false);
+  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
 
   const Coordinates at = engine.groups().at;

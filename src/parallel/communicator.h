@@ -33,7 +33,8 @@ class [[nodiscard]] Work {
 };
 
 // Every rank of the group starts the same operations in the same order; they are done in that order, behind what was given
-// to their streams before. A group of one copies, without traffic. Tensors are contiguous. Sums run in the accumulation type
+// to their streams before. A send may wait for its receiver, and what stands behind it too: messages of one communicator go
+// one way. A group of one copies, without traffic. Tensors are contiguous. Sums run in the accumulation type
 // of the dtype (bfloat16 in float32, rounded once; integers exactly); all ranks get the same bits; a NaN wins every max.
 // Errors of a peer, or an abort, throw. One thread at a time uses a communicator.
 // Traffic is written to stream.ledger under name() at the call; seconds under times.communication (recv: times.wait).
@@ -48,6 +49,8 @@ class Communicator : public virtual RankGroup {
   virtual Work broadcast(Stream& stream, InOut tensor, int root) = 0;
   virtual Work send(Stream& stream, ConstTensor tensor, int to) = 0;
   virtual Work recv(Stream& stream, Tensor tensor, int from) = 0;
+  // Of a rank that fails: what is under way waits for no peer any more. Behind it, of all communicators: abandon().
+  virtual void give_up() noexcept {}
   // Of a rank that fails: gives up what is under way, returns when nothing of it touches memory any more.
   virtual void abandon() noexcept = 0;
 };

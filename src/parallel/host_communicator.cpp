@@ -110,21 +110,8 @@ void Work::wait_on_host() {
   if (operation_ != nullptr) std::exchange(operation_, nullptr)->wait_on_host();
 }
 
-void HostCommunicator::check(const Stream& stream, const ConstTensor& tensor, int peer, const char* operation) const {
-  CHECK(stream.ledger != nullptr, name(), " ", operation, " needs a ledger");
-  CHECK(tensor.defined(), name(), " ", operation, " of an undefined tensor");
-  tensor.check_alive();
-  CHECK(tensor.contiguous(), name(), " ", operation, " of a tensor that is not contiguous: ", tensor.shape().text());
-  CHECK(tensor.device() == (moves_bytes() ? DeviceKind::cpu : DeviceKind::meta) ||
-            (size() == 1 && tensor.device() == DeviceKind::meta),
-        name(), " ", operation, " of a tensor on ", name_of(tensor.device()));
-  CHECK(peer >= 0 && peer < size(), name(), " ", operation, ": no rank ", peer, " in a group of ", size());
-}
-
-bool HostCommunicator::begin(Stream& stream, const char* operation, int64_t bytes_handed_over, int64_t bytes) const {
-  if (size() == 1) return false;
-  stream.ledger->add_traffic(name(), operation, bytes_handed_over);
-  return bytes > 0;
+CommunicatorCalls HostCommunicator::calls() const {
+  return CommunicatorCalls(*this, moves_bytes() ? DeviceKind::cpu : DeviceKind::meta);
 }
 
 void HostCommunicator::count_staging(Stream& stream, int64_t bytes) {
@@ -164,9 +151,8 @@ Work HostCommunicator::start(Stream& stream, ConstTensor read, Tensor written, B
 
 Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduction) {
   const Tensor tensor = in_out.tensor;
-  check(stream, tensor, 0, "all_reduce");
-  CHECK(tensor.dtype() != DType::uint8 || reduction == Reduction::max, name(), " all_reduce: uint8 has no sum");
-  if (!begin(stream, "all_reduce", tensor.bytes(), tensor.bytes())) return end_of(stream);
+  const bool moves = calls().all_reduce(stream, tensor, reduction);
+  if (size() == 1 || tensor.bytes() == 0) return end_of(stream);
   const int64_t element = size_of(tensor.dtype());
   const int64_t block = std::max<int64_t>(kBlockBytes / (element * size()), 1);  // of each rank
   // Calls in_two(part) for blocks that go in two steps, and in_one(rest) for what is left.
@@ -184,7 +170,7 @@ Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduct
       counted,
       [&](int64_t part) { count_staging(stream, part * element * size()); },
       [&](int64_t rest) { count_staging(stream, rest * element * size()); });
-  if (!moves_bytes()) return {};
+  if (!moves) return {};
   return start(stream, {}, tensor, [this, tensor, reduction, element, split] {
     std::byte* data = static_cast<std::byte*>(tensor.raw());
     split(
@@ -206,28 +192,21 @@ Work HostCommunicator::all_reduce(Stream& stream, InOut in_out, Reduction reduct
 }
 
 Work HostCommunicator::all_gather(Stream& stream, ConstTensor piece, Tensor whole) {
-  check(stream, piece, 0, "all_gather");
-  check(stream, whole, 0, "all_gather");
-  CHECK(piece.dtype() == whole.dtype() && piece.count() * size() == whole.count(), name(), " all_gather: ", size(),
-        " pieces of ", piece.shape().text(), " do not make ", whole.shape().text());
+  const bool moves = calls().all_gather(stream, piece, whole);
   if (size() == 1) return copy_alone(stream, piece, whole);
-  if (!begin(stream, "all_gather", piece.bytes(), moves_bytes() ? piece.bytes() : 0)) return {};
+  if (!moves) return {};
   return start(stream, piece, whole,
                [this, piece, whole] { exchange_all_gather(piece.raw(), whole.raw(), piece.bytes()); });
 }
 
 Work HostCommunicator::reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) {
-  check(stream, whole, 0, "reduce_scatter");
-  check(stream, piece, 0, "reduce_scatter");
-  CHECK(piece.dtype() == whole.dtype() && piece.count() * size() == whole.count(), name(), " reduce_scatter: ",
-        whole.shape().text(), " is not ", size(), " pieces of ", piece.shape().text());
-  CHECK(piece.dtype() != DType::uint8, name(), " reduce_scatter: uint8 has no sum");
+  const bool moves = calls().reduce_scatter(stream, whole, piece);
   if (size() == 1) return copy_alone(stream, whole, piece);
-  if (!begin(stream, "reduce_scatter", whole.bytes(), whole.bytes())) return {};
+  if (whole.bytes() == 0) return {};
   const int64_t element = size_of(piece.dtype());
   const int64_t block = std::max<int64_t>(kBlockBytes / (element * size()), 1);
   count_staging(stream, std::min(block, piece.count()) * element * size());
-  if (!moves_bytes()) return {};
+  if (!moves) return {};
   return start(stream, whole, piece, [this, whole, piece, element, block] {
     const std::byte* from = static_cast<const std::byte*>(whole.raw());
     std::byte* to = static_cast<std::byte*>(piece.raw());
@@ -241,12 +220,9 @@ Work HostCommunicator::reduce_scatter(Stream& stream, ConstTensor whole, Tensor 
 }
 
 Work HostCommunicator::all_to_all(Stream& stream, ConstTensor send, Tensor receive) {
-  check(stream, send, 0, "all_to_all");
-  check(stream, receive, 0, "all_to_all");
-  CHECK(send.dtype() == receive.dtype() && send.count() == receive.count() && send.count() % size() == 0, name(),
-        " all_to_all of ", send.shape().text(), " into ", receive.shape().text(), " among ", size());
+  const bool moves = calls().all_to_all(stream, send, receive);
   if (size() == 1) return copy_alone(stream, send, receive);
-  if (!begin(stream, "all_to_all", send.bytes(), moves_bytes() ? send.bytes() : 0)) return {};
+  if (!moves) return {};
   return start(stream, send, receive, [this, send, receive] {
     exchange_all_to_all(send.raw(), send.bytes() / size(), receive.raw(), send.bytes() / size());
   });
@@ -254,24 +230,17 @@ Work HostCommunicator::all_to_all(Stream& stream, ConstTensor send, Tensor recei
 
 Work HostCommunicator::broadcast(Stream& stream, InOut in_out, int root) {
   const Tensor tensor = in_out.tensor;
-  check(stream, tensor, root, "broadcast");
-  if (!begin(stream, "broadcast", rank() == root ? tensor.bytes() : 0, moves_bytes() ? tensor.bytes() : 0)) {
-    return end_of(stream);
-  }
+  if (!calls().broadcast(stream, tensor, root)) return end_of(stream);
   return start(stream, {}, tensor, [this, tensor, root] { exchange_broadcast(tensor.raw(), tensor.bytes(), root); });
 }
 
 Work HostCommunicator::send(Stream& stream, ConstTensor tensor, int to) {
-  check(stream, tensor, to, "send");
-  CHECK(to != rank(), name(), " send: rank ", rank(), " sends to itself");
-  if (!begin(stream, "send", tensor.bytes(), moves_bytes() ? tensor.bytes() : 0)) return {};
+  if (!calls().send(stream, tensor, to)) return {};
   return start(stream, tensor, {}, [this, tensor, to] { start_send(tensor.raw(), tensor.bytes(), to); });
 }
 
 Work HostCommunicator::recv(Stream& stream, Tensor tensor, int from) {
-  check(stream, tensor, from, "recv");
-  CHECK(from != rank(), name(), " recv: rank ", rank(), " receives from itself");
-  if (!begin(stream, "recv", 0, moves_bytes() ? tensor.bytes() : 0)) return {};
+  if (!calls().recv(stream, tensor, from)) return {};
   if (stream.queue != nullptr) {
     return start(stream, {}, tensor, [this, tensor, from] { start_recv(tensor.raw(), tensor.bytes(), from)(); });
   }

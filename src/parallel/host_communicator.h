@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/communicator.h"
+#include "parallel/communicator_checks.h"
 
 namespace shiftron {
 
@@ -61,9 +61,7 @@ class HostCommunicator : public Communicator, public ControlPlane {
   int place_in(const std::vector<int>& members) const;
 
  private:
-  void check(const Stream& stream, const ConstTensor& tensor, int peer, const char* operation) const;
-  // Counts the call; true where bytes must move.
-  bool begin(Stream& stream, const char* operation, int64_t bytes_handed_over, int64_t bytes) const;
+  CommunicatorCalls calls() const;
   // Does `body` now, or has the queue do it behind the stream.
   template <typename Body>
   Work start(Stream& stream, ConstTensor read, Tensor written, Body body);

@@ -30,8 +30,9 @@ struct Groups {
   Communicator& channel(const Channel& channel) const;
   void abandon() const noexcept;  // all of them
 };
-// All ranks of `world` call it; world.size() == layout.ranks().
-Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {});
+// All ranks of `world` call it; world.size() == layout.ranks(). `device`: of the streams that will use them.
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {},
+                   DeviceKind device = DeviceKind::cpu);
 
 // Rows of one microbatch: int32 [rows] each; rows = samples · sequence_length.
 struct Documents {

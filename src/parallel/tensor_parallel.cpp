@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "parallel/communicator_nccl_cuda.h"
 
 namespace shiftron {
 namespace {
@@ -33,25 +34,38 @@ Tensor as_matrix(const Tensor& tensor, int64_t columns) {
   return tensor.view({tensor.count() / columns, columns});
 }
 
+std::unique_ptr<Communicator> make_group(HostCommunicator& world, const std::vector<int>& members,
+                                         const std::string& name, DeviceKind device) {
+  std::unique_ptr<HostCommunicator> group = world.split(members, name);
+  if (device != DeviceKind::cuda) return group;
+  CHECK(kHasCuda, "this build has no CUDA");
+  if constexpr (kHasCuda) return make_nccl_communicator(*group);
+  return nullptr;
+}
+
 }  // namespace
 
-Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule) {
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule,
+                   DeviceKind device) {
   CHECK(world.size() == layout.ranks(), world.size(), " ranks for a layout of ", layout.ranks());
   const int rank = world.rank();
+  const auto form = [&](const std::vector<int>& members, const std::string& name) {
+    return make_group(world, members, name, device);
+  };
   Groups groups;
   groups.layout = layout;
   groups.at = layout.coordinates(rank);
-  groups.world = world.split(layout.ranks_in_usual_order(), "world");  // the control plane's own order is not disturbed
-  groups.tp = world.split(layout.group(rank, Axis::tp), "tp");
-  groups.cp = world.split(layout.group(rank, Axis::cp), "cp");
-  groups.dp = world.split(layout.group(rank, Axis::dp), "dp");
-  groups.kv_replica = world.split(layout.kv_replica_group(rank, kv_heads), "kv_replica");
-  groups.tied = world.split(layout.tied_embedding_group(rank), "tied");
+  groups.world = form(layout.ranks_in_usual_order(), "world");  // the control plane's own order is not disturbed
+  groups.tp = form(layout.group(rank, Axis::tp), "tp");
+  groups.cp = form(layout.group(rank, Axis::cp), "cp");
+  groups.dp = form(layout.group(rank, Axis::dp), "dp");
+  groups.kv_replica = form(layout.kv_replica_group(rank, kv_heads), "kv_replica");
+  groups.tied = form(layout.tied_embedding_group(rank), "tied");
   const std::vector<int> stages = layout.group(rank, Axis::pp);
   for (const Channel& channel : channels_of(schedule, layout.pp)) {
     if (groups.at.pp != channel.from && groups.at.pp != channel.to) continue;
     const int from = stages[static_cast<size_t>(channel.from)], to = stages[static_cast<size_t>(channel.to)];
-    groups.channels.push_back({channel, world.split({from, to}, "pp")});
+    groups.channels.push_back({channel, form({from, to}, "pp")});
   }
   return groups;
 }
@@ -64,10 +78,14 @@ Communicator& Groups::channel(const Channel& channel) const {
 }
 
 void Groups::abandon() const noexcept {
-  for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
-    if (group != nullptr) group->abandon();
-  }
-  for (const ChannelEnd& end : channels) end.group->abandon();
+  const auto for_each = [this](const auto& visit) {
+    for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
+      if (group != nullptr) visit(*group);
+    }
+    for (const ChannelEnd& end : channels) visit(*end.group);
+  };
+  for_each([](Communicator& group) { group.give_up(); });  // one may wait for a stream that waits for another
+  for_each([](Communicator& group) { group.abandon(); });
 }
 
 void run_weight_gradients(Run& run) {

@@ -171,8 +171,8 @@ void Engine::end() noexcept {
       std::cerr << "work that was under way failed: " << error.what() << std::endl;
     }
   }
+  groups_.abandon();  // first: a stream that forgets nothing waits for them
   stream_.queue->drop();
-  groups_.abandon();
 }
 
 MemoryPlan Engine::arena_peaks() const {

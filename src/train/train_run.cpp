@@ -114,7 +114,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
-  Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config));
+  Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
 }
 

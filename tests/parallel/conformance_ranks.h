@@ -11,6 +11,7 @@
 
 #include "core/event.h"
 #include "core/memory.h"
+#include "core/queue_cuda.h"
 #include "kernels/kernels.h"
 #include "parallel/conformance_numbers.h"
 #include "parallel/host_communicator.h"
@@ -34,6 +35,8 @@ struct Tested {
   Queue* queue = nullptr;                                 // streams get siblings of it
   std::vector<int64_t> counts = {0, 1, 7, 1000, 100003};  // elements of a rank's tensor, ascending
   DeviceKind device = DeviceKind::cpu;
+  bool sends_wait = false;       // for their receivers
+  bool floating_maxima = true;  // or these are refused
 };
 
 // A communicator of the world, or of a part of it.
@@ -66,6 +69,7 @@ struct Rank {
     stream.device = device;
     stream.ledger = &ledger;
     stream.queue = queue.get();
+    if (device == DeviceKind::cuda) stream.cuda = &static_cast<CudaQueue&>(*queue).context();
   }
   explicit Rank(const Tested& tested, Reader reads = Reader::host) : Rank(tested.device, tested.queue, reads) {}
   ~Rank() noexcept(false) {
@@ -131,7 +135,7 @@ struct Rank {
   template <typename T>
   Tensor make(DeviceKind device, int64_t count) {
     const int64_t bytes = std::max<int64_t>(count * static_cast<int64_t>(sizeof(T)), 1);
-    return memory.emplace_back(device, bytes, ledger, "test").tensor(0, DTypeOf<T>::value, {count});
+    return memory.emplace_back(device, bytes, ledger, "test", stream.device == DeviceKind::cuda).tensor(0, DTypeOf<T>::value, {count});
   }
   template <typename T>
   static std::vector<T> copied(const Tensor& tensor) {

@@ -72,25 +72,25 @@ inline void check_two_at_once(const Tested& tested) {
   if (size < 2) return;
   Rank rank(tested);
   const auto check = [&](int64_t count, const auto& start, auto expected) {
-    const Tensor one = rank.put(numbers<float>(first->rank(), count));
-    const Tensor two = rank.put(numbers<float>(first->rank(), count));
+    const Tensor one = rank.put(numbers<int32_t>(first->rank(), count));
+    const Tensor two = rank.put(numbers<int32_t>(first->rank(), count));
     Work of_first = start(*first, one, 1), of_second = start(*second, two, 0);
     if (first->rank() % 2 == 0) of_first.wait_on_host();
     of_second.wait_on_host();
     of_first.wait_on_host();
-    expect_same(rank.read_in_stream<float>(one), expected(1), "first of two groups");
-    expect_same(rank.read_in_stream<float>(two), expected(0), "second of two groups");
+    expect_same(rank.read_in_stream<int32_t>(one), expected(1), "first of two groups");
+    expect_same(rank.read_in_stream<int32_t>(two), expected(0), "second of two groups");
   };
   const auto reduce = [&](Communicator& group, const Tensor& tensor, int) {
     return group.all_reduce(rank.stream, InOut(tensor), Reduction::max);
   };
   for (const int64_t count : {1, 3001}) {
-    check(count, reduce, [&](int) { return reduced<float>(size, 0, count, Reduction::max); });
+    check(count, reduce, [&](int) { return reduced<int32_t>(size, 0, count, Reduction::max); });
   }
   const auto broadcast = [&](Communicator& group, const Tensor& tensor, int root) {
     return group.broadcast(rank.stream, InOut(tensor), root);
   };
-  check(5, broadcast, [](int root) { return numbers<float>(root, 5); });
+  check(5, broadcast, [](int root) { return numbers<int32_t>(root, 5); });
 }
 
 // Groups of groups, and members that are refused.

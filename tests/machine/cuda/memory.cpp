@@ -119,8 +119,9 @@ void DeviceMemory::free(MemoryKind kind, void* data, const char* call) {
   const Block block = *block_at(static_cast<char*>(data));
   live().erase(block.pages + block.page_bytes);
   freed().push_back(block);
-  protect(block, PROT_NONE);
-  madvise(block.pages, block.page_bytes, MADV_DONTNEED);
+  // Pages that never were written: of those the kernel keeps neighbours as one mapping, and mappings are few.
+  CHECK(syscall(SYS_mmap, block.pages, block.page_bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != -1,
+        "mmap of ", block.page_bytes, " bytes");
   if (kind == MemoryKind::device) used -= block.bytes;
 }
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@
 struct CUstream_st {
   std::unique_ptr<shiftron::Queue> queue;
   std::atomic<int> under_way = 0;  // operations
+  const std::thread::id host = std::this_thread::get_id();
 };
 struct CUevent_st {
   std::shared_ptr<shiftron::Mark> mark;  // null: never recorded
@@ -257,11 +259,12 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   const Call call("cudaStreamCreateWithPriority");
   CHECK(flags == cudaStreamNonBlocking, call.name(), " of a stream that waits for the default stream");
-  locked([stream](Runtime& on) {
-    *stream = new CUstream_st;
-    (*stream)->queue = on.machine->make_queue("stream " + std::to_string(on.made++));
-    on.streams.insert(*stream);
-  });
+  const Hidden hidden;
+  const auto [machine, number] = locked([](Runtime& on) { return std::pair(on.machine.get(), on.made++); });
+  auto made = std::make_unique<CUstream_st>();
+  made->queue = machine->make_queue("stream " + std::to_string(number));  // waits for operations, which need the lock
+  *stream = made.release();
+  locked([stream](Runtime& on) { on.streams.insert(*stream); });
   return cudaSuccess;
 }
 
@@ -280,10 +283,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call.outcome(*call.at(stream).queue->mark());
 }
 
+// Ranks that are threads have a device each.
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize");
   cudaError_t worst = cudaSuccess;
-  for (const cudaStream_t stream : locked([](Runtime& on) { return on.streams; })) {
+  const auto streams = locked([](Runtime& on) {
+    std::set<cudaStream_t> own = on.streams;
+    std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
+    return own;
+  });
+  for (const cudaStream_t stream : streams) {
     const cudaError_t one = call.outcome(*stream->queue->mark());
     if (one != cudaSuccess) worst = one;
   }

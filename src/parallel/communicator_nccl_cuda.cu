@@ -1,0 +1,264 @@
+// One communicator of NCCL and one stream for each group: the stream waits for the caller's by an event, and whoever
+// waits for the operation does so by another.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <thread>
+
+#include "core/call_cuda.h"
+#include "core/event.h"
+#include "core/queue_cuda.h"
+#include "parallel/communicator_nccl_cuda.h"
+
+namespace shiftron {
+namespace {
+
+using cuda::check_call;
+
+ncclDataType_t type_of(DType dtype, const std::string& group) {
+  switch (dtype) {
+    case DType::float64:
+      return ncclFloat64;
+    case DType::float32:
+      return ncclFloat32;
+    case DType::bfloat16:
+      return ncclBfloat16;
+    case DType::int64:
+      return ncclInt64;
+    case DType::int32:
+      return ncclInt32;
+    case DType::uint8:
+      return ncclUint8;
+    case DType::uint16:
+      break;
+  }
+  throw_crash(group, ": NCCL reduces no ", name_of(dtype));
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::float64 || dtype == DType::float32 || dtype == DType::bfloat16;
+}
+
+// NCCL's communicator, which operations that are under way look at too.
+class Handle {
+ public:
+  explicit Handle(HostCommunicator& control) : name_(control.name()) {
+    ncclUniqueId id{};
+    if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);
+    CHECK(text.size() == sizeof(id.internal), name_, ": a unique id of NCCL of ", text.size(), " bytes");
+    std::memcpy(id.internal, text.data(), sizeof(id.internal));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;  // else every call would make a thread
+    check(ncclCommInitRankConfig(&comm_, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
+  }
+  ~Handle() { abort(); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  ncclComm_t comm() const {
+    CHECK(comm_ != nullptr, name_, ": NCCL's communicator was given up");
+    return comm_;
+  }
+  void check(ncclResult_t result, const char* call) const {
+    if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
+  }
+  // Gives up and throws where NCCL has found out since the calls that a peer is lost.
+  void check_peers() {
+    if (comm_ == nullptr) return;
+    ncclResult_t found = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &found), "ncclCommGetAsyncError");
+    if (found == ncclSuccess || found == ncclInProgress) return;
+    const std::string details = ncclGetLastError(comm_);
+    abort();  // else whoever waits for the stream waits for ever
+    fail(found, "what is under way", details);
+  }
+  // What is under way ends, and touches nothing once the stream is through.
+  void abort() noexcept {
+    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+  // Waits for the peers. Nothing is under way.
+  void destroy() {
+    if (comm_ != nullptr) check(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+  }
+
+ private:
+  [[noreturn]] void fail(ncclResult_t result, const char* call, const std::string& details) const {
+    const bool lost = result == ncclRemoteError || result == ncclSystemError;
+    throw Error(detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")"),
+                lost ? ExitCode::hang : ExitCode::crash);
+  }
+  std::string name_;
+  ncclComm_t comm_ = nullptr;
+};
+
+class NcclOperation final : public Pending {
+ public:
+  NcclOperation(std::shared_ptr<Handle> handle, Queue& queue) : handle_(std::move(handle)), end_(queue.mark()) {}
+  void wait(Stream& stream) override { stream.queue->wait(end_); }
+  void wait_on_host() override {
+    constexpr int kImpatient = 1000;
+    for (int asked = 0; !end_->reached(); ++asked) {
+      handle_->check_peers();
+      if (asked < kImpatient)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    end_->wait();
+  }
+
+ private:
+  std::shared_ptr<Handle> handle_;
+  std::shared_ptr<Mark> end_;
+};
+
+// In a group of one.
+class EndOfStream final : public Pending {
+ public:
+  explicit EndOfStream(Stream& stream) { end_.record(stream); }
+  void wait(Stream& stream) override { end_.wait(stream); }
+  void wait_on_host() override { end_.wait_on_host(); }
+
+ private:
+  Event end_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  explicit NcclCommunicator(HostCommunicator& control)
+      : RankGroup(control.name(), control.rank(), control.size()), calls_(*this, DeviceKind::cuda) {
+    if (size() == 1) return;
+    constexpr int kFirst = -1;  // before computing, which waits for it
+    queue_ = std::make_unique<CudaQueue>(detail::concatenate(name(), ", rank ", rank()), kFirst);
+    handle_ = std::make_shared<Handle>(control);
+  }
+  // While an exception unwinds, peers may be gone.
+  ~NcclCommunicator() override {
+    if (handle_ == nullptr) return;
+    if (std::uncaught_exceptions() > 0) give_up();
+    queue_->drop();
+    try {
+      handle_->destroy();
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+  }
+
+  Work all_reduce(Stream& stream, InOut in_out, Reduction reduction) override {
+    const Tensor tensor = in_out.tensor;
+    const bool moves = calls_.all_reduce(stream, tensor, reduction);
+    CHECK(size() == 1 || reduction == Reduction::sum || !is_floating(tensor.dtype()), name(),
+          " all_reduce: NCCL's maximum of ", name_of(tensor.dtype()), " loses a NaN");
+    if (!moves) return end_of(stream);
+    const ncclDataType_t type = type_of(tensor.dtype(), name());
+    return start(stream, {}, tensor, "ncclAllReduce", [&](cudaStream_t own) {
+      return ncclAllReduce(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.count()), type,
+                           reduction == Reduction::sum ? ncclSum : ncclMax, handle_->comm(), own);
+    });
+  }
+  Work all_gather(Stream& stream, ConstTensor piece, Tensor whole) override {
+    const bool moves = calls_.all_gather(stream, piece, whole);
+    if (!moves) return copy_alone(stream, piece, whole);
+    return start(stream, piece, whole, "ncclAllGather", [&](cudaStream_t own) {
+      return ncclAllGather(piece.raw(), whole.raw(), static_cast<size_t>(piece.bytes()), ncclUint8, handle_->comm(),
+                           own);
+    });
+  }
+  Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) override {
+    const bool moves = calls_.reduce_scatter(stream, whole, piece);
+    if (!moves) return copy_alone(stream, whole, piece);
+    const ncclDataType_t type = type_of(piece.dtype(), name());
+    return start(stream, whole, piece, "ncclReduceScatter", [&](cudaStream_t own) {
+      return ncclReduceScatter(whole.raw(), piece.raw(), static_cast<size_t>(piece.count()), type, ncclSum,
+                               handle_->comm(), own);
+    });
+  }
+  Work all_to_all(Stream& stream, ConstTensor send, Tensor receive) override {
+    const bool moves = calls_.all_to_all(stream, send, receive);
+    if (!moves) return copy_alone(stream, send, receive);
+    return start(stream, send, receive, "ncclSend and ncclRecv", [&](cudaStream_t own) {
+      const int64_t bytes = send.bytes() / size();
+      const auto* from = static_cast<const std::byte*>(send.raw());
+      auto* to = static_cast<std::byte*>(receive.raw());
+      check_call(cudaMemcpyAsync(to + rank() * bytes, from + rank() * bytes, static_cast<size_t>(bytes),
+                                 cudaMemcpyDeviceToDevice, own),
+                 "cudaMemcpyAsync");
+      ncclResult_t result = ncclGroupStart();
+      for (int step = 1; step < size() && result == ncclSuccess; ++step) {
+        const int peer = (rank() + step) % size();
+        result = ncclSend(from + peer * bytes, static_cast<size_t>(bytes), ncclUint8, peer, handle_->comm(), own);
+        if (result != ncclSuccess) break;
+        result = ncclRecv(to + peer * bytes, static_cast<size_t>(bytes), ncclUint8, peer, handle_->comm(), own);
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      return result == ncclSuccess ? ended : result;
+    });
+  }
+  Work broadcast(Stream& stream, InOut in_out, int root) override {
+    const Tensor tensor = in_out.tensor;
+    if (!calls_.broadcast(stream, tensor, root)) return end_of(stream);
+    return start(stream, {}, tensor, "ncclBroadcast", [&](cudaStream_t own) {
+      return ncclBroadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, root,
+                           handle_->comm(), own);
+    });
+  }
+  Work send(Stream& stream, ConstTensor tensor, int to) override {
+    if (!calls_.send(stream, tensor, to)) return end_of(stream);
+    return start(stream, tensor, {}, "ncclSend", [&](cudaStream_t own) {
+      return ncclSend(tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, to, handle_->comm(), own);
+    });
+  }
+  Work recv(Stream& stream, Tensor tensor, int from) override {
+    if (!calls_.recv(stream, tensor, from)) return end_of(stream);
+    return start(stream, {}, tensor, "ncclRecv", [&](cudaStream_t own) {
+      return ncclRecv(tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, from, handle_->comm(), own);
+    });
+  }
+
+  void give_up() noexcept override {
+    if (handle_ != nullptr) handle_->abort();
+  }
+  void abandon() noexcept override {
+    give_up();
+    if (queue_ != nullptr) queue_->drop();
+  }
+
+ private:
+  static Work end_of(Stream& stream) { return Work(stream, std::make_shared<EndOfStream>(stream)); }
+  // Of what a group of one moves; in other groups nothing is to be moved.
+  Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) const {
+    if (size() == 1 && from.raw() != to.raw() && from.bytes() > 0) {
+      check_call(cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice,
+                                 stream.cuda->stream),
+                 "cudaMemcpyAsync");
+    }
+    return end_of(stream);
+  }
+  // Has `call`, which returns NCCL's result, give the operation to this communicator's stream, behind the caller's.
+  template <typename Call>
+  Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const char* name, const Call& call) {
+    queue_->wait(stream.queue->mark());
+    handle_->check(call(queue_->context().stream), name);
+    const auto operation = std::make_shared<NcclOperation>(handle_, *queue_);
+    read.pin(operation);
+    written.pin(operation);
+    return Work(stream, operation);
+  }
+
+  CommunicatorCalls calls_;
+  std::unique_ptr<CudaQueue> queue_;  // null in a group of one
+  std::shared_ptr<Handle> handle_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control) {
+  return std::make_unique<NcclCommunicator>(control);
+}
+
+}  // namespace shiftron

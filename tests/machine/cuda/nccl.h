@@ -1,0 +1,20 @@
+// How what stands in for NCCL behaves where NCCL promises nothing, and ranks that are lost.
+#pragma once
+
+#include <cstdint>
+
+namespace shiftron::machine {
+
+struct NcclOptions {
+  uint64_t seed = 0;              // of the order in which ranks are added, drawn anew for every sum
+  bool rounds_every_sum = false;  // sums of bfloat16 are rounded behind every rank, as where they go round a ring
+  int lost_rank = -1;             // of every communicator: its operations begin and never go on
+  bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError
+  double patience = 20;           // seconds in which a rank that makes a communicator waits for the others
+};
+
+// Of communicators that are made from now on.
+void set_nccl(const NcclOptions& options);
+int64_t nccl_communicators();  // that were neither destroyed nor aborted
+
+}  // namespace shiftron::machine
