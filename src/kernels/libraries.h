@@ -7,18 +7,19 @@
 
 namespace shiftron {
 
-// On a GPU handles, plans and a workspace, which the ledger counts under "workspace"; on a CPU nothing.
+// On a GPU handles, plans and a workspace, which the ledger counts under "workspace"; on a CPU nothing. The stream's
+// context points to them, until behind the stream's last operation they go.
 class Libraries {
  public:
-  explicit Libraries(Stream& stream);  // whose context points here from now on
-  ~Libraries();                        // behind the stream's last operation
-  Libraries(const Libraries&) = delete;
-  Libraries& operator=(const Libraries&) = delete;
+  explicit Libraries(Stream& stream);
 
  private:
-  CudaContext* context_ = nullptr;
   Buffer workspace_;
-  std::shared_ptr<CudaProducts> products_;
+  std::shared_ptr<void> kept_;
 };
+
+namespace cuda {  // only in builds that have it (kHasCuda)
+std::shared_ptr<void> keep_libraries(CudaContext& context, Tensor workspace);
+}
 
 }  // namespace shiftron

@@ -37,7 +37,7 @@ Outcome train(RunConfig config, DeviceChoice device) {
   const MemoryPlan plan = plan_memory(config, layout, 0, 1, planned);
   Outcome outcome;
   {
-    Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads), stream, plan);
+    Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, {}, stream.device), stream, plan);
     ParameterSet& set = trainer.engine().parameters();
     set.initialise(5);
     const BatchReader read = [&](int index, HostBatch& batch) {
