@@ -24,8 +24,9 @@ if(SHIFTRON_CUDA STREQUAL "nvcc")
   get_directory_property(options COMPILE_OPTIONS)  # which nvcc does not know
   set_directory_properties(PROPERTIES COMPILE_OPTIONS
     "$<$<COMPILE_LANGUAGE:C,CXX>:${options}>;$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
+  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
-  set(cuda_libraries CUDA::cudart CUDA::cublasLt ${NCCL_LIBRARY})
+  set(cuda_libraries CUDA::cudart CUDA::cublasLt ${CUDNN_LIBRARY} ${NCCL_LIBRARY})
 else()
   if(NOT SHIFTRON_TESTS)
     message(FATAL_ERROR "SHIFTRON_CUDA=software needs the machine of SHIFTRON_TESTS=ON")

@@ -34,7 +34,7 @@ HeadRows<T> head_rows(const Tensor& x) {
 }
 
 struct RowShape {
-  int64_t rows, head_dim, group, length, key_offset;
+  int64_t rows, head_dim, group, key_offset;
   float scale;
 };
 
@@ -143,10 +143,10 @@ __global__ void __launch_bounds__(kBlock)
   if (row >= shape.rows) return;
   const LaneRow<kCount> key(saved.k.at(row, kv_head), shape.head_dim);
   const LaneRow<kCount> value(saved.v.at(row, kv_head), shape.head_dim);
-  const int64_t end = row - row % shape.length + shape.length;
   LaneRow<kCount> key_sums, value_sums;
+  // Rows of other samples start behind this one.
   for (int64_t head = kv_head * shape.group; head < (kv_head + 1) * shape.group; ++head) {
-    for (int64_t seen = row; seen < end && saved.start[seen] <= row; ++seen) {
+    for (int64_t seen = row; seen < shape.rows && saved.start[seen] <= row; ++seen) {
       const LaneRow<kCount> query(saved.q.at(seen, head), shape.head_dim);
       const LaneRow<kCount> d_out(saved.d_out.at(seen, head), shape.head_dim);
       const float delta = d_out.dot({saved.out.at(seen, head), shape.head_dim});
@@ -189,7 +189,6 @@ RowShape row_shape(const ConstTensor& q, const ConstTensor& k, const AttentionSh
   return {.rows = q.extent(0),
           .head_dim = q.extent(2),
           .group = q.extent(1) / k.extent(1),
-          .length = shape.sequence_length,
           .key_offset = shape.key_offset,
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.extent(2))))};
 }

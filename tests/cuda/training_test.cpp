@@ -25,48 +25,59 @@ void read_samples(int64_t first, int64_t count, HostBatch& batch) {
 }
 
 // Three steps, with an evaluation between them, which leaves no trace.
-Outcome train(RunConfig config, DeviceChoice device) {
+Outcome train(RunConfig config, DeviceChoice device, int ranks = 1) {
   config.device.kind = device;
-  Ledger ledger;
-  Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-  std::unique_ptr<CudaQueue> queue;
-  if (device == DeviceChoice::cuda) queue = start_cuda(stream);
-  const auto world = make_single_world();
-  const ParallelLayout layout;
-  Ledger planned;
-  const MemoryPlan plan = plan_memory(config, layout, 0, 1, planned);
   Outcome outcome;
-  {
-    Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, {}, stream.device), stream, plan);
-    ParameterSet& set = trainer.engine().parameters();
-    set.initialise(5);
-    const BatchReader read = [&](int index, HostBatch& batch) {
-      read_samples(index * config.train.micro_batch, config.train.micro_batch, batch);
-    };
-    for (int64_t step = 1; step <= 3; ++step) {
-      trainer.step(step, read, false);
-      const StepResult result = trainer.result(step);
-      outcome.losses.push_back(result.loss);
-      outcome.norms.push_back(result.gradient_norm);
-      if (step == 2) trainer.evaluate(1, read);
+  std::mutex mutex;
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    Ledger ledger;
+    Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
+    std::unique_ptr<CudaQueue> queue;
+    if (device == DeviceChoice::cuda) queue = start_cuda(stream);
+    const ParallelLayout layout = make_layout(config.parallel, ranks);
+    Ledger planned;
+    const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
+    {
+      Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
+                      stream, plan);
+      ParameterSet& set = trainer.engine().parameters();
+      set.initialise(5);
+      const auto reader = [&](int64_t step) -> BatchReader {
+        return [&, step](int index, HostBatch& batch) {
+          const int64_t first = first_sample(config, layout.dp, step, index, trainer.engine().groups().at.dp);
+          read_samples(first, config.train.micro_batch, batch);
+        };
+      };
+      for (int64_t step = 1; step <= 3; ++step) {
+        trainer.step(step, reader(step), false);
+        const StepResult result = trainer.result(step);
+        if (step == 2) trainer.evaluate(1, reader(1));
+        const std::lock_guard lock(mutex);
+        if (world.rank() > 0) continue;
+        outcome.losses.push_back(result.loss);
+        outcome.norms.push_back(result.gradient_norm);
+      }
+      collect(set, masters_of, outcome.masters, mutex);
+      EXPECT_EQ(trainer.arena_peaks(), plan);
     }
-    std::mutex mutex;
-    collect(set, masters_of, outcome.masters, mutex);
-    EXPECT_EQ(trainer.arena_peaks(), plan);
-  }
-  for (const char* category : {"activations", "scratch", "parameters", "gradients", "optimizer"}) {
-    EXPECT_EQ(ledger.memory().at(category), 0) << category << " is left";
-  }
+    for (const char* category : {"activations", "scratch", "parameters", "gradients", "optimizer"}) {
+      EXPECT_EQ(ledger.memory().at(category), 0) << category << " is left";
+    }
+  });
   return outcome;
 }
 
 // `bound`: of relative differences; the update divides by the root of a square, so weights differ by more than sums.
-void expect_like_the_cpu(const RunConfig& config, double bound) {
-  const Outcome expected = train(config, DeviceChoice::cpu), found = train(config, DeviceChoice::cuda);
+void expect_like_the_cpu(const RunConfig& config, double bound, int ranks = 1) {
+  RunConfig alone = config;
+  alone.parallel = {.recompute = config.parallel.recompute};
+  const Outcome expected = train(alone, DeviceChoice::cpu), found = train(config, DeviceChoice::cuda, ranks);
+  ASSERT_EQ(found.losses.size(), expected.losses.size());
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(found.losses[i], expected.losses[i], bound * expected.losses[i]) << "step " << i + 1;
     EXPECT_NEAR(found.norms[i], expected.norms[i], 10 * bound * expected.norms[i]) << "step " << i + 1;
   }
+  ASSERT_EQ(found.masters.size(), expected.masters.size());
   for (const auto& [name, values] : expected.masters) {
     EXPECT_LE(relative_difference(found.masters.at(name), values), 100 * bound) << name;
   }
@@ -89,6 +100,32 @@ TEST(CudaTraining, EveryRecomputationIsLikeTheCpu) {
     config.parallel.recompute = recompute;
     config.model.tie_embeddings = true;
     expect_like_the_cpu(config, 1e-6);
+  }
+}
+
+// Heads as cuDNN takes them.
+TEST(CudaTraining, AttentionOfTheLibraryIsLikeTheCpu) {
+  RunConfig config = small_config(all_shifts()[1].shift, Precision::bf16);
+  config.model.hidden = 32;
+  config.model.head_dim = 8;
+  config.train.sequence_length = 16;
+  expect_like_the_cpu(config, 4e-3);
+}
+
+TEST(CudaTraining, LayoutsAreLikeOneRankOfTheCpu) {
+  using enum PipelineKind;
+  const std::vector<std::pair<ParallelSection, int>> layouts = {
+      {{.tp = 2}, 2},
+      {{.zero = 1, .bucket_elements = 300}, 2},
+      {{.pp = 2, .pipeline = zb_h1}, 2},
+      {{.tp = 2, .pp = 2, .chunks = 2, .zero = 1, .pipeline = interleaved}, 8}};
+  for (const auto& [parallel, ranks] : layouts) {
+    RunConfig config = small_config(all_shifts()[1].shift, Precision::fp32);
+    config.model.layers = 4;
+    config.train.micro_batch = 1;
+    config.parallel = parallel;
+    SCOPED_TRACE(::testing::Message() << "tp " << parallel.tp << " pp " << parallel.pp << ", " << ranks << " ranks");
+    expect_like_the_cpu(config, 1e-6, ranks);
   }
 }
 
