@@ -48,6 +48,18 @@ const Block* block_at(const char* address) {
   return found != live().end() && address >= found->second.pages ? &found->second : nullptr;
 }
 
+// Addresses that were never anybody's, such as a thread's stack.
+char* take(size_t bytes) {
+  constexpr size_t kAll = size_t{256} << 30;
+  static const long first =
+      syscall(SYS_mmap, nullptr, kAll, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  static size_t taken = 0;
+  CHECK(first != -1, "no addresses for device memory");
+  if (bytes > kAll - taken) return nullptr;
+  taken += bytes;
+  return reinterpret_cast<char*>(first) + (taken - bytes);
+}
+
 void protect(const Block& block, int rights) {
   CHECK(mprotect(block.pages + kPage, block.page_bytes - 2 * kPage, rights) == 0, "mprotect of ", block.bytes,
         " bytes");
@@ -93,9 +105,8 @@ void* DeviceMemory::allocate(MemoryKind kind, size_t bytes) {
   Block block{.kind = kind, .bytes = bytes};
   const size_t own = (bytes + kPage - 1) / kPage * kPage;
   block.page_bytes = own + 2 * kPage;
-  const long mapped = syscall(SYS_mmap, nullptr, block.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == -1) return nullptr;
-  block.pages = reinterpret_cast<char*>(mapped);
+  block.pages = take(block.page_bytes);
+  if (block.pages == nullptr) return nullptr;
   block.data = block.pages + kPage + own - (bytes + 15) / 16 * 16;
   protect(block, PROT_READ | PROT_WRITE);
   std::memset(block.pages + kPage, 0xFF, own);
@@ -120,8 +131,9 @@ void DeviceMemory::free(MemoryKind kind, void* data, const char* call) {
   live().erase(block.pages + block.page_bytes);
   freed().push_back(block);
   // Pages that never were written: of those the kernel keeps neighbours as one mapping, and mappings are few.
-  CHECK(syscall(SYS_mmap, block.pages, block.page_bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != -1,
-        "mmap of ", block.page_bytes, " bytes");
+  CHECK(
+      syscall(SYS_mmap, block.pages, block.page_bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != -1,
+      "mmap of ", block.page_bytes, " bytes");
   if (kind == MemoryKind::device) used -= block.bytes;
 }
 
