@@ -73,7 +73,7 @@ class TrainingRun {
   ParallelLayout layout_;
   std::optional<Loader> train_, validation_;
   Ledger ledger_;
-  std::unique_ptr<CudaQueue> queue_;  // the stream's, on a GPU
+  std::unique_ptr<Queue> queue_;  // the stream's, on a GPU
   Stream stream_;
   MemoryPlan plan_;
   std::unique_ptr<Trainer> trainer_;
