@@ -134,4 +134,22 @@ inline Outcome evaluate_on(CudaDevice& device, const KernelCase& call, DType dty
   return outcome;
 }
 
+// Rows without padding, with one that lets nobody read in packs, and with one that does.
+inline void expect_device_matches_specification(const KernelCase& call, DType dtype) {
+  for (const int64_t padding : {0, 3, 16}) {
+    CudaDevice device;
+    expect_outcome_matches_specification(call, dtype, padding, evaluate_on(device, call, dtype, padding));
+  }
+}
+
+// The same call gives the same bits.
+inline void expect_device_repeats(const KernelCase& call) {
+  CudaDevice device;
+  const Outcome first = evaluate_on(device, call, DType::bfloat16, 0);
+  const Outcome second = evaluate_on(device, call, DType::bfloat16, 0);
+  for (size_t i = 0; i < first.values.size(); ++i) {
+    if (is_result(call.arguments[i])) EXPECT_EQ(first.values[i], second.values[i]) << call.arguments[i].name;
+  }
+}
+
 }  // namespace shiftron::kernel_testing

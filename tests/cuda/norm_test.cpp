@@ -20,32 +20,14 @@ std::vector<KernelCase> norm_cases() {
 
 class NormKernels : public ::testing::TestWithParam<KernelCase> {};
 
-// Rows without padding, with one that lets nobody read in packs, and with one that does.
 TEST_P(NormKernels, MatchSpecificationInFloat32) {
-  for (const int64_t padding : {0, 3, 16}) {
-    CudaDevice device;
-    expect_outcome_matches_specification(GetParam(), DType::float32, padding,
-                                         evaluate_on(device, GetParam(), DType::float32, padding));
-  }
+  expect_device_matches_specification(GetParam(), DType::float32);
 }
 TEST_P(NormKernels, MatchSpecificationInBfloat16) {
-  for (const int64_t padding : {0, 3, 16}) {
-    CudaDevice device;
-    expect_outcome_matches_specification(GetParam(), DType::bfloat16, padding,
-                                         evaluate_on(device, GetParam(), DType::bfloat16, padding));
-  }
+  expect_device_matches_specification(GetParam(), DType::bfloat16);
 }
-
-// The same call gives the same bits.
 TEST_P(NormKernels, Repeat) {
-  CudaDevice device;
-  const Outcome first = evaluate_on(device, GetParam(), DType::bfloat16, 0);
-  const Outcome second = evaluate_on(device, GetParam(), DType::bfloat16, 0);
-  for (size_t i = 0; i < first.values.size(); ++i) {
-    if (is_result(GetParam().arguments[i])) {
-      EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
-    }
-  }
+  expect_device_repeats(GetParam());
 }
 
 TEST_P(NormKernels, RefuseFloat64) {
