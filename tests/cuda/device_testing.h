@@ -148,7 +148,9 @@ inline void expect_device_repeats(const KernelCase& call) {
   const Outcome first = evaluate_on(device, call, DType::bfloat16, 0);
   const Outcome second = evaluate_on(device, call, DType::bfloat16, 0);
   for (size_t i = 0; i < first.values.size(); ++i) {
-    if (is_result(call.arguments[i])) EXPECT_EQ(first.values[i], second.values[i]) << call.arguments[i].name;
+    if (is_result(call.arguments[i])) {
+      EXPECT_EQ(first.values[i], second.values[i]) << call.arguments[i].name;
+    }
   }
 }
 
