@@ -74,7 +74,11 @@ std::string device_name() {
   return properties.name;
 }
 
-std::unique_ptr<CudaQueue> start_cuda(Stream& stream) {
+CudaContext& context_of(Queue& queue) {
+  return dynamic_cast<CudaQueue&>(queue).context();
+}
+
+std::unique_ptr<Queue> start_cuda(Stream& stream) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {

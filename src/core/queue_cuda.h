@@ -33,6 +33,7 @@ class CudaQueue final : public Queue {
 std::string device_name();  // of the calling thread's GPU
 
 // A queue of this host's GPU, in which the stream runs from now on. An Error(bad_input) where there is none.
-std::unique_ptr<CudaQueue> start_cuda(Stream& stream);
+std::unique_ptr<Queue> start_cuda(Stream& stream);
+CudaContext& context_of(Queue& queue);  // which is a CudaQueue
 
 }  // namespace shiftron

@@ -32,7 +32,7 @@ Outcome train(RunConfig config, DeviceChoice device, int ranks = 1) {
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Ledger ledger;
     Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-    std::unique_ptr<CudaQueue> queue;
+    std::unique_ptr<Queue> queue;
     if (device == DeviceChoice::cuda) queue = start_cuda(stream);
     const ParallelLayout layout = make_layout(config.parallel, ranks);
     Ledger planned;

@@ -69,7 +69,9 @@ struct Rank {
     stream.device = device;
     stream.ledger = &ledger;
     stream.queue = queue.get();
-    if (device == DeviceKind::cuda) stream.cuda = &static_cast<CudaQueue&>(*queue).context();
+    if constexpr (kHasCuda) {
+      if (device == DeviceKind::cuda) stream.cuda = &context_of(*queue);
+    }
   }
   explicit Rank(const Tested& tested, Reader reads = Reader::host) : Rank(tested.device, tested.queue, reads) {}
   ~Rank() noexcept(false) {
