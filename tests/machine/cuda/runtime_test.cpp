@@ -365,7 +365,7 @@ class CudaStream : public testing::TestWithParam<Order> {
   static Shape shape() { return {kElements}; }
   Ledger ledger_;
   Stream stream_{.ledger = &ledger_};
-  std::unique_ptr<CudaQueue> queue_;
+  std::unique_ptr<Queue> queue_;
 };
 INSTANTIATE_TEST_SUITE_P(Machine, CudaStream, testing::ValuesIn(kOrders),
                          [](const auto& tested) { return kOrderNames[static_cast<int>(tested.param)]; });
