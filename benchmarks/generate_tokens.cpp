@@ -81,7 +81,7 @@ class Generation {
         world_(make_single_world()),
         random_(1, "prompt"),
         decoder_(
-            config, [&](ParameterSet& set) { fill(set); }, *world_, threads, sizes.cache + sizes.tokens,
+            config, [&](ParameterSet& set) { fill(set); }, *world_, {.threads = threads}, sizes.cache + sizes.tokens,
             std::min(sizes.cache, GenerateOptions().chunk)) {
     for (int64_t i = 0; i < sizes.cache; ++i) {
       prompt_.push_back(

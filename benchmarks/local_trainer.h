@@ -39,6 +39,7 @@ class LocalTrainer {
   std::unique_ptr<HostCommunicator> world_;
   Ledger ledger_;
   Stream stream_;
+  std::unique_ptr<Queue> queue_;  // of a GPU
   std::optional<Trainer> trainer_;
   int64_t number_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "cli/process.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
+#include "train/device.h"
 #include "train/faults.h"
 
 namespace shiftron::cli {
@@ -53,6 +54,7 @@ CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const Pa
   }
   RunConfig base = model.config;
   base.parallel = layout;
+  base.device.kind = device_here(base.device.kind);
   std::erase_if(base.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
   RunConfig config = read_config(line, base);
   const int64_t replicas = std::max(1, ranks / std::max(1, smallest_ranks(config.parallel)));
@@ -77,7 +79,7 @@ int run_evaluate(const CommandLine& line) {
   if (world->rank() != 0) open();
   const std::string data = line.text("data");
   const HeldOutResult result =
-      evaluate_held_out(model, data, *world, thread_count(model.config.device.threads, session.local_ranks()));
+      evaluate_held_out(model, data, *world, share_of(session, model.config.device.threads));
   if (world->rank() != 0) return 0;
   if (line.has("json")) {
     print_json({{"checkpoint", model.directory},
@@ -119,7 +121,7 @@ int run_generate(const CommandLine& line) {
   const std::string prompt = line.text("prompt");
   const bool speaks = world->rank() == 0;
   if (speaks) std::cout << prompt << std::flush;
-  generate(model, prompt, options, *world, thread_count(model.config.device.threads, session.local_ranks()),
+  generate(model, prompt, options, *world, share_of(session, model.config.device.threads),
            [&](const std::string& text) {
              if (speaks) std::cout << text << std::flush;
            });

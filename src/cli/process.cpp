@@ -14,6 +14,12 @@ int thread_count(int wanted, int local_ranks) {
   return std::max(1, processor_count() / std::max(1, local_ranks));
 }
 
+HostShare share_of(const MpiSession& session, int threads) {
+  return {.threads = thread_count(threads, session.local_ranks()),
+          .local_rank = session.local_rank(),
+          .local_ranks = session.local_ranks()};
+}
+
 void outlive_failing_writes() {
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
 }

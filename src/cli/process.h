@@ -5,13 +5,17 @@
 #include <memory>
 #include <string>
 
-#include "parallel/control_plane.h"
+#include "core/host.h"
+#include "parallel/host_communicator.h"
 #include "train/run_config.h"
 
 namespace shiftron::cli {
 
 // Cores of the affinity mask / ranks that share it, at least 1; `wanted` > 0 wins.
 int thread_count(int wanted, int local_ranks);
+
+// Of this rank; `threads` > 0 as in thread_count().
+HostShare share_of(const MpiSession& session, int threads);
 
 // A reader that leaves (`| head`, a closed terminal) and a limit of file sizes (`ulimit -f`) are errors of a write and end
 // nothing by themselves. For commands whose work is worth more than what they print.

@@ -178,8 +178,7 @@ int run_train(const CommandLine& line) {
     log.info(fmt::format("configuration {} (hash {}):\n{}", config.output.directory,
                          to_hex(xxh3_64(hash_input(config))), to_config_text(config)));
   }
-  const int threads = thread_count(config.device.threads, session.local_ranks());
-  const RunEnvironment environment{.world = *world, .threads = threads, .log = log, .events = events,
+  const RunEnvironment environment{.world = *world, .share = share_of(session, config.device.threads), .log = log, .events = events,
                                    .watchdog = watchdog, .lock = lock,
                                    .stop_requested = [&] { return stop.requested(); },
                                    .code_version = version_text(), .show_progress = show_line,

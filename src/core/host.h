@@ -5,6 +5,13 @@
 
 namespace shiftron {
 
+// What of its host a rank may use.
+struct HostShare {
+  int threads = 1;      // of the processor
+  int local_rank = 0;   // its number among the ranks of this host, from 0: which GPU, where it computes on one
+  int local_ranks = 1;  // how many these are
+};
+
 std::string host_name();
 
 // UTC with milliseconds: "2026-11-22T02:34:35.123Z".

@@ -1,4 +1,6 @@
 // Streams and events.
+#include <cstdlib>
+
 #include "core/call_cuda.h"
 #include "core/queue_cuda.h"
 
@@ -78,12 +80,25 @@ CudaContext& context_of(Queue& queue) {
   return dynamic_cast<CudaQueue&>(queue).context();
 }
 
-std::unique_ptr<Queue> start_cuda(Stream& stream) {
+int cuda_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess) return count;
+  cudaGetLastError();  // which the next call would report else
+  return 0;
+}
+
+std::unique_ptr<Queue> start_cuda(Stream& stream, const HostShare& share) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    throw_bad_input("this host has no GPU that CUDA finds (", cudaGetErrorString(status), "); set device.kind=cpu");
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    throw_bad_input("rank ", share.local_rank, " of host ", host_name(), " finds no GPU (cudaGetDeviceCount: ",
+                    status == cudaSuccess ? "none" : cudaGetErrorString(status),
+                    visible == nullptr ? std::string() : std::string("; CUDA_VISIBLE_DEVICES is \"") + visible + "\"",
+                    "); look at nvidia-smi, or set device.kind=cpu");
   }
+  check_call(cudaSetDevice(share.local_rank % count), "cudaSetDevice");
   auto queue = std::make_unique<CudaQueue>("compute");
   stream.device = DeviceKind::cuda;
   stream.queue = queue.get();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/host.h"
 #include "core/stream.h"
 
 namespace shiftron {
@@ -32,8 +33,12 @@ class CudaQueue final : public Queue {
 
 std::string device_name();  // of the calling thread's GPU
 
-// A queue of this host's GPU, in which the stream runs from now on. An Error(bad_input) where there is none.
-std::unique_ptr<Queue> start_cuda(Stream& stream);
+// GPUs that CUDA shows this process (CUDA_VISIBLE_DEVICES); 0 without a driver.
+int cuda_devices();
+
+// A queue of the GPU that the rank's number on its host gives it, in which the stream runs from now on; more ranks than
+// GPUs share these. The calling thread's device from now on. An Error(bad_input) where there is none.
+std::unique_ptr<Queue> start_cuda(Stream& stream, const HostShare& share = {});
 CudaContext& context_of(Queue& queue);  // which is a CudaQueue
 
 }  // namespace shiftron

@@ -11,6 +11,8 @@
 #include "core/philox.h"
 #include "data/tokenizer.h"
 #include "kernels/kernels.h"
+#include "kernels/libraries.h"
+#include "train/device.h"
 #include "train/engine.h"
 
 namespace shiftron {
@@ -25,6 +27,7 @@ struct Decoder::Implementation {
   RunConfig config;
   Groups groups;
   Stream stream;
+  Libraries libraries;
   ParameterSet parameters;
   TransformerStage stage;
   Arena states_arena, activations, operands, scratch;
@@ -36,10 +39,11 @@ struct Decoder::Implementation {
   Tensor whole_logits;  // [1, vocab] float64
   int64_t fed = 0;
 
-  Implementation(const RunConfig& run_config, Groups the_groups, DeviceKind device, int threads, Ledger& ledger,
-                 const MemoryPlan& plan, int64_t capacity, int64_t chunk)
+  Implementation(const RunConfig& run_config, Groups the_groups, const Stream& where, const MemoryPlan& plan,
+                 int64_t capacity, int64_t chunk)
       : config(run_config), groups(std::move(the_groups)),
-        stream{.device = device, .ledger = &ledger, .cpu = {.threads = threads}},
+        stream(where),
+        libraries(stream),
         parameters(groups.layout, groups.at, number_types(config.train.precision)),
         stage(parameters, config.model, {.layers = {0, config.model.layers}}, RecomputeKind::none),
         states_arena(stream, "states", plan, "cache"),
@@ -109,28 +113,30 @@ ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 
 
 }  // namespace
 
-Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, int threads, int64_t capacity, int64_t chunk)
-    : Decoder(model.config, [&](ParameterSet& set) { load_parameters(model.directory, set); }, world, threads, capacity,
+Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, const HostShare& share, int64_t capacity,
+                 int64_t chunk)
+    : Decoder(model.config, [&](ParameterSet& set) { load_parameters(model.directory, set); }, world, share, capacity,
               chunk) {}
 
 Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
-                 int threads, int64_t capacity, int64_t chunk)
+                 const HostShare& share, int64_t capacity, int64_t chunk)
     : ledger_(std::make_unique<Ledger>()) {
   const ParallelLayout layout = decoding_layout(world.size());
   const int64_t kv_heads = config.model.kv_heads;
+  const int64_t most = std::min(chunk, capacity);
   MemoryPlan plan;
   {
     Ledger planned;
     const auto meta_world = make_meta_world(world.rank(), world.size());
-    Implementation meta(config, make_groups(*meta_world, layout, kv_heads), DeviceKind::meta, threads, planned, {},
-                        capacity, std::min(chunk, capacity));
-    meta.feed(std::vector<int32_t>(static_cast<size_t>(std::min(chunk, capacity))));
+    Implementation meta(config, make_groups(*meta_world, layout, kv_heads),
+                        planning_stream(config, share.threads, planned), {}, capacity, most);
+    meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
     plan = meta.peaks();
   }
-  implementation_ = std::make_unique<Implementation>(config, make_groups(world, layout, kv_heads), DeviceKind::cpu,
-                                                     threads, *ledger_, plan, capacity,
-                                                     std::min(chunk, capacity));
-  choose_bfloat16_products(config.train.precision, world, implementation_->stream.cpu);
+  Stream stream{.ledger = ledger_.get()};
+  queue_ = start_device(config, share, world, stream);
+  implementation_ = std::make_unique<Implementation>(
+      config, make_groups(world, layout, kv_heads, {}, stream.device), stream, plan, capacity, most);
   fill(implementation_->parameters);
   implementation_->stage.prepare(implementation_->stream);
 }
@@ -195,12 +201,13 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
 }
 
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
-                              HostCommunicator& world, int threads, const std::function<void(const std::string&)>& show) {
+                              HostCommunicator& world, const HostShare& share,
+                              const std::function<void(const std::string&)>& show) {
   const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   // Where documents are not cut apart, training shows a document's first token behind the end of another one.
   if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());
-  Decoder decoder(model, world, threads, static_cast<int64_t>(ids.size()) + options.tokens, options.chunk);
+  Decoder decoder(model, world, share, static_cast<int64_t>(ids.size()) + options.tokens, options.chunk);
   return continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(),
                          [&](int32_t token) {
                            if (show) show(tokenizer.text_of(token));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/host.h"
 #include "evaluate/checkpoint_model.h"
 #include "model/transformer.h"
 #include "parallel/host_communicator.h"
@@ -14,10 +15,11 @@ namespace shiftron {
 class Decoder {
  public:
   // Room for `capacity` tokens; at most `chunk` of them are fed at once.
-  Decoder(const CheckpointModel& model, HostCommunicator& world, int threads, int64_t capacity, int64_t chunk);
+  Decoder(const CheckpointModel& model, HostCommunicator& world, const HostShare& share, int64_t capacity,
+          int64_t chunk);
   // The same with masters that `fill` sets.
-  Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world, int threads,
-          int64_t capacity, int64_t chunk);
+  Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
+          const HostShare& share, int64_t capacity, int64_t chunk);
   ~Decoder();
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
@@ -28,6 +30,7 @@ class Decoder {
  private:
   struct Implementation;
   std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<Queue> queue_;  // on a GPU
   std::unique_ptr<Implementation> implementation_;
 };
 
@@ -46,6 +49,7 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
 
 // The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
-                              HostCommunicator& world, int threads, const std::function<void(const std::string&)>& show);
+                              HostCommunicator& world, const HostShare& share,
+                              const std::function<void(const std::string&)>& show);
 
 }  // namespace shiftron

@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
+#include "train/device.h"
 #include "train/engine.h"
 
 namespace shiftron {
@@ -39,7 +40,7 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
 }  // namespace
 
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
-                                int threads) {
+                                const HostShare& share) {
   RunConfig config = model.config;
   const ParallelLayout layout = make_layout(config.parallel, world.size());
   config.train.global_batch = config.train.micro_batch * layout.dp;  // one microbatch at a time
@@ -63,14 +64,14 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const BatchReader nothing = [](int, HostBatch&) {};
   {
     Ledger planned;
-    Stream meta{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
+    Stream meta = planning_stream(config, share.threads, planned);
     const auto meta_world = make_meta_world(world.rank(), world.size());
     Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
     engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
     plan = engine.arena_peaks();
   }
-  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = threads}};
-  choose_bfloat16_products(config.train.precision, world, stream.cpu);
+  Stream stream{.ledger = &ledger};
+  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
   all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
 

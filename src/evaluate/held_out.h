@@ -1,6 +1,7 @@
 // Loss, perplexity and bits per byte of a checkpoint on a dataset, in any layout.
 #pragma once
 
+#include "core/host.h"
 #include "evaluate/checkpoint_model.h"
 #include "parallel/host_communicator.h"
 
@@ -19,6 +20,6 @@ struct HeldOutResult {
 // Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank. Throws
 // Error(bad_input) that names the dataset where nothing in it is counted, or no byte of text.
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
-                                int threads);
+                                const HostShare& share);
 
 }  // namespace shiftron

@@ -30,8 +30,13 @@ int64_t library_workspace(const Stream& stream);
 bool bfloat16_matmul_pays(const CpuOptions& cpu);
 // The same of the tiles in attention and in weight gradients, which have a body of their own.
 bool bfloat16_tiles_pay(const CpuOptions& cpu);
+// Whether this processor has instructions for both.
+bool has_bfloat16_products();
 // Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes about 50 ms.
 double measure_matmul_peak(const CpuOptions& cpu, DType dtype);
+// The same of any stream's device (timing.cpp): on a GPU of the largest square product up to 8,192 that takes more than
+// a millisecond or still finds room.
+double measure_matmul_peak(Stream& stream, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
 double measure_copy_bandwidth(const CpuOptions& cpu);
 

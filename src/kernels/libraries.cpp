@@ -1,9 +1,17 @@
 // In builds without CUDA the workspace alone, which a plan counts.
 #include "kernels/libraries.h"
 
+#include <nlohmann/json.hpp>
+
+#include "core/json_reason.h"
 #include "kernels/kernels.h"
 
 namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 Libraries::Libraries(Stream& stream)
     : workspace_(stream.device, library_workspace(stream), *stream.ledger, "workspace") {
@@ -11,6 +19,28 @@ Libraries::Libraries(Stream& stream)
     if (stream.device != DeviceKind::cuda) return;
     kept_ = cuda::keep_libraries(*stream.cuda, workspace_.tensor(0, DType::uint8, {workspace_.bytes()}));
   }
+}
+
+void Libraries::time_candidates(bool timed) {
+  if (kept_ != nullptr) kept_->time_candidates(timed);
+}
+
+std::string Libraries::choices() const {
+  if (kept_ == nullptr) return {};
+  const LibraryChoices choices = kept_->choices();
+  return Json{{"products", Json::parse(to_json(choices.products))}}.dump(1);
+}
+
+void Libraries::adopt(const std::string& choices, const std::string& source) {
+  if (kept_ == nullptr) return;
+  Json read;
+  try {
+    read = Json::parse(choices);
+  } catch (const Json::exception& error) {
+    throw_bad_input(source, ": ", json_reason(error));
+  }
+  const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
+  kept_->adopt({.products = product_choices_from(part("products"), source)});
 }
 
 }  // namespace shiftron

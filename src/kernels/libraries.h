@@ -2,24 +2,48 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/memory.h"
+#include "kernels/product_choices.h"
 
 namespace shiftron {
 
-// On a GPU handles, plans and a workspace, which the ledger counts under "workspace"; on a CPU nothing. The stream's
-// context points to them, until behind the stream's last operation they go.
+struct LibraryChoices {
+  ProductChoices products;
+};
+
+// Handles, plans and a workspace of one stream's libraries, and the algorithm that each shape got.
+class KeptLibraries {
+ public:
+  virtual ~KeptLibraries() = default;
+  virtual void time_candidates(bool timed) = 0;
+  virtual LibraryChoices choices() const = 0;
+  virtual void adopt(const LibraryChoices& choices) = 0;
+};
+
+// On a GPU the ledger counts their workspace under "workspace"; on a CPU there are none. The stream's context points to
+// them, until behind the stream's last operation they go.
 class Libraries {
  public:
   explicit Libraries(Stream& stream);
 
+  // While true the first call of a shape without a choice times the library's candidates and waits for them. Else (as it
+  // begins) such a shape takes the library's first candidate.
+  void time_candidates(bool timed);
+  // What shapes got so far, as JSON; "" on a CPU.
+  std::string choices() const;
+  // From now on shapes take these, those made before too. Error(bad_input) that begins with `source` where they are of
+  // another device or version, or no such text. Nothing on a CPU.
+  void adopt(const std::string& choices, const std::string& source);
+
  private:
   Buffer workspace_;
-  std::shared_ptr<void> kept_;
+  std::unique_ptr<KeptLibraries> kept_;
 };
 
 namespace cuda {  // only in builds that have it (kHasCuda)
-std::shared_ptr<void> keep_libraries(CudaContext& context, Tensor workspace);
+std::unique_ptr<KeptLibraries> keep_libraries(CudaContext& context, Tensor workspace);
 }
 
 }  // namespace shiftron

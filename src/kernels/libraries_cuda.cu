@@ -7,25 +7,32 @@
 namespace shiftron::cuda {
 namespace {
 
-struct Kept {
-  Kept(CudaContext& of, Tensor workspace) : context(of), products(workspace, device_name()) {
-    context.products = &products;
-    context.attention = &attention;
+class Kept final : public KeptLibraries {
+ public:
+  Kept(CudaContext& of, Tensor workspace) : context_(of), products_(workspace, device_name()) {
+    context_.products = &products_;
+    context_.attention = &attention_;
   }
-  ~Kept() {
-    context.products = nullptr;
-    context.attention = nullptr;
+  ~Kept() override {
+    context_.products = nullptr;
+    context_.attention = nullptr;
   }
   Kept(const Kept&) = delete;
-  CudaContext& context;
-  CudaProducts products;
-  CudaAttention attention;
+
+  void time_candidates(bool timed) override { products_.time_candidates(timed); }
+  LibraryChoices choices() const override { return {.products = products_.choices()}; }
+  void adopt(const LibraryChoices& choices) override { products_.adopt(choices.products); }
+
+ private:
+  CudaContext& context_;
+  CudaProducts products_;
+  CudaAttention attention_;
 };
 
 }  // namespace
 
-std::shared_ptr<void> keep_libraries(CudaContext& context, Tensor workspace) {
-  return std::make_shared<Kept>(context, workspace);
+std::unique_ptr<KeptLibraries> keep_libraries(CudaContext& context, Tensor workspace) {
+  return std::make_unique<Kept>(context, workspace);
 }
 
 }  // namespace shiftron::cuda

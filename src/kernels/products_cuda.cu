@@ -185,7 +185,8 @@ struct CudaProducts::State {
     if (found.size() == 1) return found.front();
     std::unique_ptr<void, Free> elsewhere;
     if (shape.adds) {
-      const int64_t bytes = shape.m * shape.c_stride * size_of(shape.result);
+      const int64_t result = shape.m * shape.c_stride * size_of(shape.result);
+      const int64_t bytes = (result + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
       if (cudaMalloc(&on.c, static_cast<size_t>(bytes)) != cudaSuccess) {
         cudaGetLastError();  // which the next call would report else
         return found.front();

@@ -74,6 +74,8 @@ bool bfloat16_matmul_pays(const CpuOptions& cpu) {
   }
 }
 
+bool has_bfloat16_products() { return fast::tile_products_available(); }
+
 bool bfloat16_tiles_pay(const CpuOptions& cpu) {
   if (cpu.bodies != Bodies::fast || !fast::tile_products_available()) return false;
   constexpr int64_t kRows = 128, kColumns = 256, kDepth = 64;  // one tile of attention

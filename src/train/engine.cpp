@@ -33,21 +33,6 @@ NumberTypes number_types(Precision precision) {
   CHECK(false, "unknown precision");
 }
 
-void choose_bfloat16_products(Precision precision, ControlPlane& world, CpuOptions& cpu) {
-  if (precision != Precision::bf16) return;
-  const bool first = world.rank() == 0;
-  std::string choice = "00";
-  if (first && bfloat16_matmul_pays(cpu)) choice[0] = '1';
-  if (first && bfloat16_tiles_pay(cpu)) choice[1] = '1';
-  choice = world.broadcast_text(choice, 0);
-  cpu.bfloat16_matmul = choice.at(0) == '1';
-  cpu.bfloat16_tiles = choice.at(1) == '1';
-}
-
-DType product_type(Precision precision, const CpuOptions& cpu) {
-  return precision == Precision::bf16 && cpu.bfloat16_matmul ? DType::bfloat16 : DType::float32;
-}
-
 namespace {
 
 // Of a microbatch: what backward needs, and what its queued weight gradients need.

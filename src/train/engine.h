@@ -26,12 +26,6 @@ int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);
 
 NumberTypes number_types(Precision precision);
 
-// Of a bf16 run: which products are faster in bfloat16 here, timed on rank 0 and told to all, since bits depend on it.
-void choose_bfloat16_products(Precision precision, ControlPlane& world, CpuOptions& cpu);
-
-// In which large products of such a run are made.
-DType product_type(Precision precision, const CpuOptions& cpu);
-
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).
@@ -60,6 +54,7 @@ class Engine {
   const ParameterSet& parameters() const { return parameters_; }
   const Groups& groups() const { return groups_; }
   Stream& stream() { return stream_; }
+  Libraries& libraries() { return libraries_; }
   bool last() const;  // holds the head
   // The shifts of the layers here, as TransformerStage visits them.
   void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;

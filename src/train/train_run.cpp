@@ -14,11 +14,12 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
-#include "core/queue_cuda.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
+#include "train/device.h"
 #include "train/layout_picture.h"
 #include "train/learning_rate.h"
+#include "train/library_choices.h"
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/run_report.h"
@@ -55,6 +56,7 @@ class TrainingRun {
   void write_start() const;
   void resume();
   void announce() const;
+  void choose_algorithms();
   void measure_peak();
   void settle();
   void drain();
@@ -82,6 +84,7 @@ class TrainingRun {
   MachineRates rates_;  // of this rank
   double profiled_seconds_ = 0;
   std::string validation_fingerprint_;
+  std::string library_choices_;  // JSON; "": none
   int64_t first_step_ = 1;  // of this process
   int64_t saved_step_ = -1;
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
@@ -94,7 +97,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     : config_(config),
       environment_(environment),
       layout_(make_layout(config.parallel, environment.world.size())),
-      stream_{.device = DeviceKind::cpu, .ledger = &ledger_, .cpu = {.threads = environment.threads}},
+      stream_{.ledger = &ledger_},
       automatic_(setup_deadline(config)) {
   all_agree(environment.world, [&] {
     train_.emplace(open_loader(config, config.data.train, true));
@@ -106,14 +109,9 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   });
   open_directory();
   write_start();
-  if constexpr (kHasCuda) {
-    if (config.device.kind == DeviceChoice::cuda) {
-      all_agree(environment.world, [&] { queue_ = start_cuda(stream_); });
-    }
-  }
-  choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
+  queue_ = start_device(config, environment.share, environment.world, stream_);
   Ledger planned;
-  plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
+  plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
 }
@@ -142,7 +140,7 @@ void TrainingRun::write_start() const {
                 {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
                 {"rank_order", text_of(layout_.order)},
                 {"hosts", hosts},
-                {"threads", environment_.threads},
+                {"threads", environment_.share.threads},
                 {"configuration", to_hex(xxh3_64(hash_input(config_)))}});
 }
 
@@ -198,6 +196,7 @@ void TrainingRun::resume() {
     trainer_->restore_state(state.at("trainer").dump());
     stream_.cpu.bfloat16_matmul = state.value("bfloat16_matmul", stream_.cpu.bfloat16_matmul);
     stream_.cpu.bfloat16_tiles = state.value("bfloat16_tiles", false);  // which older versions had not
+    library_choices_ = state.value("library_choices", "");
     first_step_ = content->step + 1;
     saved_step_ = content->step;
     if (first_rank()) {
@@ -218,9 +217,27 @@ void TrainingRun::resume() {
   }
 }
 
+// Those of the checkpoint, else those of an earlier start of this run, else timed now.
+void TrainingRun::choose_algorithms() {
+  const std::string path = config_.output.directory + "/library_choices.json";
+  std::string source = "the checkpoint's algorithms";
+  if (library_choices_.empty()) {
+    source = path;
+    const bool reads = first_rank() && config_.device.kind == DeviceChoice::cuda && std::filesystem::exists(path);
+    library_choices_ = environment_.world.broadcast_text(reads ? read_file(path) : std::string(), 0);
+  }
+  library_choices_ = shiftron::choose_algorithms(config_, *trainer_,
+                                                 training_batches(config_, layout_, dp(), first_step_, *train_),
+                                                 environment_.world, library_choices_, source, environment_.log);
+  if (first_rank() && !library_choices_.empty()) write_file_durably(path, library_choices_);
+}
+
 void TrainingRun::measure_peak() {
   environment_.world.barrier();  // all at once, as in training
-  rates_.operations = measure_matmul_peak(stream_.cpu, product_type(config_.train.precision, stream_.cpu));
+  Libraries& libraries = trainer_->engine().libraries();
+  libraries.time_candidates(config_.train.deterministic == Deterministic::off);
+  rates_.operations = measure_matmul_peak(stream_, product_type(config_.train.precision, stream_.cpu));
+  libraries.time_candidates(false);
   if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream_.cpu);
   peak_ = 0;
   for (const std::string& rate : environment_.world.gather_text(fmt::format("{}", rates_.operations), 0)) {
@@ -256,12 +273,13 @@ bool TrainingRun::save(int64_t step) {
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] { require_own(environment_); });
-  const nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
+  nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
                                 {"trainer", nlohmann::json::parse(trainer_->state_json())},
                                 {"consumed_samples", step * config_.train.global_batch},
                                 {"validation_fingerprint", validation_fingerprint_},
                                 {"bfloat16_matmul", stream_.cpu.bfloat16_matmul},
                                 {"bfloat16_tiles", stream_.cpu.bfloat16_tiles}};
+  if (!library_choices_.empty()) state["library_choices"] = library_choices_;
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = state.dump(),
@@ -342,6 +360,7 @@ ExitCode TrainingRun::run() {
   {
     const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
     told_by_first(environment_.world, [&] { resume(); });
+    choose_algorithms();
     measure_peak();
     told_by_first(environment_.world, [&] {
       if (first_rank()) report_ = RunReport(config_, first_step_, peak_, environment_.log, environment_.show_progress);

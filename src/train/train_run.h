@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/directory_lock.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "parallel/host_communicator.h"
 #include "parallel/watchdog.h"
@@ -17,7 +18,7 @@ namespace shiftron {
 // What the process gives to a run.
 struct RunEnvironment {
   HostCommunicator& world;
-  int threads = 1;  // of this rank
+  HostShare share;  // of this rank
   Log& log;
   Events& events;  // write nothing until the run's directory is locked
   Watchdog& watchdog;

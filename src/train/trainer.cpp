@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "train/device.h"
 #include "train/learning_rate.h"
 
 namespace shiftron {
@@ -102,6 +103,14 @@ std::vector<std::string> Trainer::group_names() const {
   names.push_back("final_norm");
   names.push_back("head");
   return names;
+}
+
+void Trainer::warm_up(const BatchReader& read) {
+  const int fewest = engine_.groups().layout.pp;  // which fill every stage, and which every schedule takes
+  engine_.accumulate_gradients(std::min(microbatches_, fewest), read, totals_);
+  finish(stream_);
+  stream_.ledger->clear_work();
+  stream_.ledger->take_times();
 }
 
 void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
@@ -254,9 +263,8 @@ void Trainer::restore_state(const std::string& json) {
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
                        std::optional<Schedule> schedule) {
   Ledger planned;  // what is allocated counts down again when the trainer goes
-  Stream stream{.device = DeviceKind::meta, .ledger = &planned, .cpu = {.threads = threads}};
-  if (config.device.kind == DeviceChoice::cuda) {
-    stream.planned = DeviceKind::cuda;
+  Stream stream = planning_stream(config, threads, planned);
+  if (stream.planned == DeviceKind::cuda) {
     planned.add_memory("reserve", config.device.reserve << 20);
   }
   const auto world = make_meta_world(rank, layout.ranks());

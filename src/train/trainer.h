@@ -37,6 +37,9 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
+  // Forward and backward of a few microbatches that change nothing: libraries choose their algorithms, communicators
+  // open their channels. Every rank calls it, before the first step.
+  void warm_up(const BatchReader& read);
   // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the step
   // is given and what it returns has two slots: the result of step − 2 is gone.
   void step(int64_t step, const BatchReader& read, bool stop_requested);

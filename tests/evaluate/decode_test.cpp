@@ -37,7 +37,7 @@ Rows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t c
 Rows decode(const RunConfig& config, int ranks, int64_t chunk) {
   std::vector<Rows> of_ranks(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
-    Decoder decoder(config, set_weights, world, 1, kLength, chunk);
+    Decoder decoder(config, set_weights, world, {}, kLength, chunk);
     of_ranks[static_cast<size_t>(world.rank())] = feed_in_chunks(decoder, prompt_of(config.model.vocab), chunk);
   });
   for (const Rows& rows : of_ranks) EXPECT_EQ(rows, of_ranks[0]);
@@ -135,7 +135,7 @@ TEST(Decoder, MixedChunksAndRestart) {
   const auto ids = prompt_of(config.model.vocab);
   const Rows whole = decode(config, 1, kLength);
   const auto world = make_single_world();
-  Decoder decoder(config, set_weights, *world, 1, kLength, 12);
+  Decoder decoder(config, set_weights, *world, {}, kLength, 12);
   for (int round = 0; round < 2; ++round) {
     Rows rows;
     int64_t fed = 0;
@@ -153,7 +153,7 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   std::vector<std::vector<int32_t>> made(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     const auto prompt = prompt_of(vocab, 10);
-    Decoder decoder(config, set_weights, world, 1, 10 + options.tokens, options.chunk);
+    Decoder decoder(config, set_weights, world, {}, 10 + options.tokens, options.chunk);
     made[static_cast<size_t>(world.rank())] = continue_tokens(decoder, prompt, options, vocab, end, {});
   });
   for (const auto& tokens : made) EXPECT_EQ(tokens, made[0]);
@@ -184,7 +184,7 @@ TEST(Generate, ASeedIsReproducibleAndEqualOnTwoRanks) {
 TEST(Generate, EachTokenTakesItsOwnDraw) {
   const auto made = continued({.tokens = 30, .temperature = 0.8, .seed = 4}, 1);
   const auto world = make_single_world();
-  Decoder decoder(small_config({}), set_weights, *world, 1, 40, 10);
+  Decoder decoder(small_config({}), set_weights, *world, {}, 40, 10);
   std::vector<double> logits = decoder.feed(prompt_of(37, 10)).back();
   const Philox random(4, "generate");
   for (size_t i = 0; i < made.size(); ++i) {
@@ -216,7 +216,7 @@ TEST(Generate, SamplesFollowTheDistribution) {
   constexpr double kTemperature = 1.5;
   const RunConfig config = small_config({});
   const auto world = make_single_world();
-  Decoder decoder(config, set_weights, *world, 1, 8, 4);
+  Decoder decoder(config, set_weights, *world, {}, 8, 4);
   std::vector<double> logits = decoder.feed({1, 2, 3, 4}).back();
   for (double& logit : logits) logit /= kTemperature;
   const auto losses = losses_of_logits(logits);

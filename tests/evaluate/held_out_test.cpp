@@ -65,7 +65,7 @@ TEST(HeldOut, MeansAreOfWhatIsCounted) {
   const std::vector<std::string> documents(5, "the key and the value");
   const std::string dataset = dataset_of(scratch, "sound", documents);
   const auto world = make_single_world();
-  const HeldOutResult result = evaluate_held_out(model, dataset, *world, 1);
+  const HeldOutResult result = evaluate_held_out(model, dataset, *world, {});
   EXPECT_NEAR(result.perplexity, std::exp(result.loss), 1e-9);
   EXPECT_GT(result.loss, std::log(330.0) / 2);
   EXPECT_NEAR(result.bits_per_byte,
@@ -81,9 +81,9 @@ TEST(HeldOut, ADatasetWithoutTextIsRefused) {
   for (const int ranks : {1, 2}) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       const bool tells = world.rank() == 0;
-      EXPECT_ERROR(evaluate_held_out(model, ends, world, 1), ExitCode::bad_input,
+      EXPECT_ERROR(evaluate_held_out(model, ends, world, {}), ExitCode::bad_input,
                    tells ? ends + " holds nothing to predict: its 2 windows have no counted target" : "");
-      EXPECT_ERROR(evaluate_held_out(model, single, world, 1), ExitCode::bad_input,
+      EXPECT_ERROR(evaluate_held_out(model, single, world, {}), ExitCode::bad_input,
                    tells ? single + " holds no text to predict: the 8 counted targets of its 2 windows" : "");
     });
   }

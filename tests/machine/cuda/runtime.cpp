@@ -38,6 +38,14 @@ namespace {
 
 using sanitizer::Hidden;
 
+// Devices are numbers alone: they share the machine's memory.
+thread_local int device_of_thread = 0;
+
+int device_count() {
+  const char* count = std::getenv("SHIFTRON_MACHINE_DEVICES");
+  return count == nullptr ? 8 : std::atoi(count);
+}
+
 MachineOptions options_of_environment() {
   MachineOptions options;
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
@@ -374,6 +382,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaSuccess";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorMemoryAllocation:
@@ -391,28 +401,30 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = device_count();
+  return *count > 0 ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+  if (device < 0 || device >= device_count()) return fail(cudaErrorInvalidDevice);
+  device_of_thread = device;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = device_of_thread;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  CHECK(device == 0, "cudaGetDeviceProperties of device ", device);
+  CHECK(device >= 0 && device < device_count(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "software machine");
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  CHECK(device == 0, "cudaDeviceGetAttribute of device ", device);
+  CHECK(device >= 0 && device < device_count(), "cudaDeviceGetAttribute of device ", device);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;

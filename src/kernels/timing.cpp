@@ -1,0 +1,82 @@
+// What a device does in a second, by the front ends that training calls.
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "core/event.h"
+#include "core/memory.h"
+#include "core/philox.h"
+#include "kernels/kernels.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int kRuns = 5;  // timed, behind one that is not
+
+// Values as training has them: a GPU that multiplies zeros draws less power and is faster.
+void fill_random(Stream& stream, const Tensor& matrix) {
+  const int64_t count = std::min<int64_t>(matrix.count(), int64_t{1} << 16);
+  Buffer host = staging_buffer(stream, count * size_of(DType::float32));
+  Buffer device(stream.device, count * size_of(DType::float32), *stream.ledger, "timing");
+  const Tensor values = host.tensor(0, DType::float32, {count}), there = device.tensor(0, DType::float32, {count});
+  const Philox random(1, "timing");
+  for (int64_t i = 0; i < count; ++i) {
+    values.host_data<float>()[i] = static_cast<float>(random.uniform(static_cast<uint64_t>(i))) - 0.5f;
+  }
+  upload(stream, values, there);
+  const Tensor flat = matrix.view({matrix.count()});
+  for (int64_t begin = 0; begin < flat.count(); begin += count) {
+    const int64_t part = std::min(count, flat.count() - begin);
+    copy(stream, there.rows(0, part), flat.rows(begin, part));
+  }
+  finish(stream);
+}
+
+// Shortest of one product of squares; none where there is no room for them.
+std::optional<double> seconds_of_square(Stream& stream, DType dtype, int64_t size) {
+  const Shape shape = {size, size};
+  const int64_t bytes = shape.count() * size_of(dtype);
+  std::optional<Buffer> memory;
+  try {
+    memory.emplace(stream.device, 3 * bytes, *stream.ledger, "timing");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const Tensor x = memory->tensor(0, dtype, shape), w = memory->tensor(bytes, dtype, shape);
+  const Tensor y = memory->tensor(2 * bytes, dtype, shape);
+  fill_random(stream, x);
+  fill_random(stream, w);
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int run = 0; run <= kRuns; ++run) {
+    Event begin, end;
+    begin.record(stream);
+    matmul_forward(stream, x, w, y);
+    end.record(stream);
+    end.wait_on_host();
+    if (run > 0) shortest = std::min(shortest, end.seconds_since(begin));
+  }
+  return shortest;
+}
+
+}  // namespace
+
+double measure_matmul_peak(Stream& stream, DType dtype) {
+  if (stream.device == DeviceKind::cpu) return measure_matmul_peak(stream.cpu, dtype);
+  constexpr int64_t kSmallest = 256, kLargest = 8192;
+  constexpr double kEnough = 1e-3;  // seconds: what starts and ends a product does not count any more
+  Ledger own;
+  Ledger* const before = std::exchange(stream.ledger, &own);
+  double rate = 0;
+  for (int64_t size = kSmallest; size <= kLargest; size *= 2) {
+    const std::optional<double> seconds = seconds_of_square(stream, dtype, size);
+    if (!seconds) break;
+    const auto n = static_cast<double>(size);
+    rate = 2 * n * n * n / *seconds;
+    if (*seconds > kEnough) break;
+  }
+  stream.ledger = before;
+  return rate;
+}
+
+}  // namespace shiftron
