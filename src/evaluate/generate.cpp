@@ -33,10 +33,10 @@ struct Decoder::Implementation {
   Arena states_arena, activations, operands, scratch;
   Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
-  Tensor pinned_logits;  // [vocab] float64
+  Tensor pinned_logits;  // [1, vocab] A
   WeightGradientQueue unused;
   std::vector<AttentionState> states;
-  Tensor whole_logits;  // [1, vocab] float64
+  Tensor whole_logits;  // [1, vocab] A
   int64_t fed = 0;
 
   Implementation(const RunConfig& run_config, Groups the_groups, const Stream& where, const MemoryPlan& plan,
@@ -56,8 +56,9 @@ struct Decoder::Implementation {
     const Shape rows = {kRowKinds, chunk};
     row_memory = staging_buffer(stream, rows.count() * size_of(DType::int32));
     pinned_rows = row_memory.tensor(0, DType::int32, rows);
-    logit_memory = staging_buffer(stream, config.model.vocab * size_of(DType::float64));
-    pinned_logits = logit_memory.tensor(0, DType::float64, {1, config.model.vocab});
+    const DType type = parameters.types().accumulation;
+    logit_memory = staging_buffer(stream, config.model.vocab * size_of(type));
+    pinned_logits = logit_memory.tensor(0, type, {1, config.model.vocab});
   }
 
   // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is under way before it.
@@ -84,7 +85,7 @@ struct Decoder::Implementation {
             .weight_gradients = unused};
     fed += rows;
     const Tensor logits = stage.decode(run, tokens, states);
-    whole_logits = scratch.allocate(DType::float64, {1, config.model.vocab});
+    whole_logits = scratch.allocate(pinned_logits.dtype(), pinned_logits.shape());
     return logits;
   }
 
@@ -95,8 +96,9 @@ struct Decoder::Implementation {
     groups.tp->all_reduce(stream, InOut(whole_logits), Reduction::sum).wait(stream);
     download(stream, whole_logits, pinned_logits);
     finish(stream);
-    const double* values = pinned_logits.host_data<double>();
-    return {values, values + pinned_logits.count()};
+    const auto widened = [&](const auto* values) { return std::vector<double>(values, values + pinned_logits.count()); };
+    return pinned_logits.dtype() == DType::float64 ? widened(pinned_logits.host_data<double>())
+                                                   : widened(pinned_logits.host_data<float>());
   }
 
   MemoryPlan peaks() const {

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The program on the machine that stands in for a GPU: training, stopped and resumed on either device, evaluation, generation, runs that repeat."""
+import json
+import os
+import shutil
+import unittest
+
+from harness import Job, PROGRAM, SystemTest, events, losses, options, shiftron, step
+
+BOUNDS = {"fp32": 1e-5, "bf16": 2e-2}  # of losses within some steps: sums of products are cut at random, and an update divides by the root of a square
+os.environ.setdefault("SHIFTRON_MACHINE_ORDER", "uneven")
+
+
+class Cuda(SystemTest):
+    STEPS, STOP = 6, 3
+
+    def settings_of(self, run, precision, **more):
+        return self.settings(run, **{"model__hidden": 32, "train__sequence_length": 16, "train__precision": precision, "train__steps": self.STEPS,
+                                     "data__validation": self.folder / "data" / "validation", "evaluation__every": 3,
+                                     "evaluation__sequences": 4, "checkpoint__every": self.STEPS, **more})
+
+    def trained(self, name, precision, ranks=1, until=None, **more):
+        run = self.folder / name
+        settings = self.settings_of(run, precision, **more)
+        if until:
+            settings["train.stop_at"] = until
+        self.expect(75 if until else 0, self.train(ranks, settings), 240)
+        return run
+
+    def assert_like(self, one, other, precision):
+        self.assertEqual(set(losses(one)), set(losses(other)))
+        for number, values in losses(one).items():
+            for mine, theirs in zip(values, losses(other)[number]):
+                self.assertAlmostEqual(float(mine), float(theirs), delta=BOUNDS[precision] * float(theirs), msg=f"step {number}")
+
+    def answer(self, *arguments):
+        return json.loads(self.must(shiftron(*arguments, "--json", timeout=240)))
+
+    def test_training_goes_on_on_the_other_device(self):
+        for precision in BOUNDS:
+            with self.subTest(precision=precision):
+                whole = self.trained(f"{precision}-cpu", precision)
+                run = self.trained(f"{precision}-both", precision, until=2)
+                self.trained(run.name, precision, until=4, device__kind="cuda")
+                self.trained(run.name, precision)
+                self.assertEqual(len(events(run, "resume")), 2)
+                self.assert_like(run, whole, precision)
+
+    def test_a_device_goes_on_with_its_own_bits(self):
+        whole = self.trained("own", "bf16", device__kind="cuda")
+        parts = self.folder / "own-parts"
+        shutil.copytree(step(whole, 0), step(parts, 0))  # with the algorithms that were timed
+        self.trained(parts.name, "bf16", until=self.STOP, device__kind="cuda")
+        self.trained(parts.name, "bf16", device__kind="cuda")
+        self.assertEqual(losses(parts), losses(whole))
+        self.assert_same_step(step(whole, self.STEPS), step(parts, self.STEPS))
+
+    def test_runs_repeat(self):
+        once, again = (self.trained(name, "bf16", device__kind="cuda", train__deterministic="repeat") for name in ("once", "again"))
+        self.assertEqual(losses(once), losses(again))
+        self.assert_same_step(step(once, self.STEPS), step(again, self.STEPS))
+
+    def test_checkpoints_are_scored_and_continued_on_either(self):
+        run = self.trained("scored", "fp32", device__kind="cuda")
+        checkpoint = ["--checkpoint", step(run, self.STEPS)]
+        own, cpu = (self.answer("evaluate", *checkpoint, "--data", self.folder / "data" / "validation", *device) for device in ([], ["--device.kind", "cpu"]))
+        self.assertAlmostEqual(own["loss"], cpu["loss"], delta=1e-5 * cpu["loss"])
+        self.assertNotEqual(own["loss"], cpu["loss"])  # the one that trained it is taken
+        text = [self.must(shiftron("generate", *checkpoint, "--prompt", "The", "--tokens", 8, *device, timeout=240)) for device in ([], ["--device.kind", "cpu"])]
+        self.assertEqual(*text)
+
+    def test_a_host_without_a_gpu_says_so(self):
+        run = self.folder / "without"
+        os.environ["SHIFTRON_MACHINE_DEVICES"] = "0"
+        try:
+            text = self.expect(76, self.train(1, self.settings_of(run, "fp32", device__kind="cuda")))
+        finally:
+            del os.environ["SHIFTRON_MACHINE_DEVICES"]
+        self.assert_told_once(text, "finds no GPU", "device.kind=cpu")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
