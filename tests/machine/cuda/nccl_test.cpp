@@ -10,54 +10,21 @@
 #include <string>
 #include <vector>
 
-#include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "expect_error.h"
+#include "machine/cuda/nccl_ranks.h"
 #include "machine/cuda/streams.h"
-#include "parallel/communicator_nccl_cuda.h"
-#include "parallel/group_conformance.h"
 #include "parallel/run.h"
 #include "time_scale.h"
 
 namespace shiftron {
 namespace {
 
-using conformance::Reader;
 using machine::NcclOptions;
 using machine::restart_device;
 using machine::set_nccl;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
-
-// One rank: its control plane, a queue of the device, and a communicator of all ranks.
-struct NcclRank {
-  explicit NcclRank(HostCommunicator& world_of_host)
-      : host(world_of_host),
-        control(host.split(conformance::all_ranks(host), "control")),
-        queue(detail::concatenate("rank ", host.rank())),
-        world(split(conformance::all_ranks(host), "world")),
-        tested(
-            {.world = *world,
-             .control = *control,
-             .split = [this](const std::vector<int>& members, const std::string& name) { return split(members, name); },
-             .level = conformance::Level::any_order,
-             .queue = &queue,
-             .counts = {0, 1, 3001},
-             .device = DeviceKind::cuda,
-             .sends_wait = true,
-             .floating_maxima = false}) {}
-  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& name) {
-    return make_nccl_communicator(*host.split(members, name));
-  }
-  HostCommunicator& host;
-  std::unique_ptr<HostCommunicator> control;
-  CudaQueue queue;
-  std::unique_ptr<Communicator> world;
-  conformance::Tested tested;
-};
 
 void run_ranks(int ranks, const MachineOptions& machine, const NcclOptions& nccl,
                const std::function<void(NcclRank&)>& body) {
@@ -86,17 +53,8 @@ class NcclRanks : public testing::TestWithParam<std::tuple<Order, int>> {};
 TEST_P(NcclRanks, Conform) {
   const auto [order, ranks] = GetParam();
   const auto seed = static_cast<uint64_t>(ranks);
-  run_ranks(ranks, {.order = order, .seed = seed, .patience = scaled(20)}, {.seed = seed}, [](NcclRank& rank) {
-    const conformance::Group world = conformance::whole(rank.tested);
-    conformance::check_refusals(world);
-    conformance::check_operations(world);
-    conformance::check_special_values(world);
-    conformance::check_order(world, Reader::host);
-    conformance::check_order(world, Reader::stream);
-    conformance::check_meshes(rank.tested);
-    conformance::check_two_at_once(rank.tested);
-    rank.control->barrier();
-  });
+  run_ranks(ranks, {.order = order, .seed = seed, .patience = scaled(20)}, {.seed = seed},
+            [](NcclRank& rank) { check_nccl(rank); });
   EXPECT_EQ(machine::nccl_communicators(), 0);
 }
 INSTANTIATE_TEST_SUITE_P(Orders, NcclRanks, testing::Combine(testing::ValuesIn(kOrders), testing::Range(1, 5)),
