@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "machine/cuda/nccl_ranks.h"
+#include "parallel/watchdog.h"
 
 namespace shiftron {
 namespace {
@@ -36,10 +39,33 @@ void reduce(NcclRank& rank, int64_t count) {
 void run(const std::string& part, HostCommunicator& world) {
   const bool last = world.rank() == world.size() - 1;
   if (part == "conformance") return check_conformance(world);
+  if (part == "abandon") machine::set_nccl({.lost_rank = world.size() - 1, .patience = scaled(60)});
   NcclRank rank(world);
   if (part == "duplicate") return reduce(rank, 5);  // all ranks have one device, if they came so far
   if (part == "misfit") {                           // ranks that disagree are told of both calls
     reduce(rank, last ? 4 : 5);
+  } else if (part == "hang") {  // one rank never comes; the host waits for its stream, and the watchdog says for what
+    Watchdog watchdog([&](const Watchdog::Expiry& expiry) {
+      std::cerr << "rank " << world.rank() << " in " << expiry.section << " waits for " << expiry.under_way
+                << std::endl;
+    });
+    const Watchdog::Inquiry inquiry(watchdog, [&] { return rank.world->under_way(); });
+    reduce(rank, 5);
+    const Watchdog::Section section = watchdog.enter("step 2", {scaled(last ? 60 : 4)});
+    if (last) std::this_thread::sleep_for(std::chrono::duration<double>(scaled(60)));
+    Rank own(rank.tested);
+    const Tensor tensor = own.blank<float>(5);
+    rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+    own.finish();
+  } else if (part == "abandon") {  // what waits for a rank that never comes is given up by all
+    Rank own(rank.tested);
+    const Tensor tensor = own.blank<float>(5);
+    const auto more = rank.split(conformance::all_ranks(world), "more");
+    more->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+    rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+    for (Communicator* group : {more.get(), rank.world.get()}) group->give_up();
+    for (Communicator* group : {more.get(), rank.world.get()}) group->abandon();
+    own.finish();
   } else if (part == "kill") {  // a peer's end reaches whoever waits for an operation
     if (last) kill(getpid(), SIGKILL);
     for (;;) reduce(rank, 1000);

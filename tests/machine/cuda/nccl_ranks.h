@@ -10,7 +10,7 @@
 #include "machine/cuda/nccl.h"
 #include "machine/cuda/streams.h"
 #include "parallel/communicator_nccl_cuda.h"
-#include "parallel/group_conformance.h"
+#include "parallel/stream_conformance.h"
 #include "time_scale.h"
 
 namespace shiftron {
@@ -55,6 +55,8 @@ inline void check_nccl(NcclRank& rank) {
   conformance::check_order(world, conformance::Reader::stream);
   conformance::check_meshes(rank.tested);
   conformance::check_two_at_once(rank.tested);
+  conformance::check_streams(rank.tested);
+  conformance::check_channels(rank.tested);
   rank.control->barrier();
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/sanitizer.h"
@@ -76,6 +77,33 @@ TEST(Nccl, SumsAreInNoOrderThatIsKept) {
                         conformance::check_operations(conformance::whole(rank.tested));
                       }),
               HasSubstr("instead of"));
+}
+
+// The bits of eight sums of the same numbers by three ranks, of two lengths.
+std::vector<std::vector<float>> sums(const NcclOptions& nccl) {
+  std::vector<std::vector<float>> found;
+  run_ranks(3, {.patience = scaled(20)}, nccl, [&](NcclRank& rank) {
+    conformance::Rank own(rank.tested);
+    for (int i = 0; i < 8; ++i) {
+      const Tensor tensor = own.put(conformance::numbers<float>(rank.world->rank(), i < 4 ? 100 : 200));
+      std::vector<float> sum =
+          own.read<float>(tensor, rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum));
+      sum.resize(100);
+      if (rank.world->rank() == 0) found.push_back(std::move(sum));
+    }
+  });
+  return found;
+}
+
+// A run that is to be repeated to the bit may lean on the order that NCCL has for a size.
+TEST(Nccl, FixedSumsHaveAnOrderForEverySize) {
+  const auto found = sums({.seed = 1, .fixed_sums = true});
+  EXPECT_EQ(sums({.seed = 2, .fixed_sums = true}), found);
+  EXPECT_THAT(std::vector(found.begin() + 1, found.begin() + 4), testing::Each(found[0]));
+  EXPECT_THAT(std::vector(found.begin() + 5, found.end()), testing::Each(found[4]));
+  EXPECT_NE(found[0], found[4]);
+  const auto drawn = sums({.seed = 1});
+  EXPECT_THAT(std::vector(drawn.begin(), drawn.begin() + 4), testing::Not(testing::Each(drawn[0])));
 }
 
 TEST(Nccl, SumsThatRoundBehindEveryRankAreNoticed) {
@@ -208,6 +236,36 @@ TEST(NcclFaults, ARankNeverComesAndNobodyKnows) {
                   },
                   Order::late, 0.2),
               HasSubstr("nothing goes on since"));
+}
+
+// Asked by another thread while a rank's host waits for its own stream.
+TEST(NcclFaults, WhatIsUnderWayIsNamed) {
+  for (const bool told : {false, true}) {
+    run_ranks(2, {.patience = scaled(20)}, {.lost_rank = 1, .loss_is_told = told}, [told](NcclRank& rank) {
+      conformance::Rank own(rank.tested);
+      const Tensor tensor = own.blank<float>(5);
+      EXPECT_EQ(rank.world->under_way(), "");
+      rank.world->broadcast(own.stream, InOut(tensor), 0).wait(own.stream);
+      rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+      const auto under_way = [&] { return rank.world->under_way(); };
+      std::string found;
+      std::thread other([&] {
+        try {
+          found = under_way();
+        } catch (const Error& error) {
+          found = error.what();
+        }
+      });
+      other.join();
+      if (rank.world->rank() == 0) {
+        EXPECT_THAT(found, HasSubstr(told ? "group world, what is under way: a peer is lost"
+                                          : "group world, rank 0 of 2, ncclBroadcast, its operation 1"));
+      }
+      rank.control->barrier();
+      rank.world->abandon();
+      own.finish();
+    });
+  }
 }
 
 TEST(NcclFaults, ARankMakesNoCommunicator) {

@@ -191,11 +191,11 @@ void open_memory() {
 
 void help_streams() {
   if (locked([](Runtime& on) { return std::exchange(on.helped, true); })) return;
-  quiet_thread([] {
-    for (;;) {
+  const auto machine = locked([](Runtime& on) { return on.machine; });
+  quiet_thread([machine] {
+    while (locked([&](Runtime& on) { return on.machine == machine; })) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       const Call call("the machine's thread");
-      const auto machine = locked([](Runtime& on) { return on.machine; });
       machine->relieve();
     }
   }).detach();
@@ -208,6 +208,7 @@ void restart_device(const MachineOptions& options, int64_t memory) {
     on.memory.forget_all();
     on.memory.limit = static_cast<size_t>(memory);
     on.machine = std::make_shared<Machine>(options);
+    on.helped = false;
     on.last = cudaSuccess;
   });
 }
