@@ -14,17 +14,23 @@ inline void check_streams(const Tested& tested) {
   const int size = sums->size(), place = sums->rank();
   constexpr int64_t kCount = 1021;
   Rank one(tested), two(tested);
-  const Tensor part = one.blank<int32_t>(kCount), sum = two.blank<int32_t>(kCount);
-  const Tensor whole = one.blank<int32_t>(kCount * size), seen = one.blank<int32_t>(kCount * size);
+  const Tensor part = one.blank<float>(kCount), sum = two.blank<float>(kCount);
+  const Tensor whole = one.blank<float>(kCount * size), seen = one.blank<float>(kCount * size);
+  const auto values = [](int number) {  // whose sums are exact
+    std::vector<float> all_of_it(kCount);
+    for (size_t i = 0; i < all_of_it.size(); ++i) all_of_it[i] = static_cast<float>(number + static_cast<int>(i % 13));
+    return all_of_it;
+  };
   Event made;
   made.record(two.stream);
   made.wait(one.stream);
   made.record(one.stream);
   made.wait(two.stream);
   Work read;  // of `sum`, by the last round's gather
-  for (int round = 0; round < 6; ++round) {
-    one.fill(part, numbers<int32_t>(place + round * size, kCount));
-    sums->all_reduce(one.stream, InOut(part), Reduction::max).wait(two.stream);
+  constexpr int kRounds = 6;
+  for (int round = 0; round < kRounds; ++round) {
+    one.fill(part, values(place + round));
+    sums->all_reduce(one.stream, InOut(part), Reduction::sum).wait(two.stream);
     read.wait(two.stream);
     copy(two.stream, part, sum);
     Event copied;
@@ -35,15 +41,13 @@ inline void check_streams(const Tested& tested) {
     copy(one.stream, whole, seen);
   }
   read = Work();
-  std::vector<int32_t> largest = numbers<int32_t>(5 * size, kCount);
-  for (int rank = 1; rank < size; ++rank) {
-    const std::vector<int32_t> theirs = numbers<int32_t>(rank + 5 * size, kCount);
-    std::transform(largest.begin(), largest.end(), theirs.begin(), largest.begin(),
-                   [](int32_t a, int32_t b) { return std::max(a, b); });
+  std::vector<float> total(kCount), expected;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<float> theirs = values(rank + kRounds - 1);
+    std::transform(total.begin(), total.end(), theirs.begin(), total.begin(), std::plus<float>());
   }
-  std::vector<int32_t> expected;
-  for (int rank = 0; rank < size; ++rank) expected.insert(expected.end(), largest.begin(), largest.end());
-  expect_same(one.read_in_stream<int32_t>(seen), expected, "rounds over two streams and two groups");
+  for (int rank = 0; rank < size; ++rank) expected.insert(expected.end(), total.begin(), total.end());
+  expect_same(one.read_in_stream<float>(seen), expected, "rounds over two streams and two groups");
   two.finish();
 }
 
