@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/sanitizer.h"
 #include "machine/cuda/nccl_ranks.h"
@@ -132,6 +133,29 @@ TEST(NcclRules, AGroupIsOfMessages) {
                       rank.all_reduce(rank.data, rank.data);
                     }),
               HasSubstr("a group of calls with all_reduce"));
+}
+
+// Whoever looks at a result before its event finds nothing that could pass for one.
+TEST(NcclRules, AResultIsNotThereBeforeItsTime) {
+  if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
+  std::vector<float> found(16, 0);
+  const auto gather = [](RawRank& rank) {
+    ncclAllGather(rank.data, rank.data + 16, 8, ncclFloat32, rank.comm, rank.stream);
+  };
+  EXPECT_EQ(fault(
+                2,
+                [&](RawRank& rank) {
+                  if (rank.number == 0) {
+                    gather(rank);
+                    found = rank.values(16, 16, rank.other);
+                  }
+                  rank.barrier();
+                  if (rank.number == 1) gather(rank);
+                  rank.finish();
+                },
+                Order::eager),
+            "none");
+  EXPECT_THAT(found, testing::Each(testing::IsNan()));
 }
 
 // Rank 0's operation is under way, as that of rank 1 comes later; meanwhile `meddle` is done by rank 0.

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/check.h"
 #include "machine/cuda/nccl.h"
@@ -48,6 +49,18 @@ struct RawRank {
   void finish() const {
     const cudaError_t found = cudaStreamSynchronize(stream);
     CHECK(found == cudaSuccess, cudaGetErrorString(found));
+  }
+
+  // What `data` holds, as another stream than that of the communicator may see it.
+  std::vector<float> values(size_t first, size_t count, cudaStream_t in) const {
+    float* room = nullptr;
+    cudaMallocHost(reinterpret_cast<void**>(&room), count * sizeof(float));
+    cudaMemcpyAsync(room, data + first, count * sizeof(float), cudaMemcpyDeviceToHost, in);
+    const cudaError_t found = cudaStreamSynchronize(in);
+    CHECK(found == cudaSuccess, cudaGetErrorString(found));
+    const std::vector<float> copied(room, room + count);
+    cudaFreeHost(room);
+    return copied;
   }
 
   int number;
