@@ -167,9 +167,17 @@ int run_train(const CommandLine& line) {
   Log& log = log_of_rank.emplace(world->rank());
   const int rank = world->rank();
   Watchdog& watchdog = watchdog_of_rank.emplace([&, rank](const Watchdog::Expiry& expiry) {
-    log_of_rank->error(fmt::format("rank {} on {} has been in \"{}\" for {:.0f} s, past its deadline ({})", rank,
-                                   host_name(), expiry.section, expiry.seconds, expiry.key));
-    events.write("hang", {{"section", expiry.section}, {"seconds", expiry.seconds}, {"deadline", expiry.key}});
+    const std::string place = fmt::format("rank {} on {}", rank, host_name());
+    const std::string waits = expiry.under_way.empty() ? "" : "; it waits for " + expiry.under_way;
+    log_of_rank->error(expiry.fault.empty()
+                           ? fmt::format("{} has been in \"{}\" for {:.0f} s, past its deadline ({}){}", place,
+                                         expiry.section, expiry.seconds, expiry.key, waits)
+                           : fmt::format("{} in \"{}\": {}", place, expiry.section, expiry.fault));
+    events.write("hang", {{"section", expiry.section},
+                          {"seconds", expiry.seconds},
+                          {"deadline", expiry.key},
+                          {"under_way", expiry.under_way},
+                          {"fault", expiry.fault}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}});
   });
   std::unique_ptr<DirectoryLock> lock;  // held until the last word is written

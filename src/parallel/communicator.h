@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "core/stream.h"
@@ -53,6 +54,9 @@ class Communicator : public virtual RankGroup {
   virtual void give_up() noexcept {}
   // Of a rank that fails: gives up what is under way, returns when nothing of it touches memory any more.
   virtual void abandon() noexcept = 0;
+  // For another thread than the one that uses it, while that waits: the oldest operation that is under way, "" where
+  // none is or nobody knows. An Error(hang) where a peer is known to be lost.
+  virtual std::string under_way() { return {}; }
 };
 
 }  // namespace shiftron

@@ -5,13 +5,16 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <iostream>
+#include <mutex>
 #include <thread>
 
 #include "core/call_cuda.h"
 #include "core/event.h"
 #include "core/queue_cuda.h"
+#include "core/sanitizer.h"
 #include "parallel/communicator_nccl_cuda.h"
 
 namespace shiftron {
@@ -43,7 +46,7 @@ bool is_floating(DType dtype) {
   return dtype == DType::float64 || dtype == DType::float32 || dtype == DType::bfloat16;
 }
 
-// NCCL's communicator, which operations that are under way look at too.
+// NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
   explicit Handle(HostCommunicator& control) : name_(control.name()) {
@@ -67,43 +70,54 @@ class Handle {
   void check(ncclResult_t result, const char* call) const {
     if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
   }
-  // Gives up and throws where NCCL has found out since the calls that a peer is lost.
-  void check_peers() {
+  // Throws where NCCL has found out since the calls that a peer is lost.
+  void find_lost_peer() {
+    const std::lock_guard held(lock_);
     if (comm_ == nullptr) return;
     ncclResult_t found = ncclSuccess;
     check(ncclCommGetAsyncError(comm_, &found), "ncclCommGetAsyncError");
     if (found == ncclSuccess || found == ncclInProgress) return;
-    const std::string details = ncclGetLastError(comm_);
-    abort();  // else whoever waits for the stream waits for ever
-    fail(found, "what is under way", details);
+    fail(found, "what is under way", ncclGetLastError(comm_));
   }
   // What is under way ends, and touches nothing once the stream is through.
   void abort() noexcept {
-    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+    if (const ncclComm_t comm = take()) ncclCommAbort(comm);
   }
   // Waits for the peers. Nothing is under way.
   void destroy() {
-    if (comm_ != nullptr) check(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+    if (const ncclComm_t comm = take()) check(ncclCommDestroy(comm), "ncclCommDestroy");
   }
 
  private:
+  ncclComm_t take() noexcept {
+    const std::lock_guard held(lock_);
+    return std::exchange(comm_, nullptr);
+  }
   [[noreturn]] void fail(ncclResult_t result, const char* call, const std::string& details) const {
+    const std::string text =
+        detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")");
+    if (details.find("Duplicate GPU") != std::string::npos) {
+      throw_bad_input(text,
+                      "; NCCL takes one rank for a GPU: start no more ranks on a host than it shows GPUs, or, to try a "
+                      "layout on fewer, give every rank an NCCL_HOSTID of its own, which is slow");
+    }
     const bool lost = result == ncclRemoteError || result == ncclSystemError;
-    throw Error(detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")"),
-                lost ? ExitCode::hang : ExitCode::crash);
+    throw Error(text, lost ? ExitCode::hang : ExitCode::crash);
   }
   std::string name_;
+  std::mutex lock_;  // of whether there is a communicator
   ncclComm_t comm_ = nullptr;
 };
 
 class NcclOperation final : public Pending {
  public:
   NcclOperation(std::shared_ptr<Handle> handle, Queue& queue) : handle_(std::move(handle)), end_(queue.mark()) {}
+  bool done() { return end_->reached(); }
   void wait(Stream& stream) override { stream.queue->wait(end_); }
   void wait_on_host() override {
     constexpr int kImpatient = 1000;
     for (int asked = 0; !end_->reached(); ++asked) {
-      handle_->check_peers();
+      find_lost_peer();
       if (asked < kImpatient)
         std::this_thread::yield();
       else
@@ -113,8 +127,50 @@ class NcclOperation final : public Pending {
   }
 
  private:
+  void find_lost_peer() {
+    try {
+      handle_->find_lost_peer();
+    } catch (const Error&) {
+      handle_->abort();  // else whoever waits for the stream waits for ever
+      throw;
+    }
+  }
   std::shared_ptr<Handle> handle_;
   std::shared_ptr<Mark> end_;
+};
+
+// A communicator's operations that may be under way, oldest first; two threads use it.
+class Started {
+ public:
+  void add(const char* call, std::shared_ptr<NcclOperation> operation) {
+    const std::lock_guard held(lock_);
+    forget_done(2);
+    operations_.push_back({call, ++number_, std::move(operation)});
+  }
+  // "ncclAllReduce, its operation 7"; "" where none is.
+  std::string oldest() {
+    const std::lock_guard held(lock_);
+    forget_done(operations_.size());
+    if (operations_.empty()) return {};
+    return detail::concatenate(operations_.front().call, ", its operation ", operations_.front().number);
+  }
+
+ private:
+  struct Operation {
+    const char* call;
+    int64_t number;
+    std::shared_ptr<NcclOperation> operation;
+  };
+  void forget_done(size_t limit) {
+    const auto done = [](NcclOperation& operation) {
+      const sanitizer::Hidden hidden;  // looking is no order
+      return operation.done();
+    };
+    for (; limit > 0 && !operations_.empty() && done(*operations_.front().operation); --limit) operations_.pop_front();
+  }
+  std::mutex lock_;
+  int64_t number_ = 0;
+  std::deque<Operation> operations_;
 };
 
 // In a group of one.
@@ -227,6 +283,13 @@ class NcclCommunicator final : public Communicator {
     give_up();
     if (queue_ != nullptr) queue_->drop();
   }
+  std::string under_way() override {
+    if (handle_ == nullptr) return {};
+    handle_->find_lost_peer();
+    const std::string oldest = started_.oldest();
+    return oldest.empty() ? oldest
+                          : detail::concatenate("group ", name(), ", rank ", rank(), " of ", size(), ", ", oldest);
+  }
 
  private:
   static Work end_of(Stream& stream) { return Work(stream, std::make_shared<EndOfStream>(stream)); }
@@ -247,12 +310,14 @@ class NcclCommunicator final : public Communicator {
     const auto operation = std::make_shared<NcclOperation>(handle_, *queue_);
     read.pin(operation);
     written.pin(operation);
+    started_.add(name, operation);
     return Work(stream, operation);
   }
 
   CommunicatorCalls calls_;
   std::unique_ptr<CudaQueue> queue_;  // null in a group of one
   std::shared_ptr<Handle> handle_;
+  Started started_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "core/memory.h"
 #include "core/stream.h"
@@ -29,6 +30,16 @@ struct Groups {
   // Between stages; one of them is this rank's.
   Communicator& channel(const Channel& channel) const;
   void abandon() const noexcept;  // all of them
+  std::string under_way() const;  // as Communicator::under_way(), in all of them
+
+ private:
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
+      if (group != nullptr) visit(*group);
+    }
+    for (const ChannelEnd& end : channels) visit(*end.group);
+  }
 };
 // All ranks of `world` call it; world.size() == layout.ranks(). `device`: of the streams that will use them.
 Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {},

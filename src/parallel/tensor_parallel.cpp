@@ -78,14 +78,17 @@ Communicator& Groups::channel(const Channel& channel) const {
 }
 
 void Groups::abandon() const noexcept {
-  const auto for_each = [this](const auto& visit) {
-    for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
-      if (group != nullptr) visit(*group);
-    }
-    for (const ChannelEnd& end : channels) visit(*end.group);
-  };
   for_each([](Communicator& group) { group.give_up(); });  // one may wait for a stream that waits for another
   for_each([](Communicator& group) { group.abandon(); });
+}
+
+std::string Groups::under_way() const {
+  std::string all;
+  for_each([&all](Communicator& group) {
+    const std::string one = group.under_way();
+    if (!one.empty()) all += (all.empty() ? "" : "; ") + one;
+  });
+  return all;
 }
 
 void run_weight_gradients(Run& run) {

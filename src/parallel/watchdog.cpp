@@ -72,6 +72,43 @@ void Watchdog::Section::renew() {
   entry_->deadline = entry_->begin + entry_->span;
 }
 
+Watchdog::Inquiry::Inquiry(Watchdog& watchdog, std::function<std::string()> under_way)
+    : watchdog_(watchdog), under_way_(std::move(under_way)) {
+  thread_ = quiet_thread([this] { ask(); });
+}
+
+Watchdog::Inquiry::~Inquiry() {
+  {
+    const std::lock_guard lock(watchdog_.mutex_);
+    ends_ = true;
+  }
+  end_.notify_all();
+  thread_.join();
+  const std::lock_guard lock(watchdog_.mutex_);
+  watchdog_.under_way_[0] = 0;
+}
+
+void Watchdog::Inquiry::ask() {
+  constexpr std::chrono::seconds kAsk{1};
+  std::unique_lock lock(watchdog_.mutex_);
+  while (!end_.wait_for(lock, kAsk, [this] { return ends_; })) {
+    if (watchdog_.entries_.empty()) continue;
+    lock.unlock();
+    std::string answer, fault;
+    try {
+      answer = under_way_();
+    } catch (const std::exception& error) {
+      fault = error.what();
+    }
+    lock.lock();
+    std::snprintf(watchdog_.under_way_, sizeof watchdog_.under_way_, "%s", answer.c_str());
+    std::snprintf(watchdog_.fault_, sizeof watchdog_.fault_, "%s", fault.c_str());
+    if (fault.empty()) continue;
+    watchdog_.changed_.notify_all();
+    return;
+  }
+}
+
 void Watchdog::watch() {
   constexpr std::chrono::seconds kLook{1};
   std::unique_lock lock(mutex_);
@@ -84,7 +121,7 @@ void Watchdog::watch() {
     const auto first = std::min_element(entries_.begin(), entries_.end(),
                                         [](const Entry& a, const Entry& b) { return a.deadline < b.deadline; });
     const Clock::time_point now = Clock::now();
-    if (now >= first->deadline) {
+    if (now >= first->deadline || fault_[0] != 0) {
       std::snprintf(expired_name_, sizeof expired_name_, "%s", first->name.c_str());
       std::snprintf(expired_key_, sizeof expired_key_, "%s", first->key.c_str());
       expired_seconds_ = std::chrono::duration<double>(now - first->begin).count();
@@ -119,7 +156,7 @@ void Watchdog::report() {
     if (!expired_) return;
   }
   try {
-    on_expiry_({expired_name_, expired_key_, expired_seconds_});
+    on_expiry_({expired_name_, expired_key_, expired_seconds_, under_way_, fault_});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "reporting that section %s expired failed: %s\n", expired_name_, error.what());
   }

@@ -37,6 +37,8 @@ class Watchdog {
   struct Expiry {
     std::string section, key;
     double seconds = 0;  // in the section, or since it was renewed
+    std::string under_way;  // the inquiry's last answer
+    std::string fault;      // its error; then no deadline has passed
   };
   using OnExpiry = std::function<void(const Expiry& expiry)>;
   static constexpr double kGraceSeconds = 4;
@@ -63,6 +65,24 @@ class Watchdog {
   };
   Section enter(std::string name, const Deadline& deadline);  // sections may nest and overlap
 
+  // While it lives, and in sections, a thread of its own asks about once a second what the process waits for. An
+  // exception of it ends the process as an expiry does. One at a time; must not outlive the watchdog.
+  class [[nodiscard]] Inquiry {
+   public:
+    Inquiry(Watchdog& watchdog, std::function<std::string()> under_way);
+    ~Inquiry();
+    Inquiry(const Inquiry&) = delete;
+    Inquiry& operator=(const Inquiry&) = delete;
+
+   private:
+    void ask();
+    Watchdog& watchdog_;
+    std::function<std::string()> under_way_;
+    bool ends_ = false;  // under the watchdog's mutex
+    std::condition_variable end_;
+    std::thread thread_;
+  };
+
  private:
   void watch();
   void report();
@@ -78,6 +98,7 @@ class Watchdog {
   bool expired_ = false;
   double expired_seconds_ = 0;
   char expired_name_[256] = "", expired_key_[64] = "";  // fixed: whoever hangs may hold the lock of the allocator
+  char under_way_[1024] = "", fault_[1024] = "";
   std::condition_variable expiry_;
   std::atomic<bool> reported_ = false;
   std::thread reporter_;

@@ -91,6 +91,7 @@ class TrainingRun {
   StepDeadline automatic_;
   bool last_save_failed_ = false;
   bool stop_ = false;
+  std::optional<Watchdog::Inquiry> inquiry_;  // about the trainer
 };
 
 TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environment)
@@ -114,6 +115,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
+  inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
 }
 
 void TrainingRun::open_directory() {

@@ -33,6 +33,7 @@ class World : public std::enable_shared_from_this<World> {
   void hand_over(Lane& lane, std::unique_ptr<Item> item);
   void wait(Place& place);
   void go_on(Place& place);  // by one step, for a host that asks in a loop
+  void relieve();
   void drop(Lane& lane);
   void remove(Lane& lane);
   std::vector<Machine::Entry> log() {
@@ -42,6 +43,7 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   bool fresh(const Lane& lane) const { return lane.ready != nullptr ? (*lane.ready)() : lane.tried != attempt_; }
+  std::vector<Lane*> ready_lanes() const;
   Lane* pick(const Place* needed);
   void step(Lane& lane);
   void drive(std::unique_lock<FairLock>& held, const Place& place, std::string& fault);
@@ -57,6 +59,7 @@ class World : public std::enable_shared_from_this<World> {
   std::vector<std::exception_ptr> errors_;  // kept: hosts drop theirs in no order that ThreadSanitizer knows
   std::vector<Machine::Entry> log_;
   uint64_t progress_ = 0;  // items handed over and ended
+  uint64_t relieved_ = 0;  // progress at the end of the last relief
   uint64_t attempt_ = 1;   // in each of which an operation gives its turn once
   bool driven_ = false;    // by a host that waits; the others sleep
   Word changes_ = 0;       // of what those wait for: a place is reached, nobody drives
@@ -191,12 +194,17 @@ void World::settle() {
   }
 }
 
-// A lane to run next: for a host that waits for `needed`, or by itself.
-Lane* World::pick(const Place* needed) {
+std::vector<Lane*> World::ready_lanes() const {
   std::vector<Lane*> ready;
   for (const auto& lane : lanes_) {
     if (lane->can_go_on() && fresh(*lane)) ready.push_back(lane.get());
   }
+  return ready;
+}
+
+// A lane to run next: for a host that waits for `needed`, or by itself.
+Lane* World::pick(const Place* needed) {
+  const std::vector<Lane*> ready = ready_lanes();
   if (ready.empty()) return nullptr;
   const auto any = [](const Lane&) { return true; };
   if (options_.order == Order::eager) return oldest(ready, any);
@@ -290,6 +298,23 @@ void World::go_on(Place& place) {
   }
 }
 
+void World::relieve() {
+  std::unique_lock held(lock_);
+  if (driven_ || progress_ != relieved_) {
+    relieved_ = progress_;
+    return;
+  }
+  ++attempt_;
+  for (auto ready = ready_lanes(); !ready.empty() && !driven_; ready = ready_lanes()) {
+    step(options_.order == Order::random ? *ready[random_() % ready.size()]
+                                         : *oldest(ready, [](const Lane&) { return true; }));
+    if (!lock_.wanted()) continue;
+    held.unlock();
+    held.lock();
+  }
+  relieved_ = progress_;
+}
+
 void World::drop(Lane& lane) {
   std::lock_guard held(lock_);
   if (!lane.items.empty()) {
@@ -347,6 +372,11 @@ Machine::~Machine() {
 std::unique_ptr<Queue> Machine::make_queue(const std::string& name) {
   sanitizer::Hidden hidden;
   return world_->make_queue(name);
+}
+
+void Machine::relieve() {
+  sanitizer::Hidden hidden;
+  world_->relieve();
 }
 
 std::vector<Machine::Entry> Machine::log() const {

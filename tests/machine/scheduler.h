@@ -46,6 +46,11 @@ class Machine {
   std::unique_ptr<Queue> make_queue(const std::string& name);
   std::vector<Entry> log() const;  // of all operations that ran, in order
 
+  // Where ranks are processes, a host that waits for a peer drives nobody, while the peer waits for what this host has
+  // handed over. Somebody else calls this now and then: where no host drove or handed over since the last call, what
+  // can go on does.
+  void relieve();
+
  private:
   std::shared_ptr<machine::World> world_;
 };

@@ -45,6 +45,28 @@ TEST_P(EveryOrder, OneQueueKeepsItsOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[i], i);
 }
 
+// Where the host waits for a peer elsewhere.
+TEST_P(EveryOrder, ReliefDoesWhatNoHostDrives) {
+  const auto queue = machine_.make_queue("queue");
+  std::atomic<bool> peer = false;
+  std::atomic<int> seen = 0;
+  const auto peer_came = [&] { return peer.load(); };
+  queue->run([&] {
+    while (!peer) let_others_run(peer_came);
+    ++seen;
+  });
+  queue->run([&] { ++seen; });
+  machine_.relieve();  // the host was at it just now
+  EXPECT_TRUE(GetParam() != Order::late || machine_.log().empty());
+  machine_.relieve();
+  EXPECT_EQ(machine_.log().size(), 1u);
+  EXPECT_EQ(seen, 0);
+  peer = true;
+  machine_.relieve();
+  EXPECT_EQ(seen, 2);
+  queue->mark()->wait();
+}
+
 TEST_P(EveryOrder, AQueueHasAThreadOfItsOwn) {
   const auto first = machine_.make_queue("first"), second = first->sibling("second");
   std::vector<std::thread::id> of_first(2), of_second(1);

@@ -1,7 +1,7 @@
 // What communicators of the host count: known numbers, and the same on meta as where bytes move. The whole suite.
 #pragma once
 
-#include "parallel/group_conformance.h"
+#include "parallel/stream_conformance.h"
 
 namespace shiftron::conformance {
 
@@ -105,6 +105,8 @@ inline void check_host_on_queues(HostCommunicator& world, Queue& queue, int limi
   tested.queue = &queue;
   tested.counts = {0, 1, 3001};
   check_all(tested, limit);
+  check_streams(tested);
+  check_channels(tested);
   check_traffic(world, &queue);
 }
 

@@ -69,6 +69,49 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportThrows) {
       testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
 }
 
+TEST_F(WatchdogEnd, TellsWhatIsUnderWay) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+          std::fprintf(stderr, "%s waits for %s", expiry.section.c_str(), expiry.under_way.c_str());
+        });
+        const Watchdog::Inquiry inquiry(watchdog, [] { return std::string("group dp"); });
+        const Watchdog::Section section = watchdog.enter("step 3", {scaled(3)});
+        sleep_seconds(scaled(60));
+      },
+      testing::ExitedWithCode(71), "step 3 waits for group dp");
+}
+
+TEST_F(WatchdogEnd, ComesWithAFaultThatTheInquiryFinds) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+          std::fprintf(stderr, "%s: %s", expiry.section.c_str(), expiry.fault.c_str());
+        });
+        const Watchdog::Inquiry inquiry(watchdog, []() -> std::string { throw std::runtime_error("a peer is lost"); });
+        const Watchdog::Section section = watchdog.enter("step 3", {1e6});
+        sleep_seconds(scaled(60));
+      },
+      testing::ExitedWithCode(71), "step 3: a peer is lost");
+}
+
+// An answer that never comes holds up no expiry.
+TEST_F(WatchdogEnd, IsCertainWhenTheInquiryHangs) {
+  EXPECT_EXIT(
+      {
+        std::mutex never;
+        never.lock();
+        Watchdog watchdog(print);
+        const Watchdog::Inquiry inquiry(watchdog, [&]() -> std::string {
+          never.lock();
+          return {};
+        });
+        const Watchdog::Section section = watchdog.enter("step 4", {scaled(3)});
+        sleep_seconds(scaled(60));
+      },
+      testing::ExitedWithCode(71), "section step 4");
+}
+
 // A deadline that comes before the one waited for is seen.
 TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
   EXPECT_EXIT(

@@ -7,14 +7,17 @@ namespace shiftron::machine {
 
 struct NcclOptions {
   uint64_t seed = 0;              // of the order in which ranks are added, drawn anew for every sum
+  bool fixed_sums = false;        // that order follows from the numbers of ranks and elements, as NCCL's does
   bool rounds_every_sum = false;  // sums of bfloat16 are rounded behind every rank, as where they go round a ring
   int lost_rank = -1;             // of every communicator: its operations begin and never go on
-  bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError
+  bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError; where a process
+                                  // ends it always is
   double patience = 20;           // seconds in which a rank that makes a communicator waits for the others
 };
 
-// Of communicators that are made from now on.
+// Of communicators that are made from now on. At first: SHIFTRON_MACHINE_SUMS (random, fixed) and SHIFTRON_MACHINE_SEED
+// of the environment.
 void set_nccl(const NcclOptions& options);
-int64_t nccl_communicators();  // that were neither destroyed nor aborted
+int64_t nccl_communicators();  // of this process, that were neither destroyed nor aborted
 
 }  // namespace shiftron::machine

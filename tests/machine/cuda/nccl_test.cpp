@@ -8,56 +8,24 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "expect_error.h"
+#include "machine/cuda/nccl_ranks.h"
 #include "machine/cuda/streams.h"
-#include "parallel/communicator_nccl_cuda.h"
-#include "parallel/group_conformance.h"
 #include "parallel/run.h"
 #include "time_scale.h"
 
 namespace shiftron {
 namespace {
 
-using conformance::Reader;
 using machine::NcclOptions;
 using machine::restart_device;
 using machine::set_nccl;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
-
-// One rank: its control plane, a queue of the device, and a communicator of all ranks.
-struct NcclRank {
-  explicit NcclRank(HostCommunicator& world_of_host)
-      : host(world_of_host),
-        control(host.split(conformance::all_ranks(host), "control")),
-        queue(detail::concatenate("rank ", host.rank())),
-        world(split(conformance::all_ranks(host), "world")),
-        tested(
-            {.world = *world,
-             .control = *control,
-             .split = [this](const std::vector<int>& members, const std::string& name) { return split(members, name); },
-             .level = conformance::Level::any_order,
-             .queue = &queue,
-             .counts = {0, 1, 3001},
-             .device = DeviceKind::cuda,
-             .sends_wait = true,
-             .floating_maxima = false}) {}
-  std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& name) {
-    return make_nccl_communicator(*host.split(members, name));
-  }
-  HostCommunicator& host;
-  std::unique_ptr<HostCommunicator> control;
-  CudaQueue queue;
-  std::unique_ptr<Communicator> world;
-  conformance::Tested tested;
-};
 
 void run_ranks(int ranks, const MachineOptions& machine, const NcclOptions& nccl,
                const std::function<void(NcclRank&)>& body) {
@@ -86,17 +54,8 @@ class NcclRanks : public testing::TestWithParam<std::tuple<Order, int>> {};
 TEST_P(NcclRanks, Conform) {
   const auto [order, ranks] = GetParam();
   const auto seed = static_cast<uint64_t>(ranks);
-  run_ranks(ranks, {.order = order, .seed = seed, .patience = scaled(20)}, {.seed = seed}, [](NcclRank& rank) {
-    const conformance::Group world = conformance::whole(rank.tested);
-    conformance::check_refusals(world);
-    conformance::check_operations(world);
-    conformance::check_special_values(world);
-    conformance::check_order(world, Reader::host);
-    conformance::check_order(world, Reader::stream);
-    conformance::check_meshes(rank.tested);
-    conformance::check_two_at_once(rank.tested);
-    rank.control->barrier();
-  });
+  run_ranks(ranks, {.order = order, .seed = seed, .patience = scaled(20)}, {.seed = seed},
+            [](NcclRank& rank) { check_nccl(rank); });
   EXPECT_EQ(machine::nccl_communicators(), 0);
 }
 INSTANTIATE_TEST_SUITE_P(Orders, NcclRanks, testing::Combine(testing::ValuesIn(kOrders), testing::Range(1, 5)),
@@ -118,6 +77,33 @@ TEST(Nccl, SumsAreInNoOrderThatIsKept) {
                         conformance::check_operations(conformance::whole(rank.tested));
                       }),
               HasSubstr("instead of"));
+}
+
+// The bits of eight sums of the same numbers by three ranks, of two lengths.
+std::vector<std::vector<float>> sums(const NcclOptions& nccl) {
+  std::vector<std::vector<float>> found;
+  run_ranks(3, {.patience = scaled(20)}, nccl, [&](NcclRank& rank) {
+    conformance::Rank own(rank.tested);
+    for (int i = 0; i < 8; ++i) {
+      const Tensor tensor = own.put(conformance::numbers<float>(rank.world->rank(), i < 4 ? 100 : 200));
+      std::vector<float> sum =
+          own.read<float>(tensor, rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum));
+      sum.resize(100);
+      if (rank.world->rank() == 0) found.push_back(std::move(sum));
+    }
+  });
+  return found;
+}
+
+// A run that is to be repeated to the bit may lean on the order that NCCL has for a size.
+TEST(Nccl, FixedSumsHaveAnOrderForEverySize) {
+  const auto found = sums({.seed = 1, .fixed_sums = true});
+  EXPECT_EQ(sums({.seed = 2, .fixed_sums = true}), found);
+  EXPECT_THAT(std::vector(found.begin() + 1, found.begin() + 4), testing::Each(found[0]));
+  EXPECT_THAT(std::vector(found.begin() + 5, found.end()), testing::Each(found[4]));
+  EXPECT_NE(found[0], found[4]);
+  const auto drawn = sums({.seed = 1});
+  EXPECT_THAT(std::vector(drawn.begin(), drawn.begin() + 4), testing::Not(testing::Each(drawn[0])));
 }
 
 TEST(Nccl, SumsThatRoundBehindEveryRankAreNoticed) {
@@ -250,6 +236,36 @@ TEST(NcclFaults, ARankNeverComesAndNobodyKnows) {
                   },
                   Order::late, 0.2),
               HasSubstr("nothing goes on since"));
+}
+
+// Asked by another thread while a rank's host waits for its own stream.
+TEST(NcclFaults, WhatIsUnderWayIsNamed) {
+  for (const bool told : {false, true}) {
+    run_ranks(2, {.patience = scaled(20)}, {.lost_rank = 1, .loss_is_told = told}, [told](NcclRank& rank) {
+      conformance::Rank own(rank.tested);
+      const Tensor tensor = own.blank<float>(5);
+      EXPECT_EQ(told ? "" : rank.world->under_way(), "");
+      rank.world->broadcast(own.stream, InOut(tensor), 0).wait(own.stream);
+      rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+      const auto under_way = [&] { return rank.world->under_way(); };
+      std::string found;
+      std::thread other([&] {
+        try {
+          found = under_way();
+        } catch (const Error& error) {
+          found = error.what();
+        }
+      });
+      other.join();
+      if (rank.world->rank() == 0) {
+        EXPECT_THAT(found, HasSubstr(told ? "group world, what is under way: a peer is lost"
+                                          : "group world, rank 0 of 2, ncclBroadcast, its operation 1"));
+      }
+      rank.control->barrier();
+      rank.world->abandon();
+      own.finish();
+    });
+  }
 }
 
 TEST(NcclFaults, ARankMakesNoCommunicator) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,10 +19,12 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/quiet_thread.h"
 #include "core/sanitizer.h"
 #include "machine/cuda/memory.h"
 #include "machine/cuda/streams.h"
 #include "machine/scheduler.h"
+#include "time_scale.h"
 
 struct CUstream_st {
   std::unique_ptr<shiftron::Queue> queue;
@@ -38,16 +41,8 @@ namespace {
 
 using sanitizer::Hidden;
 
-// Devices are numbers alone: they share the machine's memory.
-thread_local int device_of_thread = 0;
-
-int device_count() {
-  const char* count = std::getenv("SHIFTRON_MACHINE_DEVICES");
-  return count == nullptr ? 8 : std::atoi(count);
-}
-
 MachineOptions options_of_environment() {
-  MachineOptions options;
+  MachineOptions options{.patience = scaled(60)};
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   const char* order = std::getenv("SHIFTRON_MACHINE_ORDER");
   if (order == nullptr) return options;
@@ -62,7 +57,8 @@ MachineOptions options_of_environment() {
 
 struct Runtime {
   std::mutex lock;  // of all but the machine; never held while an operation may run
-  std::unique_ptr<Machine> machine = std::make_unique<Machine>(options_of_environment());
+  std::shared_ptr<Machine> machine = std::make_shared<Machine>(options_of_environment());
+  bool helped = false;  // by help_streams()
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   DeviceMemory memory;
@@ -129,6 +125,12 @@ class Call {
   const char* name_;
 };
 
+int devices() {
+  const char* number = std::getenv("SHIFTRON_MACHINE_DEVICES");
+  return number == nullptr ? 8 : std::atoi(number);
+}
+thread_local int device_of_thread = 0;
+
 cudaError_t fail(cudaError_t error) {
   return locked([error](Runtime& on) { return on.last = error; });
 }
@@ -157,7 +159,7 @@ void take_faults() {
 void hand_over(CUstream_st& stream, std::function<void()> operation) {
   stream.queue->run([operation = std::move(operation), under_way = UnderWay(stream.under_way)] {
     take_faults();
-    locked([](Runtime& on) { on.memory.open(); });
+    open_memory();
     operation();
   });
 }
@@ -183,13 +185,30 @@ void run_in_stream(cudaStream_t stream, std::function<void()> operation) {
   hand_over(call.at(stream), std::move(operation));
 }
 
+void open_memory() {
+  locked([](Runtime& on) { on.memory.open(); });
+}
+
+void help_streams() {
+  if (locked([](Runtime& on) { return std::exchange(on.helped, true); })) return;
+  const auto machine = locked([](Runtime& on) { return on.machine; });
+  quiet_thread([machine] {
+    while (locked([&](Runtime& on) { return on.machine == machine; })) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      const Call call("the machine's thread");
+      machine->relieve();
+    }
+  }).detach();
+}
+
 void restart_device(const MachineOptions& options, int64_t memory) {
   locked([&](Runtime& on) {
     CHECK(on.streams.empty() && on.events.empty(), on.streams.size(), " streams and ", on.events.size(),
           " events are left");
     on.memory.forget_all();
     on.memory.limit = static_cast<size_t>(memory);
-    on.machine = std::make_unique<Machine>(options);
+    on.machine = std::make_shared<Machine>(options);
+    on.helped = false;
     on.last = cudaSuccess;
   });
 }
@@ -382,12 +401,12 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaSuccess";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorMemoryAllocation:
       return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
     default:
@@ -401,12 +420,12 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = device_count();
+  *count = devices();
   return *count > 0 ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= device_count()) return fail(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return fail(cudaErrorInvalidDevice);
   device_of_thread = device;
   return cudaSuccess;
 }
@@ -417,14 +436,14 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  CHECK(device >= 0 && device < device_count(), "cudaGetDeviceProperties of device ", device);
+  CHECK(device >= 0 && device < devices(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "software machine");
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  CHECK(device >= 0 && device < device_count(), "cudaDeviceGetAttribute of device ", device);
+  CHECK(device >= 0 && device < devices(), "cudaDeviceGetAttribute of device ", device);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;

@@ -15,9 +15,16 @@ namespace shiftron::machine {
 // device memory is open to it. An Error of it reaches whoever waits, as cudaErrorLaunchFailure with its text.
 void run_in_stream(cudaStream_t stream, std::function<void()> operation);
 
+// In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
+void open_memory();
+
+// From now on a thread of the machine's own runs, after some milliseconds, what no host drives: peers in other
+// processes may wait for it.
+void help_streams();
+
 // The runtime begins anew, in this order, with `memory` bytes of the device; streams, events and memory are all gone.
 // At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven) and SHIFTRON_MACHINE_SEED of the environment, else
-// late.
+// late. A host has SHIFTRON_MACHINE_DEVICES devices, else 8, which differ in their numbers alone.
 void restart_device(const MachineOptions& options, int64_t memory = int64_t{8} << 30);
 
 }  // namespace shiftron::machine

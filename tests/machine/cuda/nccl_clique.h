@@ -1,0 +1,49 @@
+// Where the ranks of a communicator meet: one rank's view. Included by files that are not instrumented alone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine/cuda/nccl.h"
+#include "machine/cuda/nccl_segment.h"
+
+namespace shiftron::machine {
+
+class Clique {
+ public:
+  Clique(std::shared_ptr<Segment> segment, int rank, int size, const NcclOptions& options);
+
+  enum class Joined { all, not_all, two_on_one_device };
+  // Returns when all ranks have come, or do not; what is told of it goes to `details`.
+  Joined join(uint64_t host, int device, std::string& details);
+
+  // In an operation of the rank's stream: returns when all calls are done, or the rank's communicator was aborted.
+  void perform(const std::vector<NcclCall>& calls);
+  void leave();  // nothing is under way
+  void abort();
+  bool peer_is_lost();  // as far as NCCL would know
+  bool spans_processes();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+ private:
+  Seat& seat(int rank) { return table_.seats[rank]; }
+  const NcclCall* collective(int rank);
+  void post(const std::vector<NcclCall>& calls);
+  void take_results(const std::vector<NcclCall>& calls);
+  void go_on();
+  void find_misfit(int other);
+  bool move_messages(int from, int to);
+  void meet();
+  std::vector<int> order_of_sum(const NcclCall& call, size_t piece);
+  std::string told_by(int rank);
+
+  const std::shared_ptr<Segment> segment_;
+  Table& table_;
+  const int rank_, size_;
+  const NcclOptions options_;
+};
+
+}  // namespace shiftron::machine

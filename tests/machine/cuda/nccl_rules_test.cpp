@@ -1,0 +1,194 @@
+// NCCL's rules, each broken once: the stand-in says so. Order of calls, counts and missing groups are in nccl_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/sanitizer.h"
+#include "machine/cuda/nccl_ranks.h"
+#include "machine/cuda/nccl_testing.h"
+
+namespace shiftron {
+namespace {
+
+using machine::RawRank;
+using machine::run_raw;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string fault(int ranks, const std::function<void(RawRank&)>& body, Order order = Order::late,
+                  double patience = 20) {
+  try {
+    run_raw(ranks, order, patience, body);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(NcclRules, AreKept) {
+  for (const Order order : kOrders) {
+    EXPECT_EQ(fault(
+                  3,
+                  [](RawRank& rank) {
+                    rank.all_reduce(rank.data, rank.data);
+                    rank.finish();
+                  },
+                  order),
+              "none");
+  }
+}
+
+TEST(NcclRules, RanksHaveOneType) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      const auto type = rank.number == 0 ? ncclFloat32 : ncclInt32;
+                      ncclAllReduce(rank.data, rank.data, 8, type, ncclSum, rank.comm, rank.stream);
+                      rank.finish();
+                    }),
+              AllOf(HasSubstr("do not fit"), HasSubstr("8 float32, sum"), HasSubstr("8 int32, sum")));
+}
+
+TEST(NcclRules, RanksHaveOneRoot) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      ncclBroadcast(rank.data, rank.data, 8, ncclFloat32, rank.number, rank.comm, rank.stream);
+                      rank.finish();
+                    }),
+              AllOf(HasSubstr("do not fit"), HasSubstr("root 0"), HasSubstr("root 1")));
+}
+
+TEST(NcclRules, RanksHaveOneReduction) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      const auto reduction = rank.number == 0 ? ncclSum : ncclMax;
+                      ncclAllReduce(rank.data, rank.data, 8, ncclInt32, reduction, rank.comm, rank.stream);
+                      rank.finish();
+                    }),
+              AllOf(HasSubstr("do not fit"), HasSubstr("int32, sum"), HasSubstr("int32, maximum")));
+}
+
+TEST(NcclRules, AMessageThatIsSentIsReceived) {
+  const auto sends = [](RawRank& rank) {
+    if (rank.number == 0) ncclSend(rank.data, 8, ncclFloat32, 1, rank.comm, rank.stream);
+  };
+  EXPECT_THAT(fault(
+                  2,
+                  [&](RawRank& rank) {
+                    sends(rank);
+                    if (rank.number == 0) rank.finish();
+                    rank.barrier();
+                  },
+                  Order::late, 0.3),
+              HasSubstr("nothing goes on since"));
+  EXPECT_THAT(fault(2,
+                    [&](RawRank& rank) {
+                      sends(rank);
+                      if (rank.number == 1) rank.all_reduce(rank.data, rank.data);
+                      rank.finish();
+                    }),
+              AllOf(HasSubstr("do not fit"), HasSubstr("is at send of 8 float32 to 1")));
+}
+
+TEST(NcclRules, AReductionInPlaceIsInItsPlace) {
+  EXPECT_THAT(fault(2, [](RawRank& rank) { rank.all_reduce(rank.data, rank.data + 4); }),
+              HasSubstr("all_reduce of 8 float32, sum into a part of its operand"));
+  const auto scatter = [](RawRank& rank, int place) {
+    ncclReduceScatter(rank.data, rank.data + 8 * place, 8, ncclFloat32, ncclSum, rank.comm, rank.stream);
+    rank.finish();
+  };
+  EXPECT_EQ(fault(2, [&](RawRank& rank) { scatter(rank, rank.number); }), "none");
+  EXPECT_THAT(fault(2, [&](RawRank& rank) { scatter(rank, 1 - rank.number); }),
+              HasSubstr("ncclReduceScatter of a piece that lies across parts of the whole"));
+  EXPECT_THAT(
+      fault(2, [](RawRank& rank) { ncclAllGather(rank.data + 4, rank.data, 8, ncclFloat32, rank.comm, rank.stream); }),
+      HasSubstr("ncclAllGather of a piece that lies across parts of the whole"));
+}
+
+TEST(NcclRules, ACommunicatorHasOneStream) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      rank.all_reduce(rank.data, rank.data);
+                      ncclAllReduce(rank.data, rank.data, 8, ncclFloat32, ncclSum, rank.comm, rank.other);
+                    }),
+              HasSubstr("a communicator of NCCL in two streams"));
+}
+
+TEST(NcclRules, NothingIsUnderWayWhereACommunicatorIsDestroyed) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      if (rank.number == 0) rank.all_reduce(rank.data, rank.data);
+                      if (rank.number == 0) ncclCommDestroy(rank.comm);
+                      rank.barrier();
+                    }),
+              HasSubstr("ncclCommDestroy under 1 operations"));
+}
+
+TEST(NcclRules, AGroupIsOfMessages) {
+  EXPECT_THAT(fault(2,
+                    [](RawRank& rank) {
+                      ncclGroupStart();
+                      rank.all_reduce(rank.data, rank.data);
+                    }),
+              HasSubstr("a group of calls with all_reduce"));
+}
+
+// Whoever looks at a result before its event finds nothing that could pass for one.
+TEST(NcclRules, AResultIsNotThereBeforeItsTime) {
+  if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
+  std::vector<float> found(16, 0);
+  const auto gather = [](RawRank& rank) {
+    ncclAllGather(rank.data, rank.data + 16, 8, ncclFloat32, rank.comm, rank.stream);
+  };
+  EXPECT_EQ(fault(
+                2,
+                [&](RawRank& rank) {
+                  if (rank.number == 0) {
+                    gather(rank);
+                    found = rank.values(16, 16, rank.other);
+                  }
+                  rank.barrier();
+                  if (rank.number == 1) gather(rank);
+                  rank.finish();
+                },
+                Order::eager),
+            "none");
+  EXPECT_THAT(found, testing::Each(testing::IsNan()));
+}
+
+// Rank 0's operation is under way, as that of rank 1 comes later; meanwhile `meddle` is done by rank 0.
+void meddle_with_operand(RawRank& rank, const std::function<void()>& meddle) {
+  if (rank.number == 0) {
+    rank.all_reduce(rank.data, rank.data);
+    meddle();
+  }
+  rank.barrier();
+  if (rank.number == 1) rank.all_reduce(rank.data, rank.data);
+  rank.finish();
+}
+
+TEST(NcclRules, AnOperandStaysAsItIs) {
+  if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
+  EXPECT_THAT(fault(
+                  2,
+                  [](RawRank& rank) {
+                    meddle_with_operand(rank, [&] {
+                      cudaMemsetAsync(rank.data, 7, 4, rank.other);
+                      cudaStreamSynchronize(rank.other);
+                    });
+                  },
+                  Order::eager),
+              HasSubstr("NCCL: what rank 0 gave to all_reduce of 8 float32, sum was written before that was done"));
+}
+
+TEST(NcclRulesDeathTest, AnOperandIsNotFreed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(fault(
+                   2, [](RawRank& rank) { meddle_with_operand(rank, [&] { cudaFree(rank.data); }); }, Order::eager),
+               "an operation touches byte 0 of freed device memory");
+}
+
+}  // namespace
+}  // namespace shiftron
