@@ -27,6 +27,7 @@
 #include "core/check.h"
 #include "core/queue.h"
 #include "core/sanitizer.h"
+#include "machine/cuda/injection.h"
 #include "machine/cuda/streams.h"
 
 namespace shiftron::machine {
@@ -406,6 +407,8 @@ void hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<Call> calls) {
 }
 
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const Call& call) {
+  if (const auto told = injected(CallKind::collective, kKindNames[static_cast<int>(call.kind)], ncclUnhandledCudaError))
+    return told;
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   bytes_of(call.type);
   CHECK(call.reduction == ncclSum || call.reduction == ncclMax, "NCCL's reduction ", static_cast<int>(call.reduction),
@@ -441,6 +444,7 @@ void end(ncclComm_t comm) {
 
 // ---- communicators --------------------------------------------------------------------------------------------------
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const auto told = injected(CallKind::collective, __func__, ncclSystemError)) return told;
   const Hidden hidden;
   const std::lock_guard held(making().lock);
   std::memset(id, 0x5A, sizeof(*id));
@@ -456,6 +460,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(config->blocking == 1, "a communicator of NCCL that does not block has no stand-in");
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
+  if (const auto told = injected(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
   std::shared_ptr<Clique> clique;
   {
     const std::lock_guard held(making().lock);
@@ -490,7 +495,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const Hidden hidden;
-  *error = comm->clique->told(comm->rank);
+  *error = injected(CallKind::collective, __func__, ncclRemoteError);
+  if (*error == ncclSuccess) *error = comm->clique->told(comm->rank);
   return ncclSuccess;
 }
 
@@ -498,6 +504,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
     case ncclSystemError:
       return "not all ranks came";
     case ncclRemoteError:
