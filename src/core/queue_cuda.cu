@@ -84,7 +84,8 @@ std::unique_ptr<Queue> start_cuda(Stream& stream) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    throw_bad_input("this host has no GPU that CUDA finds (", cudaGetErrorString(status), "); set device.kind=cpu");
+    throw_bad_input("this host has no GPU that CUDA finds (cudaGetDeviceCount: ", cudaGetErrorString(status),
+                    "); set device.kind=cpu");
   }
   auto queue = std::make_unique<CudaQueue>("compute");
   stream.device = DeviceKind::cuda;

@@ -24,13 +24,14 @@ struct Operands {
   int64_t bytes = 0;
 };
 
-// Adds what an argument of an operation is, for messages.
-inline void tell_argument(std::string& text, const ConstTensor& tensor) {
-  if (!tensor.defined()) return;
-  text += (text.empty() ? " of " : ", ") + std::string(name_of(tensor.dtype())) + " " + tensor.shape().text();
+// Adds to a message what an argument of an operation is: type and shape of a tensor, nothing for numbers.
+template <typename Argument>
+void tell_argument(std::string& text, const Argument& argument) {
+  if constexpr (std::is_base_of_v<ConstTensor, Argument>) {
+    if (!argument.defined()) return;
+    text += (text.empty() ? " of " : ", ") + std::string(name_of(argument.dtype())) + " " + argument.shape().text();
+  }
 }
-template <typename Other>
-void tell_argument(std::string&, const Other&) {}  // numbers
 
 // The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`
 // is null in builds without CUDA.
