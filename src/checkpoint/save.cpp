@@ -367,7 +367,6 @@ SaveResult save_checkpoint(const std::string& directory, const CheckpointContent
     nothing.saved = true;
     return nothing;
   }
-  CHECK(device == DeviceKind::cpu, "saving from ", name_of(device), " is not in this version");
   CHECK(content.step >= 0, "step ", content.step);
   CHECK(options.block_bytes % sizeof(double) == 0, "blocks of ", options.block_bytes, " bytes hold no whole elements");
   return Save(directory, content, set, world, log, options).run(keep);

@@ -50,6 +50,7 @@ Refusal& refusal() {
 // Where `function` is to be refused: with what, `usually` where a call of any is to fail. Else success.
 cublasStatus_t refused(const char* function, cublasStatus_t usually = CUBLAS_STATUS_ALLOC_FAILED) {
   if (const cublasStatus_t told = injected(CallKind::product, function, usually)) return told;
+  if (usually == CUBLAS_STATUS_EXECUTION_FAILED && injection()->device_lost()) return usually;
   if (refusal().function != function) return CUBLAS_STATUS_SUCCESS;
   refusal().function.clear();
   return refusal().status;

@@ -537,6 +537,7 @@ int64_t living_graph_objects() {
 using shiftron::machine::CallKind;
 using shiftron::machine::expect;
 using shiftron::machine::injected;
+using shiftron::machine::injected_on_device;
 using shiftron::machine::Object;
 using shiftron::machine::object_of;
 using shiftron::machine::told;
@@ -662,7 +663,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudn
 
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t descriptor,
                                   cudnnBackendDescriptor_t variant_pack) {
-  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_EXECUTION_FAILED)) return told;
+  if (const auto told = injected_on_device(CallKind::attention, __func__, CUDNN_STATUS_EXECUTION_FAILED)) return told;
   const Object& plan = object_of(descriptor);
   const Object& pack = object_of(variant_pack);
   expect(plan.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && plan.finalized &&

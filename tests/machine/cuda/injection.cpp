@@ -43,8 +43,9 @@ void report() {
 
 std::shared_ptr<Injection> injection_of_environment() {
   const char* wish = std::getenv("SHIFTRON_MACHINE_FAIL");
+  auto made = wish == nullptr ? std::make_shared<Injection>() : injection_from(wish, rank_of_process());
   if (std::getenv("SHIFTRON_MACHINE_REPORT") != nullptr) std::atexit(report);
-  return wish == nullptr ? std::make_shared<Injection>() : injection_from(wish, rank_of_process());
+  return made;
 }
 
 std::shared_ptr<Injection>& of_thread() {
@@ -59,7 +60,6 @@ const char* name_of(CallKind kind) {
 }
 
 bool Injection::strikes(CallKind kind, const char* call) {
-  if (lost_) return true;
   const int64_t of_kind = ++counts_[static_cast<size_t>(kind)], of_all = ++all_;
   if (struck_ != nullptr || (kind_ && *kind_ != kind) || (kind_ ? of_kind : of_all) != number_) return false;
   struck_ = call;

@@ -36,7 +36,7 @@ class Injection {
   explicit Injection(CallKind kind, int64_t number) : kind_(kind), number_(number) {}
   explicit Injection(int64_t number) : number_(number) {}  // of all kinds
 
-  bool strikes(CallKind kind, const char* call);  // every call of a lost device fails, and counts no more
+  bool strikes(CallKind kind, const char* call);  // counts
   const char* struck() const { return struck_; }  // null: no call yet
   int64_t counted(CallKind kind) const { return counts_[static_cast<size_t>(kind)]; }
   void lose_device() { lost_ = true; }
@@ -69,10 +69,15 @@ class InjectionScope {
   std::shared_ptr<Injection> before_;
 };
 
-// What a library's call returns instead of doing anything; success (0 in all of them) where it is to go on.
+// What a library's call returns instead of doing anything; success (0 in all of them) where it is to go on. Calls of the
+// host alone go on where the device is lost, others do not.
 template <typename Status>
 Status injected(CallKind kind, const char* call, Status error) {
   return injection()->strikes(kind, call) ? error : Status{};
+}
+template <typename Status>
+Status injected_on_device(CallKind kind, const char* call, Status error) {
+  return injection()->strikes(kind, call) || injection()->device_lost() ? error : Status{};
 }
 
 // What nobody gave back yet, in the whole process; empty where there is nothing.

@@ -407,7 +407,8 @@ void hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<Call> calls) {
 }
 
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const Call& call) {
-  if (const auto told = injected(CallKind::collective, kKindNames[static_cast<int>(call.kind)], ncclUnhandledCudaError))
+  if (const auto told =
+          injected_on_device(CallKind::collective, kKindNames[static_cast<int>(call.kind)], ncclUnhandledCudaError))
     return told;
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   bytes_of(call.type);
@@ -460,7 +461,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(config->blocking == 1, "a communicator of NCCL that does not block has no stand-in");
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
-  if (const auto told = injected(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
+  if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
   std::shared_ptr<Clique> clique;
   {
     const std::lock_guard held(making().lock);

@@ -120,7 +120,7 @@ class Call {
   // What is returned instead of doing anything: an error that was asked for, or that of a device that is lost.
   cudaError_t injected(CallKind kind, cudaError_t error) const {
     Injection& of = *injection();
-    if (!of.strikes(kind, name_)) return cudaSuccess;
+    if (!of.strikes(kind, name_) && !of.device_lost()) return cudaSuccess;
     if (error == cudaErrorLaunchFailure) of.lose_device();
     if (of.device_lost()) error = cudaErrorLaunchFailure;
     return locked([error, &of](Runtime& on) {
