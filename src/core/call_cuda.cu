@@ -4,8 +4,29 @@
 
 namespace shiftron::cuda {
 
+namespace {
+
+// Of a kernel that ran before the call that tells it.
+bool is_late(cudaError_t status) {
+  return status == cudaErrorLaunchFailure || status == cudaErrorIllegalAddress ||
+         status == cudaErrorMisalignedAddress || status == cudaErrorLaunchTimeout;
+}
+
+}  // namespace
+
 void check_call(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) throw_crash(call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
+  if (status == cudaSuccess) return;
+  const std::string said = std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")";
+  if (status == cudaErrorMemoryAllocation) throw_no_memory(call, said);
+  throw_crash(
+      call, ": ", said,
+      is_late(status) ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where" : "");
+}
+
+void throw_no_memory(const std::string& call, const std::string& said) {
+  throw_bad_input(call, ": ", said,
+                  "; end what else uses this GPU, or lower train.micro_batch, set "
+                  "parallel.recompute=full, or raise parallel.tp or parallel.pp");
 }
 
 }  // namespace shiftron::cuda

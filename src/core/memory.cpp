@@ -28,10 +28,22 @@ constexpr int64_t kRedZone = 0;
 #endif
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-[[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger) {
+// What is known of the room that was too small.
+std::string room_of(DeviceKind device) {
+  if (device == DeviceKind::pinned) return "it would be pinned memory of the host; ";
+  if constexpr (kHasCuda) {
+    if (device == DeviceKind::cuda) {
+      const std::string text = cuda::memory_text();
+      return text.empty() ? text : text + "; ";
+    }
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger, DeviceKind device) {
   const bool of_batch = category == "activations" || category == "scratch";
   throw_bad_input("not enough memory: ", bytes, " bytes are needed for ", category, " beside ", ledger.memory_total(),
-                  " bytes of this rank; ",
+                  " bytes of this rank; ", room_of(device),
                   of_batch ? "lower train.micro_batch or train.sequence_length, or set parallel.recompute=full"
                            : "raise parallel.tp or parallel.pp, or take a smaller model.*",
                   " (shiftron train --dry-run counts all of it)");
@@ -63,7 +75,7 @@ Buffer::Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string cat
       if (of_cuda_) data_ = cuda::allocate(device, bytes_);
     }
     if (!of_cuda_) data_ = allocate_on_host(bytes_);
-    if (data_ == nullptr) refuse(bytes_, category_, ledger);
+    if (data_ == nullptr) refuse(bytes_, category_, ledger, device);
   }
   ledger_->add_memory(category_, bytes_);
 }

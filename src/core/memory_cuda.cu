@@ -1,20 +1,31 @@
 // cudaMalloc and cudaMallocHost, which are called at a run's start alone.
 #include <cstring>
 #include <exception>
+#include <memory>
 
 #include "core/call_cuda.h"
+#include "core/check.h"
 #include "core/memory_cuda.h"
 
 namespace shiftron::cuda {
 namespace {
 
+struct Destroy {
+  void operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+};
+struct Release {
+  DeviceKind kind;
+  void operator()(void* data) const { release(kind, data); }
+};
+
 // The default stream would wait for all others.
 void fill_zero_now(void* data, int64_t bytes) {
-  cudaStream_t stream = nullptr;
-  check_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
-  check_call(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream), "cudaMemsetAsync");
-  check_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  check_call(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  cudaStream_t made = nullptr;
+  check_call(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
+  const std::unique_ptr<CUstream_st, Destroy> stream(made);
+  check_call(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), made),
+             detail::concatenate("cudaMemsetAsync of ", bytes, " bytes").c_str());
+  check_call(cudaStreamSynchronize(made), "cudaStreamSynchronize");
 }
 
 }  // namespace
@@ -28,13 +39,20 @@ void* allocate(DeviceKind kind, int64_t bytes) {
     cudaGetLastError();  // is told by whoever asked; later calls are not to report it
     return nullptr;
   }
-  check_call(status, pinned ? "cudaMallocHost" : "cudaMalloc");
+  check_call(status, detail::concatenate(pinned ? "cudaMallocHost" : "cudaMalloc", " of ", bytes, " bytes").c_str());
+  std::unique_ptr<void, Release> owned(data, Release{kind});
   if (pinned) {
     std::memset(data, 0, static_cast<size_t>(bytes));
   } else {
     fill_zero_now(data, bytes);
   }
-  return data;
+  return owned.release();
+}
+
+std::string memory_text() {
+  size_t available = 0, total = 0;
+  if (cudaMemGetInfo(&available, &total) != cudaSuccess) return "";
+  return detail::concatenate("the GPU has ", available, " of its ", total, " bytes left");
 }
 
 void release(DeviceKind kind, void* data) noexcept {

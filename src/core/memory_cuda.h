@@ -1,12 +1,15 @@
 // Memory of CUDA; only in builds that have it (kHasCuda).
 #pragma once
 
+#include <string>
+
 #include "core/stream.h"
 
 namespace shiftron::cuda {
 
 // On the device, or pinned memory of the host; zeroed. Null where there is not enough.
 void* allocate(DeviceKind kind, int64_t bytes);
+std::string memory_text();  // how much of the calling thread's GPU is left; empty where CUDA does not tell
 void release(DeviceKind kind, void* data) noexcept;  // what uses it is done
 
 // NaN in every floating type, in the stream's order.

@@ -12,33 +12,35 @@ using cuda::check_call;
 class CudaMark final : public Mark {
  public:
   explicit CudaMark(cudaStream_t stream) {
-    check_call(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags");
-    check_call(cudaEventRecord(event_, stream), "cudaEventRecord");
+    cudaEvent_t made = nullptr;
+    check_call(cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags");
+    event_.reset(made);
+    check_call(cudaEventRecord(made, stream), "cudaEventRecord");
   }
-  ~CudaMark() override { cudaEventDestroy(event_); }
-  CudaMark(const CudaMark&) = delete;
-  CudaMark& operator=(const CudaMark&) = delete;
 
-  bool reached() override { return cudaEventQuery(event_) != cudaErrorNotReady; }
-  void wait() override { check_call(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  bool reached() override { return cudaEventQuery(event()) != cudaErrorNotReady; }
+  void wait() override { check_call(cudaEventSynchronize(event()), "cudaEventSynchronize"); }
   double seconds_since(const Mark& earlier) const override {
     const auto* other = dynamic_cast<const CudaMark*>(&earlier);
     CHECK(other != nullptr, "a time between marks of two devices");
     float milliseconds = 0;
-    check_call(cudaEventElapsedTime(&milliseconds, other->event_, event_), "cudaEventElapsedTime");
+    check_call(cudaEventElapsedTime(&milliseconds, other->event(), event()), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) / 1000;
   }
-  cudaEvent_t event() const { return event_; }
+  cudaEvent_t event() const { return event_.get(); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  struct Destroy {
+    void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
 }  // namespace
 
 CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name) {
   check_call(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, priority),
-             "cudaStreamCreateWithPriority");
+             ("cudaStreamCreateWithPriority for " + name).c_str());
 }
 
 CudaQueue::~CudaQueue() {

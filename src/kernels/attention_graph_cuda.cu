@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/call_cuda.h"
 #include "core/check.h"
 #include "kernels/attention_graph_cuda.h"
 
@@ -15,13 +16,27 @@ namespace {
 std::string failure(cudnnStatus_t status) {
   std::array<char, 1024> message{};
   cudnnGetLastErrorString(message.data(), message.size());
-  return std::string(cudnnGetErrorString(status)) + ": " + message.data();
+  const std::string more = message.data();
+  return cudnnGetErrorString(status) + (more.empty() ? more : ": " + more);
+}
+
+bool is_refusal(cudnnStatus_t status) {
+  const int category = CUDNN_STATUS_CATEGORY(status);
+  return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
+}
+bool is_no_memory(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
 }
 
 }  // namespace
 
 void check_dnn(cudnnStatus_t status, const char* call, const std::string& about) {
-  if (status != CUDNN_STATUS_SUCCESS) throw_crash(call, " for ", about, ": ", failure(status));
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  const std::string named = detail::concatenate(call, " for ", about);
+  if (is_refusal(status)) throw Unserved(named + ": " + failure(status));
+  if (is_no_memory(status)) throw_no_memory(named, failure(status));
+  throw_crash(named, ": ", failure(status));
 }
 
 std::string AttentionProblem::text() const {
@@ -371,9 +386,12 @@ void AttentionPlan::plan(cudnnHandle_t handle) {
       maker.get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace_);
       return;
     }
+    const bool is_failure = is_no_memory(status) || CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED;
+    if (is_failure) check_dnn(status, "cudnnBackendFinalize", about);
     refusals += (refusals.empty() ? "" : "; ") + failure(status);
   }
-  throw_crash("cuDNN ", cudnnGetVersion(), " plans no ", about, ": ", refusals.empty() ? "no engine" : refusals);
+  throw Unserved(detail::concatenate("cuDNN ", cudnnGetVersion(), " plans no ", about, ": ",
+                                     refusals.empty() ? "no engine" : refusals));
 }
 
 void AttentionPlan::execute(cudnnHandle_t handle, const std::map<AttentionTensor, void*>& tensors,

@@ -56,6 +56,11 @@ struct DestroyDescriptor {
 };
 using Descriptor = std::unique_ptr<void, DestroyDescriptor>;
 
+// What the library does not serve; other failures of it are Errors alone.
+struct Unserved : Error {
+  explicit Unserved(const std::string& message) : Error(message, ExitCode::crash) {}
+};
+
 // Throws what cuDNN says of a failed call, with the call and what it was for.
 void check_dnn(cudnnStatus_t status, const char* call, const std::string& about);
 

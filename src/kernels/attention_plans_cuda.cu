@@ -41,13 +41,13 @@ bool CudaAttention::serves(const cuda::AttentionProblem& problem) {
   const auto found = plans_.find(problem);
   if (found != plans_.end()) return found->second != nullptr;
   if (plans_.size() >= kMostPlans) plans_.clear();
-  std::unique_ptr<cuda::AttentionPlan>& plan = plans_[problem];
+  std::unique_ptr<cuda::AttentionPlan> plan;
   try {
     plan = std::make_unique<cuda::AttentionPlan>(problem, handle_);
-  } catch (const Error& error) {
-    refusals_.emplace_back(error.what());
+  } catch (const cuda::Unserved& refusal) {
+    refusals_.emplace_back(refusal.what());
   }
-  return plan != nullptr;
+  return plans_.emplace(problem, std::move(plan)).first->second != nullptr;
 }
 
 void CudaAttention::run(CUstream_st* stream, const cuda::AttentionProblem& problem,

@@ -39,11 +39,15 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
   config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
   config.blockDim = dim3(static_cast<unsigned>(block));
   config.stream = stream;
-  check_call(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 #else
-  machine::launch(name, grid.x, grid.y, block, stream,
-                  [kernel, ... values = static_cast<Parameters>(arguments)] { kernel(values...); });
+  const cudaError_t status =
+      machine::launch(name, grid.x, grid.y, block, stream,
+                      [kernel, ... values = static_cast<Parameters>(arguments)] { kernel(values...); });
 #endif
+  if (status == cudaSuccess) return;
+  check_call(status,
+             detail::concatenate("kernel ", name, ", grid ", grid.x, " x ", grid.y, ", blocks of ", block).c_str());
 }
 
 // The type in which a kernel sees elements.

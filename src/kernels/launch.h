@@ -24,6 +24,15 @@ struct Operands {
   int64_t bytes = 0;
 };
 
+// Adds to a message what an argument of an operation is: type and shape of a tensor, nothing for numbers.
+template <typename Argument>
+void tell_argument(std::string& text, const Argument& argument) {
+  if constexpr (std::is_base_of_v<ConstTensor, Argument>) {
+    if (!argument.defined()) return;
+    text += (text.empty() ? " of " : ", ") + std::string(name_of(argument.dtype())) + " " + argument.shape().text();
+  }
+}
+
 // The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`
 // is null in builds without CUDA.
 template <typename... Arguments>
@@ -44,7 +53,13 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
   if (stream.device == DeviceKind::meta) return;
   if (stream.device == DeviceKind::cuda) {
     CHECK(bodies.cuda != nullptr, name, " has no CUDA body in this build");
-    return bodies.cuda(*stream.cuda, arguments...);
+    try {
+      return bodies.cuda(*stream.cuda, arguments...);
+    } catch (const Error& error) {
+      std::string operands;
+      (tell_argument(operands, arguments), ...);
+      throw Error(std::string(name) + operands + ": " + error.what(), error.code());
+    }
   }
   const bool fast = bodies.fast != nullptr && stream.cpu.bodies == Bodies::fast && dtype != DType::float64;
   const auto body = fast ? bodies.fast : bodies.specification;

@@ -18,7 +18,10 @@ constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
 
 void check_status(cublasStatus_t status, const char* call, const std::string& about) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw_crash(call, ": ", cublasLtGetStatusName(status), " for ", about);
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string named = detail::concatenate(call, " for ", about);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(named, cublasLtGetStatusName(status));
+  throw_crash(named, ": ", cublasLtGetStatusName(status));
 }
 
 struct Destroy {

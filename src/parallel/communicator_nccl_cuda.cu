@@ -49,7 +49,8 @@ bool is_floating(DType dtype) {
 // NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
-  explicit Handle(HostCommunicator& control) : name_(control.name()) {
+  explicit Handle(HostCommunicator& control)
+      : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);
@@ -302,11 +303,19 @@ class NcclCommunicator final : public Communicator {
     }
     return end_of(stream);
   }
+  // For messages: the larger of the two tells the other.
+  static std::string text_of(const ConstTensor& read, const ConstTensor& written) {
+    const ConstTensor& tensor =
+        read.defined() && (!written.defined() || read.bytes() > written.bytes()) ? read : written;
+    return detail::concatenate(name_of(tensor.dtype()), " ", tensor.shape().text());
+  }
   // Has `call`, which returns NCCL's result, give the operation to this communicator's stream, behind the caller's.
   template <typename Call>
   Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const char* name, const Call& call) {
     queue_->wait(stream.queue->mark());
-    handle_->check(call(queue_->context().stream), name);
+    const ncclResult_t result = call(queue_->context().stream);
+    if (result != ncclSuccess)
+      handle_->check(result, detail::concatenate(name, " of ", text_of(read, written)).c_str());
     const auto operation = std::make_shared<NcclOperation>(handle_, *queue_);
     read.pin(operation);
     written.pin(operation);

@@ -256,9 +256,10 @@ void Engine::begin(int chunk, int number, const BatchReader& read, Pass& pass) {
   memory.held.rows = staging_.load(number, read, *memory.activations, pass.attended);
 }
 
-// Whose sends the stream waits for.
 void Engine::clear(MicrobatchMemory& memory) {
-  const int chunk = std::exchange(memory.held, {}).chunk;
+  Microbatch gone = std::exchange(memory.held, {});
+  for (Work& send : gone.sends) send.wait(stream_);
+  const int chunk = gone.chunk;
   for (Arena* arena : {memory.activations.get(), memory.operands.get()}) {
     const int64_t bytes = arena->release();
     if (chunk < 0) continue;

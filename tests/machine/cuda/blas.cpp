@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/philox.h"
 #include "cuda/blas_product.h"
+#include "cuda/injection.h"
 #include "cuda/streams.h"
 
 struct cublasLtContext {
@@ -46,8 +47,10 @@ Refusal& refusal() {
   return value;
 }
 
-// Where `function` is to be refused: with what. Else success.
-cublasStatus_t refused(const char* function) {
+// Where `function` is to be refused: with what, `usually` where a call of any is to fail. Else success.
+cublasStatus_t refused(const char* function, cublasStatus_t usually = CUBLAS_STATUS_ALLOC_FAILED) {
+  if (const cublasStatus_t told = injected(CallKind::product, function, usually)) return told;
+  if (usually == CUBLAS_STATUS_EXECUTION_FAILED && injection()->device_lost()) return usually;
   if (refusal().function != function) return CUBLAS_STATUS_SUCCESS;
   refusal().function.clear();
   return refusal().status;
@@ -112,7 +115,7 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_NOT_INITIALIZED)) return told;
   *handle = new cublasLtContext{machine::kHandle};
   ++machine::told().living;
   return CUBLAS_STATUS_SUCCESS;
@@ -141,7 +144,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               size_t bytes) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_INVALID_VALUE)) return told;
   auto mine = machine::read<machine::Description>(description, __func__, "description");
   machine::expect(value != nullptr && bytes == sizeof(int32_t), __func__, "a value of ", bytes, " bytes");
   int32_t operation = 0;
@@ -191,7 +194,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     size_t bytes) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_INVALID_VALUE)) return told;
   auto mine = machine::read<machine::Preference>(preference, __func__, "preference");
   const bool workspace = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
   const bool alignment = attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
@@ -216,7 +219,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_NOT_SUPPORTED)) return told;
   machine::check_handle(__func__, handle);
   machine::expect(requested > 0 && results != nullptr && returned != nullptr, __func__, "nothing asked for");
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
@@ -248,7 +251,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* bytes,
                                        cublasLtMatmulHeuristicResult_t* result) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_NOT_SUPPORTED)) return told;
   machine::check_handle(__func__, handle);
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
   machine::Algorithm algorithm;
@@ -267,7 +270,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t b, const void* beta, const void* c_data, cublasLtMatrixLayout_t c,
                               void* d_data, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* bytes,
                               void* workspace, size_t workspace_bytes, cudaStream_t stream) {
-  if (const cublasStatus_t told = machine::refused(__func__)) return told;
+  if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_EXECUTION_FAILED)) return told;
   machine::check_handle(__func__, handle);
   machine::expect(alpha != nullptr && beta != nullptr, __func__, "no scale");
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);

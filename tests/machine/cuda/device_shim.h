@@ -25,8 +25,8 @@ namespace shiftron::machine {
 using Place = std::source_location;
 
 // Hands a grid to the stream: `thread_body` for every thread of it.
-void launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
-            std::function<void()> thread_body);
+cudaError_t launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
+                   std::function<void()> thread_body);
 
 // The block's array of this key, 16-byte aligned, of NaN when the block begins.
 void* shared_array(const char* name, const void* key, size_t bytes, const Place& place);

@@ -18,6 +18,7 @@
 
 #include "core/check.h"
 #include "core/sanitizer.h"
+#include "cuda/injection.h"
 #include "cuda/streams.h"
 
 struct cudnnContext {
@@ -533,7 +534,10 @@ int64_t living_graph_objects() {
 
 }  // namespace shiftron::machine
 
+using shiftron::machine::CallKind;
 using shiftron::machine::expect;
+using shiftron::machine::injected;
+using shiftron::machine::injected_on_device;
 using shiftron::machine::Object;
 using shiftron::machine::object_of;
 using shiftron::machine::told;
@@ -544,13 +548,31 @@ size_t cudnnGetVersion() {
   return CUDNN_VERSION;
 }
 const char* cudnnGetErrorString(cudnnStatus_t status) {
-  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "a status that a test asked for";
+  switch (status) {
+    case CUDNN_STATUS_SUCCESS:
+      return "CUDNN_STATUS_SUCCESS";
+    case CUDNN_STATUS_NOT_INITIALIZED:
+      return "CUDNN_STATUS_NOT_INITIALIZED";
+    case CUDNN_STATUS_BAD_PARAM:
+      return "CUDNN_STATUS_BAD_PARAM";
+    case CUDNN_STATUS_NOT_SUPPORTED:
+      return "CUDNN_STATUS_NOT_SUPPORTED";
+    case CUDNN_STATUS_INTERNAL_ERROR:
+      return "CUDNN_STATUS_INTERNAL_ERROR";
+    case CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED:
+      return "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED";
+    case CUDNN_STATUS_EXECUTION_FAILED:
+      return "CUDNN_STATUS_EXECUTION_FAILED";
+    default:
+      return "a status that a test asked for";
+  }
 }
 void cudnnGetLastErrorString(char* message, size_t size) {
   if (size > 0) message[0] = '\0';
 }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_NOT_INITIALIZED)) return told;
   *handle = new cudnnContext;
   ++told().living;
   return CUDNN_STATUS_SUCCESS;
@@ -561,11 +583,14 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_BAD_PARAM)) return told;
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED))
+    return told;
   shiftron::machine::known(type);
   auto* object = new Object;
   object->type = type;
@@ -584,6 +609,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t count, const void* values) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_INTERNAL_ERROR)) return told;
   Object& object = object_of(descriptor);
   expect(!object.finalized, "attribute ", int{name}, " of a finalised descriptor");
   const auto& known = shiftron::machine::known(object.type);
@@ -598,6 +624,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_NOT_SUPPORTED)) return told;
   Object& object = object_of(descriptor);
   expect(!object.finalized, "a descriptor of type ", object.type, " is finalised twice");
   for (const auto& [name, type] : shiftron::machine::known(object.type).needed) {
@@ -615,6 +642,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
 
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t, int64_t requested, int64_t* count, void* values) {
+  if (const auto told = injected(CallKind::attention, __func__, CUDNN_STATUS_INTERNAL_ERROR)) return told;
   const Object& object = object_of(descriptor);
   expect(object.finalized, "attribute ", int{name}, " of a descriptor that is not finalised");
   *count = 1;
@@ -635,6 +663,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudn
 
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t descriptor,
                                   cudnnBackendDescriptor_t variant_pack) {
+  if (const auto told = injected_on_device(CallKind::attention, __func__, CUDNN_STATUS_EXECUTION_FAILED)) return told;
   const Object& plan = object_of(descriptor);
   const Object& pack = object_of(variant_pack);
   expect(plan.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && plan.finalized &&

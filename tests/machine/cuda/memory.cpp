@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -165,6 +166,10 @@ void DeviceMemory::open() {
   for (const auto& [end, block] : live()) {
     if (block.kind == MemoryKind::device) protect(block, PROT_READ | PROT_WRITE);
   }
+}
+
+int64_t DeviceMemory::allocations(MemoryKind kind) const {
+  return std::ranges::count_if(live(), [kind](const auto& entry) { return entry.second.kind == kind; });
 }
 
 void DeviceMemory::forget_all() {

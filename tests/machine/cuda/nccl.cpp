@@ -22,6 +22,7 @@
 
 #include "core/check.h"
 #include "core/sanitizer.h"
+#include "machine/cuda/injection.h"
 #include "machine/cuda/nccl_clique.h"
 #include "machine/cuda/streams.h"
 #include "time_scale.h"
@@ -131,6 +132,7 @@ void hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<NcclCall> calls
 }
 
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
+  if (const auto told = injected_on_device(CallKind::collective, name_of(call.kind), ncclUnhandledCudaError)) return told;
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   const size_t bytes = call.bytes();
   CHECK(call.reduction == ncclSum || call.reduction == ncclMax, "NCCL's reduction ", static_cast<int>(call.reduction),
@@ -170,6 +172,7 @@ void end(ncclComm_t comm) {
 
 // ---- communicators --------------------------------------------------------------------------------------------------
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const auto told = injected(CallKind::collective, __func__, ncclSystemError)) return told;
   const Hidden hidden;
   const auto segment = std::make_shared<Segment>();
   const SegmentName name = segment->name();
@@ -188,6 +191,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(config->blocking == 1, "a communicator of NCCL that does not block has no stand-in");
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
+  if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
   const char* host = std::getenv("NCCL_HOSTID");
   int device = 0;
   cudaGetDevice(&device);
@@ -223,7 +227,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const Hidden hidden;
-  *error = comm->clique->peer_is_lost() ? ncclRemoteError : ncclSuccess;
+  *error = injected(CallKind::collective, __func__, ncclRemoteError);
+  if (*error == ncclSuccess && comm->clique->peer_is_lost()) *error = ncclRemoteError;
   return ncclSuccess;
 }
 
@@ -231,6 +236,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
     case ncclSystemError:
       return "not all ranks came";
     case ncclInvalidUsage:

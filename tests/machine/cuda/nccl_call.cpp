@@ -98,11 +98,15 @@ size_t NcclCall::bytes_written(int ranks) const {
   return kind == NcclKind::all_gather ? static_cast<size_t>(ranks) * bytes() : bytes();
 }
 
+const char* name_of(NcclKind kind) {
+  constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", "recv"};
+  return kNames[static_cast<int>(kind)];
+}
+
 std::string text_of(const NcclCall& call) {
-  const char* const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", "recv"};
   const char* const types[] = {"int8",   "uint8",   "int32",   "uint32",  "int64",
                                "uint64", "float16", "float32", "float64", "bfloat16"};
-  std::string text = kinds[static_cast<int>(call.kind)];
+  std::string text = name_of(call.kind);
   text += " of " + std::to_string(call.count) + " " + types[call.type];
   if (call.kind == NcclKind::all_reduce || call.kind == NcclKind::reduce_scatter) {
     text += call.reduction == ncclSum ? ", sum" : ", maximum";

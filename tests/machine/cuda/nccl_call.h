@@ -28,6 +28,7 @@ struct NcclCall {
   size_t bytes_written(int ranks) const;
 };
 
+const char* name_of(NcclKind kind);
 std::string text_of(const NcclCall& call);
 
 // Elements [first, first + count) of the call's reduction, ranks in this order; bfloat16 is added in float32 and

@@ -451,11 +451,12 @@ void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
   processor->execute(name, grid_x, grid_y, block, thread_body);
 }
 
-void launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
-            std::function<void()> thread_body) {
+cudaError_t launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
+                   std::function<void()> thread_body) {
   CHECK(grid_x > 0 && grid_x <= kMostX && grid_y > 0 && grid_y <= kMostY, name, ": grid of ", grid_x, " x ", grid_y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
-  run_in_stream(stream, [=, body = std::move(thread_body)] { execute_grid(name, grid_x, grid_y, block, body); });
+  return launch_in_stream(name, stream,
+                          [=, body = std::move(thread_body)] { execute_grid(name, grid_x, grid_y, block, body); });
 }
 
 void* shared_array(const char* name, const void* key, size_t bytes, const Place& place) {

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "core/check.h"
 #include "core/quiet_thread.h"
 #include "core/sanitizer.h"
+#include "machine/cuda/injection.h"
 #include "machine/cuda/memory.h"
 #include "machine/cuda/streams.h"
 #include "machine/scheduler.h"
@@ -119,6 +121,17 @@ class Call {
       });
     }
   }
+  // What is returned instead of doing anything: an error that was asked for, or that of a device that is lost.
+  cudaError_t injected(CallKind kind, cudaError_t error) const {
+    Injection& of = *injection();
+    if (!of.strikes(kind, name_) && !of.device_lost()) return cudaSuccess;
+    if (error == cudaErrorLaunchFailure) of.lose_device();
+    if (of.device_lost()) error = cudaErrorLaunchFailure;
+    return locked([error, &of](Runtime& on) {
+      if (of.device_lost()) on.text = new std::string("unspecified launch failure");
+      return on.last = error;
+    });
+  }
   const char* name() const { return name_; }
 
  private:
@@ -157,14 +170,19 @@ void take_faults() {
 }
 
 void hand_over(CUstream_st& stream, std::function<void()> operation) {
-  stream.queue->run([operation = std::move(operation), under_way = UnderWay(stream.under_way)] {
-    take_faults();
-    open_memory();
-    operation();
-  });
+  const bool fails = injection()->strikes(CallKind::kernel, "an operation of a stream");
+  stream.queue->run(
+      [operation = std::move(operation), under_way = UnderWay(stream.under_way), fails, of_host = injection()] {
+        take_faults();
+        if (fails) of_host->lose_device();
+        if (of_host->device_lost()) throw_crash("unspecified launch failure");
+        open_memory();
+        operation();
+      });
 }
 
-cudaError_t allocate(MemoryKind kind, void** data, size_t bytes) {
+cudaError_t allocate(const Call& call, MemoryKind kind, void** data, size_t bytes) {
+  if (const auto told = call.injected(CallKind::allocation, cudaErrorMemoryAllocation)) return told;
   *data = bytes == 0 ? nullptr : locked([=](Runtime& on) { return on.memory.allocate(kind, bytes); });
   return bytes > 0 && *data == nullptr ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
 }
@@ -201,6 +219,22 @@ void help_streams() {
   }).detach();
 }
 
+cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation) {
+  const Call call(kernel);
+  if (const auto told = call.injected(CallKind::launch, cudaErrorLaunchOutOfResources)) return told;
+  hand_over(call.at(stream), std::move(operation));
+  return cudaSuccess;
+}
+
+std::map<std::string, int64_t> runtime_objects() {
+  return locked([](Runtime& on) -> std::map<std::string, int64_t> {
+    return {{"streams", on.streams.size()},
+            {"events", on.events.size()},
+            {"allocations", on.memory.allocations(MemoryKind::device)},
+            {"pinned allocations", on.memory.allocations(MemoryKind::pinned)}};
+  });
+}
+
 void restart_device(const MachineOptions& options, int64_t memory) {
   locked([&](Runtime& on) {
     CHECK(on.streams.empty() && on.events.empty(), on.streams.size(), " streams and ", on.events.size(),
@@ -221,12 +255,12 @@ using shiftron::Mark;
 // ---- memory ---------------------------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   const Call call("cudaMalloc");
-  return allocate(MemoryKind::device, data, bytes);
+  return allocate(call, MemoryKind::device, data, bytes);
 }
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   const Call call("cudaMallocHost");
-  return allocate(MemoryKind::pinned, data, bytes);
+  return allocate(call, MemoryKind::pinned, data, bytes);
 }
 
 cudaError_t cudaFree(void* data) {
@@ -241,6 +275,7 @@ cudaError_t cudaFreeHost(void* data) {
 
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
   const Call call("cudaMemGetInfo");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   locked([=](Runtime& on) {
     *total = on.memory.limit;
     *available = on.memory.limit - on.memory.used;
@@ -250,6 +285,7 @@ cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const Call call("cudaMemcpyAsync");
+  if (const auto told = call.injected(CallKind::copy, cudaErrorInvalidValue)) return told;
   CUstream_st& at = call.at(stream);
   CHECK(kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice,
         call.name(), " of kind ", static_cast<int>(kind), " states no direction");
@@ -271,6 +307,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   const Call call("cudaMemsetAsync");
+  if (const auto told = call.injected(CallKind::copy, cudaErrorInvalidValue)) return told;
   CUstream_st& at = call.at(stream);
   if (bytes == 0) return cudaSuccess;
   locked([&](Runtime& on) { on.memory.check_range(MemoryKind::device, to, bytes, call.name()); });
@@ -285,6 +322,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 // ---- streams --------------------------------------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   const Call call("cudaStreamCreateWithPriority");
+  if (const auto told = call.injected(CallKind::stream, cudaErrorMemoryAllocation)) return told;
   CHECK(flags == cudaStreamNonBlocking, call.name(), " of a stream that waits for the default stream");
   const Hidden hidden;
   const auto [machine, number] = locked([](Runtime& on) { return std::pair(on.machine.get(), on.made++); });
@@ -307,13 +345,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Call call("cudaStreamSynchronize");
-  return call.outcome(*call.at(stream).queue->mark());
+  const cudaError_t told = call.injected(CallKind::stream, cudaErrorLaunchFailure);
+  const cudaError_t found = call.outcome(*call.at(stream).queue->mark());
+  return told != cudaSuccess ? told : found;
 }
 
 // Ranks that are threads have a device each.
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize");
-  cudaError_t worst = cudaSuccess;
+  cudaError_t worst = call.injected(CallKind::device, cudaErrorLaunchFailure);
   const auto streams = locked([](Runtime& on) {
     std::set<cudaStream_t> own = on.streams;
     std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
@@ -328,6 +368,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   const Call call("cudaStreamWaitEvent");
+  if (const auto told = call.injected(CallKind::stream, cudaErrorInvalidResourceHandle)) return told;
   CHECK(flags == 0, call.name(), " with flags ", flags);
   CUstream_st& at = call.at(stream);
   call.recorded(event);
@@ -339,6 +380,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 // ---- events ---------------------------------------------------------------------------------------------------------
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const Call call("cudaEventCreateWithFlags");
+  if (const auto told = call.injected(CallKind::event, cudaErrorMemoryAllocation)) return told;
   CHECK((flags & ~static_cast<unsigned>(cudaEventBlockingSync | cudaEventDisableTiming)) == 0, call.name(),
         " with flags ", flags);
   locked([&](Runtime& on) {
@@ -360,6 +402,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Call call("cudaEventRecord");
+  if (const auto told = call.injected(CallKind::event, cudaErrorInvalidResourceHandle)) return told;
   CUstream_st& at = call.at(stream);
   CUevent_st& to = call.of(event);
   const Hidden hidden;
@@ -369,17 +412,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Call call("cudaEventSynchronize");
-  return call.outcome(call.recorded(event));
+  const cudaError_t told = call.injected(CallKind::event, cudaErrorLaunchFailure);
+  const cudaError_t found = call.outcome(call.recorded(event));
+  return told != cudaSuccess ? told : found;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Call call("cudaEventQuery");
+  if (const auto told = call.injected(CallKind::event, cudaErrorLaunchFailure)) return told;
   Mark& mark = call.recorded(event);
   return mark.reached() ? call.outcome(mark) : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const Call call("cudaEventElapsedTime");
+  if (const auto told = call.injected(CallKind::event, cudaErrorInvalidResourceHandle)) return told;
   CHECK(call.of(start).timed && call.of(end).timed, call.name(), " of events without timing");
   const Mark &from = call.recorded(start), &to = call.recorded(end);
   *milliseconds = static_cast<float>(1000 * to.seconds_since(from));
@@ -395,47 +442,63 @@ cudaError_t cudaGetLastError() {
   return locked([](Runtime& on) { return std::exchange(on.last, cudaSuccess); });
 }
 
+struct ErrorText {
+  cudaError_t error;
+  const char *name, *text;
+};
+constexpr ErrorText kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"}};
+
+static const ErrorText& text_of(cudaError_t error) {
+  constexpr static ErrorText kOther{cudaErrorUnknown, "another error", "an error that the machine does not return"};
+  const auto* const found = std::ranges::find(kErrors, error, &ErrorText::error);
+  return found == std::end(kErrors) ? kOther : *found;
+}
+
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    default:
-      return "an error that the machine does not return";
-  }
+  return text_of(error).name;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
   const std::string* text = locked([](Runtime& on) { return on.text; });
-  return error == cudaErrorLaunchFailure && text != nullptr ? text->c_str() : cudaGetErrorName(error);
+  return error == cudaErrorLaunchFailure && text != nullptr ? text->c_str() : text_of(error).text;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const Call call("cudaGetDeviceCount");
+  *count = 0;
+  if (const auto told = call.injected(CallKind::device, cudaErrorNoDevice)) return told;
   *count = devices();
   return *count > 0 ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
+  const Call call("cudaSetDevice");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   if (device < 0 || device >= devices()) return fail(cudaErrorInvalidDevice);
   device_of_thread = device;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  const Call call("cudaGetDevice");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   *device = device_of_thread;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const Call call("cudaGetDeviceProperties");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   CHECK(device >= 0 && device < devices(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "software machine");
@@ -443,6 +506,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const Call call("cudaDeviceGetAttribute");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
   CHECK(device >= 0 && device < devices(), "cudaDeviceGetAttribute of device ", device);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:

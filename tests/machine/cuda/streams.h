@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "machine/scheduler.h"
 
@@ -14,6 +16,11 @@ namespace shiftron::machine {
 // The operation runs behind all that the stream was given before, when the machine pleases, on a thread of the stream;
 // device memory is open to it. An Error of it reaches whoever waits, as cudaErrorLaunchFailure with its text.
 void run_in_stream(cudaStream_t stream, std::function<void()> operation);
+// The same as a launch of a kernel, which can be refused.
+cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation);
+
+// Streams, events and allocations that nobody gave back yet, by what they are.
+std::map<std::string, int64_t> runtime_objects();
 
 // In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
 void open_memory();
