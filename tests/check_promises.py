@@ -18,7 +18,7 @@ def output(program, *words):
 
 
 def commands_of(program):
-    return re.findall(r"^  (\w+(?: \w+)?)  +\S", output(program, "--help"), re.M)
+    return re.findall(r"^  ([\w-]+(?: \w+)?)  +\S", output(program, "--help"), re.M)
 
 
 def keys_of(help_text):
@@ -41,7 +41,7 @@ def faults(program, root):
 
     commands = commands_of(program)
     named = set()
-    for words in re.findall(r"shiftron ([a-z]+(?: [a-z]+)?)", documents):
+    for words in re.findall(r"shiftron ([a-z]+(?:-[a-z]+)*(?: [a-z]+)?)", documents):
         first = words.split()[0]
         found = words if words in commands else first if first in commands else ""
         if found:

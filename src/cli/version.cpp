@@ -1,6 +1,9 @@
 // Version and commit come from CMake (cmake/version.cmake) as definitions of this file alone.
 #include "cli/version.h"
 
+#include "core/stream.h"
+#include "parallel/versions_cuda.h"
+
 #ifndef SHIFTRON_VERSION
 #define SHIFTRON_VERSION "unknown"
 #endif
@@ -14,7 +17,13 @@
 namespace shiftron::cli {
 
 std::string version_text() {
-  return "shiftron " SHIFTRON_VERSION "\ncommit " SHIFTRON_COMMIT "\nbackends " SHIFTRON_BACKENDS "\n";
+  return "shiftron " SHIFTRON_VERSION "\ncommit " SHIFTRON_COMMIT "\nbackends " + backends_text() + "\n";
+}
+
+std::string backends_text() {
+  std::string text = SHIFTRON_BACKENDS;
+  if constexpr (kHasCuda) text += " (" + cuda::versions() + ")";
+  return text;
 }
 
 }  // namespace shiftron::cli

@@ -7,18 +7,6 @@
 namespace shiftron::kernel_testing {
 namespace {
 
-// With scratch for CUDA too; float32 needs most.
-KernelCase with_scratch(KernelCase call) {
-  Device device(DeviceKind::meta);
-  device.stream.planned = DeviceKind::cuda;
-  const auto described = [&](size_t i) {
-    return ConstTensor(nullptr, DType::float32, call.arguments[i].shape, DeviceKind::meta);
-  };
-  Shape& scratch = call.arguments.back().shape;
-  scratch[0] = std::max(scratch[0], attention_scratch(device.stream, described(0), described(1), {})[0]);
-  return call;
-}
-
 std::vector<KernelCase> attention_cases() {
   std::vector<KernelCase> cases;
   for (const KernelCase& call : all_cases()) {
@@ -30,7 +18,6 @@ std::vector<KernelCase> attention_cases() {
                                             {"head_dim_200", {5, 6}, 11, 2, 1, 200}}) {
     add_attention_cases(cases, at);
   }
-  std::transform(cases.begin(), cases.end(), cases.begin(), with_scratch);
   return cases;
 }
 

@@ -110,7 +110,7 @@ class DeviceCopy {
   void* pinned_ = nullptr;
 };
 
-// As evaluate() for a device of its own; bytes that nobody wrote are 0xFF there too.
+// As evaluate_in(), with memory to the byte, so that an overrun meets a page that nobody has.
 inline Outcome evaluate_on(CudaDevice& device, const KernelCase& call, DType dtype, int64_t padding) {
   std::vector<Owned> owned;
   owned.reserve(call.arguments.size());

@@ -1,5 +1,7 @@
 // CUDA's bodies of shift, RoPE and cross-entropy against the float64 specification, over the table of awkward calls and
 // calls whose rows are read in packs.
+#include <numeric>
+
 #include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
 

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "kernels/all_cases.h"
+#include "kernels/kernel_testing.h"
 
 namespace shiftron::kernel_testing {
 namespace {

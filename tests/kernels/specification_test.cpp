@@ -1,5 +1,6 @@
 // What holds for every call of the table: rounding of the specification, cost on meta, strides, the element header.
 #include "kernels/all_cases.h"
+#include "kernels/kernel_testing.h"
 
 namespace shiftron::kernel_testing {
 namespace {

@@ -25,7 +25,7 @@ def run(words, ranks=1):
 def commands():
     """Names of all commands, as the program lists them."""
     _, text, _ = run(["--help"])
-    return re.findall(r"^  (\w+(?: \w+)?)  +\S", text, re.M)
+    return re.findall(r"^  ([\w-]+(?: \w+)?)  +\S", text, re.M)
 
 
 def options_of(command):
@@ -56,6 +56,7 @@ class CommandLine(SystemTest):
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
             "tokenizer inspect": [folder / "tokenizer.model"],
+            "self-test": ["--size", "small"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],

@@ -1,57 +1,19 @@
-// Calls of every kernel with awkward shapes: no row, 1 row, primes, one KV head, more taps than tokens, documents of
-// length 1, long rows. Held by fast_test against the specification and by specification_test against float64.
-#pragma once
+// Calls of products, copies, embedding, norm, SwiGLU, shift and attention.
+#include "kernels/kernel_cases.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
-#include <utility>
 
-#include "kernels/kernel_testing.h"
+#include "kernels/kernels.h"
 
 namespace shiftron::kernel_testing {
 
-using Tensors = std::vector<Tensor>;
-
-inline std::string label(const char* kernel, std::initializer_list<int64_t> numbers) {
+std::string label(const char* kernel, std::initializer_list<int64_t> numbers) {
   std::string text = kernel;
   for (const int64_t number : numbers) (text += '_') += std::to_string(number);
   return text;
 }
-
-// Arguments with values of their own.
-struct Builder {
-  KernelCase call;
-  explicit Builder(std::string name) { call.name = std::move(name); }
-  Argument& input(const char* name, Shape shape, Kind kind = Kind::activation, double scale = 1, double mean = 0) {
-    return add({.name = name,
-                .kind = kind,
-                .shape = shape,
-                .values = random_values(call.name + "/" + name, shape.count(), scale, mean)});
-  }
-  Argument& given(const char* name, Shape shape, Kind kind, std::vector<double> values) {
-    return add({.name = name, .kind = kind, .shape = shape, .values = std::move(values)});
-  }
-  Argument& integers(const char* name, const std::vector<int64_t>& values) {
-    return given(name, {static_cast<int64_t>(values.size())}, Kind::int32,
-                 std::vector<double>(values.begin(), values.end()));
-  }
-  Argument& output(const char* name, Shape shape, double terms, Kind kind = Kind::activation) {
-    return add({.name = name, .kind = kind, .role = Role::out, .shape = shape, .values = {}, .terms = terms});
-  }
-  Argument& sum(const char* name, Shape shape, double terms, Kind kind = Kind::accumulation) {
-    Argument& argument = input(name, shape, kind);
-    argument.role = Role::in_out;
-    argument.terms = terms;
-    argument.magnitude = std::sqrt(terms);  // of random terms of size 1
-    return argument;
-  }
-  void scratch(Shape shape, Kind kind = Kind::accumulation) {
-    add({.name = "scratch", .kind = kind, .role = Role::scratch, .shape = shape, .values = {}, .strided = false});
-  }
-  Argument& add(Argument argument) {
-    call.arguments.push_back(std::move(argument));
-    return call.arguments.back();
-  }
-};
 
 // ---- products -------------------------------------------------------------------------------------------------------
 // Calls body(scratch) with the room that a product of x may use, w [out, in] or its gradient being the other operand.
@@ -63,7 +25,7 @@ void with_product_scratch(const Stream& stream, const Tensor& x, const Tensor& w
   body(scratch.tensor());
 }
 
-inline void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, int64_t out) {
+void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, int64_t out) {
   const auto n = [](int64_t terms) { return static_cast<double>(terms); };
   for (const Kind kind : {Kind::activation, Kind::accumulation}) {
     Builder b(label(kind == Kind::activation ? "matmul_forward" : "matmul_forward_wide", {rows, in, out}));
@@ -113,7 +75,7 @@ Shape scratch_of_any(const ScratchOf& scratch_of) {
 }
 
 // ---- copies and sums ------------------------------------------------------------------------------------------------
-inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t columns) {
+void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t columns) {
   const Shape shape = {rows, columns};
   struct Types {
     const char* name;
@@ -152,7 +114,7 @@ inline void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, 
 }
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
-inline void add_embedding_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t hidden) {
+void add_embedding_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t hidden) {
   constexpr int64_t kBegin = 5;
   std::vector<int64_t> ids;  // repeated, and some on either side of the shard
   for (int64_t t = 0; t < rows; ++t) ids.push_back(kBegin - 2 + t * 7 % (vocab + 4));
@@ -171,7 +133,7 @@ inline void add_embedding_cases(std::vector<KernelCase>& cases, int64_t rows, in
 }
 
 // ---- norm, SwiGLU ---------------------------------------------------------------------------------------------------
-inline void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t hidden) {
+void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t hidden) {
   constexpr double kEpsilon = 1e-5;
   const auto terms = static_cast<double>(hidden);
   Builder b(label("rms_norm_forward", {rows, hidden}));
@@ -202,7 +164,7 @@ inline void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int
   cases.push_back(c.call);
 }
 
-inline void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t ffn) {
+void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t ffn) {
   const Shape shape = {rows, ffn};
   Builder b(label("swiglu_forward", {rows, ffn}));
   b.input("gate", shape, Kind::activation, 3);
@@ -227,15 +189,7 @@ inline void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64
 }
 
 // ---- shift and RoPE -------------------------------------------------------------------------------------------------
-struct ShiftCase {
-  const char* name;
-  std::vector<int64_t> documents;
-  int64_t heads, head_dim, taps;  // taps 0: no shift
-  bool rope = true;
-  bool carried = false;
-};
-
-inline void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
+void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
   const Documents documents(shift.documents);
   const int64_t rows = documents.rows();
   const Shape shape = {rows, shift.heads, shift.head_dim};
@@ -291,15 +245,7 @@ inline void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------------
-struct AttentionCase {
-  const char* name;
-  std::vector<int64_t> documents;  // within samples of sequence_length
-  int64_t sequence_length, heads, kv_heads, head_dim;
-  int64_t key_offset = 0;
-  int64_t spare_keys = 0;  // of a cache that is not yet full
-};
-
-inline void add_attention_cases(std::vector<KernelCase>& cases, const AttentionCase& at) {
+void add_attention_cases(std::vector<KernelCase>& cases, const AttentionCase& at) {
   Documents documents(at.documents);
   const int64_t rows = documents.rows();
   const int64_t keys = rows + at.key_offset + at.spare_keys;
@@ -312,11 +258,15 @@ inline void add_attention_cases(std::vector<KernelCase>& cases, const AttentionC
     b.input("v", {keys, at.kv_heads, at.head_dim});
     b.integers("start", documents.start);
   };
-  Device device;
-  // bfloat16 needs most.
-  const auto described = [](Shape of) { return ConstTensor(nullptr, DType::bfloat16, of, DeviceKind::meta); };
-  const Shape scratch = attention_scratch(device.stream, described({rows, at.heads, at.head_dim}),
-                                          described({rows, at.kv_heads, at.head_dim}), shape);
+  const auto scratch_of = [&](Stream& stream, DType dtype) {
+    const auto described = [&](Shape of) { return ConstTensor(nullptr, dtype, of, DeviceKind::meta); };
+    return attention_scratch(stream, described({rows, at.heads, at.head_dim}),
+                             described({rows, at.kv_heads, at.head_dim}), shape)[0];
+  };
+  Device host, gpu(DeviceKind::meta);
+  gpu.stream.planned = DeviceKind::cuda;
+  // On a CPU bfloat16 needs most, on a GPU float32.
+  const Shape scratch = {std::max(scratch_of(host.stream, DType::bfloat16), scratch_of(gpu.stream, DType::float32))};
   Builder b(std::string("attention_forward_") + at.name);
   add_inputs(b);
   b.output("out", {rows, at.heads, at.head_dim}, terms);

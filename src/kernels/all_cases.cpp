@@ -1,12 +1,17 @@
 // Calls of the loss, the update and the small kernels, and the table of all calls.
-#pragma once
+#include "kernels/all_cases.h"
 
-#include "kernels/kernel_cases.h"
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/ledger.h"
+#include "kernels/kernels.h"
 
 namespace shiftron::kernel_testing {
 
 // ---- cross-entropy --------------------------------------------------------------------------------------------------
-inline void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin) {
+void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin) {
   std::vector<int64_t> targets;  // here, elsewhere and not counted in turn
   for (int64_t t = 0; t < rows; ++t)
     targets.push_back(t % 3 == 0 ? begin + t % vocab : t % 3 == 1 ? begin + vocab : -1);
@@ -36,7 +41,7 @@ inline void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows
   cases.push_back(c.call);
 }
 
-inline void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows) {
+void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows) {
   std::vector<double> statistics;
   for (int64_t i = 0; i < shards * rows; ++i) {
     statistics.insert(statistics.end(), {1.0 + static_cast<double>(i % 5), 2.0 + static_cast<double>(i % 3), 0.25});
@@ -56,14 +61,14 @@ inline void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int
 
 // ---- update ---------------------------------------------------------------------------------------------------------
 // Values that bfloat16 does not hold, so that masters in two halves have a rest.
-inline std::vector<double> wide_values(const std::string& name, int64_t count) {
+std::vector<double> wide_values(const std::string& name, int64_t count) {
   std::vector<double> values = random_values(name, count);
   for (double& value : values) value = rounded(1.1 * value, DType::float32);
   return values;
 }
 
 // `halves`: float32 masters are split before and joined after the call, which another ledger counts.
-inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
+void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
   Builder b(label("adamw", {count, halves, skip}));
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
   b.input("gradient", {count}, Kind::accumulation);
@@ -91,7 +96,7 @@ inline void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool h
   cases.push_back(b.call);
 }
 
-inline void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
+void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
   Builder b(label("split_master", {count}));
   b.given("master", {count}, Kind::float32, wide_values("master", count));
   b.output("weight", {count}, 1, Kind::bfloat16);
@@ -109,7 +114,7 @@ inline void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count
 }
 
 // ---- small kernels --------------------------------------------------------------------------------------------------
-inline void add_small_cases(std::vector<KernelCase>& cases) {
+void add_small_cases(std::vector<KernelCase>& cases) {
   Builder zero("fill_zero");
   zero.output("x", {3, 5}, 1).strided = false;
   zero.call.run = [](Stream& s, const Tensors& a) { fill_zero(s, a[0]); };
@@ -118,6 +123,17 @@ inline void add_small_cases(std::vector<KernelCase>& cases) {
   table.output("table", {2, 17, 4}, 1, Kind::accumulation);
   table.call.run = [](Stream& s, const Tensors& a) { rope_table(s, 10000, a[0]); };
   cases.push_back(table.call);
+  Builder update("update_scalars");
+  update.given("sums", {kFirstSquare + 2}, Kind::float64, {21, 6, 0, 9, 16});
+  update.given("learning_rate", {1}, Kind::float64, {0.125});
+  update.given("counters", {kUpdateCounters}, Kind::float64, {4, 1, 1}).role = Role::in_out;
+  update.output("scalars", {kUpdateScalars}, 2, Kind::float64);
+  update.output("result", {kUpdateResults}, 2, Kind::float64);
+  update.call.run = [](Stream& s, const Tensors& a) {
+    const UpdateRule rule{.nominal = 12, .clip = 1, .beta1 = 0.5, .beta2 = 0.75};
+    update_scalars(s, rule, a[0], 2, a[1], InOut(a[2]), a[3], a[4]);
+  };
+  cases.push_back(update.call);
   struct Form {
     const char* name;
     TapForm form;
@@ -139,16 +155,15 @@ inline void add_small_cases(std::vector<KernelCase>& cases) {
   }
 }
 
-inline std::vector<KernelCase> all_cases() {
+std::vector<KernelCase> all_cases() {
   std::vector<KernelCase> cases;
   struct Three {
     int64_t rows, in, out;
   };
-  for (const Three& m :
-       {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3}, Three{64, 64, 64},
-        Three{37, 129, 65}, Three{257, 31, 18}, Three{300, 70, 130}, Three{2101, 66, 50}, Three{1, 131, 67},
-        Three{1, 64, 1}, Three{2, 1, 37}, Three{3, 58, 13}, Three{4, 769, 35}, Three{7, 127, 33}, Three{8, 769, 35},
-        Three{9, 130, 33}}) {
+  for (const Three& m : {Three{0, 4, 3}, Three{1, 1, 1}, Three{1, 7, 5}, Three{13, 17, 11}, Three{5, 1031, 3},
+                         Three{64, 64, 64}, Three{37, 129, 65}, Three{257, 31, 18}, Three{300, 70, 130},
+                         Three{2101, 66, 50}, Three{1, 131, 67}, Three{1, 64, 1}, Three{2, 1, 37}, Three{3, 58, 13},
+                         Three{4, 769, 35}, Three{7, 127, 33}, Three{8, 769, 35}, Three{9, 130, 33}}) {
     add_matmul_cases(cases, m.rows, m.in, m.out);
   }
   for (const auto& [rows, columns] :

@@ -1,0 +1,85 @@
+// `shiftron self-test`.
+#include "evaluate/self_test.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/print_json.h"
+#include "cli/process.h"
+#include "cli/version.h"
+#include "core/check.h"
+#include "core/host.h"
+#include "core/progress.h"
+#include "parallel/watchdog.h"
+
+namespace shiftron::cli {
+namespace {
+
+constexpr double kMostThreads = 1'000'000;
+
+std::vector<CommandOption> self_test_options() {
+  CommandOption device = text_option("device", "cpu|cuda", "what is tested", "cpu");
+  device.choices = kHasCuda ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"};
+  CommandOption size =
+      text_option("size", "small|full", "small: awkward shapes alone, for machines without a GPU", "full");
+  size.choices = {"small", "full"};
+  return {device, size,
+          whole_option("threads", "per rank, 0 = cores / ranks that share them", between(0, kMostThreads), "0"),
+          whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), "600"), json_flag()};
+}
+
+int run_self_test_command(const CommandLine& line) {
+  outlive_failing_writes();
+  Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+    std::cerr << fmt::format(
+        "shiftron: self-test: {} on {} takes longer than {:.0f} s (--{}): a device or a rank hangs\n", expiry.section,
+        host_name(), expiry.seconds, expiry.key);
+  });
+  MpiSession session;
+  const std::unique_ptr<HostCommunicator> world = session.world();
+  const Deadline deadline{.seconds = static_cast<double>(line.integer("deadline")), .key = "deadline"};
+  Watchdog::Section section;
+  std::optional<Progress> progress;
+  SelfTestOptions options{.device = from_string<DeviceChoice>(line.text("device")).value(),
+                          .size = from_string<SelfTestSize>(line.text("size")).value(),
+                          .threads = thread_count(static_cast<int>(line.integer("threads")), session.local_ranks()),
+                          .libraries = backends_text()};
+  options.begin = [&](const std::string& part) {
+    progress.reset();
+    section = watchdog.enter(fmt::format("rank {}: {}", world->rank(), part), deadline);
+    if (world->rank() == 0) std::cerr << "self-test: " << part << " …\n";
+  };
+  options.progress = [&](const std::string& part, size_t done, size_t of) {
+    section.renew();
+    if (world->rank() != 0) return;
+    if (!progress) progress.emplace("self-test: " + part, of, "calls");
+    progress->update(done);
+  };
+  const SelfTestReport report = run_self_test(options, *world);
+  progress.reset();
+  agree(*world, [&] {
+    if (line.has("json")) {
+      nlohmann::ordered_json json = {{"version", version_text()}};
+      json.update(to_json(report));
+      print_json(json);
+    } else {
+      std::cout << to_text(report)
+                << fmt::format("\n{} in {:.0f} s\n", report.failures().empty() ? "passed" : "FAILED", report.seconds);
+    }
+    if (const std::string failure = verdict(report); !failure.empty()) throw Error(failure, ExitCode::crash);
+  });
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> self_test_commands() {
+  return {{"self-test", "", "is what this machine's device computes right, and how fast: kernels, training, ranks",
+           "[--device cpu|cuda] [--json]", self_test_options(), false, run_self_test_command}};
+}
+
+}  // namespace shiftron::cli

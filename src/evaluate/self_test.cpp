@@ -1,0 +1,102 @@
+// The parts in order, on one rank and over all.
+#include "evaluate/self_test.h"
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "core/host.h"
+#include "core/queue_cuda.h"
+#include "kernels/libraries.h"
+#include "kernels/products_cuda.h"
+#include "parallel/agree.h"
+#include "parallel/run.h"
+#include "train/engine.h"
+
+namespace shiftron {
+namespace {
+
+constexpr const char* kOfAllRanks = "communicators";
+
+// What stops a part is its failure; the others go on.
+void run_part(const SelfTestOptions& options, const std::string& part, SelfTestReport& report,
+              const std::function<void()>& body) {
+  if (options.begin) options.begin(part);
+  try {
+    body();
+  } catch (const std::exception& exception) {
+    if (report.ranks > 1 && part == kOfAllRanks) throw;  // the others wait for this one
+    SelfCheck stopped{.section = part, .name = "the whole part", .reason = part + ": no error"};
+    stopped.add(as_error(exception).what(), NAN, 0);
+    report.checks.push_back(stopped);
+  }
+}
+
+void gather(HostCommunicator& world, SelfTestReport& report) {
+  for (SelfCheck& check : report.checks) check.rank = world.rank();
+  for (MeasuredRate& rate : report.rates) rate.rank = world.rank();
+  const std::vector<std::string> all = world.gather_text(to_json(report).dump(), 0);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const SelfTestReport other = report_from_json(all[rank]);
+    report.checks.insert(report.checks.end(), other.checks.begin(), other.checks.end());
+    report.rates.insert(report.rates.end(), other.rates.begin(), other.rates.end());
+  }
+}
+
+// Products by the algorithms that a run would choose.
+void time_candidates(Stream& stream, bool timed) {
+  if constexpr (kHasCuda) {
+    if (stream.device == DeviceKind::cuda) stream.cuda->products->time_candidates(timed);
+  }
+}
+
+}  // namespace
+
+SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& world) {
+  const auto start = std::chrono::steady_clock::now();
+  SelfTestReport report{.device = "cpu",
+                        .host = host_name(),
+                        .libraries = options.libraries,
+                        .size = to_string(options.size),
+                        .ranks = world.size()};
+  Ledger ledger;
+  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = options.threads}};
+  std::unique_ptr<Queue> queue;
+  if (options.device == DeviceChoice::cuda) {
+    if constexpr (kHasCuda) {
+      all_agree(world, [&] {
+        queue = start_cuda(stream);
+        report.device = device_name();
+      });
+    }
+  }
+  choose_bfloat16_products(Precision::bf16, world, stream.cpu);
+  {
+    const Libraries libraries(stream);
+    const std::vector<kernel_testing::KernelCase> cases =
+        options.cases.empty() ? self_test_cases(options.size) : options.cases;
+    const bool full = options.size == SelfTestSize::full;
+    run_part(options, "kernels", report, [&] {
+      const auto tell = [&](size_t calls) {
+        if (options.progress) options.progress("kernels", calls, cases.size());
+      };
+      check_kernels(stream, cases, full ? std::vector<int64_t>{0, 3, 16} : std::vector<int64_t>{0}, tell, report);
+    });
+    run_part(options, "rates", report, [&] {
+      time_candidates(stream, true);
+      measure_rates(stream, options.size, report.device, report);
+    });
+  }
+  run_part(options, "training", report, [&] { check_training(stream, options.size, report); });
+  run_part(options, kOfAllRanks, report, [&] {
+    const ParallelLayout layout = make_layout({}, world.size());
+    const Groups groups = make_groups(world, layout, 1, {}, stream.device);
+    check_communicator(stream, *groups.world, options.size, report);
+    measure_all_reduce(stream, *groups.world, options.size, report);
+  });
+  gather(world, report);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace shiftron

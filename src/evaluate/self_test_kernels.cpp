@@ -1,0 +1,71 @@
+// Every kernel against its specification.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "evaluate/self_test_parts.h"
+#include "kernels/all_cases.h"
+
+namespace shiftron {
+
+using namespace kernel_testing;
+
+namespace {
+
+constexpr const char* kReason =
+    "kernels: 2 · max(own, u + (8 + √n) ε), own = error of the specification in the same type, u = one rounding of the "
+    "result, ε = unit roundoff of the sums' type, n = terms of the largest sum; against plain loops in float64";
+
+// As in training: rows in packs, several blocks of every grid, heads that libraries take.
+void add_training_cases(std::vector<KernelCase>& cases) {
+  constexpr int64_t kRows = 384, kHidden = 512;
+  add_matmul_cases(cases, kRows, kHidden, 320);
+  add_elementwise_cases(cases, kRows, kHidden);
+  add_embedding_cases(cases, kRows, 1500, kHidden);
+  add_rms_norm_cases(cases, 2 * kRows, kHidden);
+  add_swiglu_cases(cases, kRows, 1376);
+  add_shift_rope_cases(cases, {"training", {200, 1, 183}, 8, 64, 2});
+  add_attention_cases(cases, {"training", {100, 92, 192}, 192, 8, 2, 64});
+  add_attention_cases(cases, {"training_head_dim_128", {256}, 256, 4, 4, 128});
+  add_cross_entropy_cases(cases, 48, 36'000, 0);
+  for (const bool halves : {false, true}) add_adamw_case(cases, 100'000, halves, false);
+  add_split_master_cases(cases, 100'000);
+}
+
+}  // namespace
+
+std::vector<KernelCase> self_test_cases(SelfTestSize size) {
+  std::vector<KernelCase> cases = all_cases();
+  if (size == SelfTestSize::full) add_training_cases(cases);
+  return cases;
+}
+
+void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const std::vector<int64_t>& paddings,
+                   const std::function<void(size_t calls)>& tell, SelfTestReport& report) {
+  std::map<std::pair<std::string, DType>, SelfCheck> checks;
+  Stream narrow = stream;
+  narrow.cpu.threads = std::min(stream.cpu.threads, kThreads);  // scratch of the cases is made for these
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const KernelCase& call = cases[i];
+    const std::string kernel = evaluate(call, {.device = DeviceKind::meta}).cost.begin()->first;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      const SelfCheck none{.section = "kernels", .name = kernel, .type = name_of(dtype), .reason = kReason};
+      SelfCheck& check = checks.try_emplace({kernel, dtype}, none).first->second;
+      for (const int64_t padding : paddings) {
+        const Outcome outcome = evaluate_in(narrow, call, dtype, dtype, padding);
+        for (const Comparison& found : compare(call, dtype, padding, outcome)) {
+          const double scale = found.magnitude > 0 ? found.magnitude : 1;
+          const std::string where = padding > 0 ? fmt::format(", {} elements between rows", padding) : "";
+          check.add(fmt::format("{}: {}{}", call.name, found.argument, where), found.error / scale,
+                    found.bound / scale);
+        }
+      }
+    }
+    if (tell) tell(i + 1);
+  }
+  for (const auto& [key, check] : checks) report.checks.push_back(check);
+}
+
+}  // namespace shiftron

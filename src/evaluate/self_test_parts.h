@@ -1,0 +1,47 @@
+// The parts of a self-test, each in a file of its own. Every one adds to a report; what stops one of them is an Error.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "core/enum_names.h"
+#include "core/stream.h"
+#include "evaluate/self_test_report.h"
+#include "kernels/kernel_call.h"
+#include "parallel/communicator.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+enum class SelfTestSize { small, full };
+constexpr std::array<const char*, 2> names_of(SelfTestSize) {
+  return {"small", "full"};
+}
+
+// self_test_kernels.cpp. Calls of every kernel: awkward shapes, and behind them, in a full test, those of training.
+std::vector<kernel_testing::KernelCase> self_test_cases(SelfTestSize size);
+// Each call in the stream against its specification, in float32 and bfloat16. `paddings`: elements between rows.
+void check_kernels(Stream& stream, const std::vector<kernel_testing::KernelCase>& cases,
+                   const std::vector<int64_t>& paddings, const std::function<void(size_t calls)>& tell,
+                   SelfTestReport& report);
+
+// self_test_training.cpp. Losses and gradient norms of three steps.
+struct TrainingTrace {
+  std::vector<double> losses, norms;
+};
+RunConfig self_test_config(SelfTestSize size, Precision precision);
+TrainingTrace train_shortly(const RunConfig& config, Stream& stream);
+void compare_training(const TrainingTrace& found, const TrainingTrace& expected, Precision precision,
+                      SelfTestReport& report);
+// Steps in the stream against the same ones by the CPU's specification.
+void check_training(Stream& stream, SelfTestSize size, SelfTestReport& report);
+
+// self_test_ranks.cpp. Every operation among the ranks of `group`, which all call it.
+void check_communicator(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report);
+
+// self_test_rates.cpp. What the stream's device does in a second; `device` is its name.
+void measure_rates(Stream& stream, SelfTestSize size, const std::string& device, SelfTestReport& report);
+void measure_all_reduce(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report);
+
+}  // namespace shiftron

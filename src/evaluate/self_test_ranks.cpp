@@ -1,0 +1,137 @@
+// Every operation of a communicator among the ranks that were started.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/event.h"
+#include "evaluate/self_test_parts.h"
+
+namespace shiftron {
+
+using kernel_testing::DeviceTensor;
+using kernel_testing::Owned;
+
+namespace {
+
+constexpr const char* kReason =
+    "communicators: 0, the values are small whole numbers whose sums every type holds exactly in any order";
+constexpr int kMostRanksInBfloat16 = 32;  // sums of more would not be exact
+
+double value(int rank, int64_t index) {
+  return static_cast<double>((3 * rank + index) % 8);
+}
+
+// One count and type.
+class Exchange {
+ public:
+  Exchange(Stream& stream, Communicator& group, DType dtype, int64_t count, SelfTestReport& report)
+      : stream_(stream), group_(group), dtype_(dtype), count_(count), report_(report) {}
+
+  void check_all() {
+    const int size = group_.size();
+    const auto own = [&](int64_t i) { return value(group_.rank(), i); };
+    const auto sum = [&](int64_t i) {
+      double total = 0;
+      for (int rank = 0; rank < size; ++rank) total += value(rank, i);
+      return total;
+    };
+    const auto of_part = [&](int64_t i) { return value(static_cast<int>(i / count_), i % count_); };
+    {
+      const Owned values = filled(count_, own);
+      const DeviceTensor there(stream_, values);
+      group_.all_reduce(stream_, InOut(there.tensor()), Reduction::sum).wait(stream_);
+      expect("all_reduce", there, values, sum);
+    }
+    {
+      const Owned values = filled(count_, own);
+      const DeviceTensor there(stream_, values);
+      group_.broadcast(stream_, InOut(there.tensor()), size - 1).wait(stream_);
+      expect("broadcast", there, values, [&](int64_t i) { return value(size - 1, i); });
+    }
+    transform("all_gather", count_, count_ * size, own, of_part,
+              [&](ConstTensor from, Tensor to) { return group_.all_gather(stream_, from, to); });
+    const auto part = static_cast<int64_t>(group_.rank()) * count_;
+    transform(
+        "reduce_scatter", count_ * size, count_, own, [&](int64_t i) { return sum(part + i); },
+        [&](ConstTensor from, Tensor to) { return group_.reduce_scatter(stream_, from, to); });
+    transform(
+        "all_to_all", count_ * size, count_ * size, own,
+        [&](int64_t i) { return value(static_cast<int>(i / count_), part + i % count_); },
+        [&](ConstTensor from, Tensor to) { return group_.all_to_all(stream_, from, to); });
+    for (int from = 0; size > 1 && from < size; ++from) pass_on(from, (from + 1) % size);
+  }
+
+ private:
+  using Values = std::function<double(int64_t index)>;
+  Owned filled(int64_t count, const Values& of) const {
+    Owned values(dtype_, {count});
+    for (int64_t i = 0; i < count; ++i) put(values, i, of(i));
+    return values;
+  }
+  void transform(const char* name, int64_t from, int64_t to, const Values& given, const Values& expected,
+                 const std::function<Work(ConstTensor, Tensor)>& start) {
+    const Owned send = filled(from, given), receive(dtype_, {to});
+    const DeviceTensor sent(stream_, send), received(stream_, receive);
+    start(sent, received).wait(stream_);
+    expect(name, received, receive, expected);
+    finish(stream_);
+  }
+  void pass_on(int from, int to) {
+    const auto given = [&](int64_t i) { return value(from, i); };
+    if (group_.rank() == from) {
+      const Owned send = filled(count_, given);
+      const DeviceTensor sent(stream_, send);
+      group_.send(stream_, sent, to).wait(stream_);
+      finish(stream_);
+    } else if (group_.rank() == to) {
+      const Owned receive(dtype_, {count_});
+      const DeviceTensor received(stream_, receive);
+      group_.recv(stream_, received, from).wait(stream_);
+      expect("send and recv", received, receive, given);
+    }
+  }
+  void expect(const char* name, const DeviceTensor& there, const Owned& here, const Values& expected) {
+    there.fetch();
+    double largest = 0;
+    int64_t wrong = 0, first = -1;
+    for (int64_t i = 0; i < here.tensor().count(); ++i) {
+      const double error = std::abs(here[i] - expected(i));
+      if (error == 0) continue;
+      if (wrong++ == 0) first = i;
+      largest = error > largest || std::isnan(error) ? error : largest;
+    }
+    const std::string what = fmt::format("{} elements on each of {} ranks", count_, group_.size());
+    SelfCheck& check = find(name);
+    check.add(wrong == 0 ? what
+                         : fmt::format("{}: {} wrong, the first is {}: {} instead of {}", what, wrong, first,
+                                       here[first], expected(first)),
+              largest, 0);
+  }
+  SelfCheck& find(const char* name) {
+    for (SelfCheck& check : report_.checks) {
+      if (check.section == "communicators" && check.name == name && check.type == name_of(dtype_)) return check;
+    }
+    report_.checks.push_back({.section = "communicators", .name = name, .type = name_of(dtype_), .reason = kReason});
+    return report_.checks.back();
+  }
+
+  Stream& stream_;
+  Communicator& group_;
+  DType dtype_;
+  int64_t count_;
+  SelfTestReport& report_;
+};
+
+}  // namespace
+
+void check_communicator(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report) {
+  std::vector<int64_t> counts = {1, 3001};
+  if (size == SelfTestSize::full) counts.push_back(1'000'003);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    if (dtype == DType::bfloat16 && group.size() > kMostRanksInBfloat16) continue;
+    for (const int64_t count : counts) Exchange(stream, group, dtype, count, report).check_all();
+  }
+}
+
+}  // namespace shiftron

@@ -1,0 +1,19 @@
+// Calls of the loss, the update and the small kernels, and the table of all calls.
+#pragma once
+
+#include "kernels/kernel_cases.h"
+
+namespace shiftron::kernel_testing {
+
+void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin);
+void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows);
+// Values that bfloat16 does not hold, so that masters in two halves have a rest.
+std::vector<double> wide_values(const std::string& name, int64_t count);
+// `halves`: float32 masters are split before and joined after the call, which another ledger counts.
+void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip);
+void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count);
+void add_small_cases(std::vector<KernelCase>& cases);
+
+std::vector<KernelCase> all_cases();
+
+}  // namespace shiftron::kernel_testing
