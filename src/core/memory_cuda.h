@@ -9,6 +9,12 @@ namespace shiftron::cuda {
 void* allocate(DeviceKind kind, int64_t bytes);
 void release(DeviceKind kind, void* data) noexcept;  // what uses it is done
 
+// Bytes of the calling thread's device.
+struct DeviceRoom {
+  int64_t available = 0, total = 0;
+};
+DeviceRoom device_room();
+
 // NaN in every floating type, in the stream's order.
 void fill_undefined(const CudaContext& context, void* data, int64_t bytes);
 

@@ -15,8 +15,10 @@
 #include "core/hash.h"
 #include "core/host.h"
 #include "core/queue_cuda.h"
+#include "core/trace_range.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
+#include "train/device_room.h"
 #include "train/layout_picture.h"
 #include "train/learning_rate.h"
 #include "train/profile.h"
@@ -114,6 +116,15 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   choose_bfloat16_products(config.train.precision, environment.world, stream_.cpu);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.threads, planned);
+  if constexpr (kHasCuda) {
+    if (stream_.device == DeviceKind::cuda) {
+      const cuda::DeviceRoom room = cuda::device_room();
+      environment.log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}",
+                                       thousands(room.total), thousands(room.available),
+                                       thousands(planned.memory_total()), memory_table(planned)));
+      require_room(environment.world, config, layout_, environment.threads, planned, room);
+    }
+  }
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
 }
@@ -253,6 +264,7 @@ void TrainingRun::evaluate(int64_t step) {
 
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
+  const TraceRange range("save");
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] { require_own(environment_); });
