@@ -16,9 +16,9 @@ FOREIGN = {  # header prefix -> folders that may name it
     "hdf5": ["core"], "H5": ["core"], "mpi.h": ["parallel"], "nccl": ["parallel"], "oneapi/": ["kernels"],
     "dnnl": ["kernels"], "cublas": ["kernels"], "cudnn": ["kernels"], "omp.h": ["kernels"], "cuda_bf16": ["kernels"],
     "sentencepiece": ["data"], "boost/program_options": ["cli"], "xxhash": ["core"], "spdlog": ["core"],
-    "cuda_runtime": ["core", "kernels", "parallel"], "cuda_runtime.h": [], "cuda.h": [],
+    "cuda_runtime": ["core", "kernels", "parallel"], "cuda_runtime.h": [], "cuda.h": [], "nvtx3": ["core"],
 }
-OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
+OF_CUDA = re.compile(r"<(cuda|cublas|cudnn|nccl|nvtx)")  # only *_cuda.cu and *_cuda.h may name these: others are always built
 SHIM = "cuda/device_shim.h"  # of the machine in tests/, which src/kernels/device_cuda.h may name
 INCLUDE = re.compile(r'\s*#\s*include\s*((["<])([^">]+)[">])')
 AXES = re.compile(r"\b(tp|cp|dp|pp|zero|Axis|Coordinates|ParallelLayout|groups)\b")  # nothing of src/model/ may name these

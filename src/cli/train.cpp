@@ -20,6 +20,7 @@
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/batches.h"
+#include "train/device_room.h"
 #include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
@@ -81,9 +82,7 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
                                static_cast<double>(group.back().planned.memory_total()) / 1e9);
     }
     std::cout << "\n";
-    for (const auto& [category, bytes] : most.planned.memory()) {
-      std::cout << fmt::format("  {:<16} {:>12.3f} MB\n", category, static_cast<double>(bytes) / 1e6);
-    }
+    std::cout << memory_table(most.planned);
     for (const auto& [name, cost] : most.planned.traffic()) {
       std::cout << fmt::format("  {:<28} {:>7} calls {:>12.3f} MB a step\n", name, cost.calls,
                                static_cast<double>(cost.bytes) / 1e6);

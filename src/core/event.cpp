@@ -4,7 +4,8 @@
 namespace shiftron {
 
 void Event::record(Stream& stream) {
-  mark_ = stream.queue != nullptr ? stream.queue->mark() : nullptr;
+  mark_ = nullptr;  // first: its queue may use what is behind it again
+  if (stream.queue != nullptr) mark_ = stream.queue->mark();
   if (mark_ == nullptr) time_ = std::chrono::steady_clock::now();
 }
 

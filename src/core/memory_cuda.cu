@@ -64,6 +64,12 @@ void release(DeviceKind kind, void* data) noexcept {
   }
 }
 
+DeviceRoom device_room() {
+  size_t available = 0, total = 0;
+  check_call(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  return {.available = static_cast<int64_t>(available), .total = static_cast<int64_t>(total)};
+}
+
 void fill_undefined(const CudaContext& context, void* data, int64_t bytes) {
   check_call(cudaMemsetAsync(data, 0xFF, static_cast<size_t>(bytes), context.stream), "cudaMemsetAsync");
 }

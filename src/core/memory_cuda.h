@@ -12,6 +12,12 @@ void* allocate(DeviceKind kind, int64_t bytes);
 std::string memory_text();  // how much of the calling thread's GPU is left; empty where CUDA does not tell
 void release(DeviceKind kind, void* data) noexcept;  // what uses it is done
 
+// Bytes of the calling thread's device.
+struct DeviceRoom {
+  int64_t available = 0, total = 0;
+};
+DeviceRoom device_room();
+
 // NaN in every floating type, in the stream's order.
 void fill_undefined(const CudaContext& context, void* data, int64_t bytes);
 

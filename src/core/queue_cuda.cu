@@ -1,22 +1,62 @@
 // Streams and events.
 #include <cstdlib>
+#include <mutex>
+#include <vector>
 
 #include "core/call_cuda.h"
 #include "core/queue_cuda.h"
 
 namespace shiftron {
-namespace {
 
 using cuda::check_call;
 
+// Events that no mark holds are recorded again: a step makes none.
+class CudaEvents {
+ public:
+  CudaEvents() = default;
+  ~CudaEvents() {
+    for (cudaEvent_t event : free_) cudaEventDestroy(event);
+  }
+  CudaEvents(const CudaEvents&) = delete;
+  CudaEvents& operator=(const CudaEvents&) = delete;
+
+  cudaEvent_t take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      free_.reserve(++made_);
+      cudaEvent_t event = nullptr;
+      check_call(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
+      return event;
+    }
+    const cudaEvent_t event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+  void give_back(cudaEvent_t event) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);  // has room
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+  size_t made_ = 0;
+};
+
+namespace {
+
 class CudaMark final : public Mark {
  public:
-  explicit CudaMark(cudaStream_t stream) {
-    cudaEvent_t made = nullptr;
-    check_call(cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags");
-    event_.reset(made);
-    check_call(cudaEventRecord(made, stream), "cudaEventRecord");
+  CudaMark(cudaStream_t stream, std::shared_ptr<CudaEvents> events)
+      : events_(std::move(events)), event_(events_->take()) {
+    const cudaError_t status = cudaEventRecord(event_, stream);
+    if (status == cudaSuccess) return;
+    events_->give_back(event_);
+    check_call(status, "cudaEventRecord");
   }
+  ~CudaMark() override { events_->give_back(event_); }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
 
   bool reached() override { return cudaEventQuery(event()) != cudaErrorNotReady; }
   void wait() override { check_call(cudaEventSynchronize(event()), "cudaEventSynchronize"); }
@@ -27,18 +67,16 @@ class CudaMark final : public Mark {
     check_call(cudaEventElapsedTime(&milliseconds, other->event(), event()), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) / 1000;
   }
-  cudaEvent_t event() const { return event_.get(); }
+  cudaEvent_t event() const { return event_; }
 
  private:
-  struct Destroy {
-    void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
-  };
-  std::unique_ptr<CUevent_st, Destroy> event_;
+  std::shared_ptr<CudaEvents> events_;
+  cudaEvent_t event_;
 };
 
 }  // namespace
 
-CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name) {
+CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name), events_(std::make_shared<CudaEvents>()) {
   check_call(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, priority),
              ("cudaStreamCreateWithPriority for " + name).c_str());
 }
@@ -57,7 +95,7 @@ void CudaQueue::run(std::function<void()>) {
 }
 
 std::shared_ptr<Mark> CudaQueue::mark() {
-  return std::make_shared<CudaMark>(context_.stream);
+  return std::make_shared<CudaMark>(context_.stream, events_);
 }
 
 void CudaQueue::wait(std::shared_ptr<Mark> mark) {

@@ -9,6 +9,8 @@
 
 namespace shiftron {
 
+class CudaEvents;
+
 // Bodies give their work to context().stream. No function of the host runs in it.
 class CudaQueue final : public Queue {
  public:
@@ -29,6 +31,7 @@ class CudaQueue final : public Queue {
  private:
   std::string name_;
   CudaContext context_;
+  std::shared_ptr<CudaEvents> events_;  // of its marks, which may outlive it
 };
 
 std::string device_name();  // of the calling thread's GPU

@@ -4,6 +4,13 @@
 #include "kernels/launch.h"
 
 namespace shiftron {
+namespace {
+
+bool is_integer(DType dtype) {
+  return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::uint16 || dtype == DType::uint8;
+}
+
+}  // namespace
 
 void fill_zero(Stream& stream, Tensor x) {
   constexpr const char* kName = "fill_zero";
@@ -15,6 +22,14 @@ void fill_zero(Stream& stream, Tensor x) {
 
 void copy(Stream& stream, ConstTensor x, Tensor y) {
   constexpr const char* kName = "copy";
+  if (x.defined() && is_integer(x.dtype())) {
+    check_argument(stream, kName, "x", x, x.dtype(), x.shape());
+    check_argument(stream, kName, "y", y, x.dtype(), x.shape());
+    check_contiguous(kName, "x", x);
+    check_contiguous(kName, "y", y);
+    return launch(stream, kName, {x}, {y}, 0, x.dtype(),
+                  BodyTable{specification::copy_bytes, nullptr, SHIFTRON_CUDA_BODY(copy_bytes)}, x, y);
+  }
   check_floating(kName, "x", x);
   check_floating(kName, "y", y);
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());

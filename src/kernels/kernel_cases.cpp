@@ -91,6 +91,13 @@ void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t
     b.call.run = [](Stream& s, const Tensors& a) { copy(s, a[0], a[1]); };
     cases.push_back(b.call);
   }
+  std::vector<int64_t> numbers(static_cast<size_t>(rows * columns));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i * 2'654'435'761 % 40'000) - 20'000;
+  Builder i(label("copy_integers", {rows, columns}));
+  i.integers("x", numbers);
+  i.output("y", {rows * columns}, 1, Kind::int32);
+  i.call.run = [](Stream& s, const Tensors& a) { copy(s, a[0], a[1]); };
+  cases.push_back(i.call);
   for (const Kind kind : {Kind::activation, Kind::float64}) {
     Builder b(label(kind == Kind::activation ? "add" : "add_float64", {rows, columns}));
     b.input("a", shape, kind);

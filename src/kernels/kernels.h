@@ -45,7 +45,8 @@ int processor_count();
 
 // ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
 void fill_zero(Stream& stream, Tensor x);                         // contiguous
-void copy(Stream& stream, ConstTensor x, Tensor y);               // y = x, any two floating types, rows strided
+// y = x: any two floating types, rows strided; or one type of integers, contiguous
+void copy(Stream& stream, ConstTensor x, Tensor y);
 void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y); // y = a + b
 // y = x between pinned memory of the host and the stream's device; contiguous, one type of any kind and one shape. x must
 // stay as it is, and y is there, until an event behind the call is reached.

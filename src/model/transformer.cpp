@@ -1,6 +1,7 @@
 // The transformer's layers and the stage that holds some of them.
 #include "model/transformer.h"
 
+#include "core/trace_range.h"
 #include "parallel/bucket_exchange.h"
 
 namespace shiftron {
@@ -39,10 +40,12 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
 Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
   {
+    const TraceRange range("attention");
     ArenaScope scope(run.scratch);
     const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
     add(run.stream, x, attention_.forward(run, normed, rope, saved.attention), middle);
   }
+  const TraceRange range("mlp");
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
@@ -52,10 +55,12 @@ Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, 
 
 void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
   {
+    const TraceRange range("mlp");
     ArenaScope scope(run.scratch);
     const Tensor normed = mlp_norm_.output(run, saved.mlp_norm);
     mlp_norm_.backward(run, mlp_.backward(run, d_x.tensor, normed, saved.mlp), saved.mlp_norm, d_x);
   }
+  const TraceRange range("attention");
   ArenaScope scope(run.scratch);
   const Tensor normed = attention_norm_.output(run, saved.attention_norm);
   const Tensor d_normed = attention_.backward(run, d_x.tensor, normed, rope, saved.attention);
@@ -136,15 +141,22 @@ void TransformerStage::for_each_shift(
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
                                  Tensor losses) const {
   if (first()) await_weights(run, *set_, Part::embedding);
-  Tensor x = first() ? embedding_->forward(run, batch.ids, saved.embedding) : input;
+  Tensor x = input;
+  if (first()) {
+    const TraceRange range("embedding");
+    x = embedding_->forward(run, batch.ids, saved.embedding);
+  }
   saved.layers.resize(layers_.size());
   saved.recomputed.resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
-    await_weights(run, *set_, Part::layer, static_cast<int>(range_.begin) + static_cast<int>(i));
+    const int layer = static_cast<int>(range_.begin) + static_cast<int>(i);
+    const TraceRange range("layers.", layer);
+    await_weights(run, *set_, Part::layer, layer);
     x = recompute_ == RecomputeKind::full ? Recompute(*layers_[i]).forward(run, x, rope_, saved.recomputed[i])
                                           : layers_[i]->forward(run, x, rope_, saved.layers[i]);
   }
   if (!last()) return x;
+  const TraceRange range("head");
   await_weights(run, *set_, Part::final_norm);
   await_weights(run, *set_, config_.tie_embeddings ? Part::embedding : Part::head);
   const Tensor normed = final_norm_->forward(run, x, saved.final_norm);
@@ -155,6 +167,7 @@ Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& inp
 Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved& saved) const {
   Tensor d_x = d_output;
   if (last()) {
+    const TraceRange range("head");
     const Tensor d_normed = loss_->backward(run, saved.loss);
     d_x = run.activations.allocate(activation_, d_normed.shape());
     fill_zero(run.stream, d_x);
@@ -163,13 +176,16 @@ Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved&
     complete(run, Part::final_norm);
   }
   for (size_t i = layers_.size(); i-- > 0;) {
+    const int layer = static_cast<int>(range_.begin) + static_cast<int>(i);
+    const TraceRange range("layers.", layer);
     if (recompute_ == RecomputeKind::full)
       Recompute(*layers_[i]).backward(run, InOut(d_x), rope_, saved.recomputed[i]);
     else
       layers_[i]->backward(run, InOut(d_x), rope_, saved.layers[i]);
-    complete(run, Part::layer, static_cast<int>(range_.begin) + static_cast<int>(i));
+    complete(run, Part::layer, layer);
   }
   if (!first()) return d_x;
+  const TraceRange range("embedding");
   embedding_->backward(run, d_x, saved.embedding);
   complete(run, Part::embedding);
   return {};

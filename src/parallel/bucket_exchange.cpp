@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/trace_range.h"
+
 namespace shiftron {
 
 void BucketExchange::begin() {
@@ -23,6 +25,7 @@ void BucketExchange::complete(Stream& stream, Part part, int layer) {
 }
 
 void BucketExchange::start(Stream& stream, size_t bucket) {
+  const TraceRange range("exchange of bucket ", bucket);
   const Tensor& gradients = set_.buckets()[bucket].gradients;
   Sum& sum = sums_[bucket];
   sum.started = true;

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <utility>
 
+#include "core/trace_range.h"
 #include "kernels/kernels.h"
 #include "train/virtual_stages.h"
 
@@ -249,6 +250,7 @@ Engine::MicrobatchMemory& Engine::beside(int chunk, const Microbatch& microbatch
 }
 
 void Engine::begin(int chunk, int number, const BatchReader& read, Pass& pass) {
+  const TraceRange range("rows of microbatch ", number, ", chunk ", chunk);
   MicrobatchMemory& memory = memory_of(chunk, number, pass);
   clear(memory);
   memory.held.chunk = chunk;
@@ -300,6 +302,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
       microbatch.sends.push_back(groups_.channel({own, action.peer, false}).send(stream_, microbatch.d_input, 1));
       break;
     case ActionKind::weight_gradients: {
+      const TraceRange range("weight gradients of microbatch ", action.microbatch, ", chunk ", action.chunk);
       Run run = make_run(chunk, memory, pass.training);
       run_weight_gradients(run);
       if (completes(microbatch, pass)) run.exchange = &exchange_;
@@ -312,6 +315,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
 void Engine::forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
   const TransformerStage& stage = *chunk.stage;
   Microbatch& microbatch = memory.held;
+  const TraceRange range("forward of microbatch ", microbatch.number, ", chunk ", microbatch.chunk);
   Run run = make_run(chunk, memory, pass.training);
   // Every tp rank computes the same totals; one of them counts.
   Tensor counted = scratch_->allocate(DType::float64, {2});
@@ -327,6 +331,7 @@ void Engine::forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
 
 void Engine::backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
   Microbatch& microbatch = memory.held;
+  const TraceRange range("backward of microbatch ", microbatch.number, ", chunk ", microbatch.chunk);
   Run run = make_run(chunk, memory, pass.training);
   if (completes(microbatch, pass) && !chunk.weight_gradients.deferred) run.exchange = &exchange_;
   microbatch.d_input = chunk.stage->backward(run, microbatch.d_output, microbatch.saved);

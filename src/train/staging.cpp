@@ -15,12 +15,19 @@ enum Row { kIds, kTargets, kAttentionStart, kShiftStart, kPositions, kRowKinds }
 }  // namespace
 
 BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times)
-    : config_(config), stream_(stream), rows_(config.train.micro_batch * config.train.sequence_length), times_(times) {
+    : config_(config),
+      stream_(stream),
+      rows_(config.train.micro_batch * config.train.sequence_length),
+      times_(times),
+      uploads_(stream, "uploads") {
   const Shape shape = {kRowKinds, rows_};
   const int64_t bytes = shape.count() * size_of(DType::int32);
-  memory_ = staging_buffer(stream, 2 * bytes);
+  pinned_ = staging_buffer(stream, 2 * bytes);
+  device_ = Buffer(stream.device, 2 * bytes, *stream.ledger, "batches");
   for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].rows = memory_.tensor(static_cast<int64_t>(i) * bytes, DType::int32, shape);
+    const int64_t begin = static_cast<int64_t>(i) * bytes;
+    slots_[i].pinned = pinned_.tensor(begin, DType::int32, shape);
+    slots_[i].device = device_.tensor(begin, DType::int32, shape);
   }
   if (stream.device == DeviceKind::meta) return;
   host_.ids.resize(static_cast<size_t>(rows_));
@@ -32,9 +39,14 @@ DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena,
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended);
-  const Tensor rows = arena.allocate(DType::int32, slot.rows.shape());
-  upload(stream_, slot.rows, rows);
-  slot.uploaded.record(stream_);
+  Stream& uploads = uploads_.get();
+  slot.taken.wait(uploads);
+  upload(uploads, slot.pinned, slot.device);
+  slot.uploaded.record(uploads);
+  slot.uploaded.wait(stream_);
+  const Tensor rows = arena.allocate(DType::int32, slot.device.shape());
+  copy(stream_, slot.device, rows);
+  slot.taken.record(stream_);
   const auto row = [&](int kind) { return rows.rows(kind, 1).view({rows_}); };
   return {{row(kIds), row(kTargets)}, {row(kAttentionStart), row(kShiftStart), row(kPositions)}};
 }
@@ -44,13 +56,13 @@ void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t&
   const auto kept = kept_.find(index);
   if (kept == kept_.end()) read(index, host_);
   slot.uploaded.wait_on_host();
-  int32_t* const first = slot.rows.host_data<int32_t>();
+  int32_t* const first = slot.pinned.host_data<int32_t>();
   if (kept != kept_.end()) {
     std::ranges::copy(kept->second.rows, first);
     if (--kept->second.times == 0) kept_.erase(kept);
   } else {
-    attended += arrange(slot.rows);
-    if (times_ > 1) kept_[index] = {.rows = {first, first + slot.rows.shape().count()}, .times = times_ - 1};
+    attended += arrange(slot.pinned);
+    if (times_ > 1) kept_[index] = {.rows = {first, first + slot.pinned.shape().count()}, .times = times_ - 1};
   }
   stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

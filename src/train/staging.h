@@ -1,4 +1,5 @@
-// BatchStaging: the way of a microbatch's rows from the loader to the device, through two slots of pinned memory.
+// BatchStaging: the way of a microbatch's rows from the loader to its arena, through two slots of pinned memory and two
+// of the device.
 #pragma once
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/event.h"
+#include "core/side_stream.h"
 #include "model/transformer.h"
 #include "train/run_config.h"
 
@@ -31,14 +33,15 @@ class BatchStaging {
  public:
   // Each microbatch is loaded `times` times: by every chunk of the model once.
   BatchStaging(const RunConfig& config, Stream& stream, int times);
-  // Starts the upload of microbatch `index` into `arena`; waits only for the upload before the last one. The first time
-  // the microbatch is read, and `attended` += how many rows, itself included, its rows attend to.
+  // Starts the upload of microbatch `index`, beside what the stream computes, and has the stream take it into `arena`.
+  // Waits only for the upload before the last one. The first time the microbatch is read, and `attended` += how many
+  // rows, itself included, its rows attend to.
   DeviceBatch load(int index, const BatchReader& read, Arena& arena, int64_t& attended);
 
  private:
   struct Slot {
-    Tensor rows;  // [5, rows] int32: ids, targets, attention_start, shift_start, positions
-    Event uploaded;
+    Tensor pinned, device;  // [5, rows] int32: ids, targets, attention_start, shift_start, positions
+    Event uploaded, taken;  // from the one, from the other
   };
   // Rows of a microbatch that will be loaded again.
   struct Kept {
@@ -53,9 +56,10 @@ class BatchStaging {
   int times_;
   HostBatch host_;
   std::map<int, Kept> kept_;
-  Buffer memory_;
+  Buffer pinned_, device_;
   std::array<Slot, 2> slots_;
   size_t next_ = 0;
+  SideStream uploads_;
 };
 
 // For each row the first row it attends to, the first its shift may read, and its position; rows are counted over the

@@ -14,9 +14,12 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
+#include "core/queue_cuda.h"
+#include "core/trace_range.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/device.h"
+#include "train/device_room.h"
 #include "train/layout_picture.h"
 #include "train/learning_rate.h"
 #include "train/library_choices.h"
@@ -113,6 +116,15 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   queue_ = start_device(config, environment.share, environment.world, stream_);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
+  if constexpr (kHasCuda) {
+    if (stream_.device == DeviceKind::cuda) {
+      const cuda::DeviceRoom room = cuda::device_room();
+      environment.log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}",
+                                       thousands(room.total), thousands(room.available),
+                                       thousands(planned.memory_total()), memory_table(planned)));
+      require_room(environment.world, config, layout_, environment.share.threads, planned, room);
+    }
+  }
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
@@ -272,6 +284,7 @@ void TrainingRun::evaluate(int64_t step) {
 
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
+  const TraceRange range("save");
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] { require_own(environment_); });

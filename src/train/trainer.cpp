@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "core/trace_range.h"
 #include "train/device.h"
 #include "train/learning_rate.h"
 
@@ -114,6 +115,7 @@ void Trainer::warm_up(const BatchReader& read) {
 }
 
 void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
+  const TraceRange range("step ", step);
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
   slot.step = last_step_ = step;
@@ -155,6 +157,7 @@ void Trainer::collect_sums(ConstTensor given) {
 }
 
 void Trainer::update(ConstTensor given) {
+  const TraceRange range("optimizer update");
   const OptimizerSection& optimizer = config_.optimizer;
   const TrainSection& train = config_.train;
   const UpdateRule rule{.nominal = static_cast<double>(train.global_batch * train.sequence_length),
@@ -233,6 +236,7 @@ void Trainer::add_taps(const double* sums, StepResult& result) const {
 }
 
 double Trainer::evaluate(int microbatches, const BatchReader& read) {
+  const TraceRange range("evaluation");
   fill_zero(stream_, totals_);
   engine_.evaluate(microbatches, read, totals_);
   engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait(stream_);

@@ -21,6 +21,12 @@ TEST(Elementwise, SumsAndCopies) {
   fill_zero(device.stream, y);
   EXPECT_EQ(y.values(), (std::vector<double>(4)));
   expect_fault("copy: y is [2, 2], not [4]", [&] { copy(device.stream, random_tensor("x", {4}), y); });
+  Owned numbers(DType::int32, {2, 2});
+  copy(device.stream, Owned(DType::int32, {2, 2}, {1, -2, 3, 2147483647}), numbers);
+  EXPECT_EQ(numbers.values(), (std::vector<double>{1, -2, 3, 2147483647}));
+  expect_fault("copy: y holds float32, not int32", [&] { copy(device.stream, numbers, y); });
+  expect_fault("copy: x [2, 1] is not contiguous",
+               [&] { copy(device.stream, numbers.tensor().slice(1, 0, 1), numbers.tensor().slice(1, 1, 1)); });
   expect_fault("is not contiguous", [&] { fill_zero(device.stream, y.tensor().slice(1, 0, 1)); });
 }
 

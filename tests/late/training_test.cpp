@@ -2,6 +2,7 @@
 // once: in layouts, precisions, with recomputation, with weight gradients made later, behind a resume.
 #include "late/late_training.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/restore.h"
@@ -169,6 +170,29 @@ TEST(LateHost, WaitsForNothingInsideAStep) {
   EXPECT_EQ(machine.log().size(), before);
   (void)rank.trainer->result(1);
   EXPECT_GT(machine.log().size(), before);
+}
+
+// Uploads have a stream of their own: as many microbatches as both kinds of slots hold are handed over before any of
+// them is computed.
+TEST(LateHost, UploadsDoNotStandBehindComputation) {
+  Machine machine({.order = Order::late, .keeps_log = true});
+  const auto queue = machine.make_queue("compute");
+  const auto world = make_single_world();
+  RunConfig config = late_config();
+  config.train.global_batch = 4;
+  RankTrainer rank(config, *world, {.queue = queue.get()});
+  const size_t before = machine.log().size();
+  const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
+  rank.trainer->step(1, rank.reader(1, read), false);
+  const auto computed = [&] {
+    const std::vector<Machine::Entry> log = machine.log();
+    return std::count_if(log.begin() + static_cast<ptrdiff_t>(before), log.end(),
+                         [](const Machine::Entry& entry) { return entry.queue == "compute"; });
+  };
+  EXPECT_GT(machine.log().size(), before);  // the first two uploads, for whose slots the host has waited
+  EXPECT_EQ(computed(), 0);
+  (void)rank.trainer->result(1);
+  EXPECT_GT(computed(), 0);
 }
 
 // Stage 1 of 2 waits for rows while it computes: its receive begins before, and ends behind, work of its own.

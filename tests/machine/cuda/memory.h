@@ -27,7 +27,7 @@ class DeviceMemory {
   int64_t allocations(MemoryKind kind) const;  // that were not freed
   void forget_all();                           // a fault where something was not freed
 
-  size_t limit = size_t{8} << 30;
+  size_t limit = 0;
   size_t used = 0;  // of the device
 
  private:

@@ -22,6 +22,7 @@
 #include "core/check.h"
 #include "core/quiet_thread.h"
 #include "core/sanitizer.h"
+#include "machine/cuda/counts.h"
 #include "machine/cuda/injection.h"
 #include "machine/cuda/memory.h"
 #include "machine/cuda/streams.h"
@@ -57,7 +58,14 @@ MachineOptions options_of_environment() {
   throw_bad_input("SHIFTRON_MACHINE_ORDER is ", order, "; it may be eager, random, late or uneven");
 }
 
+// Bytes of the device.
+int64_t memory_of_environment() {
+  const char* bytes = std::getenv("SHIFTRON_MACHINE_MEMORY");
+  return bytes == nullptr ? kUsualMemory : std::strtoll(bytes, nullptr, 10);
+}
+
 struct Runtime {
+  Runtime() { memory.limit = static_cast<size_t>(memory_of_environment()); }
   std::mutex lock;  // of all but the machine; never held while an operation may run
   std::shared_ptr<Machine> machine = std::make_shared<Machine>(options_of_environment());
   bool helped = false;  // by help_streams()
@@ -88,6 +96,7 @@ class Call {
     CHECK(Turns::of_this_thread() == nullptr, "an operation calls ", name);
     locked([](Runtime& on) { on.memory.begin_call(); });
   }
+  Call(const char* name, int64_t Counts::*kind) : Call(name) { ++(counts().*kind); }
   ~Call() {
     locked([](Runtime& on) { on.memory.end_call(); });
   }
@@ -254,22 +263,22 @@ using shiftron::Mark;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  const Call call("cudaMalloc");
+  const Call call("cudaMalloc", &Counts::device_allocations);
   return allocate(call, MemoryKind::device, data, bytes);
 }
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
-  const Call call("cudaMallocHost");
+  const Call call("cudaMallocHost", &Counts::pinned_allocations);
   return allocate(call, MemoryKind::pinned, data, bytes);
 }
 
 cudaError_t cudaFree(void* data) {
-  const Call call("cudaFree");
+  const Call call("cudaFree", &Counts::frees);
   return release(MemoryKind::device, data, call.name());
 }
 
 cudaError_t cudaFreeHost(void* data) {
-  const Call call("cudaFreeHost");
+  const Call call("cudaFreeHost", &Counts::frees);
   return release(MemoryKind::pinned, data, call.name());
 }
 
@@ -321,7 +330,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 // ---- streams --------------------------------------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  const Call call("cudaStreamCreateWithPriority");
+  const Call call("cudaStreamCreateWithPriority", &Counts::streams);
   if (const auto told = call.injected(CallKind::stream, cudaErrorMemoryAllocation)) return told;
   CHECK(flags == cudaStreamNonBlocking, call.name(), " of a stream that waits for the default stream");
   const Hidden hidden;
@@ -344,7 +353,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const Call call("cudaStreamSynchronize");
+  const Call call("cudaStreamSynchronize", &Counts::stream_waits);
   const cudaError_t told = call.injected(CallKind::stream, cudaErrorLaunchFailure);
   const cudaError_t found = call.outcome(*call.at(stream).queue->mark());
   return told != cudaSuccess ? told : found;
@@ -352,7 +361,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 // Ranks that are threads have a device each.
 cudaError_t cudaDeviceSynchronize() {
-  const Call call("cudaDeviceSynchronize");
+  const Call call("cudaDeviceSynchronize", &Counts::device_waits);
   cudaError_t worst = call.injected(CallKind::device, cudaErrorLaunchFailure);
   const auto streams = locked([](Runtime& on) {
     std::set<cudaStream_t> own = on.streams;
@@ -379,7 +388,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  const Call call("cudaEventCreateWithFlags");
+  const Call call("cudaEventCreateWithFlags", &Counts::events);
   if (const auto told = call.injected(CallKind::event, cudaErrorMemoryAllocation)) return told;
   CHECK((flags & ~static_cast<unsigned>(cudaEventBlockingSync | cudaEventDisableTiming)) == 0, call.name(),
         " with flags ", flags);
@@ -411,7 +420,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const Call call("cudaEventSynchronize");
+  const Call call("cudaEventSynchronize", &Counts::event_waits);
   const cudaError_t told = call.injected(CallKind::event, cudaErrorLaunchFailure);
   const cudaError_t found = call.outcome(call.recorded(event));
   return told != cudaSuccess ? told : found;

@@ -13,6 +13,7 @@
 
 #include "core/event.h"
 #include "core/memory.h"
+#include "core/memory_cuda.h"
 #include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "expect_error.h"
@@ -438,6 +439,22 @@ TEST_P(CudaStream, MemoryThatIsNotThereIsAnErrorOfTheUser) {
   EXPECT_ERROR(staging_buffer(stream_, int64_t{1} << 60), ExitCode::bad_input, "bytes are needed for staging");
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(ledger_.memory_total(), kDeviceBytes / 2);
+}
+
+TEST_P(CudaStream, MemoryThatIsFreeIsTold) {
+  EXPECT_EQ(cuda::device_room().available, kDeviceBytes);
+  const Buffer held(DeviceKind::cuda, kDeviceBytes / 4, ledger_, "parameters");
+  EXPECT_EQ(cuda::device_room().available, kDeviceBytes - kDeviceBytes / 4);
+  EXPECT_EQ(cuda::device_room().total, kDeviceBytes);
+}
+
+TEST(CudaEnvironmentDeathTest, SaysHowMuchMemoryTheDeviceHas) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto total_of = [](const char* bytes) {
+    setenv("SHIFTRON_MACHINE_MEMORY", bytes, 1);
+    return cuda::device_room().total;
+  };
+  EXPECT_EXIT(std::exit(total_of("40960") == 40960 ? 0 : 1), testing::ExitedWithCode(0), "");
 }
 
 TEST_P(CudaStream, MemoryIsOfTheDevice) {

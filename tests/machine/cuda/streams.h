@@ -29,9 +29,12 @@ void open_memory();
 // processes may wait for it.
 void help_streams();
 
+inline constexpr int64_t kUsualMemory = int64_t{8} << 30;  // bytes of the device
+
 // The runtime begins anew, in this order, with `memory` bytes of the device; streams, events and memory are all gone.
-// At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven) and SHIFTRON_MACHINE_SEED of the environment, else
-// late. A host has SHIFTRON_MACHINE_DEVICES devices, else 8, which differ in their numbers alone.
-void restart_device(const MachineOptions& options, int64_t memory = int64_t{8} << 30);
+// At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven), SHIFTRON_MACHINE_SEED and SHIFTRON_MACHINE_MEMORY of
+// the environment, else late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES devices, else 8, which differ in
+// their numbers alone.
+void restart_device(const MachineOptions& options, int64_t memory = kUsualMemory);
 
 }  // namespace shiftron::machine

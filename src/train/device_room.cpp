@@ -1,0 +1,111 @@
+// The refusal of a run that does not fit, with what other values of its keys would take.
+#include "train/device_room.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <vector>
+
+#include "core/check.h"
+#include "core/host.h"
+#include "parallel/agree.h"
+#include "train/trainer.h"
+
+namespace shiftron {
+namespace {
+
+std::string gigabytes(int64_t bytes) {
+  return fmt::format("{:.3f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+// Another value of one key.
+struct Change {
+  std::string text;
+  RunConfig config;
+};
+
+std::vector<Change> changes_of(const RunConfig& config) {
+  std::vector<Change> changes;
+  const auto add = [&](const auto& change) {
+    RunConfig changed = config;
+    const std::string text = change(changed);
+    changes.push_back({text, changed});
+  };
+  for (int64_t rows = config.train.micro_batch; rows % 2 == 0;) {
+    rows /= 2;
+    add([&](RunConfig& to) { return fmt::format("train.micro_batch={}", to.train.micro_batch = rows); });
+  }
+  for (const RecomputeKind kind : {RecomputeKind::selective, RecomputeKind::full}) {
+    add([&](RunConfig& to) {
+      to.parallel.recompute = kind;
+      return fmt::format("parallel.recompute={}", names_of(kind)[static_cast<size_t>(kind)]);
+    });
+  }
+  add([&](RunConfig& to) { return fmt::format("parallel.zero={}", to.parallel.zero = 1); });
+  add([&](RunConfig& to) { return fmt::format("parallel.tp={}", to.parallel.tp *= 2); });
+  add([&](RunConfig& to) { return fmt::format("parallel.pp={}", to.parallel.pp *= 2); });
+  return changes;
+}
+
+// Bytes that the rank would need, if the run can be so.
+std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, int threads) {
+  if (!find_faults(config, ranks, Use::dry_run).empty()) return {};
+  Ledger planned;
+  plan_memory(config, make_layout(config.parallel, ranks), rank, threads, planned);
+  return planned.memory_total();
+}
+
+std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
+                    const cuda::DeviceRoom& room) {
+  const int64_t needed = planned.memory_total();
+  const Coordinates at = layout.coordinates(rank);
+  std::string text = fmt::format(
+      "not enough memory on the device of rank {} on {} (tp {}, pp {}, dp {}): {} are planned, {} of {} are free, "
+      "{} are missing. The plan:\n{}",
+      rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed), gigabytes(room.available), gigabytes(room.total),
+      gigabytes(needed - room.available), memory_table(planned));
+  std::string less;
+  for (const Change& change : changes_of(config)) {
+    const std::optional<int64_t> bytes = bytes_of(change.config, rank, layout.ranks(), threads);
+    if (!bytes || *bytes >= needed) continue;
+    less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(*bytes), *bytes > room.available ? " *" : "");
+  }
+  if (!less.empty()) text += "As many ranks would need less with (*: still too much):\n" + less;
+  return text +
+         fmt::format(
+             "With more ranks a larger parallel.tp or parallel.pp helps too. device.reserve ({} MiB) is an estimate "
+             "of what CUDA, its graphs and NCCL take; shiftron train --dry-run counts other plans",
+             config.device.reserve);
+}
+
+}  // namespace
+
+std::string memory_table(const Ledger& planned) {
+  std::string table;
+  for (const auto& [category, bytes] : planned.memory()) {
+    table += fmt::format("  {:<16} {:>12.3f} MB\n", category, static_cast<double>(bytes) / 1e6);
+  }
+  return table;
+}
+
+void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
+                  const Ledger& planned, const cuda::DeviceRoom& room) {
+  const int64_t missing = planned.memory_total() - room.available;
+  int lacking = -1;  // the rank that lacks most
+  int64_t most = 0;
+  const std::vector<std::string> all = world.gather_text(std::to_string(missing), 0);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const int64_t bytes = std::stoll(all[rank]);
+    if (bytes <= most) continue;
+    most = bytes;
+    lacking = static_cast<int>(rank);
+  }
+  lacking = std::stoi(world.broadcast_text(std::to_string(lacking), 0));
+  if (lacking < 0) return;
+  std::string text;
+  if (world.rank() == lacking) text = refusal(config, layout, lacking, threads, planned, room);
+  text = world.broadcast_text(text, lacking);
+  told_by_first(world, [&] { throw_bad_input(text); });
+}
+
+}  // namespace shiftron

@@ -1,0 +1,22 @@
+// Whether what a run plans has room on its devices: asked before anything of it is allocated.
+#pragma once
+
+#include <string>
+
+#include "core/ledger.h"
+#include "core/memory_cuda.h"
+#include "parallel/control_plane.h"
+#include "parallel/layout.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+// Lines of a plan: what each category takes.
+std::string memory_table(const Ledger& planned);
+
+// Called by all ranks, each with its own plan and device. Where one does not fit, all of them end with bad_input, and
+// the first one tells by how much it does not, of the rank that lacks most, and what changes would take less.
+void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
+                  const Ledger& planned, const cuda::DeviceRoom& room);
+
+}  // namespace shiftron

@@ -1,0 +1,13 @@
+// In place of a tool that traces: the ranges of NVTX that a thread has begun. Programs that call this have it listen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace shiftron::machine {
+
+// Of the calling thread since the last call, in their order; two spaces before a name for each range around it.
+std::vector<std::string> take_ranges();
+int open_ranges();  // of the calling thread; below 0 where more ended than began
+
+}  // namespace shiftron::machine

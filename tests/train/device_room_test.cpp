@@ -1,0 +1,100 @@
+// A run that does not fit on a device is refused by all ranks, with what would fit.
+#include "train/device_room.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Ledger plan_of(const RunConfig& config, const ParallelLayout& layout, int rank) {
+  Ledger planned;
+  plan_memory(config, layout, rank, 1, planned);
+  return planned;
+}
+
+RunConfig config_of(const ParallelSection& parallel) {
+  RunConfig config = small_config(all_shifts()[1].shift, Precision::fp32);
+  config.device.kind = DeviceChoice::cuda;
+  config.parallel = parallel;
+  return config;
+}
+
+struct Refusal {
+  std::string text;  // of the first rank
+  int refused = 0;   // ranks
+};
+
+// `free` gives the bytes that are free on each rank's device, from what is planned there.
+template <typename Free>
+Refusal ask(const RunConfig& config, int ranks, const Free& free) {
+  const ParallelLayout layout = make_layout(config.parallel, ranks);
+  Refusal refusal;
+  std::mutex mutex;
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    const Ledger planned = plan_of(config, layout, world.rank());
+    try {
+      require_room(world, config, layout, 1, planned,
+                   {.available = free(world.rank(), planned.memory_total()), .total = int64_t{1} << 40});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      const std::lock_guard lock(mutex);
+      ++refusal.refused;
+      if (world.rank() == 0) refusal.text = error.what();
+    }
+  });
+  return refusal;
+}
+
+TEST(DeviceRoom, WhatFitsToTheLastByteIsAccepted) {
+  const RunConfig config = config_of({.pp = 2});
+  EXPECT_EQ(ask(config, 2, [](int, int64_t planned) { return planned; }).refused, 0);
+  EXPECT_EQ(ask(config, 2, [](int rank, int64_t planned) { return planned - rank; }).refused, 2);
+}
+
+TEST(DeviceRoom, TheRankThatLacksMostIsNamedWithItsPlan) {
+  const RunConfig config = config_of({.pp = 3});
+  RunConfig deep = config;
+  deep.model.layers = 6;
+  deep.train.global_batch = 12;
+  const Refusal refusal =
+      ask(deep, 3, [](int rank, int64_t planned) { return planned - (rank == 1 ? 5'000'000 : 1'000'000); });
+  EXPECT_EQ(refusal.refused, 3);
+  EXPECT_THAT(refusal.text, HasSubstr("device of rank 1 on "));
+  EXPECT_THAT(refusal.text, HasSubstr("(tp 0, pp 1, dp 0)"));
+  EXPECT_THAT(refusal.text, HasSubstr("0.005 GB are missing"));
+  for (const char* category : {"activations", "optimizer", "parameters", "reserve", "workspace"}) {
+    EXPECT_THAT(refusal.text, HasSubstr(std::string("\n  ") + category)) << category;
+  }
+}
+
+// What is told to take less is planned, and what cannot be is not told.
+TEST(DeviceRoom, KeysThatHelpAreTold) {
+  RunConfig config = config_of({});
+  config.train.global_batch = 8;
+  config.train.micro_batch = 4;
+  config.train.sequence_length = 4096;
+  RunConfig halved = config;
+  halved.train.micro_batch = 2;
+  const int64_t enough = plan_of(halved, make_layout({}, 2), 0).memory_total();
+  const std::string text = ask(config, 2, [&](int, int64_t) { return enough; }).text;
+  EXPECT_THAT(text, HasSubstr(fmt::format("  train.micro_batch=2            {:>9.3f} GB\n",
+                                          static_cast<double>(enough) / 1e9)));
+  EXPECT_THAT(text, HasSubstr("  train.micro_batch=1 "));
+  EXPECT_THAT(text, HasSubstr("  parallel.recompute=full "));
+  EXPECT_THAT(text, HasSubstr("  parallel.zero=1 "));
+  EXPECT_THAT(text, HasSubstr(" *\n"));
+  EXPECT_THAT(text, HasSubstr("device.reserve (1536 MiB)"));
+  const std::string alone = ask(config, 1, [&](int, int64_t) { return enough; }).text;
+  EXPECT_THAT(alone, Not(HasSubstr("parallel.zero")));
+  EXPECT_THAT(alone, Not(HasSubstr("parallel.tp=2")));
+}
+
+}  // namespace
+}  // namespace shiftron::testing
