@@ -23,10 +23,4 @@ void check_call(cudaError_t status, const char* call) {
       is_late(status) ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where" : "");
 }
 
-void throw_no_memory(const std::string& call, const std::string& said) {
-  throw_bad_input(call, ": ", said,
-                  "; end what else uses this GPU, or lower train.micro_batch, set "
-                  "parallel.recompute=full, or raise parallel.tp or parallel.pp");
-}
-
 }  // namespace shiftron::cuda

@@ -5,10 +5,17 @@
 
 #include <string>
 
+#include "core/check.h"
+
 namespace shiftron::cuda {
 
 // Throws what CUDA says of a failed call, with the call; where memory is short an Error(bad_input) with what helps.
 void check_call(cudaError_t status, const char* call);
-[[noreturn]] void throw_no_memory(const std::string& call, const std::string& said);  // by CUDA, or a library of it
+// Of CUDA, or of a library of it.
+[[noreturn]] inline void throw_no_memory(const std::string& call, const std::string& said) {
+  throw_bad_input(call, ": ", said,
+                  "; end what else uses this GPU, or lower train.micro_batch, set parallel.recompute=full, or raise "
+                  "parallel.tp or parallel.pp");
+}
 
 }  // namespace shiftron::cuda

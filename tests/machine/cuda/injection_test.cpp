@@ -140,6 +140,20 @@ TEST(Injection, AFailedKernelLosesTheDevice) {
   EXPECT_THAT(left_behind(), IsEmpty());
 }
 
+// As the message of a failure that is told late advises.
+TEST(Injection, ALaunchThatBlocksIsNamed) {
+  restart_device({});
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  const InjectionScope scope(failing(CallKind::kernel, 1));
+  setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  EXPECT_ERROR(cuda::launch_kernel("add_one", add_one, {1, 1}, 32, stream, static_cast<float*>(nullptr)),
+               ExitCode::crash, "kernel add_one, grid 1 x 1, blocks of 32: unspecified launch failure");
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+}
+
 TEST(Injection, ALaunchThatIsRefusedNamesItsGrid) {
   restart_device({});
   const InjectionScope scope(failing(CallKind::launch, 1));

@@ -232,7 +232,9 @@ cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::funct
   const Call call(kernel);
   if (const auto told = call.injected(CallKind::launch, cudaErrorLaunchOutOfResources)) return told;
   hand_over(call.at(stream), std::move(operation));
-  return cudaSuccess;
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking == nullptr || std::strcmp(blocking, "1") != 0) return cudaSuccess;
+  return call.outcome(*call.at(stream).queue->mark());
 }
 
 std::map<std::string, int64_t> runtime_objects() {

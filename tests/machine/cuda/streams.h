@@ -16,7 +16,7 @@ namespace shiftron::machine {
 // The operation runs behind all that the stream was given before, when the machine pleases, on a thread of the stream;
 // device memory is open to it. An Error of it reaches whoever waits, as cudaErrorLaunchFailure with its text.
 void run_in_stream(cudaStream_t stream, std::function<void()> operation);
-// The same as a launch of a kernel, which can be refused.
+// The same as a launch of a kernel, which can be refused, and returns behind it where CUDA_LAUNCH_BLOCKING is 1.
 cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation);
 
 // Streams, events and allocations that nobody gave back yet, by what they are.
