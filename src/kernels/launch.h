@@ -44,7 +44,9 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
   if (stream.device == DeviceKind::meta) return;
   if (stream.device == DeviceKind::cuda) {
     CHECK(bodies.cuda != nullptr, name, " has no CUDA body in this build");
-    return bodies.cuda(*stream.cuda, arguments...);
+    CudaContext context = *stream.cuda;
+    context.deterministic = stream.deterministic;
+    return bodies.cuda(context, arguments...);
   }
   const bool fast = bodies.fast != nullptr && stream.cpu.bodies == Bodies::fast && dtype != DType::float64;
   const auto body = fast ? bodies.fast : bodies.specification;

@@ -8,7 +8,7 @@ namespace shiftron::cuda {
 namespace {
 
 struct Kept {
-  Kept(CudaContext& of, Tensor workspace) : context(of), products(workspace, device_name()) {
+  Kept(CudaContext& of, Tensor workspace) : context(of), products(workspace, device_name()), attention(device_name()) {
     context.products = &products;
     context.attention = &attention;
   }
