@@ -35,7 +35,8 @@ class CudaAttention;
 struct CudaContext {
   CUstream_st* stream = nullptr;
   CudaProducts* products = nullptr;  // of cuBLASLt: handle, workspace, and what was chosen for each shape
-  CudaAttention* attention = nullptr;  // of cuDNN: handle, and the plan of each shape
+  CudaAttention* attention = nullptr;  // of cuDNN: handle, and what was chosen for each shape
+  bool deterministic = false;          // the stream's
 };
 
 struct Stream {
@@ -44,6 +45,7 @@ struct Stream {
   CpuOptions cpu{};
   Queue* queue = nullptr;                // null: everything is done at once
   CudaContext* cuda = nullptr;           // of CUDA: the queue's own
+  bool deterministic = false;            // CUDA's bodies give the same bits each time, also where that costs
   bool timed = false;                    // the ledger gets the time of every kernel; without a queue
   DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
 

@@ -209,7 +209,7 @@ bool may_be_planned(std::initializer_list<ConstTensor> rows, const ConstTensor& 
   return shape.key_offset == 0 && aligned(log_sum_exp);
 }
 
-AttentionProblem problem_of(AttentionPass pass, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,
+AttentionProblem problem_of(const CudaContext& context, AttentionPass pass, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,
                             const ConstTensor& out, const ConstTensor& log_sum_exp, const AttentionShape& shape) {
   return {.pass = pass,
           .samples = q.extent(0) / shape.sequence_length,
@@ -217,6 +217,8 @@ AttentionProblem problem_of(AttentionPass pass, const ConstTensor& q, const Cons
           .heads = q.extent(1),
           .kv_heads = k.extent(1),
           .head_dim = q.extent(2),
+          .documents = shape.documents,
+          .deterministic = context.deterministic,
           .q = strides_of(q),
           .k = strides_of(k),
           .v = strides_of(v),
@@ -224,17 +226,21 @@ AttentionProblem problem_of(AttentionPass pass, const ConstTensor& q, const Cons
           .statistics = log_sum_exp.stride(0)};
 }
 
-// The starts that a plan reads stand at the beginning of the scratch; the rest is the plan's.
-void run_plan(const CudaContext& context, const char* name, const AttentionProblem& problem, const ConstTensor& start,
+// Whether cuDNN did it. The starts that a plan reads stand at the beginning of the scratch; the rest is the plan's.
+bool ran_plan(const CudaContext& context, const char* name, const AttentionProblem& problem, const ConstTensor& start,
               std::map<AttentionTensor, void*> tensors, const Tensor& scratch) {
   const int64_t rows = start.extent(0);
-  const int64_t taken = blocks_of(rows, 64) * 64;
-  CHECK(taken <= scratch.count(), name, ": scratch of ", scratch.count(), " for ", rows, " rows");
-  auto* in_samples = static_cast<int32_t*>(scratch.raw());
-  launch_kernel(name, starts_in_samples, {blocks_of(rows, kBlock)}, kBlock, context.stream, device_data<int32_t>(start),
-                rows, problem.length, in_samples);
-  tensors[kStart] = in_samples;
-  context.attention->run(context.stream, problem, std::move(tensors), scratch.rows(taken, scratch.count() - taken));
+  const int64_t taken = problem.documents ? blocks_of(rows, 64) * 64 : 0;
+  const Tensor rest = scratch.rows(taken, scratch.count() - taken);
+  if (!context.attention->serves(problem, rest.bytes())) return false;
+  if (problem.documents) {
+    auto* in_samples = static_cast<int32_t*>(scratch.raw());
+    launch_kernel(name, starts_in_samples, {blocks_of(rows, kBlock)}, kBlock, context.stream,
+                  device_data<int32_t>(start), rows, problem.length, in_samples);
+    tensors[kStart] = in_samples;
+  }
+  context.attention->run(context.stream, problem, tensors, rest);
+  return true;
 }
 
 void* raw(const ConstTensor& tensor) {
@@ -248,12 +254,12 @@ void attention_forward(const CudaContext& context, ConstTensor q, ConstTensor k,
   constexpr const char* kName = "attention_forward";
   if (q.extent(0) == 0) return;
   if (context.attention != nullptr && may_be_planned({q, k, v, out}, log_sum_exp, shape)) {
-    const AttentionProblem problem = problem_of(AttentionPass::forward, q, k, v, out, log_sum_exp, shape);
-    if (context.attention->serves(problem)) {
-      return run_plan(
-          context, kName, problem, start,
-          {{kQuery, raw(q)}, {kKey, raw(k)}, {kValue, raw(v)}, {kOut, raw(out)}, {kStatistics, raw(log_sum_exp)}},
-          scratch);
+    const AttentionProblem problem = problem_of(context, AttentionPass::forward, q, k, v, out, log_sum_exp, shape);
+    if (ran_plan(
+            context, kName, problem, start,
+            {{kQuery, raw(q)}, {kKey, raw(k)}, {kValue, raw(v)}, {kOut, raw(out)}, {kStatistics, raw(log_sum_exp)}},
+            scratch)) {
+      return;
     }
   }
   const Grid grid{blocks_of(q.extent(0), kBlockRows), q.extent(1)};
@@ -273,23 +279,23 @@ void attention_backward(const CudaContext& context, ConstTensor d_out, ConstTens
   constexpr const char* kName = "attention_backward";
   if (q.extent(0) == 0) return;
   if (context.attention != nullptr && may_be_planned({q, k, v, out, d_out, d_q, d_k, d_v}, log_sum_exp, shape)) {
-    AttentionProblem problem = problem_of(AttentionPass::backward, q, k, v, out, log_sum_exp, shape);
+    AttentionProblem problem = problem_of(context, AttentionPass::backward, q, k, v, out, log_sum_exp, shape);
     problem.d_out = strides_of(d_out);
     problem.d_q = strides_of(d_q);
     problem.d_k = strides_of(d_k);
     problem.d_v = strides_of(d_v);
-    if (context.attention->serves(problem)) {
-      return run_plan(context, kName, problem, start,
-                      {{kQuery, raw(q)},
-                       {kKey, raw(k)},
-                       {kValue, raw(v)},
-                       {kOut, raw(out)},
-                       {kStatistics, raw(log_sum_exp)},
-                       {kOutGradient, raw(d_out)},
-                       {kQueryGradient, raw(d_q)},
-                       {kKeyGradient, raw(d_k)},
-                       {kValueGradient, raw(d_v)}},
-                      scratch);
+    if (ran_plan(context, kName, problem, start,
+                 {{kQuery, raw(q)},
+                  {kKey, raw(k)},
+                  {kValue, raw(v)},
+                  {kOut, raw(out)},
+                  {kStatistics, raw(log_sum_exp)},
+                  {kOutGradient, raw(d_out)},
+                  {kQueryGradient, raw(d_q)},
+                  {kKeyGradient, raw(d_k)},
+                  {kValueGradient, raw(d_v)}},
+                 scratch)) {
+      return;
     }
   }
   const int64_t blocks = blocks_of(q.extent(0), kBlockRows);

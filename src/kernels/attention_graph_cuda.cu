@@ -1,57 +1,10 @@
 // The graphs, in the shapes that cuDNN recognises as attention. Tensors of rows are seen as [samples, heads, length,
 // head_dim], scores as [samples, heads, length, length]; query head i meets KV head i / (heads / kv_heads).
 #include <array>
-#include <cmath>
-#include <limits>
 
-#include "core/call_cuda.h"
-#include "core/check.h"
 #include "kernels/attention_graph_cuda.h"
 
 namespace shiftron::cuda {
-
-namespace {
-
-// What the library says of its last call, which failed.
-std::string failure(cudnnStatus_t status) {
-  std::array<char, 1024> message{};
-  cudnnGetLastErrorString(message.data(), message.size());
-  const std::string more = message.data();
-  return cudnnGetErrorString(status) + (more.empty() ? more : ": " + more);
-}
-
-bool is_refusal(cudnnStatus_t status) {
-  const int category = CUDNN_STATUS_CATEGORY(status);
-  return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
-}
-bool is_no_memory(cudnnStatus_t status) {
-  return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-         status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-}
-
-}  // namespace
-
-void check_dnn(cudnnStatus_t status, const char* call, const std::string& about) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  const std::string named = detail::concatenate(call, " for ", about);
-  if (is_refusal(status)) throw Unserved(named + ": " + failure(status));
-  if (is_no_memory(status)) throw_no_memory(named, failure(status));
-  throw_crash(named, ": ", failure(status));
-}
-
-std::string AttentionProblem::text() const {
-  const auto strides = [](const char* name, const HeadStrides& of) {
-    return std::string(", ") + name + " by " + std::to_string(of.row) + " and " + std::to_string(of.head);
-  };
-  std::string text = std::string("attention ") + (pass == AttentionPass::forward ? "forward" : "backward") + ": " +
-                     std::to_string(samples) + " samples of " + std::to_string(length) + " rows, heads " +
-                     std::to_string(heads) + "/" + std::to_string(kv_heads) + " of " + std::to_string(head_dim) +
-                     strides("q", q) + strides("k", k) + strides("v", v) + strides("out", out);
-  if (pass == AttentionPass::backward) {
-    text += strides("d_out", d_out) + strides("d_q", d_q) + strides("d_k", d_k) + strides("d_v", d_v);
-  }
-  return text + ", log_sum_exp by " + std::to_string(statistics);
-}
 
 namespace {
 
@@ -61,47 +14,6 @@ using Dims = std::array<int64_t, 4>;
 struct Value {
   cudnnBackendDescriptor_t descriptor = nullptr;
   Dims dims{};
-};
-
-// Makes descriptors, which `kept` owns.
-class Maker {
- public:
-  Maker(std::vector<Descriptor>& kept, const std::string& about) : kept_(kept), about_(about) {}
-
-  cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type) {
-    cudnnBackendDescriptor_t made = nullptr;
-    check_dnn(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor", about_);
-    kept_.emplace_back(made);
-    return made;
-  }
-  void finalize(cudnnBackendDescriptor_t descriptor) {
-    check_dnn(cudnnBackendFinalize(descriptor), "cudnnBackendFinalize", about_);
-  }
-  void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-           const void* values, int64_t count = 1) {
-    check_dnn(cudnnBackendSetAttribute(descriptor, name, type, count, values), "cudnnBackendSetAttribute", about_);
-  }
-  // How many values there are; the first `count` of them are written.
-  int64_t get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-              int64_t count, void* values) {
-    int64_t found = 0;
-    check_dnn(cudnnBackendGetAttribute(descriptor, name, type, count, &found, values), "cudnnBackendGetAttribute",
-              about_);
-    return found;
-  }
-  void set_number(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, int64_t value) {
-    set(descriptor, name, CUDNN_TYPE_INT64, &value);
-  }
-  void set_type(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnDataType_t value) {
-    set(descriptor, name, CUDNN_TYPE_DATA_TYPE, &value);
-  }
-  void set_part(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t part) {
-    set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &part);
-  }
-
- private:
-  std::vector<Descriptor>& kept_;
-  const std::string& about_;
 };
 
 // Strides of elements that lie one behind the other.
@@ -270,6 +182,11 @@ class AttentionGraph {
                                           weighted, scale_);
     group_sum(kKeyGradient, problem_.d_k, turned_scores(e), q_);
     const Value keys = operations_.transposed(k, CUDNN_DATA_BFLOAT16, turned(strides(problem_.k)));
+    if (problem_.deterministic) {
+      operations_.matmul(e, keys, rows(kQueryGradient, query_dims_, problem_.d_q));
+      return operations_.all();
+    }
+    // Blocks of keys add to these at the same time, in any order.
     const Value sum = operations_.tensor(kQuerySum, CUDNN_DATA_FLOAT, query_dims_, packed(query_dims_));
     operations_.matmul(e, keys, sum);
     operations_.pointwise(CUDNN_POINTWISE_IDENTITY, rows(kQueryGradient, query_dims_, problem_.d_q), sum);
@@ -289,12 +206,13 @@ class AttentionGraph {
     const Value product = operations_.matmul(q_, k, in_float(score_dims_));
     return operations_.pointwise(CUDNN_POINTWISE_MUL, in_float(score_dims_), product, scale_);
   }
-  // x where start ≤ key row ≤ query row, −∞ elsewhere.
+  // x where key row ≤ query row, and with documents start ≤ key row; −∞ elsewhere.
   Value masked(Value x) {
     const Value infinity = operations_.scalar(kMinusInfinity);
     const Value past = operations_.compare(CUDNN_POINTWISE_CMP_GE, in_boolean(score_dims_), operations_.index(x, 2),
                                            operations_.index(x, 3));
     const Value causal = operations_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, in_float(score_dims_), x, infinity, past);
+    if (!problem_.documents) return causal;
     const Value start = operations_.tensor(kStart, CUDNN_DATA_INT32, {problem_.samples, 1, problem_.length, 1},
                                            {problem_.length, problem_.length, 1, 1});
     const Value own =
@@ -328,96 +246,17 @@ class AttentionGraph {
   Value q_, statistics_, scale_;
 };
 
-// What the library thinks of, the best first.
-std::vector<cudnnBackendDescriptor_t> offered_configurations(Maker& maker, cudnnBackendDescriptor_t graph,
-                                                             cudnnBackendDescriptor_t device) {
-  const auto heuristics = maker.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-  maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-  maker.set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
-  if (device) maker.set_part(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
-  maker.finalize(heuristics);
-  std::vector<cudnnBackendDescriptor_t> offered;
-  const auto ask = [&](int64_t count) {
-    return maker.get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, offered.data());
-  };
-  for (int64_t count = ask(0); count > 0; --count) offered.push_back(maker.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-  if (!offered.empty()) offered.resize(static_cast<size_t>(ask(static_cast<int64_t>(offered.size()))));
-  return offered;
-}
-
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionProblem& problem, cudnnHandle_t handle) : problem_(problem) {
-  plan(handle);
-}
-
-AttentionPlan::AttentionPlan(const AttentionProblem& problem, const std::string& device_properties)
-    : problem_(problem) {
-  const std::string about = problem_.text();
-  Maker maker(parts_, about);
-  device_ = maker.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  maker.set(device_, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device_properties.data(),
-            static_cast<int64_t>(device_properties.size()));
-  maker.finalize(device_);
-  plan(nullptr);
-}
-
-void AttentionPlan::plan(cudnnHandle_t handle) {
-  const std::string about = problem_.text();
-  Maker maker(parts_, about);
-  AttentionGraph attention(maker, problem_);
-  const auto& operations = problem_.pass == AttentionPass::forward ? attention.forward() : attention.backward();
+cudnnBackendDescriptor_t attention_graph(Maker& maker, const AttentionProblem& problem, cudnnHandle_t handle) {
+  AttentionGraph attention(maker, problem);
+  const auto& operations = problem.pass == AttentionPass::forward ? attention.forward() : attention.backward();
   const auto graph = maker.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   maker.set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations.data(),
             static_cast<int64_t>(operations.size()));
   if (handle) maker.set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &handle);
   maker.finalize(graph);
-
-  std::string refusals;
-  for (const auto configuration : offered_configurations(maker, graph, device_)) {
-    const auto plan = maker.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    maker.set_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
-    if (handle) maker.set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
-    if (device_) maker.set_part(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device_);
-    const cudnnStatus_t status = cudnnBackendFinalize(plan);
-    if (status == CUDNN_STATUS_SUCCESS) {
-      plan_ = plan;
-      maker.get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace_);
-      return;
-    }
-    const bool is_failure = is_no_memory(status) || CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED;
-    if (is_failure) check_dnn(status, "cudnnBackendFinalize", about);
-    refusals += (refusals.empty() ? "" : "; ") + failure(status);
-  }
-  throw Unserved(detail::concatenate("cuDNN ", cudnnGetVersion(), " plans no ", about, ": ",
-                                     refusals.empty() ? "no engine" : refusals));
-}
-
-void AttentionPlan::execute(cudnnHandle_t handle, const std::map<AttentionTensor, void*>& tensors,
-                            void* workspace) const {
-  std::array<float, 3> numbers = {static_cast<float>(1 / std::sqrt(static_cast<double>(problem_.head_dim))),
-                                  -std::numeric_limits<float>::infinity(), 1};
-  std::vector<int64_t> names = {kScale, kMinusInfinity};
-  std::vector<void*> places = {&numbers[0], &numbers[1]};
-  if (problem_.pass == AttentionPass::backward) {
-    names.push_back(kOne);
-    places.push_back(&numbers[2]);
-  }
-  for (const auto& [name, place] : tensors) {
-    names.push_back(name);
-    places.push_back(place);
-  }
-  std::vector<Descriptor> kept;
-  const std::string about = problem_.text();
-  Maker maker(kept, about);
-  const auto pack = maker.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const auto count = static_cast<int64_t>(names.size());
-  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, names.data(), count);
-  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, places.data(), count);
-  maker.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
-  maker.finalize(pack);
-  check_dnn(cudnnBackendExecute(handle, plan_, pack), "cudnnBackendExecute", about);
+  return graph;
 }
 
 }  // namespace shiftron::cuda

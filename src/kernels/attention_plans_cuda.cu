@@ -1,35 +1,60 @@
-// Plans, and where in the scratch they find what they ask for.
+// Choices and plans, the pieces of a problem, and where in the scratch a plan finds what it asks for.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "core/call_cuda.h"
 #include "core/check.h"
 #include "kernels/attention_plans_cuda.h"
+#include "kernels/timing_cuda.h"
 
 namespace shiftron {
 namespace {
 
+using Tensors = std::map<cuda::AttentionTensor, void*>;
+
 constexpr size_t kMostPlans = 256;  // samples of evaluations may have many lengths
+constexpr int64_t kAlignment = 16;  // bytes, of the memory of a graph's tensors
 
-// Pieces of a tensor's bytes, one behind another, each at a multiple of 256.
-class Pieces {
- public:
-  explicit Pieces(const Tensor& memory) : memory_(memory) {}
+// The tensors of the piece that begins with this sample and this KV head.
+Tensors tensors_of_piece(const AttentionProblem& problem, const Tensors& whole, int64_t sample, int64_t kv_head) {
+  const int64_t row = sample * problem.length;
+  const int64_t head = kv_head * (problem.heads / problem.kv_heads);
+  Tensors tensors = whole;
+  const auto move = [&](cuda::AttentionTensor which, int64_t elements, DType type) {
+    const auto found = tensors.find(which);
+    if (found != tensors.end()) found->second = static_cast<char*>(found->second) + elements * size_of(type);
+  };
+  const auto move_rows = [&](cuda::AttentionTensor which, const HeadStrides& of, int64_t first_head) {
+    move(which, row * of.row + first_head * of.head, DType::bfloat16);
+  };
+  move_rows(cuda::kQuery, problem.q, head);
+  move_rows(cuda::kOut, problem.out, head);
+  move_rows(cuda::kOutGradient, problem.d_out, head);
+  move_rows(cuda::kQueryGradient, problem.d_q, head);
+  move_rows(cuda::kKey, problem.k, kv_head);
+  move_rows(cuda::kValue, problem.v, kv_head);
+  move_rows(cuda::kKeyGradient, problem.d_k, kv_head);
+  move_rows(cuda::kValueGradient, problem.d_v, kv_head);
+  move(cuda::kStart, row, DType::int32);
+  move(cuda::kStatistics, head * problem.statistics + row, DType::float32);
+  return tensors;
+}
 
-  void* take(int64_t bytes) {
-    void* piece = static_cast<char*>(memory_.raw()) + taken_;
-    taken_ += (bytes + 255) / 256 * 256;
-    return piece;
-  }
-  void check(const std::string& about) const {
-    CHECK(taken_ <= memory_.bytes(), taken_, " bytes of scratch, there are ", memory_.bytes(), " for ", about);
-  }
-
- private:
-  const Tensor& memory_;
-  int64_t taken_ = 0;
-};
+void check_alignment(const AttentionProblem& problem, const AttentionProblem& piece) {
+  const int64_t of_sample = problem.length * size_of(DType::float32);
+  const int64_t of_head = problem.statistics * size_of(DType::float32);
+  const bool aligned = (piece.samples == problem.samples || of_sample % kAlignment == 0) &&
+                       (piece.kv_heads == problem.kv_heads || of_head % kAlignment == 0);
+  if (!aligned) throw cuda::Unserved("pieces that are not aligned: " + problem.text());
+}
 
 }  // namespace
 
-CudaAttention::CudaAttention() {
+CudaAttention::CudaAttention(const std::string& device, int64_t most_scores) : most_scores_(most_scores) {
   cuda::check_dnn(cudnnCreate(&handle_), "cudnnCreate", "attention");
+  choices_.device = device;
+  choices_.library = static_cast<int64_t>(cudnnGetVersion());
 }
 
 CudaAttention::~CudaAttention() {
@@ -37,34 +62,111 @@ CudaAttention::~CudaAttention() {
   cudnnDestroy(handle_);
 }
 
-bool CudaAttention::serves(const cuda::AttentionProblem& problem) {
-  const auto found = plans_.find(problem);
-  if (found != plans_.end()) return found->second != nullptr;
-  if (plans_.size() >= kMostPlans) plans_.clear();
-  std::unique_ptr<cuda::AttentionPlan> plan;
-  try {
-    plan = std::make_unique<cuda::AttentionPlan>(problem, handle_);
-  } catch (const cuda::Unserved& refusal) {
-    refusals_.emplace_back(refusal.what());
+bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
+  const AttentionProblem piece = cuda::attention_piece(problem, most_scores_);
+  if (plans_.contains(piece)) return true;
+  if (refused_.contains(piece)) return false;
+  std::vector<Candidate> candidates;
+  const auto known = choices_.of.find(piece);
+  if (known != choices_.of.end()) {
+    auto made = std::make_unique<cuda::AttentionPlan>(piece, cuda::AttentionTarget{handle_, {}}, known->second);
+    candidates.push_back({known->second, std::move(made)});
+  } else {
+    try {
+      check_alignment(problem, piece);
+      candidates = plan(piece, room);
+    } catch (const cuda::Unserved& refusal) {
+      refused_.insert(piece);
+      refusals_.emplace_back(refusal.what());
+      return false;
+    }
   }
-  return plans_.emplace(problem, std::move(plan)).first->second != nullptr;
+  make_room();
+  plans_[piece] = {std::move(candidates), ++uses_};
+  return true;
 }
 
-void CudaAttention::run(CUstream_st* stream, const cuda::AttentionProblem& problem,
-                        std::map<cuda::AttentionTensor, void*> tensors, Tensor scratch) {
-  const auto found = plans_.find(problem);
-  CHECK(found != plans_.end() && found->second != nullptr, "no plan for ", problem.text());
-  const cuda::AttentionPlan& plan = *found->second;
-  Pieces pieces(scratch);
-  if (problem.pass == cuda::AttentionPass::backward) {
-    const int64_t rows = problem.samples * problem.length * problem.heads;
-    tensors[cuda::kDelta] = pieces.take(rows * size_of(DType::float32));
-    tensors[cuda::kQuerySum] = pieces.take(rows * problem.head_dim * size_of(DType::float32));
+// All that can be planned where they will be timed, else the first; at least one.
+std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) const {
+  const cuda::AttentionTarget target{handle_, {}};
+  const int64_t left = room - cuda::PlanMemory(piece).bytes();
+  std::vector<Candidate> candidates;
+  std::string reasons;
+  for (const AttentionChoice& choice : cuda::offered_engines(piece, target)) {
+    if (!candidates.empty() && !timed_) break;
+    try {
+      if (choice.workspace > left) {
+        throw cuda::Unserved(detail::concatenate("engine ", choice.engine, " asks for ", choice.workspace, " bytes of ", left));
+      }
+      candidates.push_back({choice, std::make_unique<cuda::AttentionPlan>(piece, target, choice)});
+    } catch (const cuda::Unserved& refusal) {
+      reasons += (reasons.empty() ? "" : "; ") + std::string(refusal.what());
+    }
   }
-  void* workspace = pieces.take(plan.workspace());
-  pieces.check(problem.text());
+  if (candidates.empty()) {
+    throw cuda::Unserved(detail::concatenate("cuDNN ", choices_.library, " plans no ", piece.text(), ": ",
+                                             reasons.empty() ? "no engine" : reasons));
+  }
+  return candidates;
+}
+
+void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, const Tensors& tensors, Tensor scratch) {
+  const AttentionProblem piece = cuda::attention_piece(problem, most_scores_);
+  const auto found = plans_.find(piece);
+  CHECK(found != plans_.end(), "no plan for ", problem.text());
+  std::vector<Candidate>& candidates = found->second.candidates;
+  found->second.last_use = ++uses_;
+  stream_ = stream;
   cuda::check_dnn(cudnnSetStream(handle_, stream), "cudnnSetStream", problem.text());
-  plan.execute(handle_, tensors, workspace);
+
+  const cuda::PlanMemory own(piece);
+  char* const memory = static_cast<char*>(scratch.raw());
+  const auto execute = [&](const Candidate& candidate, int64_t sample, int64_t kv_head) {
+    const int64_t needed = own.bytes() + candidate.plan->workspace();
+    CHECK(needed <= scratch.bytes(), needed, " bytes of scratch, there are ", scratch.bytes(), " for ", problem.text());
+    Tensors of_piece = tensors_of_piece(problem, tensors, sample, kv_head);
+    if (own.delta > 0) of_piece[cuda::kDelta] = memory;
+    if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;
+    candidate.plan->execute(handle_, of_piece, memory + own.bytes());
+  };
+  if (candidates.size() > 1) {  // each writes all results
+    for (Candidate& candidate : candidates) {
+      candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
+    }
+    std::ranges::sort(candidates, {}, [](const Candidate& candidate) { return candidate.choice.seconds; });
+    candidates.resize(1);
+  }
+  choices_.of.emplace(piece, candidates.front().choice);
+  for (int64_t sample = 0; sample < problem.samples; sample += piece.samples) {
+    for (int64_t kv_head = 0; kv_head < problem.kv_heads; kv_head += piece.kv_heads) {
+      execute(candidates.front(), sample, kv_head);
+    }
+  }
+}
+
+// For one more plan, in place of the one whose last use is longest ago.
+void CudaAttention::make_room() {
+  if (plans_.size() < kMostPlans) return;
+  wait();
+  plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.last_use; }));
+}
+
+// A plan must outlive its executions.
+void CudaAttention::wait() const {
+  if (stream_ != nullptr) cuda::check_call(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void CudaAttention::adopt(const AttentionChoices& choices) {
+  if (choices.device != choices_.device || choices.library != choices_.library) {
+    throw_bad_input("attention was chosen on ", choices.device, " with cuDNN ", choices.library, ", this is ",
+                    choices_.device, " with ", choices_.library);
+  }
+  for (const auto& [problem, choice] : choices.of) {
+    choices_.of.insert_or_assign(problem, choice);
+    refused_.erase(problem);
+  }
+  wait();
+  plans_.clear();
 }
 
 }  // namespace shiftron

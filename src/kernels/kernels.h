@@ -110,6 +110,7 @@ Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int6
 struct AttentionShape {
   int64_t sequence_length;  // rows of a sample; rows % sequence_length == 0; no row sees another sample
   int64_t key_offset = 0;   // decoding: row i of the query is row key_offset + i of the keys (one sample)
+  bool documents = true;    // false promises that each row starts where its sample does, which may be faster
 };
 // out_t = Σ_{s = start_t}^{t} softmax_s(q_t·k_s / √head_dim) v_s;  query head i uses KV head i / (heads / kv_heads).
 // q, out [rows, heads, head_dim] T; k, v [keys, kv_heads, head_dim] T; start [rows] int32: first key row seen, not

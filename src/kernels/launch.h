@@ -53,8 +53,10 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
   if (stream.device == DeviceKind::meta) return;
   if (stream.device == DeviceKind::cuda) {
     CHECK(bodies.cuda != nullptr, name, " has no CUDA body in this build");
+    CudaContext context = *stream.cuda;
+    context.deterministic = stream.deterministic;
     try {
-      return bodies.cuda(*stream.cuda, arguments...);
+      return bodies.cuda(context, arguments...);
     } catch (const Error& error) {
       std::string operands;
       (tell_argument(operands, arguments), ...);

@@ -28,7 +28,9 @@ void Libraries::time_candidates(bool timed) {
 std::string Libraries::choices() const {
   if (kept_ == nullptr) return {};
   const LibraryChoices choices = kept_->choices();
-  return Json{{"products", Json::parse(to_json(choices.products))}}.dump(1);
+  return Json{{"products", Json::parse(to_json(choices.products))},
+              {"attention", Json::parse(to_json(choices.attention))}}
+      .dump(1);
 }
 
 void Libraries::adopt(const std::string& choices, const std::string& source) {
@@ -40,7 +42,12 @@ void Libraries::adopt(const std::string& choices, const std::string& source) {
     throw_bad_input(source, ": ", json_reason(error));
   }
   const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
-  kept_->adopt({.products = product_choices_from(part("products"), source)});
+  kept_->adopt({.products = product_choices_from(part("products"), source),
+                .attention = attention_choices_from(part("attention"), source)});
+}
+
+std::vector<std::string> Libraries::refusals() const {
+  return kept_ == nullptr ? std::vector<std::string>() : kept_->refusals();
 }
 
 }  // namespace shiftron

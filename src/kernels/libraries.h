@@ -3,14 +3,17 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/memory.h"
+#include "kernels/attention_choices.h"
 #include "kernels/product_choices.h"
 
 namespace shiftron {
 
 struct LibraryChoices {
   ProductChoices products;
+  AttentionChoices attention;
 };
 
 // Handles, plans and a workspace of one stream's libraries, and the algorithm that each shape got.
@@ -20,6 +23,7 @@ class KeptLibraries {
   virtual void time_candidates(bool timed) = 0;
   virtual LibraryChoices choices() const = 0;
   virtual void adopt(const LibraryChoices& choices) = 0;
+  virtual std::vector<std::string> refusals() const = 0;
 };
 
 // On a GPU the ledger counts their workspace under "workspace"; on a CPU there are none. The stream's context points to
@@ -36,6 +40,8 @@ class Libraries {
   // From now on shapes take these, those made before too. Error(bad_input) that begins with `source` where they are of
   // another device or version, or no such text. Nothing on a CPU.
   void adopt(const std::string& choices, const std::string& source);
+  // What the libraries do not serve, so that slower kernels of our own do it, and why.
+  std::vector<std::string> refusals() const;
 
  private:
   Buffer workspace_;

@@ -9,7 +9,7 @@ namespace {
 
 class Kept final : public KeptLibraries {
  public:
-  Kept(CudaContext& of, Tensor workspace) : context_(of), products_(workspace, device_name()) {
+  Kept(CudaContext& of, Tensor workspace) : context_(of), products_(workspace, device_name()), attention_(device_name()) {
     context_.products = &products_;
     context_.attention = &attention_;
   }
@@ -19,9 +19,18 @@ class Kept final : public KeptLibraries {
   }
   Kept(const Kept&) = delete;
 
-  void time_candidates(bool timed) override { products_.time_candidates(timed); }
-  LibraryChoices choices() const override { return {.products = products_.choices()}; }
-  void adopt(const LibraryChoices& choices) override { products_.adopt(choices.products); }
+  void time_candidates(bool timed) override {
+    products_.time_candidates(timed);
+    attention_.time_candidates(timed);
+  }
+  LibraryChoices choices() const override {
+    return {.products = products_.choices(), .attention = attention_.choices()};
+  }
+  void adopt(const LibraryChoices& choices) override {
+    products_.adopt(choices.products);
+    attention_.adopt(choices.attention);
+  }
+  std::vector<std::string> refusals() const override { return attention_.refusals(); }
 
  private:
   CudaContext& context_;

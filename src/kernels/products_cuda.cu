@@ -3,17 +3,16 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "kernels/device_cuda.h"
 #include "kernels/products_cuda.h"
+#include "kernels/timing_cuda.h"
 
 namespace shiftron {
 namespace {
 
 constexpr int kCandidates = 16;         // asked for
-constexpr int kTimedRuns = 5;           // of each candidate, behind one that is not timed
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
 
@@ -28,7 +27,6 @@ struct Destroy {
   void operator()(cublasLtMatmulDescOpaque_t* description) const { cublasLtMatmulDescDestroy(description); }
   void operator()(cublasLtMatrixLayoutOpaque_t* layout) const { cublasLtMatrixLayoutDestroy(layout); }
   void operator()(cublasLtMatmulPreferenceOpaque_t* preference) const { cublasLtMatmulPreferenceDestroy(preference); }
-  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
   void operator()(cublasLtContext* handle) const { cublasLtDestroy(handle); }
 };
 struct Free {
@@ -40,7 +38,6 @@ using Owner = std::unique_ptr<T, Destroy>;
 using Description = Owner<cublasLtMatmulDescOpaque_t>;
 using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
 using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
-using Event = Owner<CUevent_st>;
 
 cudaDataType_t library_type(DType dtype) {
   CHECK(dtype == DType::float32 || dtype == DType::bfloat16, "no product of ", name_of(dtype));
@@ -84,12 +81,6 @@ Preference make_preference(const ProductShape& shape, int64_t workspace) {
     set(operand, static_cast<uint32_t>(shape.alignment));
   }
   return preference;
-}
-
-Event make_event() {
-  cudaEvent_t made = nullptr;
-  cuda::check_call(cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags");
-  return Event(made);
 }
 
 // What the library needs of a shape; first and second operand as it counts them.
@@ -163,24 +154,6 @@ struct CudaProducts::State {
     return usable;
   }
 
-  // Of one product, the fastest of some.
-  double seconds_of(CUstream_st* stream, const ProductShape& shape, const Described& how, const ProductChoice& choice,
-                    const Operands& on) const {
-    const Event begin = make_event(), end = make_event();
-    run(stream, shape, how, choice, on);
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kTimedRuns; ++i) {
-      cuda::check_call(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
-      run(stream, shape, how, choice, on);
-      cuda::check_call(cudaEventRecord(end.get(), stream), "cudaEventRecord");
-      cuda::check_call(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
-      float milliseconds = 0;
-      cuda::check_call(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
-      least = std::min(least, 1e-3 * milliseconds);
-    }
-    return least;
-  }
-
   // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
   // the first candidate is taken untimed.
   ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) const {
@@ -196,7 +169,9 @@ struct CudaProducts::State {
       }
       elsewhere.reset(on.c);
     }
-    for (ProductChoice& choice : found) choice.seconds = seconds_of(stream, shape, how, choice, on);
+    for (ProductChoice& choice : found) {
+      choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
+    }
     return *std::min_element(found.begin(), found.end(),
                              [](const auto& one, const auto& other) { return one.seconds < other.seconds; });
   }

@@ -48,7 +48,17 @@ Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int6
 }
 
 Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape) {
-  if (is_cuda(stream)) return cuda::attention_scratch(q.extent(0), q.extent(1), k.extent(1), q.extent(2), q.dtype());
+  if (is_cuda(stream)) {
+    const int64_t length = std::max<int64_t>(1, shape.sequence_length);
+    return cuda::attention_scratch({.samples = q.extent(0) / length,
+                                    .length = length,
+                                    .heads = q.extent(1),
+                                    .kv_heads = k.extent(1),
+                                    .head_dim = q.extent(2),
+                                    .documents = shape.documents,
+                                    .deterministic = stream.deterministic},
+                                   q.dtype());
+  }
   const fast::AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2));
   const int64_t threads = std::max(1, stream.cpu.threads);
   if (q.dtype() != DType::bfloat16) return {threads * tiles.thread_floats()};

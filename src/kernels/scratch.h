@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention_choices.h"
 #include "kernels/kernels.h"
 
 namespace shiftron::cuda {
@@ -12,7 +13,14 @@ Shape sum_of_squares_scratch(int64_t count);
 Shape sum_columns_scratch(int64_t rows, int64_t columns);
 Shape rms_norm_scratch(int64_t rows, int64_t hidden);
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps);
-Shape attention_scratch(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim, DType dtype);
+
+// A deterministic backward of attention keeps a bfloat16 number for each query row and key of its sample: it goes in
+// equal pieces of samples or of KV heads, as large as fit into this many bytes, but at least a KV head of one sample.
+constexpr int64_t kMostScores = int64_t{512} << 20;
+// One of the pieces; the problem itself where it goes as a whole.
+AttentionProblem attention_piece(const AttentionProblem& problem, int64_t most_scores = kMostScores);
+// For both passes.
+Shape attention_scratch(const AttentionProblem& problem, DType dtype = DType::bfloat16);
 Shape matmul_scratch();
 int64_t library_workspace();
 LossTiles loss_tiles(int64_t rows);

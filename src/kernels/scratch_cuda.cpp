@@ -1,5 +1,5 @@
-// What a CUDA backend needs beside the operands: its own kernels' scratch as they lay it out, and stated upper bounds of what
-// libraries ask for. Plans of a GPU run are made with it on any machine; no body here.
+// What a CUDA backend needs beside the operands: its own kernels' scratch as they lay it out, and stated upper bounds
+// of what libraries ask for. Plans of a GPU run are made with it on any machine; no body here.
 #include "kernels/scratch.h"
 
 namespace shiftron::cuda {
@@ -8,7 +8,25 @@ namespace {
 constexpr int64_t kMegabyte = int64_t{1} << 20;
 constexpr int64_t kMultiprocessors = 132;  // of an H100; a persistent grid has at most two blocks on each
 
-int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+int64_t blocks_of(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+// In tiles, as cuDNN keeps them.
+int64_t score_bytes(int64_t length, int64_t heads) {
+  constexpr int64_t kTile = 128;
+  const int64_t padded = blocks_of(length, kTile) * kTile;
+  return heads * padded * padded * size_of(DType::bfloat16);
+}
+
+// Of `count` equal parts the most together that take no more than `most`, one at least if there are any, where one
+// takes `each`.
+int64_t largest_part(int64_t count, int64_t each, int64_t most) {
+  for (int64_t parts = count; parts > 1; --parts) {
+    if (count % parts == 0 && parts * each <= most) return parts;
+  }
+  return std::min<int64_t>(count, 1);
+}
 
 }  // namespace
 
@@ -32,22 +50,45 @@ Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps) {
   return {std::max<int64_t>(1, blocks_of(rows, kShiftRun)), heads, std::max<int64_t>(1, taps)};
 }
 
-// cuDNN's backward asks for d_q in float32, for a number of each row and head, for the rows' starts, and, where KV heads
-// are shared, for d_k and d_v of every query head: with 4 MiB beside it that bounds what it planned for an H100 in
-// bfloat16 (16 heads of 128 and 16,384 rows: 129 MiB; 20 over 4 and 32,768 rows: 642 MiB; 48 over 4 and 12,288 rows:
-// 578 MiB). In elements of float32.
-Shape attention_scratch(int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim, DType dtype) {
-  const int64_t elements = rows * heads * head_dim;
-  const int64_t bytes = (elements + (heads + 1) * rows) * size_of(DType::float32) +
-                        (heads > kv_heads ? 2 * elements * size_of(dtype) : 0);
-  return {(bytes + 4 * kMegabyte) / size_of(DType::float32)};
+AttentionProblem attention_piece(const AttentionProblem& problem, int64_t most_scores) {
+  AttentionProblem piece = problem;
+  if (!problem.deterministic || problem.pass == AttentionPass::forward) return piece;
+  const int64_t group = problem.heads / problem.kv_heads;
+  const int64_t of_head = score_bytes(problem.length, group);
+  piece.kv_heads = largest_part(problem.kv_heads, of_head, most_scores);
+  piece.heads = piece.kv_heads * group;
+  piece.samples =
+      piece.kv_heads < problem.kv_heads ? 1 : largest_part(problem.samples, problem.kv_heads * of_head, most_scores);
+  return piece;
+}
+
+// The rows' starts and, of cuDNN's backward: d_q in float32, a number of each row and head, and, where KV heads are
+// shared, d_k and d_v of every query head. 4 MiB beside it bound what it planned for all shipped configurations
+// (tests/machine/cuda/planning). For whole samples an engine that runs on all GPUs wants room for d_q of its own. The
+// deterministic backward takes scores in place of d_q, and all of it for one piece. In elements of float32.
+Shape attention_scratch(const AttentionProblem& problem, DType dtype) {
+  AttentionProblem backward = problem;
+  backward.pass = AttentionPass::backward;
+  backward.deterministic = problem.deterministic && dtype == DType::bfloat16;  // others are not planned
+  const AttentionProblem piece = attention_piece(backward);
+  const int64_t head_rows = piece.samples * piece.length * piece.heads;
+  const int64_t starts = problem.samples * problem.length;
+  const int64_t large = piece.deterministic
+                            ? piece.samples * score_bytes(piece.length, piece.heads)
+                            : (piece.documents ? 1 : 2) * head_rows * piece.head_dim * size_of(DType::float32);
+  const int64_t shared = piece.heads > piece.kv_heads ? 2 * head_rows * piece.head_dim * size_of(dtype) : 0;
+  return {((starts + head_rows) * size_of(DType::float32) + large + shared + 4 * kMegabyte) / size_of(DType::float32)};
 }
 
 // Operands are read as they lie; cublasLtMatmul has a workspace for all products, which library_workspace() counts.
-Shape matmul_scratch() { return {0}; }
+Shape matmul_scratch() {
+  return {0};
+}
 
 // NVIDIA's advice for Hopper is 32 MiB; candidates are asked for with twice that.
-int64_t library_workspace() { return 64 * kMegabyte; }
+int64_t library_workspace() {
+  return 64 * kMegabyte;
+}
 
 // 4,096 rows of logits at a time and the whole share of the vocabulary, whose rows the kernels go through once.
 LossTiles loss_tiles(int64_t rows) {

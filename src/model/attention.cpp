@@ -72,7 +72,7 @@ Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, S
   const int64_t heads = query_->box.extent[0];
   saved.attended = run.activations.allocate(dtype, {run.rows, heads, head_dim_});
   saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, run.rows});
-  const AttentionShape shape{.sequence_length = run.sequence_length};
+  const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
   {
     ArenaScope scope(run.scratch);
     const Streams s = shift(run, saved.raw, rope, run.scratch.allocate(dtype, saved.raw.shape()));
@@ -90,7 +90,7 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
   const int64_t heads = query_->box.extent[0];
   const Tensor d_attended =
       out_.backward(run, d_y, saved.attended.merge_last(), run.scratch, Linear::Stays::x).split_last(heads, head_dim_);
-  const AttentionShape shape{.sequence_length = run.sequence_length};
+  const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
   // Query, key and value first, then the gradient of the raw ones in their place.
   const Tensor d_raw = run.scratch.allocate(dtype, saved.raw.shape());
   {

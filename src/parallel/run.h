@@ -50,6 +50,7 @@ struct Documents {
   Tensor attention_start;  // first row that this row attends to
   Tensor shift_start;      // first row that this row's shift may read
   Tensor positions;        // in the RoPE table
+  bool cut = true;         // false: rows attend to all of their sample before them
 };
 
 // Weight gradients that Linear has queued, first in, first out, so that each parameter's are added up in one order.

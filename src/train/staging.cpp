@@ -48,7 +48,8 @@ DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena,
   copy(stream_, slot.device, rows);
   slot.taken.record(stream_);
   const auto row = [&](int kind) { return rows.rows(kind, 1).view({rows_}); };
-  return {{row(kIds), row(kTargets)}, {row(kAttentionStart), row(kShiftStart), row(kPositions)}};
+  return {{row(kIds), row(kTargets)},
+          {row(kAttentionStart), row(kShiftStart), row(kPositions), config_.data.document_reset}};
 }
 
 void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t& attended) {

@@ -66,7 +66,7 @@ TEST(AttentionPlans, ServeAlignedRowsInBfloat16) {
 TEST(AttentionPlans, AreNotNeeded) {
   for (const char* name : {"attention_forward_grouped", "attention_backward_grouped"}) {
     CudaDevice device;
-    machine::refuse_next_plan(CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+    machine::refuse_next_plans(3, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
     const int64_t before = machine::executed_plans();
     const KernelCase call = case_of(name);
     expect_outcome_matches_specification(call, DType::bfloat16, 0, evaluate_on(device, call, DType::bfloat16, 0));
@@ -75,23 +75,25 @@ TEST(AttentionPlans, AreNotNeeded) {
   }
 }
 
+constexpr int64_t kRoom = 1 << 20;  // bytes
+
 // A plan is made once; a refused one is not asked for again, and what was said of it is kept.
 TEST(AttentionPlans, AreKept) {
   const int64_t before = machine::living_graph_objects();
   {
-    CudaAttention attention;
-    cuda::AttentionProblem problem{.samples = 1, .length = 4, .heads = 2, .kv_heads = 1, .head_dim = 8};
+    CudaAttention attention("a device");
+    AttentionProblem problem{.samples = 1, .length = 4, .heads = 2, .kv_heads = 1, .head_dim = 8};
     problem.q = problem.out = {16, 8};
     problem.k = problem.v = {8, 8};
     problem.statistics = 4;
-    EXPECT_TRUE(attention.serves(problem));
+    EXPECT_TRUE(attention.serves(problem, kRoom));
     const int64_t objects = machine::living_graph_objects();
-    EXPECT_TRUE(attention.serves(problem));
+    EXPECT_TRUE(attention.serves(problem, kRoom));
     EXPECT_EQ(machine::living_graph_objects(), objects);
     problem.samples = 2;
-    machine::refuse_next_plan(CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
-    EXPECT_FALSE(attention.serves(problem));
-    EXPECT_FALSE(attention.serves(problem));
+    machine::refuse_next_plans(3, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+    EXPECT_FALSE(attention.serves(problem, kRoom));
+    EXPECT_FALSE(attention.serves(problem, kRoom));
     ASSERT_EQ(attention.refusals().size(), 1u);
     EXPECT_NE(attention.refusals().front().find("2 samples of 4 rows, heads 2/1 of 8"), std::string::npos)
         << attention.refusals().front();
@@ -100,14 +102,14 @@ TEST(AttentionPlans, AreKept) {
 }
 
 TEST(AttentionPlans, NeedTheirScratch) {
-  cuda::AttentionProblem problem{.pass = cuda::AttentionPass::backward, .samples = 1, .length = 4, .heads = 2};
+  AttentionProblem problem{.pass = AttentionPass::backward, .samples = 1, .length = 4, .heads = 2};
   problem.kv_heads = 1;
   problem.head_dim = 8;
   problem.q = problem.out = problem.d_out = problem.d_q = {16, 8};
   problem.k = problem.v = problem.d_k = problem.d_v = {8, 8};
   problem.statistics = 4;
-  CudaAttention attention;
-  ASSERT_TRUE(attention.serves(problem));
+  CudaAttention attention("a device");
+  ASSERT_TRUE(attention.serves(problem, kRoom));
   const Tensor scratch(nullptr, DType::float32, {256}, DeviceKind::cuda);
   expect_fault("bytes of scratch, there are 1024 for attention backward",
                [&] { attention.run(nullptr, problem, {}, scratch); });

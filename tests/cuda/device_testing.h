@@ -61,7 +61,7 @@ class CudaDevice {
   DeviceOwner<void> workspace_;
   DeviceOwner<CUstream_st> stream_;
   std::unique_ptr<CudaProducts> products_;
-  CudaAttention attention_;
+  CudaAttention attention_{"a device"};
 };
 
 // The bytes of a host's tensor on a device, those between its rows too.

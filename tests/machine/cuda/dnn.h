@@ -7,8 +7,8 @@
 
 namespace shiftron::machine {
 
-// The calling thread's next finalised plan is refused with this status.
-void refuse_next_plan(cudnnStatus_t status);
+// The plans that the calling thread finalises next are refused with this status.
+void refuse_next_plans(int count, cudnnStatus_t status);
 
 // Plans that were executed so far, and handles and descriptors that nobody destroyed yet, in the whole process.
 int64_t executed_plans();

@@ -1,0 +1,319 @@
+// Which engine of cuDNN serves attention: offered, timed, kept, adopted; and the deterministic form.
+#include "cuda/device_testing.h"
+#include "cuda/dnn.h"
+#include "kernels/all_cases.h"
+
+namespace shiftron::kernel_testing {
+namespace {
+
+// With scratch for either form on CUDA, of one sample or some.
+KernelCase with_enough_scratch(KernelCase call) {
+  const ConstTensor q(nullptr, DType::float32, call.arguments[0].shape, DeviceKind::meta);
+  const ConstTensor k(nullptr, DType::float32, call.arguments[1].shape, DeviceKind::meta);
+  Shape& scratch = call.arguments.back().shape;
+  for (const bool deterministic : {false, true}) {
+    Device device(DeviceKind::meta);
+    device.stream.planned = DeviceKind::cuda;
+    device.stream.deterministic = deterministic;
+    for (const int64_t samples : {1, 2, 3, 4}) {
+      const AttentionShape shape{.sequence_length = q.extent(0) / samples, .documents = false};
+      for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const ConstTensor of_type(nullptr, dtype, q.shape(), DeviceKind::meta);
+        scratch[0] = std::max(scratch[0], attention_scratch(device.stream, of_type, k, shape)[0]);
+      }
+    }
+  }
+  return call;
+}
+
+std::vector<KernelCase> attention_cases() {
+  std::vector<KernelCase> cases;
+  for (const KernelCase& call : all_cases()) {
+    if (call.name.starts_with("attention")) cases.push_back(with_enough_scratch(call));
+  }
+  return cases;
+}
+
+KernelCase case_of(const std::string& name) {
+  for (const KernelCase& call : attention_cases()) {
+    if (call.name == name) return call;
+  }
+  throw_crash("no case ", name);
+}
+
+void expect_matches(CudaDevice& device, const KernelCase& call) {
+  expect_outcome_matches_specification(call, DType::bfloat16, 16, evaluate_on(device, call, DType::bfloat16, 16));
+}
+
+class AttentionEngines : public ::testing::TestWithParam<KernelCase> {};
+
+// Timing changes nothing but what is chosen; what was chosen is used again.
+TEST_P(AttentionEngines, MatchSpecificationWhileTheyAreTimed) {
+  CudaDevice device;
+  device.attention().time_candidates(true);
+  for (int call = 0; call < 2; ++call) {
+    expect_matches(device, GetParam());
+    EXPECT_LE(device.attention().choices().of.size(), 1u);
+    for (const auto& [problem, choice] : device.attention().choices().of) EXPECT_GT(choice.seconds, 0);
+  }
+  EXPECT_TRUE(device.attention().refusals().empty());
+}
+
+TEST_P(AttentionEngines, MatchSpecificationWhereTheyAreDeterministic) {
+  CudaDevice device;
+  device.stream.deterministic = true;
+  expect_matches(device, GetParam());
+  EXPECT_TRUE(device.attention().refusals().empty());
+  for (const auto& [problem, choice] : device.attention().choices().of) EXPECT_EQ(choice.engine, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionEngines, ::testing::ValuesIn(attention_cases()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+constexpr const char* kForward = "attention_forward_grouped";
+constexpr const char* kBackward = "attention_backward_grouped";
+
+AttentionChoices chosen_by(bool timed, const std::string& name) {
+  CudaDevice device;
+  device.attention().time_candidates(timed);
+  evaluate_on(device, case_of(name), DType::bfloat16, 0);
+  return device.attention().choices();
+}
+
+TEST(AttentionChoices, OfTheFirstEngineAreNotTimed) {
+  const AttentionChoices chosen = chosen_by(false, kForward);
+  ASSERT_EQ(chosen.of.size(), 1u);
+  EXPECT_EQ(chosen.of.begin()->second.engine, 1);
+  EXPECT_EQ(chosen.of.begin()->second.seconds, 0);
+}
+
+// Each of the three that are offered runs six times, one of them once more.
+TEST(AttentionChoices, AreMadeOnceByTiming) {
+  CudaDevice device;
+  device.attention().time_candidates(true);
+  const int64_t before = machine::executed_plans();
+  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);
+  EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 1);
+  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);
+  EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 2);
+}
+
+// What is refused leaves the choice to the others.
+TEST(AttentionChoices, AreMadeAmongWhatCanBePlanned) {
+  machine::refuse_next_plans(1, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+  EXPECT_EQ(chosen_by(false, kForward).of.begin()->second.engine, 2);
+  machine::refuse_next_plans(2, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+  const AttentionChoice last = chosen_by(true, kBackward).of.begin()->second;
+  EXPECT_EQ(last.engine, 2);
+  EXPECT_TRUE(last.knobs.empty());
+}
+
+// A choice that is not what would be taken here is taken where it is adopted.
+TEST(AttentionChoices, AreAdopted) {
+  AttentionChoices chosen = chosen_by(false, kBackward);
+  ASSERT_EQ(chosen.of.size(), 1u);
+  AttentionChoice& choice = chosen.of.begin()->second;
+  ASSERT_EQ(choice.knobs.size(), 1u);
+  choice.engine = 2;
+  ++choice.knobs.begin()->second;
+  choice.workspace = 8192;
+  CudaDevice device;
+  device.attention().time_candidates(true);
+  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);  // and a plan is dropped
+  device.attention().adopt(attention_choices_from(to_json(chosen), "a file"));
+  const int64_t before = machine::executed_plans();
+  const KernelCase call = case_of(kBackward);
+  expect_outcome_matches_specification(call, DType::bfloat16, 0, evaluate_on(device, call, DType::bfloat16, 0));
+  EXPECT_EQ(machine::executed_plans(), before + 1);
+  EXPECT_EQ(device.attention().choices(), chosen);
+}
+
+TEST(AttentionChoices, OfAnotherDeviceOrVersionAreRefused) {
+  CudaDevice device;
+  AttentionChoices other = device.attention().choices();
+  other.device = "another device";
+  expect_fault("attention was chosen on another device", [&] { device.attention().adopt(other); });
+  other = device.attention().choices();
+  other.library += 1;
+  expect_fault("attention was chosen on a device with cuDNN ", [&] { device.attention().adopt(other); });
+}
+
+// They are no reason to fall back to other kernels: another rank would not.
+TEST(AttentionChoices, OfNoMeaningAreRefused) {
+  for (const auto& break_choice : std::initializer_list<void (*)(AttentionChoice&)>{
+           [](AttentionChoice& choice) { choice.engine = 5; },
+           [](AttentionChoice& choice) { choice.knobs.begin()->second += 7; },
+           [](AttentionChoice& choice) { choice.knobs[99] = 0; }}) {
+    AttentionChoices chosen = chosen_by(false, kForward);
+    break_choice(chosen.of.begin()->second);
+    CudaDevice device;
+    device.attention().adopt(chosen);
+    expect_fault("cudnnBackendFinalize for attention forward",
+                 [&] { evaluate_on(device, case_of(kForward), DType::bfloat16, 0); });
+  }
+}
+
+AttentionProblem small_problem() {
+  AttentionProblem problem{.samples = 1, .length = 4, .heads = 1, .kv_heads = 1, .head_dim = 8};
+  problem.q = problem.k = problem.v = problem.out = {8, 8};
+  problem.statistics = 4;
+  return problem;
+}
+
+// Engines ask for 4,096 and 8,192 bytes.
+TEST(AttentionChoices, FitIntoTheScratch) {
+  CudaAttention attention("a device");
+  EXPECT_TRUE(attention.serves(small_problem(), 4096));
+  EXPECT_TRUE(attention.refusals().empty());
+  AttentionProblem problem = small_problem();
+  problem.samples = 2;
+  EXPECT_FALSE(attention.serves(problem, 4095));
+  problem.deterministic = true;
+  EXPECT_FALSE(attention.serves(problem, 8191));
+  problem.samples = 3;
+  EXPECT_TRUE(attention.serves(problem, 8192));
+  ASSERT_EQ(attention.refusals().size(), 2u);
+  EXPECT_NE(attention.refusals()[0].find("engine 1 asks for 4096 bytes of 4095"), std::string::npos)
+      << attention.refusals()[0];
+}
+
+// Of more problems than there is room for the one that was not used for longest is planned anew, and a plan that is
+// dropped has run: the machine says so where it did not.
+TEST(AttentionChoices, AreKeptWhereAPlanIsDropped) {
+  CudaDevice device;
+  CudaAttention& attention = device.attention();
+  void* memory = nullptr;
+  expect_done(cudaMalloc(&memory, 1 << 20));
+  const DeviceOwner<void> owner(memory);
+  const auto place = [&](int64_t i) { return static_cast<char*>(memory) + 4096 * i; };
+  const Tensor scratch(place(64), DType::float32, {16384}, DeviceKind::cuda);
+  const auto run = [&](int64_t samples) {
+    AttentionProblem problem = small_problem();
+    problem.samples = samples;
+    problem.documents = false;
+    ASSERT_TRUE(attention.serves(problem, scratch.bytes()));
+    attention.run(device.handle(), problem,
+                  {{cuda::kQuery, place(0)},
+                   {cuda::kKey, place(1)},
+                   {cuda::kValue, place(2)},
+                   {cuda::kOut, place(3)},
+                   {cuda::kStatistics, place(4)}},
+                  scratch);
+  };
+  const int64_t before = machine::living_graph_objects();
+  run(1);
+  const int64_t of_one = machine::living_graph_objects() - before;
+  run(2);
+  for (int64_t length = 5; length < 5 + 256; ++length) {
+    AttentionProblem problem = small_problem();
+    problem.length = length;
+    problem.documents = false;
+    ASSERT_TRUE(attention.serves(problem, 1 << 20));
+  }
+  EXPECT_EQ(machine::living_graph_objects(), before + 256 * of_one);
+  run(1);
+  device.wait();
+  EXPECT_EQ(attention.choices().of.size(), 2u);
+}
+
+// ---- the deterministic form -----------------------------------------------------------------------------------------
+
+// Whether two calls give the same bits.
+bool repeats(bool deterministic, const std::string& name) {
+  CudaDevice device;
+  device.stream.deterministic = deterministic;
+  const KernelCase call = case_of(name);
+  const Outcome first = evaluate_on(device, call, DType::bfloat16, 0);
+  const Outcome second = evaluate_on(device, call, DType::bfloat16, 0);
+  EXPECT_EQ(device.attention().choices().of.size(), 1u);
+  for (size_t i = 0; i < first.values.size(); ++i) {
+    if (is_result(call.arguments[i]) && first.values[i] != second.values[i]) return false;
+  }
+  return true;
+}
+
+TEST(AttentionDeterminism, IsAskedFor) {
+  for (const char* name : {kForward, kBackward}) {
+    EXPECT_TRUE(repeats(true, name)) << name;
+    EXPECT_FALSE(repeats(false, name)) << name;
+  }
+}
+
+TEST(AttentionDeterminism, GoesInPiecesOfWholeSamplesOrOfHeads) {
+  const auto cut = [](int64_t samples, int64_t length, int64_t group, int64_t kv_heads) {
+    AttentionProblem problem{.pass = AttentionPass::backward, .samples = samples, .length = length};
+    problem.heads = group * kv_heads;
+    problem.kv_heads = kv_heads;
+    problem.deterministic = true;
+    const AttentionProblem piece = cuda::attention_piece(problem);
+    EXPECT_EQ(piece.heads, group * piece.kv_heads);
+    return std::pair(piece.samples, piece.kv_heads);
+  };
+  EXPECT_EQ(cut(8, 2048, 1, 16), std::pair(int64_t{4}, int64_t{16}));  // 8 MiB a head: 512 MiB
+  EXPECT_EQ(cut(8, 2048, 1, 20), std::pair(int64_t{2}, int64_t{20}));  // 3 do not divide 8
+  EXPECT_EQ(cut(8, 4096, 5, 4), std::pair(int64_t{1}, int64_t{2}));    // 160 MiB a KV head
+  EXPECT_EQ(cut(1, 12288, 12, 4), std::pair(int64_t{1}, int64_t{1}));  // more than is meant, and no less is possible
+  EXPECT_EQ(cut(3, 100, 1, 1), std::pair(int64_t{3}, int64_t{1}));
+}
+
+// Four samples of 8 rows, 4 query heads on 2 KV heads.
+std::vector<KernelCase> cases_of(const std::vector<int64_t>& documents) {
+  std::vector<KernelCase> cases;
+  add_attention_cases(cases, {"of_samples", documents, 8, 4, 2, 16});
+  std::transform(cases.begin(), cases.end(), cases.begin(), with_enough_scratch);
+  return cases;
+}
+
+TEST(AttentionDeterminism, PiecesMakeTheWhole) {
+  const int64_t of_head = 2 * 2 * 128 * 128;  // bytes of scores of a KV head, in tiles
+  for (const auto& [most, pieces] :
+       std::initializer_list<std::pair<int64_t, int64_t>>{{16 * of_head, 1}, {4 * of_head, 2}, {of_head, 8}, {0, 8}}) {
+    CudaDevice device;
+    CudaAttention attention("a device", most);
+    device.context().attention = &attention;
+    device.stream.deterministic = true;
+    const KernelCase call = cases_of({3, 5, 1, 7, 8, 2, 6}).at(1);
+    const int64_t before = machine::executed_plans();
+    expect_matches(device, call);
+    EXPECT_EQ(machine::executed_plans(), before + pieces);
+    EXPECT_EQ(attention.choices().of.size(), 1u);
+  }
+}
+
+// Pieces whose memory does not lie as plans want it: samples of 7 rows.
+TEST(AttentionDeterminism, IsLeftToOtherKernelsWherePiecesAreNotAligned) {
+  CudaDevice device;
+  CudaAttention attention("a device", 0);
+  device.context().attention = &attention;
+  device.stream.deterministic = true;
+  std::vector<KernelCase> cases;
+  add_attention_cases(cases, {"of_samples", {7, 7}, 7, 4, 2, 16});
+  expect_matches(device, with_enough_scratch(cases.at(1)));
+  ASSERT_EQ(attention.refusals().size(), 1u);
+  EXPECT_NE(attention.refusals()[0].find("pieces that are not aligned"), std::string::npos);
+}
+
+// Without documents no start is read: those that are given here are wrong.
+TEST(AttentionDocuments, AreNotAskedForWhereThereAreNone) {
+  const AttentionShape shape{.sequence_length = 8, .documents = false};
+  std::vector<KernelCase> whole = cases_of({8, 8, 8, 8}), cut = cases_of({3, 5, 1, 7, 8, 2, 6});
+  whole[0].run = [shape](Stream& s, const Tensors& a) {
+    attention_forward(s, a[0], a[1], a[2], a[3], shape, a[4], a[5], a[6]);
+  };
+  whole[1].run = [shape](Stream& s, const Tensors& a) {
+    attention_backward(s, a[4], a[0], a[1], a[2], a[5], a[6], a[3], shape, a[7], a[8], a[9], a[10]);
+  };
+  for (size_t pass = 0; pass < 2; ++pass) {
+    CudaDevice device;
+    KernelCase wrong = whole[pass];
+    wrong.arguments[3].values = cut[pass].arguments[3].values;
+    const Outcome found = evaluate_on(device, wrong, DType::bfloat16, 0);
+    const auto& chosen = device.attention().choices().of;
+    ASSERT_EQ(chosen.size(), 1u);
+    EXPECT_FALSE(chosen.begin()->first.documents);
+    expect_outcome_matches_specification(whole[pass], DType::bfloat16, 0, found);
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::kernel_testing
