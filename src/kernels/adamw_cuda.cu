@@ -30,64 +30,66 @@ __device__ Factors factors_of(const AdamW& parameters, const double* scalars) {
 
 // Where masters lie: whole, or in two halves.
 struct Whole {
-  static constexpr int kPack = Pack<float>::kCount;
+  static constexpr int kPack = kPackOf<float>;
   float* masters;
   template <int kCount>
-  __device__ void load(int64_t begin, float (&p)[kCount]) const {
-    load_piece(masters + begin, p);
+  __device__ Elements<float, kCount> load(int64_t begin) const {
+    return load_elements<kCount>(masters + begin);
   }
   template <int kCount>
-  __device__ void store(int64_t begin, const float (&p)[kCount]) const {
-    store_piece(masters + begin, p);
+  __device__ void store(int64_t begin, const Elements<float, kCount>& p) const {
+    store_elements(masters + begin, p);
   }
 };
 struct Halves {
-  static constexpr int kPack = Pack<bfloat16>::kCount;
+  static constexpr int kPack = kPackOf<bfloat16>;
   bfloat16* weight;
   uint16_t* rest;
   template <int kCount>
-  __device__ void load(int64_t begin, float (&p)[kCount]) const {
-    bfloat16 weights[kCount];
-    uint16_t rests[kCount];
-    load_piece(weight + begin, weights);
-    load_piece(rest + begin, rests);
+  __device__ Elements<float, kCount> load(int64_t begin) const {
+    const auto weights = load_elements<kCount>(weight + begin);
+    const auto rests = load_elements<kCount>(rest + begin);
+    Elements<float, kCount> p;
     for (int i = 0; i < kCount; ++i) p[i] = join_halves(weights[i], rests[i]);
+    return p;
   }
   template <int kCount>
-  __device__ void store(int64_t begin, const float (&p)[kCount]) const {
-    bfloat16 weights[kCount];
-    uint16_t rests[kCount];
+  __device__ void store(int64_t begin, const Elements<float, kCount>& p) const {
+    Elements<bfloat16, kCount> weights;
+    Elements<uint16_t, kCount> rests;
     for (int i = 0; i < kCount; ++i) {
       weights[i] = weight_half(p[i]);
       rests[i] = rest_half(p[i]);
     }
-    store_piece(weight + begin, weights);
-    store_piece(rest + begin, rests);
+    store_elements(weight + begin, weights);
+    store_elements(rest + begin, rests);
   }
 };
 
 template <int kCount, typename Masters>
-__global__ void adamw_kernel(AdamW parameters, const double* scalars, int64_t count, const float* gradient,
-                             Masters masters, float* first_moment, float* second_moment) {
+__global__ void __launch_bounds__(kBlockThreads)
+    adamw_kernel(AdamW parameters, const double* scalars, int64_t count, const float* gradient, Masters masters,
+                 float* first_moment, float* second_moment) {
   SHARED_ARRAY(Factors, factors, [1]);
   if (threadIdx.x == 0) factors[0] = factors_of(parameters, scalars);
   __syncthreads();
   const Factors by = factors[0];
   const int64_t begin = piece_begin<kCount>();
   if (by.skip || begin >= count) return;
-  float gradients[kCount], m[kCount], v[kCount], p[kCount];
-  load_piece(gradient + begin, gradients);
-  load_piece(first_moment + begin, m);
-  load_piece(second_moment + begin, v);
-  masters.load(begin, p);
+  const auto gradients = load_elements<kCount>(gradient + begin);
+  auto m = load_elements<kCount>(first_moment + begin);
+  auto v = load_elements<kCount>(second_moment + begin);
+  auto p = masters.template load<kCount>(begin);
+  // Which products a compiler would join with sums is its choice, in packs another one than without: so they are named,
+  // and an element's bits do not depend on where its rank's part begins.
   for (int i = 0; i < kCount; ++i) {
     const float g = gradients[i] * by.gradient;
-    m[i] = by.beta1 * m[i] + by.keep1 * g;
-    v[i] = by.beta2 * v[i] + by.keep2 * g * g;
-    p[i] = p[i] * by.decay - by.step * m[i] / (sqrtf(v[i]) / by.root + by.epsilon);
+    m[i] = fmaf(by.beta1, m[i], by.keep1 * g);
+    v[i] = fmaf(by.beta2, v[i], by.keep2 * g * g);
+    p[i] = fmaf(p[i], by.decay, -(by.step * m[i] / (sqrtf(v[i]) / by.root + by.epsilon)));
   }
-  store_piece(first_moment + begin, m);
-  store_piece(second_moment + begin, v);
+  store_elements(first_moment + begin, m);
+  store_elements(second_moment + begin, v);
   masters.store(begin, p);
 }
 
@@ -96,13 +98,13 @@ __global__ void adamw_kernel(AdamW parameters, const double* scalars, int64_t co
 void adamw(const CudaContext& context, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient,
            Tensor weight, Tensor rest, Tensor first_moment, Tensor second_moment) {
   constexpr const char* kName = "adamw";
-  CHECK(gradient.dtype() == DType::float32, kName, " has no body for ", name_of(gradient.dtype()), " in CUDA");
+  check_float32(kName, gradient.dtype());
   const int64_t count = gradient.count();
   const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
   const auto go = [&](auto masters) {
     using Masters = decltype(masters);
     const auto launch_pieces = [&](auto kernel, int piece) {
-      launch_kernel(kName, kernel, piece_grid(count, piece), kPieceThreads, context.stream, parameters,
+      launch_kernel(kName, kernel, piece_grid(count, piece), kBlockThreads, context.stream, parameters,
                     device_data<double>(scalars), count, device_data<float>(gradient), masters,
                     device_data<float>(first_moment), device_data<float>(second_moment));
     };

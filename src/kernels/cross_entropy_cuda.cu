@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/bodies.h"
-#include "kernels/rows_cuda.h"
+#include "kernels/device_cuda.h"
 
 namespace shiftron::cuda {
 namespace {
@@ -23,19 +23,20 @@ struct ExponentialSum {
 };
 
 template <typename T, int kWidth>
-__global__ void statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
-                                  int64_t vocab_begin, float* statistics, int64_t stride) {
+__global__ void __launch_bounds__(kBlockThreads)
+    statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
+                      int64_t vocab_begin, float* statistics, int64_t stride) {
   const int64_t row = blockIdx.x;
   const T* const in = logits + row * logits_stride;
   ExponentialSum own;
-  for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kRowThreads * kWidth) {
+  for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
     const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
     float maximum = own.maximum;
-    for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, to_float(loaded.values[i]));
+    for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, to_float(loaded[i]));
     own.sum = own.scaled_to(maximum);
     own.maximum = maximum;
     for (int i = 0; i < kWidth; ++i) {
-      own.sum += expf(to_float(loaded.values[i]) - ExponentialSum::reference(maximum));
+      own.sum += expf(to_float(loaded[i]) - ExponentialSum::reference(maximum));
     }
   }
   const float maximum = block_maximum(own.maximum);
@@ -50,33 +51,35 @@ __global__ void statistics_kernel(const T* logits, int64_t logits_stride, int64_
 }
 
 template <typename T, int kWidth>
-__global__ void gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp,
-                                const int32_t* targets, int64_t vocab_begin, float scale) {
+__global__ void __launch_bounds__(kBlockThreads)
+    gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp, const int32_t* targets,
+                    int64_t vocab_begin, float scale) {
   const int64_t row = blockIdx.x;
   T* const values = logits + row * stride;
   const bool counts = targets[row] >= 0;
   const int64_t place = place_of(targets[row], vocab_begin, vocab);
   const float log_sum = log_sum_exp[row];
-  for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kRowThreads * kWidth) {
+  for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
     Elements<T, kWidth> stored;
     if (counts) {
       const Elements<T, kWidth> loaded = load_elements<kWidth>(values + j);
       for (int i = 0; i < kWidth; ++i) {
-        const float logarithm = to_float(loaded.values[i]) - log_sum;  // of the probability
+        const float logarithm = to_float(loaded[i]) - log_sum;  // of the probability
         const float gradient = j + i == place ? expm1f(logarithm) : expf(logarithm);
-        stored.values[i] = from_float<T>(gradient * scale);
+        stored[i] = from_float<T>(gradient * scale);
       }
     } else {
-      for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(0.0f);
+      for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(0.0f);
     }
     store_elements<kWidth>(values + j, stored);
   }
 }
 
 // One thread for each row.
-__global__ void combine_kernel(const float* statistics, int64_t shard_stride, int64_t row_stride, int64_t shards,
-                               int64_t rows, const int32_t* targets, float* log_sum_exp, float* losses) {
-  const int64_t row = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_kernel(const float* statistics, int64_t shard_stride, int64_t row_stride, int64_t shards, int64_t rows,
+                   const int32_t* targets, float* log_sum_exp, float* losses) {
+  const int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (row < rows) {
     const float* const first = statistics + row * row_stride;
     float maximum = -INFINITY;
@@ -95,25 +98,20 @@ __global__ void combine_kernel(const float* statistics, int64_t shard_stride, in
 }
 
 // totals += (Σ losses, counted) in float64, by one block.
-__global__ void totals_kernel(const float* losses, const int32_t* targets, int64_t rows, double* totals) {
-  SHARED_ARRAY(double, sums, [2][kRowThreads]);
+__global__ void __launch_bounds__(kBlockThreads)
+    totals_kernel(const float* losses, const int32_t* targets, int64_t rows, double* totals) {
   double loss = 0;
   double counted = 0;
-  for (int64_t row = threadIdx.x; row < rows; row += kRowThreads) {
+  for (int64_t row = threadIdx.x; row < rows; row += kBlockThreads) {
     loss += losses[row];
     counted += targets[row] >= 0 ? 1 : 0;
   }
-  sums[0][threadIdx.x] = loss;
-  sums[1][threadIdx.x] = counted;
-  __syncthreads();
-  for (unsigned others = kRowThreads / 2; others > 0; others /= 2) {
-    if (threadIdx.x < others) {
-      sums[0][threadIdx.x] += sums[0][threadIdx.x + others];
-      sums[1][threadIdx.x] += sums[1][threadIdx.x + others];
-    }
-    __syncthreads();
+  loss = block_sum(loss);
+  counted = block_sum(counted);
+  if (threadIdx.x == 0) {
+    totals[0] += loss;
+    totals[1] += counted;
   }
-  if (threadIdx.x < 2) totals[threadIdx.x] += sums[threadIdx.x][0];
 }
 
 }  // namespace
@@ -121,20 +119,20 @@ __global__ void totals_kernel(const float* losses, const int32_t* targets, int64
 void cross_entropy_statistics(const CudaContext& context, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
                               Tensor statistics) {
   constexpr const char* kName = "cross_entropy_statistics";
-  for_row_kernel(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
+  for_device_type(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
     using T = decltype(element);
-    launch_kernel(kName, statistics_kernel<T, decltype(width)::kValue>, {logits.extent(0)}, kRowThreads, context.stream,
-                  device_data<T>(logits), logits.stride(0), logits.extent(1), targets.data<int32_t>(), vocab_begin,
-                  statistics.data<float>(), statistics.stride(0));
+    launch_kernel(kName, statistics_kernel<T, decltype(width)::value>, {logits.extent(0)}, kBlockThreads,
+                  context.stream, device_data<T>(logits), logits.stride(0), logits.extent(1), targets.data<int32_t>(),
+                  vocab_begin, statistics.data<float>(), statistics.stride(0));
   });
 }
 
 void cross_entropy_backward(const CudaContext& context, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale) {
   constexpr const char* kName = "cross_entropy_backward";
-  for_row_kernel(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
+  for_device_type(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
     using T = decltype(element);
-    launch_kernel(kName, gradient_kernel<T, decltype(width)::kValue>, {logits.extent(0)}, kRowThreads, context.stream,
+    launch_kernel(kName, gradient_kernel<T, decltype(width)::value>, {logits.extent(0)}, kBlockThreads, context.stream,
                   device_data<T>(logits), logits.stride(0), logits.extent(1), log_sum_exp.data<float>(),
                   targets.data<int32_t>(), vocab_begin, static_cast<float>(scale));
   });
@@ -145,10 +143,10 @@ void cross_entropy_combine(const CudaContext& context, ConstTensor statistics, C
   constexpr const char* kName = "cross_entropy_combine";
   check_float32(kName, statistics.dtype());
   const int64_t rows = statistics.extent(1);
-  launch_kernel(kName, combine_kernel, {(rows + kRowThreads - 1) / kRowThreads}, kRowThreads, context.stream,
-                statistics.data<float>(), statistics.stride(0), statistics.stride(1), statistics.extent(0), rows,
-                targets.data<int32_t>(), log_sum_exp.data<float>(), losses.data<float>());
-  launch_kernel("cross_entropy_combine: totals", totals_kernel, {}, kRowThreads, context.stream, losses.data<float>(),
+  launch_kernel(kName, combine_kernel, grid_for(rows), kBlockThreads, context.stream, statistics.data<float>(),
+                statistics.stride(0), statistics.stride(1), statistics.extent(0), rows, targets.data<int32_t>(),
+                log_sum_exp.data<float>(), losses.data<float>());
+  launch_kernel("cross_entropy_combine: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
                 targets.data<int32_t>(), rows, totals.data<double>());
 }
 

@@ -7,6 +7,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include <type_traits>
+
 #include "core/call_cuda.h"
 #include "core/check.h"
 #include "core/tensor.h"
@@ -21,11 +23,16 @@
 namespace shiftron::cuda {
 
 constexpr int kWarp = 32;
+constexpr int kBlockThreads = 256;                       // of a kernel that has no reason for others
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first dim; the others have at most 65,535
 
 struct Grid {
   int64_t x = 1, y = 1;
 };
+// Blocks of kBlockThreads threads, one thread for each of `count`.
+inline Grid grid_for(int64_t count) {
+  return {.x = (count + kBlockThreads - 1) / kBlockThreads};
+}
 
 // kernel<<<grid, block, 0, stream>>>(arguments...); nothing where the grid is empty.
 template <typename... Parameters, typename... Arguments>
@@ -50,16 +57,6 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
              detail::concatenate("kernel ", name, ", grid ", grid.x, " x ", grid.y, ", blocks of ", block).c_str());
 }
 
-// The type in which a kernel sees elements.
-template <typename T>
-struct DeviceElement {
-  using type = T;
-};
-template <>
-struct DeviceElement<bfloat16> {
-  using type = __nv_bfloat16;
-};
-
 __device__ inline float to_float(float value) {
   return value;
 }
@@ -75,19 +72,36 @@ __device__ T from_float(float value) {
   }
 }
 
-// 16 bytes: read and written by one access. Pointers must be multiples of 16 bytes.
+// Elements that 16 bytes hold.
 template <typename T>
-struct alignas(16) Pack {
-  static constexpr int kCount = 16 / sizeof(T);
+constexpr int kPackOf = 16 / sizeof(T);
+
+// kCount neighbours, read and written by accesses of 16 bytes: pointers to them must be multiples of that. Or one
+// element.
+template <typename T, int kCount>
+struct alignas(kCount == 1 ? alignof(T) : 16) Elements {
+  static_assert(kCount == 1 || kCount % kPackOf<T> == 0);
   T values[kCount];
+  __device__ T& operator[](int i) { return values[i]; }
+  __device__ const T& operator[](int i) const { return values[i]; }
 };
-template <typename T>
-__device__ Pack<T> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T>*>(from);
+template <int kCount, typename T>
+__device__ Elements<T, kCount> load_elements(const T* from) {
+  return *reinterpret_cast<const Elements<T, kCount>*>(from);
 }
-template <typename T>
-__device__ void store_pack(T* to, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+template <int kCount, typename T>
+__device__ void store_elements(T* to, const Elements<T, kCount>& elements) {
+#ifdef __CUDACC__  // which takes an assignment of elements that were just computed apart, and this not
+  if constexpr (kCount > 1) {
+    for (int i = 0; i < kCount; i += kPackOf<T>) {
+      uint4 pack;
+      memcpy(&pack, elements.values + i, sizeof(pack));
+      __stwb(reinterpret_cast<uint4*>(to + i), pack);
+    }
+    return;
+  }
+#endif
+  *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
 // Of a launch: whether rows of these tensors can be read in packs. Else the same kernel goes element by element.
@@ -104,16 +118,48 @@ inline bool in_packs(std::initializer_list<ConstTensor> tensors) {
   return true;
 }
 
-// Sum and maximum over a warp; every lane has the result, in one order.
-__device__ inline float warp_sum(float value) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
-  return value;
-}
-__device__ inline float warp_maximum(float value) {
+struct Sum {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Maximum {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// Over a warp; every lane has the result, in one order.
+template <typename Combine, typename T>
+__device__ T over_warp(T value, const Combine& combine) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+    value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
   }
   return value;
+}
+template <typename T>
+__device__ T warp_sum(T value) {
+  return over_warp(value, Sum{});
+}
+
+// Over a block of kBlockThreads; every thread has the result, in one order.
+template <typename Combine, typename T>
+__device__ T over_block(T value, const Combine& combine) {
+  constexpr int kWarps = kBlockThreads / kWarp;
+  SHARED_ARRAY(T, results, [kWarps]);
+  const T of_warp = over_warp(value, combine);
+  __syncthreads();  // the last call's results are read
+  if (threadIdx.x % kWarp == 0) results[threadIdx.x / kWarp] = of_warp;
+  __syncthreads();
+  T result = results[0];
+  for (int i = 1; i < kWarps; ++i) result = combine(result, results[i]);
+  return result;
+}
+template <typename T>
+__device__ T block_sum(T value) {
+  return over_block(value, Sum{});
+}
+__device__ inline float block_maximum(float value) {
+  return over_block(value, Maximum{});
 }
 
 // body(T{}) with T the type in which a kernel sees `dtype`: float32 or bfloat16.
@@ -125,6 +171,23 @@ void for_device_type(const char* name, DType dtype, Body&& body) {
   } else {
     body(float{});
   }
+}
+// body(T{}, Constant<width>{}): also with how many elements are read at once.
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+template <typename Body>
+void for_device_type(const char* name, DType dtype, bool packed, Body&& body) {
+  for_device_type(name, dtype, [&](auto element) {
+    if (packed) {
+      body(element, Constant<kPackOf<decltype(element)>>{});
+    } else {
+      body(element, Constant<1>{});
+    }
+  });
+}
+// Of operations whose only type here is float32.
+inline void check_float32(const char* name, DType dtype) {
+  CHECK(dtype == DType::float32, name, " has no body for ", name_of(dtype), " in CUDA");
 }
 template <typename T>
 T* device_data(const Tensor& tensor) {

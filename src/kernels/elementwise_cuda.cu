@@ -21,29 +21,28 @@ __device__ To converted(From value) {
 
 template <typename From, typename To>
 struct Copy {
-  static constexpr int kPack = std::max(Pack<From>::kCount, Pack<To>::kCount);
+  static constexpr int kPack = std::max(kPackOf<From>, kPackOf<To>);
   const From* x;
   To* y;
   template <int kCount>
   __device__ void piece(const int64_t (&at)[2]) const {
-    From from[kCount];
-    To to[kCount];
-    load_piece(x + at[0], from);
+    const auto from = load_elements<kCount>(x + at[0]);
+    Elements<To, kCount> to;
     for (int i = 0; i < kCount; ++i) to[i] = converted<To>(from[i]);
-    store_piece(y + at[1], to);
+    store_elements(y + at[1], to);
   }
 };
 
 template <typename T>
 struct Add {
-  static constexpr int kPack = Pack<T>::kCount;
+  static constexpr int kPack = kPackOf<T>;
   const T *a, *b;
   T* y;
   template <int kCount>
   __device__ void piece(const int64_t (&at)[3]) const {
-    T left[kCount], right[kCount], sum[kCount];
-    load_piece(a + at[0], left);
-    load_piece(b + at[1], right);
+    const auto left = load_elements<kCount>(a + at[0]);
+    const auto right = load_elements<kCount>(b + at[1]);
+    Elements<T, kCount> sum;
     for (int i = 0; i < kCount; ++i) {
       if constexpr (std::is_same_v<T, double>) {
         sum[i] = left[i] + right[i];
@@ -51,7 +50,7 @@ struct Add {
         sum[i] = from_float<T>(to_float(left[i]) + to_float(right[i]));
       }
     }
-    store_piece(y + at[2], sum);
+    store_elements(y + at[2], sum);
   }
 };
 
@@ -65,27 +64,14 @@ void for_sum_type(const char* name, DType dtype, Body&& body) {
   }
 }
 
-constexpr int kSumThreads = 256;
-
-// Thread 0 has the sum of `value` over the block, in one order; the others nothing.
-__device__ double block_sum(double value) {
-  SHARED_ARRAY(double, slots, [kSumThreads]);
-  slots[threadIdx.x] = value;
-  for (unsigned half = kSumThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) slots[threadIdx.x] += slots[threadIdx.x + half];
-  }
-  return threadIdx.x == 0 ? slots[0] : 0;
-}
-
-// partials[block] = Σ x² over every gridDim-th piece of kSumThreads · kCount elements. x [count], partials [blocks].
+// partials[block] = Σ x² over every gridDim-th piece of kBlockThreads · kCount elements. x [count], partials [blocks].
 template <int kCount>
-__global__ void square_partials_kernel(const float* x, int64_t count, double* partials) {
-  const int64_t stride = int64_t{gridDim.x} * kSumThreads * kCount;
+__global__ void __launch_bounds__(kBlockThreads)
+    square_partials_kernel(const float* x, int64_t count, double* partials) {
+  const int64_t stride = int64_t{gridDim.x} * kBlockThreads * kCount;
   double sum = 0;
-  for (int64_t begin = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * kCount; begin < count; begin += stride) {
-    float values[kCount];
-    load_piece(x + begin, values);
+  for (int64_t begin = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kCount; begin < count; begin += stride) {
+    const auto values = load_elements<kCount>(x + begin);
     for (int i = 0; i < kCount; ++i) sum += double{values[i]} * double{values[i]};
   }
   sum = block_sum(sum);
@@ -93,19 +79,20 @@ __global__ void square_partials_kernel(const float* x, int64_t count, double* pa
 }
 
 // sum += Σ partials. One block; partials [count].
-__global__ void add_partials_kernel(const double* partials, int64_t count, double* sum) {
+__global__ void __launch_bounds__(kBlockThreads)
+    add_partials_kernel(const double* partials, int64_t count, double* sum) {
   double total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) total += partials[i];
+  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) total += partials[i];
   total = block_sum(total);
   if (threadIdx.x == 0) *sum += total;
 }
 
-constexpr int kColumnWarps = kSumThreads / kWarp;
+constexpr int kColumnWarps = kBlockThreads / kWarp;
 
 // partials[block.y, j] = Σ x[i, j] over block.y's run of rows; a block has kWarp columns, each warp of it every
 // kColumnWarps-th row.   x [rows, columns] with `stride` from row to row, partials [blocks, columns]
-__global__ void column_partials_kernel(const float* x, int64_t rows, int64_t columns, int64_t stride, int64_t run,
-                                       double* partials) {
+__global__ void __launch_bounds__(kBlockThreads) column_partials_kernel(const float* x, int64_t rows, int64_t columns,
+                                                                        int64_t stride, int64_t run, double* partials) {
   SHARED_ARRAY(double, slots, [kColumnWarps][kWarp]);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane;
@@ -120,7 +107,8 @@ __global__ void column_partials_kernel(const float* x, int64_t rows, int64_t col
 }
 
 // sums[j] += Σ_block partials[block, j].   partials [blocks, columns]
-__global__ void add_column_partials_kernel(const double* partials, int64_t blocks, int64_t columns, double* sums) {
+__global__ void __launch_bounds__(kBlockThreads)
+    add_column_partials_kernel(const double* partials, int64_t blocks, int64_t columns, double* sums) {
   const int64_t column = piece_begin<1>();
   if (column >= columns) return;
   double total = 0;
@@ -155,33 +143,28 @@ void add(const CudaContext& context, ConstTensor a, ConstTensor b, Tensor y) {
 
 void sum_of_squares(const CudaContext& context, ConstTensor x, Tensor sum, Tensor scratch) {
   constexpr const char* kName = "sum_of_squares";
-  CHECK(x.dtype() == DType::float32, kName, " has no body for ", name_of(x.dtype()), " in CUDA");
+  check_float32(kName, x.dtype());
   const int64_t count = x.count(), blocks = sum_of_squares_scratch(count)[0];
   if (count == 0) return;
-  const auto* in = device_data<float>(x);
   auto* partials = device_data<double>(scratch);
-  const Grid grid{.x = blocks};
-  const ConstTensor elements = flat(x);
-  if (in_packs({elements})) {
-    launch_kernel(kName, square_partials_kernel<Pack<float>::kCount>, grid, kSumThreads, context.stream, in, count,
-                  partials);
-  } else {
-    launch_kernel(kName, square_partials_kernel<1>, grid, kSumThreads, context.stream, in, count, partials);
-  }
-  launch_kernel(kName, add_partials_kernel, Grid{}, kSumThreads, context.stream, partials, blocks,
+  for_device_type(kName, x.dtype(), in_packs({flat(x)}), [&](auto, auto width) {
+    launch_kernel(kName, square_partials_kernel<width.value>, Grid{.x = blocks}, kBlockThreads, context.stream,
+                  device_data<float>(x), count, partials);
+  });
+  launch_kernel(kName, add_partials_kernel, Grid{}, kBlockThreads, context.stream, partials, blocks,
                 device_data<double>(sum));
 }
 
 void sum_columns(const CudaContext& context, ConstTensor x, Tensor sums, Tensor scratch) {
   constexpr const char* kName = "sum_columns";
-  CHECK(x.dtype() == DType::float32, kName, " has no body for ", name_of(x.dtype()), " in CUDA");
+  check_float32(kName, x.dtype());
   const int64_t rows = x.extent(0), columns = x.extent(1), blocks = sum_columns_scratch(rows, columns)[0];
   if (x.count() == 0) return;
   auto* partials = device_data<double>(scratch);
-  launch_kernel(kName, column_partials_kernel, Grid{.x = (columns + kWarp - 1) / kWarp, .y = blocks}, kSumThreads,
+  launch_kernel(kName, column_partials_kernel, Grid{.x = (columns + kWarp - 1) / kWarp, .y = blocks}, kBlockThreads,
                 context.stream, device_data<float>(x), rows, columns, x.stride(0), (rows + blocks - 1) / blocks,
                 partials);
-  launch_kernel(kName, add_column_partials_kernel, piece_grid(columns, 1), kPieceThreads, context.stream, partials,
+  launch_kernel(kName, add_column_partials_kernel, piece_grid(columns, 1), kBlockThreads, context.stream, partials,
                 blocks, columns, device_data<double>(sums));
 }
 

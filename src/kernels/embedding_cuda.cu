@@ -9,49 +9,67 @@ namespace {
 
 // y [rows, hidden] = rows of the table [entries, hidden], or zeros.
 template <int kCount, typename T>
-__global__ void embedding_forward_kernel(const int32_t* ids, const T* table, int64_t table_stride, int64_t vocab_begin,
-                                         int64_t entries, T* y, int64_t y_stride, int64_t rows, int64_t hidden) {
+__global__ void __launch_bounds__(kBlockThreads)
+    embedding_forward_kernel(const int32_t* ids, const T* table, int64_t table_stride, int64_t vocab_begin,
+                             int64_t entries, T* y, int64_t y_stride, int64_t rows, int64_t hidden) {
   const int64_t begin = piece_begin<kCount>();
   if (begin >= rows * hidden) return;
   const int64_t row = begin / hidden, column = begin - row * hidden;
   const int64_t entry = ids[row] - vocab_begin;
-  T values[kCount];
+  Elements<T, kCount> values;
   if (entry >= 0 && entry < entries) {
-    load_piece(table + entry * table_stride + column, values);
+    values = load_elements<kCount>(table + entry * table_stride + column);
   } else {
     for (int i = 0; i < kCount; ++i) values[i] = from_float<T>(0.0f);
   }
-  store_piece(y + row * y_stride + column, values);
+  store_elements(y + row * y_stride + column, values);
 }
 
 constexpr int kBackwardWarps = 4;
+constexpr int kAhead = 4;  // rows that are under way before the first is added: all of a frequent entry are one warp's
 
 // d_table[id] += d_y. A warp has the entries whose number is that of its block modulo the number of blocks, a power of
 // two, which spreads what is frequent, and kWarp · kCount columns of them. It looks at all ids in order, and each lane
-// adds to its own columns.   ids [rows], d_y [rows, hidden], d_table [entries, hidden]
+// adds to its own columns, in registers as long as the entry is the same.
+// ids [rows], d_y [rows, hidden], d_table [entries, hidden]
 template <int kCount, typename T>
-__global__ void embedding_backward_kernel(const int32_t* ids, int64_t rows, const T* d_y, int64_t d_y_stride,
-                                          int64_t vocab_begin, int64_t entries, int64_t hidden, float* d_table,
-                                          int64_t table_stride) {
+__global__ void __launch_bounds__(kBackwardWarps* kWarp)
+    embedding_backward_kernel(const int32_t* ids, int64_t rows, const T* d_y, int64_t d_y_stride, int64_t vocab_begin,
+                              int64_t entries, int64_t hidden, float* d_table, int64_t table_stride) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t slice = int64_t{blockIdx.y} * kBackwardWarps + warp;
   const int64_t column = (slice * kWarp + lane) * kCount;
   if (slice * kWarp * kCount >= hidden) return;  // the whole warp
+  const bool inside = column < hidden;
+  float* const own = d_table + column;
+  int64_t open = -1;  // the entry that `sums` are of
+  Elements<float, kCount> sums{};
   for (int64_t first = 0; first < rows; first += kWarp) {
     const int64_t entry = first + lane < rows ? ids[first + lane] - vocab_begin : -1;
     const bool here = entry >= 0 && entry < entries && (entry & (gridDim.x - 1)) == blockIdx.x;
-    for (unsigned found = __ballot_sync(0xFFFFFFFFu, here); found != 0; found &= found - 1) {
-      const int next = std::countr_zero(found);
-      const int64_t to = __shfl_sync(0xFFFFFFFFu, entry, next);
-      if (column >= hidden) continue;
-      T values[kCount];
-      float sums[kCount];
-      load_piece(d_y + (first + next) * d_y_stride + column, values);
-      load_piece(d_table + to * table_stride + column, sums);
-      for (int i = 0; i < kCount; ++i) sums[i] += to_float(values[i]);
-      store_piece(d_table + to * table_stride + column, sums);
+    for (unsigned found = __ballot_sync(0xFFFFFFFFu, here); found != 0;) {
+      int64_t to[kAhead];
+      Elements<T, kCount> values[kAhead];
+      for (int i = 0; i < kAhead; ++i) {
+        const bool more = found != 0;
+        const int next = more ? std::countr_zero(found) : 0;
+        const int64_t of_next = __shfl_sync(0xFFFFFFFFu, entry, next);
+        to[i] = more ? of_next : -1;
+        if (more && inside) values[i] = load_elements<kCount>(d_y + (first + next) * d_y_stride + column);
+        found &= found - 1;
+      }
+      for (int i = 0; i < kAhead; ++i) {
+        if (to[i] < 0 || !inside) continue;
+        if (to[i] != open) {
+          if (open >= 0) store_elements(own + open * table_stride, sums);
+          open = to[i];
+          sums = load_elements<kCount>(own + open * table_stride);
+        }
+        for (int k = 0; k < kCount; ++k) sums[k] += to_float(values[i][k]);
+      }
     }
   }
+  if (open >= 0) store_elements(own + open * table_stride, sums);
 }
 
 }  // namespace
@@ -59,19 +77,11 @@ __global__ void embedding_backward_kernel(const int32_t* ids, int64_t rows, cons
 void embedding_forward(const CudaContext& context, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y) {
   constexpr const char* kName = "embedding_forward";
   const int64_t rows = ids.extent(0), hidden = table.extent(1);
-  for_device_type(kName, table.dtype(), [&](auto element) {
+  for_device_type(kName, table.dtype(), in_packs({table, y}), [&](auto element, auto width) {
     using T = decltype(element);
-    constexpr int kPack = Pack<T>::kCount;
-    const auto go = [&](auto kernel, int piece) {
-      launch_kernel(kName, kernel, piece_grid(rows * hidden, piece), kPieceThreads, context.stream,
-                    device_data<int32_t>(ids), device_data<T>(table), table.stride(0), vocab_begin, table.extent(0),
-                    device_data<T>(y), y.stride(0), rows, hidden);
-    };
-    if (in_packs({table, y})) {
-      go(embedding_forward_kernel<kPack, T>, kPack);
-    } else {
-      go(embedding_forward_kernel<1, T>, 1);
-    }
+    launch_kernel(kName, embedding_forward_kernel<width.value, T>, piece_grid(rows * hidden, width), kBlockThreads,
+                  context.stream, device_data<int32_t>(ids), device_data<T>(table), table.stride(0), vocab_begin,
+                  table.extent(0), device_data<T>(y), y.stride(0), rows, hidden);
   });
 }
 
@@ -83,20 +93,13 @@ void embedding_backward(const CudaContext& context, ConstTensor ids, ConstTensor
   if (rows == 0 || entries == 0) return;
   const auto groups =
       std::min<int64_t>(kMostGroups, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(entries))));
-  for_device_type(kName, d_y.dtype(), [&](auto element) {
+  for_device_type(kName, d_y.dtype(), in_packs({d_y, d_table}), [&](auto element, auto width) {
     using T = decltype(element);
-    constexpr int kPack = Pack<T>::kCount;
-    const auto go = [&](auto kernel, int piece) {
-      const int64_t columns = int64_t{kBackwardWarps} * kWarp * piece;
-      launch_kernel(kName, kernel, Grid{.x = groups, .y = (hidden + columns - 1) / columns}, kBackwardWarps * kWarp,
-                    context.stream, device_data<int32_t>(ids), rows, device_data<T>(d_y), d_y.stride(0), vocab_begin,
-                    entries, hidden, device_data<float>(d_table), d_table.stride(0));
-    };
-    if (in_packs({d_y, d_table})) {
-      go(embedding_backward_kernel<kPack, T>, kPack);
-    } else {
-      go(embedding_backward_kernel<1, T>, 1);
-    }
+    const int64_t columns = int64_t{kBackwardWarps} * kWarp * width;
+    launch_kernel(kName, embedding_backward_kernel<width.value, T>,
+                  Grid{.x = groups, .y = (hidden + columns - 1) / columns}, kBackwardWarps * kWarp, context.stream,
+                  device_data<int32_t>(ids), rows, device_data<T>(d_y), d_y.stride(0), vocab_begin, entries, hidden,
+                  device_data<float>(d_table), d_table.stride(0));
   });
 }
 

@@ -8,46 +8,13 @@
 
 namespace shiftron::cuda {
 
-constexpr int kPieceThreads = 256;
-
-// kCount elements that lie side by side: in packs, or one.
-template <int kCount, typename T>
-__device__ void load_piece(const T* from, T (&values)[kCount]) {
-  if constexpr (kCount == 1) {
-    values[0] = *from;
-  } else {
-    constexpr int kPack = Pack<T>::kCount;
-    static_assert(kCount % kPack == 0);
-    for (int begin = 0; begin < kCount; begin += kPack) {
-      const Pack<T> pack = load_pack(from + begin);
-      for (int i = 0; i < kPack; ++i) values[begin + i] = pack.values[i];
-    }
-  }
-}
-template <int kCount, typename T>
-__device__ void store_piece(T* to, const T (&values)[kCount]) {
-  if constexpr (kCount == 1) {
-    *to = values[0];
-  } else {
-    constexpr int kPack = Pack<T>::kCount;
-    static_assert(kCount % kPack == 0);
-    for (int begin = 0; begin < kCount; begin += kPack) {
-      Pack<T> pack;
-      for (int i = 0; i < kPack; ++i) pack.values[i] = values[begin + i];
-      store_pack(to + begin, pack);
-    }
-  }
-}
-
 // Number of the first element of this thread's piece.
 template <int kCount>
 __device__ int64_t piece_begin() {
-  return (int64_t{blockIdx.x} * kPieceThreads + threadIdx.x) * kCount;
+  return (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kCount;
 }
-// Blocks of kPieceThreads threads for `count` elements.
 inline Grid piece_grid(int64_t count, int piece) {
-  const int64_t elements = int64_t{kPieceThreads} * piece;
-  return {.x = (count + elements - 1) / elements};
+  return grid_for((count + piece - 1) / piece);
 }
 
 // Rows of tensors of one shape: extents of the dims before the last, and their strides in each tensor.
@@ -82,7 +49,7 @@ inline ConstTensor flat(const ConstTensor& tensor) {
 
 // operation.piece<kCount>(at): does kCount elements, which in tensor number k begin at at[k].
 template <int kCount, int kTensors, typename Operation>
-__global__ void each_piece_kernel(RowWalk<kTensors> walk, Operation operation) {
+__global__ void __launch_bounds__(kBlockThreads) each_piece_kernel(RowWalk<kTensors> walk, Operation operation) {
   const int64_t begin = piece_begin<kCount>();
   if (begin >= walk.count) return;
   int64_t row = walk.dims == 0 ? 0 : begin / walk.width;
@@ -106,10 +73,10 @@ void for_each_piece(const char* name, cudaStream_t stream, const Operation& oper
   const auto go = [&](const auto&... walked) {
     const RowWalk<kTensors> walk = row_walk(walked...);
     if (in_packs({walked...})) {
-      launch_kernel(name, each_piece_kernel<kPack, kTensors, Operation>, piece_grid(walk.count, kPack), kPieceThreads,
+      launch_kernel(name, each_piece_kernel<kPack, kTensors, Operation>, piece_grid(walk.count, kPack), kBlockThreads,
                     stream, walk, operation);
     } else {
-      launch_kernel(name, each_piece_kernel<1, kTensors, Operation>, piece_grid(walk.count, 1), kPieceThreads, stream,
+      launch_kernel(name, each_piece_kernel<1, kTensors, Operation>, piece_grid(walk.count, 1), kBlockThreads, stream,
                     walk, operation);
     }
   };

@@ -1,7 +1,7 @@
 // KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one head and
 // row that one access reads and, where rows are rotated, their partners in the other half.
 #include "kernels/bodies.h"
-#include "kernels/rows_cuda.h"
+#include "kernels/device_cuda.h"
 #include "kernels/scratch.h"
 
 namespace shiftron::cuda {
@@ -71,7 +71,7 @@ __device__ Values<kWidth, kParts> load_values(const T* row, int64_t first, int64
   Values<kWidth, kParts> result;
   for (int part = 0; part < kParts; ++part) {
     const Elements<T, kWidth> loaded = load_elements<kWidth>(row + first + part * half);
-    for (int i = 0; i < kWidth; ++i) result.part[part][i] = to_float(loaded.values[i]);
+    for (int i = 0; i < kWidth; ++i) result.part[part][i] = to_float(loaded[i]);
   }
   return result;
 }
@@ -80,7 +80,7 @@ template <typename T, int kWidth, int kParts>
 __device__ void store_values(T* row, int64_t first, int64_t half, const Values<kWidth, kParts>& values) {
   for (int part = 0; part < kParts; ++part) {
     Elements<T, kWidth> stored;
-    for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(values.part[part][i]);
+    for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(values.part[part][i]);
     store_elements<kWidth>(row + first + part * half, stored);
   }
 }
@@ -113,7 +113,7 @@ __device__ Values<kWidth, kParts> rotated(const Call& call, int64_t t, int64_t f
     const Elements<float, kWidth> sine = load_elements<kWidth>(call.sine + entry);
     Values<kWidth, kParts> y;
     for (int i = 0; i < kWidth; ++i) {
-      const float c = cosine.values[i], s = direction * sine.values[i];
+      const float c = cosine[i], s = direction * sine[i];
       y.part[0][i] = z.part[0][i] * c - z.part[1][i] * s;
       y.part[1][i] = z.part[1][i] * c + z.part[0][i] * s;
     }
@@ -123,10 +123,10 @@ __device__ Values<kWidth, kParts> rotated(const Call& call, int64_t t, int64_t f
 
 // One thread for all that it has of one row. Without taps, direction −1 is the whole backward.
 template <typename T, int kWidth, int kParts>
-__global__ void shift_rope_kernel(Call call, HeadRows<const T> x, HeadRows<const T> carried, float direction,
-                                  HeadRows<T> y) {
+__global__ void __launch_bounds__(kBlockThreads)
+    shift_rope_kernel(Call call, HeadRows<const T> x, HeadRows<const T> carried, float direction, HeadRows<T> y) {
   const int64_t pieces = call.head_dim / (kParts * kWidth);  // of a row of one head
-  const int64_t index = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   const int64_t t = index / (call.heads * pieces);
   if (t < call.rows) {
     const int64_t head = index / pieces % call.heads;
@@ -148,16 +148,16 @@ constexpr int kTapGroup = 4;
 // Block (run, head): d_x of the run's rows s, and Σ g_{s+b} x_s over them for each tap into partial [runs, heads,
 // count]. The rows behind a run are read by its block too.
 template <typename T, int kWidth, int kParts>
-__global__ void shift_rope_backward_kernel(Call call, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x,
-                                           float* partial) {
+__global__ void __launch_bounds__(kBlockThreads)
+    shift_rope_backward_kernel(Call call, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x, float* partial) {
   const int64_t head = blockIdx.y;
   const int64_t begin = int64_t{blockIdx.x} * kShiftRun;
-  const int64_t pieces = call.head_dim / (kParts * kWidth);
-  const int64_t end = begin + kShiftRun < call.rows ? begin + kShiftRun : call.rows;
+  const int pieces = static_cast<int>(call.head_dim) / (kParts * kWidth);
+  const int run = static_cast<int>(call.rows - begin < kShiftRun ? call.rows - begin : kShiftRun);
   float* const out = partial + (blockIdx.x * call.heads + head) * call.count;
   for (int64_t group = 0; group < call.count; group += kTapGroup) {
     float sums[kTapGroup] = {};
-    for (int64_t index = threadIdx.x; index < (end - begin) * pieces; index += kRowThreads) {
+    for (int index = static_cast<int>(threadIdx.x); index < run * pieces; index += kBlockThreads) {
       const int64_t s = begin + index / pieces;
       const int64_t first = index % pieces * kWidth;
       const Values<kWidth, kParts> of_x = load_values<kWidth, kParts>(x.at(s, head), first, call.half);
@@ -181,8 +181,8 @@ __global__ void shift_rope_backward_kernel(Call call, HeadRows<const T> d_y, Hea
 }
 
 // d_taps += partial [runs, heads, count], summed by a warp for each tap.
-__global__ void sum_taps_kernel(const float* partial, int64_t runs, int64_t taps, int64_t count, float* d_taps,
-                                int64_t stride) {
+__global__ void __launch_bounds__(kWarp)
+    sum_taps_kernel(const float* partial, int64_t runs, int64_t taps, int64_t count, float* d_taps, int64_t stride) {
   const int64_t tap = blockIdx.x;
   float sum = 0.0f;
   for (int64_t run = threadIdx.x; run < runs; run += kWarp) sum += partial[run * taps + tap];
@@ -201,7 +201,7 @@ bool rows_in_packs(const ShiftRope& how, std::initializer_list<ConstTensor> rows
 // body(T{}, Constant<width>{}, Constant<parts>{}).
 template <typename Body>
 void for_shift_kernel(const char* name, DType dtype, bool packed, bool rotates, Body&& body) {
-  for_row_kernel(name, dtype, packed, [&](auto element, auto width) {
+  for_device_type(name, dtype, packed, [&](auto element, auto width) {
     if (rotates) {
       body(element, width, Constant<2>{});
     } else {
@@ -215,10 +215,10 @@ void launch_shift_rope(const char* name, const CudaContext& context, const Const
   const bool packed = rows_in_packs(how, {x, how.carried, y});
   for_shift_kernel(name, x.dtype(), packed, how.rope.defined(), [&](auto element, auto width, auto parts) {
     using T = decltype(element);
-    constexpr int kWidth = decltype(width)::kValue, kParts = decltype(parts)::kValue;
+    constexpr int kWidth = decltype(width)::value, kParts = decltype(parts)::value;
     const int64_t threads = x.count() / (kWidth * kParts);
-    launch_kernel(name, shift_rope_kernel<T, kWidth, kParts>, {(threads + kRowThreads - 1) / kRowThreads}, kRowThreads,
-                  context.stream, Call(x, how), head_rows<T>(x), head_rows<T>(how.carried), direction, head_rows<T>(y));
+    launch_kernel(name, shift_rope_kernel<T, kWidth, kParts>, grid_for(threads), kBlockThreads, context.stream,
+                  Call(x, how), head_rows<T>(x), head_rows<T>(how.carried), direction, head_rows<T>(y));
   });
 }
 
@@ -237,8 +237,8 @@ void shift_rope_backward(const CudaContext& context, ConstTensor d_y, ConstTenso
   const bool packed = rows_in_packs(how, {d_y, x, d_x});
   for_shift_kernel(kName, x.dtype(), packed, how.rope.defined(), [&](auto element, auto width, auto parts) {
     using T = decltype(element);
-    launch_kernel(kName, shift_rope_backward_kernel<T, decltype(width)::kValue, decltype(parts)::kValue>, {runs, heads},
-                  kRowThreads, context.stream, Call(x, how), head_rows<T>(d_y), head_rows<T>(x), head_rows<T>(d_x),
+    launch_kernel(kName, shift_rope_backward_kernel<T, decltype(width)::value, decltype(parts)::value>, {runs, heads},
+                  kBlockThreads, context.stream, Call(x, how), head_rows<T>(d_y), head_rows<T>(x), head_rows<T>(d_x),
                   scratch.data<float>());
   });
   launch_kernel("shift_rope_backward: taps", sum_taps_kernel, {heads * count}, kWarp, context.stream,

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/bodies.h"
-#include "kernels/rows_cuda.h"
+#include "kernels/device_cuda.h"
 
 namespace shiftron::cuda {
 namespace {
@@ -12,9 +12,10 @@ __device__ float sigmoid_of(float x) {
 }
 
 // One thread for each head.
-__global__ void taps_kernel(const float* raw, int64_t raw_stride, TapForm form, int64_t heads, int64_t count,
-                            float* taps, int64_t stride) {
-  const int64_t head = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+__global__ void __launch_bounds__(kBlockThreads)
+    taps_kernel(const float* raw, int64_t raw_stride, TapForm form, int64_t heads, int64_t count, float* taps,
+                int64_t stride) {
+  const int64_t head = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (head < heads) {
     const float* in = raw + head * raw_stride;
     float* out = taps + head * stride;
@@ -30,9 +31,10 @@ __global__ void taps_kernel(const float* raw, int64_t raw_stride, TapForm form, 
   }
 }
 
-__global__ void taps_backward_kernel(const float* raw, int64_t raw_stride, TapForm form, const float* d_taps,
-                                     int64_t heads, int64_t count, int64_t stride, float* sums, int64_t sums_stride) {
-  const int64_t head = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+__global__ void __launch_bounds__(kBlockThreads)
+    taps_backward_kernel(const float* raw, int64_t raw_stride, TapForm form, const float* d_taps, int64_t heads,
+                         int64_t count, int64_t stride, float* sums, int64_t sums_stride) {
+  const int64_t head = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (head < heads) {
     const float* in = raw + head * raw_stride;
     const float* d_out = d_taps + head * stride;
@@ -49,8 +51,9 @@ __global__ void taps_backward_kernel(const float* raw, int64_t raw_stride, TapFo
 }
 
 // One thread for each angle.
-__global__ void rope_kernel(double base, int64_t positions, int64_t half, float* cosine, float* sine, int64_t stride) {
-  const int64_t index = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+__global__ void __launch_bounds__(kBlockThreads)
+    rope_kernel(double base, int64_t positions, int64_t half, float* cosine, float* sine, int64_t stride) {
+  const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (index < positions * half) {
     const int64_t position = index / half;
     const int64_t i = index % half;
@@ -61,25 +64,21 @@ __global__ void rope_kernel(double base, int64_t positions, int64_t half, float*
   }
 }
 
-Grid grid_of(int64_t threads) {
-  return {(threads + kRowThreads - 1) / kRowThreads};
-}
-
 }  // namespace
 
 void shift_taps_forward(const CudaContext& context, ConstTensor raw, TapForm form, Tensor taps) {
   constexpr const char* kName = "shift_taps_forward";
   check_float32(kName, taps.dtype());
   const int64_t heads = taps.extent(0);
-  launch_kernel(kName, taps_kernel, grid_of(heads), kRowThreads, context.stream, raw.data<float>(), raw.stride(0), form,
-                heads, taps.extent(1), taps.data<float>(), taps.stride(0));
+  launch_kernel(kName, taps_kernel, grid_for(heads), kBlockThreads, context.stream, raw.data<float>(), raw.stride(0),
+                form, heads, taps.extent(1), taps.data<float>(), taps.stride(0));
 }
 
 void shift_taps_backward(const CudaContext& context, ConstTensor raw, TapForm form, ConstTensor d_taps, Tensor sums) {
   constexpr const char* kName = "shift_taps_backward";
   check_float32(kName, d_taps.dtype());
   const int64_t heads = d_taps.extent(0);
-  launch_kernel(kName, taps_backward_kernel, grid_of(heads), kRowThreads, context.stream, raw.data<float>(),
+  launch_kernel(kName, taps_backward_kernel, grid_for(heads), kBlockThreads, context.stream, raw.data<float>(),
                 raw.stride(0), form, d_taps.data<float>(), heads, d_taps.extent(1), d_taps.stride(0),
                 sums.data<float>(), sums.stride(0));
 }
@@ -88,7 +87,7 @@ void rope_table(const CudaContext& context, double base, Tensor table) {
   constexpr const char* kName = "rope_table";
   check_float32(kName, table.dtype());
   auto* cosine = table.data<float>();
-  launch_kernel(kName, rope_kernel, grid_of(table.extent(1) * table.extent(2)), kRowThreads, context.stream, base,
+  launch_kernel(kName, rope_kernel, grid_for(table.extent(1) * table.extent(2)), kBlockThreads, context.stream, base,
                 table.extent(1), table.extent(2), cosine, cosine + table.stride(0), table.stride(1));
 }
 

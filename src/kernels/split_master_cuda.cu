@@ -7,39 +7,36 @@ namespace shiftron::cuda {
 namespace {
 
 struct Split {
-  static constexpr int kPack = Pack<bfloat16>::kCount;
+  static constexpr int kPack = kPackOf<bfloat16>;
   const float* master;
   bfloat16* weight;
   uint16_t* rest;
   template <int kCount>
   __device__ void piece(const int64_t (&at)[3]) const {
-    float masters[kCount];
-    bfloat16 weights[kCount];
-    uint16_t rests[kCount];
-    load_piece(master + at[0], masters);
+    const auto masters = load_elements<kCount>(master + at[0]);
+    Elements<bfloat16, kCount> weights;
+    Elements<uint16_t, kCount> rests;
     for (int i = 0; i < kCount; ++i) {
       weights[i] = weight_half(masters[i]);
       rests[i] = rest_half(masters[i]);
     }
-    store_piece(weight + at[1], weights);
-    store_piece(rest + at[2], rests);
+    store_elements(weight + at[1], weights);
+    store_elements(rest + at[2], rests);
   }
 };
 
 struct Join {
-  static constexpr int kPack = Pack<bfloat16>::kCount;
+  static constexpr int kPack = kPackOf<bfloat16>;
   const bfloat16* weight;
   const uint16_t* rest;
   float* master;
   template <int kCount>
   __device__ void piece(const int64_t (&at)[3]) const {
-    bfloat16 weights[kCount];
-    uint16_t rests[kCount];
-    float masters[kCount];
-    load_piece(weight + at[0], weights);
-    load_piece(rest + at[1], rests);
+    const auto weights = load_elements<kCount>(weight + at[0]);
+    const auto rests = load_elements<kCount>(rest + at[1]);
+    Elements<float, kCount> masters;
     for (int i = 0; i < kCount; ++i) masters[i] = join_halves(weights[i], rests[i]);
-    store_piece(master + at[2], masters);
+    store_elements(master + at[2], masters);
   }
 };
 

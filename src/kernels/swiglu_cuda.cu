@@ -11,44 +11,44 @@ __device__ float sigmoid(float x) {
 
 template <typename T>
 struct SwigluForward {
-  static constexpr int kPack = Pack<T>::kCount;
+  static constexpr int kPack = kPackOf<T>;
   const T *gate, *up;
   T* y;
   template <int kCount>
   __device__ void piece(const int64_t (&at)[3]) const {
-    T gates[kCount], factors[kCount], out[kCount];
-    load_piece(gate + at[0], gates);
-    load_piece(up + at[1], factors);
+    const auto gates = load_elements<kCount>(gate + at[0]);
+    const auto factors = load_elements<kCount>(up + at[1]);
+    Elements<T, kCount> out;
     for (int i = 0; i < kCount; ++i) {
       const float g = to_float(gates[i]);
       out[i] = from_float<T>(g * sigmoid(g) * to_float(factors[i]));
     }
-    store_piece(y + at[2], out);
+    store_elements(y + at[2], out);
   }
 };
 
 // What is written may be the memory of what is read, element by element: a thread reads its own before it writes any.
 template <typename T>
 struct SwigluBackward {
-  static constexpr int kPack = Pack<T>::kCount;
+  static constexpr int kPack = kPackOf<T>;
   const T *d_y, *gate, *up;
   T *d_gate, *d_up;
   T* y;  // null where it is not wanted
   template <int kCount>
   __device__ void piece(const int64_t (&at)[6]) const {
-    T d_outs[kCount], gates[kCount], factors[kCount], d_gates[kCount], d_factors[kCount], out[kCount];
-    load_piece(d_y + at[0], d_outs);
-    load_piece(gate + at[1], gates);
-    load_piece(up + at[2], factors);
+    const auto d_outs = load_elements<kCount>(d_y + at[0]);
+    const auto gates = load_elements<kCount>(gate + at[1]);
+    const auto factors = load_elements<kCount>(up + at[2]);
+    Elements<T, kCount> d_gates, d_factors, out;
     for (int i = 0; i < kCount; ++i) {
       const float d = to_float(d_outs[i]), g = to_float(gates[i]), u = to_float(factors[i]), s = sigmoid(g);
       d_gates[i] = from_float<T>(d * u * s * (1.0f + g * (1.0f - s)));
       d_factors[i] = from_float<T>(d * g * s);
       out[i] = from_float<T>(g * s * u);
     }
-    store_piece(d_gate + at[3], d_gates);
-    store_piece(d_up + at[4], d_factors);
-    if (y != nullptr) store_piece(y + at[5], out);
+    store_elements(d_gate + at[3], d_gates);
+    store_elements(d_up + at[4], d_factors);
+    if (y != nullptr) store_elements(y + at[5], out);
   }
 };
 

@@ -7,8 +7,9 @@
 namespace shiftron::cuda {
 namespace {
 
-__global__ void update_scalars_kernel(UpdateRule rule, const double* sums, int64_t squares, const double* learning_rate,
-                                      double* counters, double* scalars, double* result) {
+__global__ void __launch_bounds__(kWarp)
+    update_scalars_kernel(UpdateRule rule, const double* sums, int64_t squares, const double* learning_rate,
+                          double* counters, double* scalars, double* result) {
   if (threadIdx.x > 0) return;
   double total = 0;
   for (int64_t i = 0; i < squares; ++i) total += sums[kFirstSquare + i];

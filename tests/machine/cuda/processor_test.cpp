@@ -135,8 +135,8 @@ __global__ void row_sums(const float* x, float* sums, float* squares, float* par
 
 template <Fault fault>
 __global__ void wide_reads(const float* x, float* y) {
-  cuda::store_pack(y + 4 * threadIdx.x,
-                   cuda::load_pack(x + 4 * threadIdx.x + (fault == Fault::misaligned_pack ? 1 : 0)));
+  const float* from = x + 4 * threadIdx.x + (fault == Fault::misaligned_pack ? 1 : 0);
+  cuda::store_elements(y + 4 * threadIdx.x, cuda::load_elements<4>(from));
 }
 
 template <int kCount>
