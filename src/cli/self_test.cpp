@@ -46,7 +46,7 @@ int run_self_test_command(const CommandLine& line) {
   std::optional<Progress> progress;
   SelfTestOptions options{.device = from_string<DeviceChoice>(line.text("device")).value(),
                           .size = from_string<SelfTestSize>(line.text("size")).value(),
-                          .threads = thread_count(static_cast<int>(line.integer("threads")), session.local_ranks()),
+                          .share = share_of(session, static_cast<int>(line.integer("threads"))),
                           .libraries = backends_text()};
   options.begin = [&](const std::string& part) {
     progress.reset();

@@ -8,10 +8,8 @@
 #include "core/host.h"
 #include "core/queue_cuda.h"
 #include "kernels/libraries.h"
-#include "kernels/products_cuda.h"
-#include "parallel/agree.h"
 #include "parallel/run.h"
-#include "train/engine.h"
+#include "train/device.h"
 
 namespace shiftron {
 namespace {
@@ -43,13 +41,6 @@ void gather(HostCommunicator& world, SelfTestReport& report) {
   }
 }
 
-// Products by the algorithms that a run would choose.
-void time_candidates(Stream& stream, bool timed) {
-  if constexpr (kHasCuda) {
-    if (stream.device == DeviceKind::cuda) stream.cuda->products->time_candidates(timed);
-  }
-}
-
 }  // namespace
 
 SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& world) {
@@ -60,19 +51,16 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
                         .size = to_string(options.size),
                         .ranks = world.size()};
   Ledger ledger;
-  Stream stream{.device = DeviceKind::cpu, .ledger = &ledger, .cpu = {.threads = options.threads}};
-  std::unique_ptr<Queue> queue;
-  if (options.device == DeviceChoice::cuda) {
-    if constexpr (kHasCuda) {
-      all_agree(world, [&] {
-        queue = start_cuda(stream);
-        report.device = device_name();
-      });
-    }
+  Stream stream{.ledger = &ledger};
+  RunConfig config;
+  config.device.kind = options.device;
+  config.train.precision = Precision::bf16;
+  const std::unique_ptr<Queue> queue = start_device(config, options.share, world, stream);
+  if constexpr (kHasCuda) {
+    if (stream.device == DeviceKind::cuda) report.device = device_name();
   }
-  choose_bfloat16_products(Precision::bf16, world, stream.cpu);
   {
-    const Libraries libraries(stream);
+    Libraries libraries(stream);
     const std::vector<kernel_testing::KernelCase> cases =
         options.cases.empty() ? self_test_cases(options.size) : options.cases;
     const bool full = options.size == SelfTestSize::full;
@@ -83,7 +71,7 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
       check_kernels(stream, cases, full ? std::vector<int64_t>{0, 3, 16} : std::vector<int64_t>{0}, tell, report);
     });
     run_part(options, "rates", report, [&] {
-      time_candidates(stream, true);
+      libraries.time_candidates(true);  // as a run chooses them
       measure_rates(stream, options.size, report.device, report);
     });
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/host.h"
 #include "evaluate/self_test_parts.h"
 #include "parallel/host_communicator.h"
 
@@ -13,7 +14,7 @@ namespace shiftron {
 struct SelfTestOptions {
   DeviceChoice device = DeviceChoice::cpu;
   SelfTestSize size = SelfTestSize::full;
-  int threads = 1;                                  // of this rank
+  HostShare share{};                                // of this rank
   std::vector<kernel_testing::KernelCase> cases{};  // of kernels; none: all
   std::string libraries{};                          // that the program was built with
   // Told before each part, and while it goes on.

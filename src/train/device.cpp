@@ -8,10 +8,11 @@ namespace shiftron {
 namespace {
 
 bool is_cuda(const RunConfig& config) { return config.device.kind == DeviceChoice::cuda; }
+bool repeats(const RunConfig& config) { return config.train.deterministic == Deterministic::repeat; }
 
-void choose_bfloat16_products(const TrainSection& train, ControlPlane& world, CpuOptions& cpu) {
-  if (train.precision != Precision::bf16) return;
-  if (train.deterministic == Deterministic::repeat) {
+void choose_bfloat16_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
+  if (config.train.precision != Precision::bf16) return;
+  if (repeats(config)) {
     cpu.bfloat16_matmul = cpu.bfloat16_tiles = has_bfloat16_products();
     return;
   }
@@ -29,9 +30,10 @@ void choose_bfloat16_products(const TrainSection& train, ControlPlane& world, Cp
 std::unique_ptr<Queue> start_device(const RunConfig& config, const HostShare& share, ControlPlane& world,
                                     Stream& stream) {
   stream.cpu.threads = share.threads;
+  stream.deterministic = repeats(config);
   std::unique_ptr<Queue> queue;
   if (!is_cuda(config)) {
-    choose_bfloat16_products(config.train, world, stream.cpu);
+    choose_bfloat16_products(config, world, stream.cpu);
     return queue;
   }
   CHECK(kHasCuda, "this build has no CUDA");
@@ -45,6 +47,7 @@ Stream planning_stream(const RunConfig& config, int threads, Ledger& ledger) {
   return {.device = DeviceKind::meta,
           .ledger = &ledger,
           .cpu = {.threads = threads},
+          .deterministic = repeats(config),
           .planned = is_cuda(config) ? DeviceKind::cuda : DeviceKind::cpu};
 }
 

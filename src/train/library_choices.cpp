@@ -39,6 +39,9 @@ std::string choose_algorithms(const RunConfig& config, Trainer& trainer, const B
   libraries.time_candidates(config.train.deterministic == Deterministic::off);
   trainer.warm_up(read);
   libraries.time_candidates(false);
+  for (const std::string& refusal : libraries.refusals()) {
+    log.warning(fmt::format("served by slower kernels of our own: {}", refusal));
+  }
   return agree_on_choices(world, libraries);
 }
 
