@@ -57,6 +57,13 @@ void run(const std::string& part, HostCommunicator& world) {
     const Tensor tensor = own.blank<float>(5);
     rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
     own.finish();
+  } else if (part == "idle") {  // a host that waits in MPI lets its device go on, which others wait for
+    Rank own(rank.tested);
+    const Tensor tensor = own.put(std::vector<float>{1});
+    rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
+    if (!last) world.barrier();
+    CHECK(own.read_in_stream<float>(tensor)[0] == static_cast<float>(world.size()), "the sum of idle ranks");
+    if (last) world.barrier();
   } else if (part == "abandon") {  // what waits for a rank that never comes is given up by all
     Rank own(rank.tested);
     const Tensor tensor = own.blank<float>(5);
