@@ -7,18 +7,6 @@
 namespace shiftron::kernel_testing {
 namespace {
 
-// With scratch for CUDA too; float32 needs most.
-KernelCase with_scratch(KernelCase call) {
-  Device device(DeviceKind::meta);
-  device.stream.planned = DeviceKind::cuda;
-  const auto described = [&](size_t i) {
-    return ConstTensor(nullptr, DType::float32, call.arguments[i].shape, DeviceKind::meta);
-  };
-  Shape& scratch = call.arguments.back().shape;
-  scratch[0] = std::max(scratch[0], attention_scratch(device.stream, described(0), described(1), {})[0]);
-  return call;
-}
-
 std::vector<KernelCase> attention_cases() {
   std::vector<KernelCase> cases;
   for (const KernelCase& call : all_cases()) {

@@ -110,6 +110,18 @@ class DeviceCopy {
   void* pinned_ = nullptr;
 };
 
+// A call of attention, whose scratch is its last argument, with scratch for CUDA too; float32 needs most.
+inline KernelCase with_scratch(KernelCase call) {
+  Device device(DeviceKind::meta);
+  device.stream.planned = DeviceKind::cuda;
+  const auto described = [&](size_t i) {
+    return ConstTensor(nullptr, DType::float32, call.arguments[i].shape, DeviceKind::meta);
+  };
+  Shape& scratch = call.arguments.back().shape;
+  scratch[0] = std::max(scratch[0], attention_scratch(device.stream, described(0), described(1), {})[0]);
+  return call;
+}
+
 // As evaluate() for a device of its own; bytes that nobody wrote are 0xFF there too.
 inline Outcome evaluate_on(CudaDevice& device, const KernelCase& call, DType dtype, int64_t padding) {
   std::vector<Owned> owned;

@@ -139,7 +139,7 @@ inline void add_small_cases(std::vector<KernelCase>& cases) {
   }
 }
 
-inline std::vector<KernelCase> all_cases() {
+inline std::vector<KernelCase> make_all_cases() {
   std::vector<KernelCase> cases;
   struct Three {
     int64_t rows, in, out;
@@ -213,6 +213,10 @@ inline std::vector<KernelCase> all_cases() {
   }
   add_adamw_case(cases, 13, true, true);
   add_small_cases(cases);
+  return cases;
+}
+inline const std::vector<KernelCase>& all_cases() {  // made once: drawing their values takes its time
+  static const std::vector<KernelCase> cases = make_all_cases();
   return cases;
 }
 

@@ -1,6 +1,6 @@
-// Memory of the machine's device, and pinned memory: filled with NaN, ending at a page that nobody has, at addresses
-// that never come again. That of the device is closed to all but operations. Included by files that are not
-// instrumented alone.
+// Memory of the machine's device, and pinned memory: filled with NaN (above 1 GiB: with zeros, where somebody looks),
+// ending at a page that nobody has, at addresses that never come again. That of the device is closed to all but
+// operations. Included by files that are not instrumented alone.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class DeviceMemory {
 
   void forget_all();  // a fault where something was not freed
 
-  size_t limit = size_t{8} << 30;
-  size_t used = 0;  // of the device
+  size_t limit = size_t{80} << 30;  // as an H100's
+  size_t used = 0;                  // of the device
 
  private:
   int calls_ = 0;

@@ -22,6 +22,7 @@
 #include "machine/cuda/memory.h"
 #include "machine/cuda/streams.h"
 #include "machine/scheduler.h"
+#include "time_scale.h"
 
 struct CUstream_st {
   std::unique_ptr<shiftron::Queue> queue;
@@ -40,6 +41,7 @@ using sanitizer::Hidden;
 
 MachineOptions options_of_environment() {
   MachineOptions options;
+  options.patience = scaled(options.patience);
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   const char* order = std::getenv("SHIFTRON_MACHINE_ORDER");
   if (order == nullptr) return options;
