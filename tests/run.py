@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs ctest so that its verdict does not depend on how loaded the machine is.
 
-    tests/run.py BUILD_DIRECTORY LIMIT BUDGET [ctest options]
+    tests/run.py BUILD_DIRECTORY LIMIT BUDGET [--with BUILD_DIRECTORY LABEL] [ctest options]
 
-LIMIT: seconds after which one test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the
+--with: behind them those tests of another build that have the label. LIMIT: seconds after which one test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the
 scale to the tests' own limits. Tests of whole programs run alone, others by twos. BUDGET: CPU seconds (user and system)
 of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the exit code is 0 only if all passed within the budget.
 """
@@ -76,26 +76,40 @@ def counts(log):
     return len(re.findall(r" Passed +[0-9.]+ sec", text)), len(re.findall(r"\*\*\*", text))
 
 
-def main():
-    build, limit, budget = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-    scale = float(os.environ.get("SHIFTRON_TEST_TIME_SCALE") or measured_scale())
+def run(build, limit, budget, scale, options):
+    """(passed, failed, CPU seconds, exit code) of ctest in one build."""
     log = build / "ctest-output.log"
-    print(f"limits of this run: {limit * scale:.0f} s a test (scale {scale:.1f}), {budget:.0f} CPU seconds in all", flush=True)
-    ctest = subprocess.Popen(["ctest", "--test-dir", build, "--output-on-failure", "--parallel", "2", "--timeout", str(round(limit * scale)), *sys.argv[4:]],
+    ctest = subprocess.Popen(["ctest", "--test-dir", build, "--output-on-failure", "--parallel", "2", "--timeout", str(round(limit * scale)), *options],
                              stdout=subprocess.PIPE, env=dict(os.environ, SHIFTRON_TEST_TIME_SCALE=f"{scale:.2f}"))
     copier = subprocess.Popen(["tee", log], stdin=ctest.stdout)
     ctest.stdout.close()
     spent = watch(ctest, budget)
     copier.wait()
-    passed, failed = counts(log)
-    print(f"{spent:.0f} CPU seconds\n{passed} passed, {failed} failed", flush=True)
-    if spent > budget:
+    return *counts(log), spent, ctest.returncode
+
+
+def main():
+    build, limit, budget, options = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
+    runs = [(build, [])]
+    if options[:1] == ["--with"]:
+        runs.append((pathlib.Path(options[1]), ["-L", f"^{options[2]}$"]))
+        options = options[3:]
+    scale = float(os.environ.get("SHIFTRON_TEST_TIME_SCALE") or measured_scale())
+    print(f"limits of this run: {limit * scale:.0f} s a test (scale {scale:.1f}), {budget:.0f} CPU seconds in all", flush=True)
+    all_passed, all_failed, all_spent, code = 0, 0, 0.0, 0
+    for build, own in runs:
+        passed, failed, spent, returned = run(build, limit, budget - all_spent, scale, own + options)
+        all_passed, all_failed, all_spent, code = all_passed + passed, all_failed + failed, all_spent + spent, code or returned
+        if all_spent > budget:
+            break
+    print(f"{all_spent:.0f} CPU seconds\n{all_passed} passed, {all_failed} failed", flush=True)
+    if all_spent > budget:
         print(f"test: the tests took more than {budget:.0f} CPU seconds\n  next: ctest --test-dir {build} --output-on-failure", file=sys.stderr)
         return 1
-    if passed + failed == 0:
-        print(f"test: ctest ran no test\n  next: ctest --test-dir {build} -N", file=sys.stderr)
+    if all_passed + all_failed == 0:
+        print(f"test: ctest ran no test\n  next: ctest --test-dir {runs[0][0]} -N", file=sys.stderr)
         return 1
-    return ctest.returncode
+    return code
 
 
 if __name__ == "__main__":

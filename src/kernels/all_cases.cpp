@@ -155,7 +155,9 @@ void add_small_cases(std::vector<KernelCase>& cases) {
   }
 }
 
-std::vector<KernelCase> all_cases() {
+namespace {
+
+std::vector<KernelCase> make_all_cases() {
   std::vector<KernelCase> cases;
   struct Three {
     int64_t rows, in, out;
@@ -228,6 +230,12 @@ std::vector<KernelCase> all_cases() {
   }
   add_adamw_case(cases, 13, true, true);
   add_small_cases(cases);
+  return cases;
+}
+}  // namespace
+
+const std::vector<KernelCase>& all_cases() {  // made once: drawing their values takes its time
+  static const std::vector<KernelCase> cases = make_all_cases();
   return cases;
 }
 

@@ -14,6 +14,6 @@ void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, 
 void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count);
 void add_small_cases(std::vector<KernelCase>& cases);
 
-std::vector<KernelCase> all_cases();
+const std::vector<KernelCase>& all_cases();
 
 }  // namespace shiftron::kernel_testing

@@ -1,8 +1,5 @@
 // Whole training steps on a GPU, or on the machine that stands in for one, against the same steps on the CPU.
-#include <gtest/gtest.h>
-
-#include "core/queue_cuda.h"
-#include "train/small_model.h"
+#include "cuda/device_training.h"
 
 namespace shiftron::testing {
 namespace {
@@ -12,53 +9,24 @@ struct Outcome {
   TensorMap masters;
 };
 
-void read_samples(int64_t first, int64_t count, HostBatch& batch) {
-  const auto rows = static_cast<int64_t>(batch.ids.size());
-  const int64_t length = rows / count;
-  for (int64_t i = 0; i < rows; ++i) {
-    const Philox random(3, "sample " + std::to_string((first + i / length) % 8));
-    const auto token = [&](int64_t t) { return static_cast<int32_t>(random.uniform(static_cast<uint64_t>(t)) * 37); };
-    batch.ids[static_cast<size_t>(i)] = token(i % length);
-    batch.targets[static_cast<size_t>(i)] = i % 7 == 6 ? -1 : token(i % length + 1);
-    batch.document_starts[static_cast<size_t>(i)] = i % length == 0 || i % 5 == 4;
-  }
-}
-
 // Three steps, with an evaluation between them, which leaves no trace.
-Outcome train(RunConfig config, DeviceChoice device, int ranks = 1) {
-  config.device.kind = device;
+Outcome train(const RunConfig& config, int ranks = 1) {
   Outcome outcome;
   std::mutex mutex;
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Ledger ledger;
-    Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-    std::unique_ptr<Queue> queue;
-    if (device == DeviceChoice::cuda) queue = start_cuda(stream);
-    const ParallelLayout layout = make_layout(config.parallel, ranks);
-    Ledger planned;
-    const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
     {
-      Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
-                      stream, plan);
-      ParameterSet& set = trainer.engine().parameters();
-      set.initialise(5);
-      const auto reader = [&](int64_t step) -> BatchReader {
-        return [&, step](int index, HostBatch& batch) {
-          const int64_t first = first_sample(config, layout.dp, step, index, trainer.engine().groups().at.dp);
-          read_samples(first, config.train.micro_batch, batch);
-        };
-      };
+      DeviceRank rank(config, world, ledger);
       for (int64_t step = 1; step <= 3; ++step) {
-        trainer.step(step, reader(step), false);
-        const StepResult result = trainer.result(step);
-        if (step == 2) trainer.evaluate(1, reader(1));
+        const StepResult result = rank.step(step);
+        if (step == 2) rank.trainer->evaluate(1, rank.reader(1));
         const std::lock_guard lock(mutex);
         if (world.rank() > 0) continue;
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.gradient_norm);
       }
-      collect(set, masters_of, outcome.masters, mutex);
-      EXPECT_EQ(trainer.arena_peaks(), plan);
+      collect(rank.parameters(), masters_of, outcome.masters, mutex);
+      EXPECT_EQ(rank.trainer->arena_peaks(), rank.plan);
     }
     for (const char* category : {"activations", "scratch", "parameters", "gradients", "optimizer"}) {
       EXPECT_EQ(ledger.memory().at(category), 0) << category << " is left";
@@ -71,7 +39,8 @@ Outcome train(RunConfig config, DeviceChoice device, int ranks = 1) {
 void expect_like_the_cpu(const RunConfig& config, double bound, int ranks = 1) {
   RunConfig alone = config;
   alone.parallel = {.recompute = config.parallel.recompute};
-  const Outcome expected = train(alone, DeviceChoice::cpu), found = train(config, DeviceChoice::cuda, ranks);
+  const Outcome expected = train(on_device(alone, DeviceChoice::cpu)),
+                found = train(on_device(config, DeviceChoice::cuda), ranks);
   ASSERT_EQ(found.losses.size(), expected.losses.size());
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(found.losses[i], expected.losses[i], bound * expected.losses[i]) << "step " << i + 1;
@@ -85,7 +54,9 @@ void expect_like_the_cpu(const RunConfig& config, double bound, int ranks = 1) {
 
 class CudaTraining : public ::testing::TestWithParam<NamedShift> {};
 
-TEST_P(CudaTraining, Float32IsLikeTheCpu) { expect_like_the_cpu(small_config(GetParam().shift, Precision::fp32), 1e-6); }
+TEST_P(CudaTraining, Float32IsLikeTheCpu) {
+  expect_like_the_cpu(small_config(GetParam().shift, Precision::fp32), 1e-6);
+}
 
 TEST_P(CudaTraining, Bfloat16IsLikeTheCpu) {
   expect_like_the_cpu(small_config(GetParam().shift, Precision::bf16), 4e-3);  // a rounding of bfloat16

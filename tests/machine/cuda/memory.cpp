@@ -15,11 +15,14 @@
 
 #include "core/check.h"
 #include "core/queue.h"
+#include "core/sanitizer.h"
 
 namespace shiftron::machine {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kMostFilled =
+    size_t{1} << 30;  // larger memory is sparse: it begins as zeros, and what nobody touches costs nothing
 
 struct Block {
   MemoryKind kind = MemoryKind::device;
@@ -51,7 +54,7 @@ const Block* block_at(const char* address) {
 
 // Addresses that were never anybody's, such as a thread's stack.
 char* take(size_t bytes) {
-  constexpr size_t kAll = size_t{256} << 30;
+  constexpr size_t kAll = size_t{sanitizer::kThreads ? 256 : 4096} << 30;  // ThreadSanitizer has room for few
   static const long first =
       syscall(SYS_mmap, nullptr, kAll, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   static size_t taken = 0;
@@ -110,7 +113,7 @@ void* DeviceMemory::allocate(MemoryKind kind, size_t bytes) {
   if (block.pages == nullptr) return nullptr;
   block.data = block.pages + kPage + own - (bytes + 15) / 16 * 16;
   protect(block, PROT_READ | PROT_WRITE);
-  std::memset(block.pages + kPage, 0xFF, own);
+  if (bytes <= kMostFilled) std::memset(block.pages + kPage, 0xFF, own);
   if (kind == MemoryKind::device) {
     used += bytes;
     if (!open_) protect(block, PROT_NONE);

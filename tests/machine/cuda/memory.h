@@ -1,6 +1,6 @@
-// Memory of the machine's device, and pinned memory: filled with NaN, ending at a page that nobody has, at addresses
-// that never come again. That of the device is closed to all but operations. Included by files that are not
-// instrumented alone.
+// Memory of the machine's device, and pinned memory: filled with NaN (above 1 GiB: with zeros, where somebody looks),
+// ending at a page that nobody has, at addresses that never come again. That of the device is closed to all but
+// operations. Included by files that are not instrumented alone.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,8 @@ namespace {
 using sanitizer::Hidden;
 
 MachineOptions options_of_environment() {
-  MachineOptions options{.patience = scaled(60)};
+  MachineOptions options;
+  options.patience = scaled(options.patience);
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   const char* order = std::getenv("SHIFTRON_MACHINE_ORDER");
   if (order == nullptr) return options;

@@ -29,7 +29,7 @@ void open_memory();
 // processes may wait for it.
 void help_streams();
 
-inline constexpr int64_t kUsualMemory = int64_t{8} << 30;  // bytes of the device
+inline constexpr int64_t kUsualMemory = int64_t{80} << 30;  // bytes of the device, as an H100's
 
 // The runtime begins anew, in this order, with `memory` bytes of the device; streams, events and memory are all gone.
 // At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven), SHIFTRON_MACHINE_SEED and SHIFTRON_MACHINE_MEMORY of

@@ -1,0 +1,203 @@
+// What a training run does, on a GPU, or on the machine that stands in for one, against the same on the CPU: gradients
+// of a whole model, steps that depend on each other, evaluation, resumes from one device on the other; and against
+// itself.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/digest.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
+#include "core/log.h"
+#include "cuda/device_training.h"
+#include "scratch.h"
+
+namespace shiftron::testing {
+namespace {
+
+constexpr DeviceChoice kCpu = DeviceChoice::cpu, kCuda = DeviceChoice::cuda;
+
+// How far a value of a whole model may be from the same one whose sums were made in another order, relative to its
+// norm, behind `depth` layers forward or backward. A layer adds a difference of k to what it was given, and passes that
+// on C-fold, which makes k (C^depth − 1) / (C − 1), below k C^depth / (C − 1).
+//   k: eight tensors in a layer are sums of up to n terms, each with √n roundings of float32 (of random sign); rounded
+//   to
+//      bfloat16, they differ by what two independent roundings do, √(2/3) · 2⁻⁹ in the mean.
+//   C: √2. The residual stream's variance doubles where branch and stream are alike.
+double bound_behind(int depth, const RunConfig& config) {
+  const auto terms = static_cast<double>(config.train.micro_batch * config.train.sequence_length);
+  const bool narrow = config.train.precision == Precision::bf16;
+  const double k = 8 * (narrow ? std::sqrt(2.0 / 3) * 0x1p-9 : std::sqrt(terms) * 0x1p-24), growth = std::sqrt(2.0);
+  return k * (std::pow(growth, depth) - 1) / (growth - 1);
+}
+// Losses are behind layers and head, gradients behind both of these twice.
+double loss_bound(const RunConfig& config) {
+  return bound_behind(static_cast<int>(config.model.layers) + 1, config);
+}
+double gradient_bound(const RunConfig& config) {
+  return bound_behind(2 * (static_cast<int>(config.model.layers) + 1), config);
+}
+
+// An update that is linear in the gradient: where epsilon outweighs the root, masters differ as gradients do.
+RunConfig linear_config(const ShiftConfig& shift, Precision precision) {
+  RunConfig config = small_config(shift, precision);
+  config.optimizer.epsilon = 1;
+  config.optimizer.learning_rate = 1;
+  return config;
+}
+
+struct Course {
+  std::vector<double> losses, norms;
+  double held_out = 0;
+  TensorMap first, changes;  // moments behind the first step; masters at the end less those of the start
+  bool operator==(const Course&) const = default;
+};
+
+Course train(const RunConfig& config, int64_t steps) {
+  Course course;
+  std::mutex mutex;
+  const auto world = make_single_world();
+  Ledger ledger;
+  DeviceRank rank(config, *world, ledger);
+  TensorMap before;
+  collect(rank.parameters(), masters_of, before, mutex);
+  for (int64_t step = 1; step <= steps; ++step) {
+    const StepResult result = rank.step(step);
+    course.losses.push_back(result.loss);
+    course.norms.push_back(result.gradient_norm);
+    if (step == 1) collect(rank.parameters(), first_moments_of, course.first, mutex);
+  }
+  course.held_out = rank.trainer->evaluate(2, rank.reader(100));
+  collect(rank.parameters(), masters_of, course.changes, mutex);
+  for (auto& [name, values] : course.changes) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] -= before.at(name)[i];
+  }
+  return course;
+}
+
+void expect_near(double found, double expected, double bound, const std::string& what) {
+  EXPECT_LE(std::abs(found - expected), bound * std::abs(expected))
+      << what << ": " << found << ", on the CPU " << expected;
+}
+
+void expect_tensors_near(const TensorMap& found, const TensorMap& expected, double bound) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& [name, values] : expected) {
+    EXPECT_LE(relative_difference(found.at(name), values), bound) << name;
+  }
+}
+
+class WholeTraining : public ::testing::TestWithParam<Precision> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, WholeTraining, ::testing::Values(Precision::fp32, Precision::bf16),
+                         [](const auto& precision) { return std::string(to_string(precision.param)); });
+
+// The first moments behind one step are the gradients, scaled alike.
+TEST_P(WholeTraining, GradientsAreThoseOfTheCpu) {
+  for (const NamedShift& named : all_shifts()) {
+    SCOPED_TRACE(named.name);
+    const RunConfig config = small_config(named.shift, GetParam());
+    const Course expected = train(on_device(config, kCpu), 1), found = train(on_device(config, kCuda), 1);
+    expect_tensors_near(found.first, expected.first, gradient_bound(config));
+    expect_near(found.norms[0], expected.norms[0], gradient_bound(config), "norm");
+  }
+}
+
+// Updates are sums of gradients, so both have the bound of one gradient.
+void expect_steps_of_the_cpu(const RunConfig& config, int64_t steps) {
+  const Course expected = train(on_device(config, kCpu), steps), found = train(on_device(config, kCuda), steps);
+  EXPECT_LT(expected.losses.back(), 0.9 * expected.losses.front());
+  for (size_t step = 0; step < static_cast<size_t>(steps); ++step) {
+    const std::string of_step = " of step " + std::to_string(step + 1);
+    expect_near(found.losses[step], expected.losses[step], loss_bound(config), "loss" + of_step);
+    expect_near(found.norms[step], expected.norms[step], gradient_bound(config), "norm" + of_step);
+  }
+  expect_near(found.held_out, expected.held_out, loss_bound(config), "loss of an evaluation");
+  expect_tensors_near(found.changes, expected.changes, gradient_bound(config));
+}
+
+TEST_P(WholeTraining, FiveStepsAreThoseOfTheCpu) {
+  for (const NamedShift& named : all_shifts()) {
+    if (named.shift.form == ShiftForm::clamp) continue;  // a tap at its bend has a gradient or none: there is no bound
+    SCOPED_TRACE(named.name);
+    expect_steps_of_the_cpu(linear_config(named.shift, GetParam()), 5);
+  }
+}
+
+TEST_P(WholeTraining, TwentyStepsAreThoseOfTheCpu) {
+  expect_steps_of_the_cpu(linear_config(all_shifts()[1].shift, GetParam()), 20);
+}
+
+TEST_P(WholeTraining, Repeats) {
+  const RunConfig config = on_device(small_config(all_shifts()[2].shift, GetParam()), kCuda);
+  EXPECT_TRUE(train(config, 2) == train(config, 2));
+}
+
+// ---- resumes --------------------------------------------------------------------------------------------------------
+// Goes on behind `from` (0: begins) to step `to` and saves that; `to` = `from`: the step is saved anew, elsewhere.
+void run_and_save(const RunConfig& config, const std::string& source, int64_t from, int64_t to,
+                  const std::string& target) {
+  const auto world = make_single_world();
+  Ledger ledger;
+  DeviceRank rank(config, *world, ledger);
+  Log log;
+  if (from > 0) {
+    const auto content = load_checkpoint(source, from, rank.parameters(), *world, log);
+    ASSERT_TRUE(content) << "no step " << from;
+    rank.trainer->restore_state(nlohmann::json::parse(content->state_json).at("trainer").dump());
+  }
+  for (int64_t step = from + 1; step <= to; ++step) rank.step(step);
+  const nlohmann::json state = {{"configuration", nlohmann::json::object()},
+                                {"trainer", nlohmann::json::parse(rank.trainer->state_json())},
+                                {"consumed_samples", to * config.train.global_batch}};
+  const CheckpointContent content{.step = to,
+                                  .configuration = "",
+                                  .state_json = state.dump(),
+                                  .tokenizer_model = "model",
+                                  .data_fingerprint = "",
+                                  .code_version = ""};
+  ASSERT_TRUE(save_checkpoint(target, content, rank.parameters(), *world, {.keep = 9}, log).saved);
+}
+
+std::string step_of(const Scratch& scratch, int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "/step-%08d", static_cast<int>(step));
+  return scratch.path() + name;
+}
+
+TEST_P(WholeTraining, CheckpointsPassThroughTheDeviceUnchanged) {
+  const RunConfig config = small_config(all_shifts()[1].shift, GetParam());
+  const Scratch first, second, third;
+  run_and_save(on_device(config, kCpu), "", 0, 2, first.path());
+  run_and_save(on_device(config, kCuda), first.path(), 2, 2, second.path());
+  run_and_save(on_device(config, kCpu), second.path(), 2, 2, third.path());
+  EXPECT_TRUE(diff_steps(step_of(first, 2), step_of(second, 2)).equal());
+  EXPECT_TRUE(diff_steps(step_of(first, 2), step_of(third, 2)).equal());
+}
+
+TEST_P(WholeTraining, ResumesOnTheDeviceHaveTheSameBits) {
+  const RunConfig config = on_device(small_config(all_shifts()[1].shift, GetParam()), kCuda);
+  const Scratch whole, parts;
+  run_and_save(config, "", 0, 4, whole.path());
+  run_and_save(config, "", 0, 2, parts.path());
+  run_and_save(config, parts.path(), 2, 4, parts.path());
+  EXPECT_TRUE(diff_steps(step_of(whole, 4), step_of(parts, 4)).equal());
+}
+
+TEST_P(WholeTraining, ResumesFromCpuToDeviceAndBack) {
+  const RunConfig config = linear_config(all_shifts()[2].shift, GetParam());
+  const Scratch cpu, mixed;
+  run_and_save(on_device(config, kCpu), "", 0, 6, cpu.path());
+  run_and_save(on_device(config, kCpu), "", 0, 2, mixed.path());
+  run_and_save(on_device(config, kCuda), mixed.path(), 2, 4, mixed.path());
+  run_and_save(on_device(config, kCpu), mixed.path(), 4, 6, mixed.path());
+  const StepDifference difference = diff_steps(step_of(cpu, 6), step_of(mixed, 6));
+  const double bound = gradient_bound(config);  // weights differ by less than their updates
+  for (const TensorDifference& tensor : difference.tensors) {
+    if (!tensor.path.starts_with("parameters/")) continue;
+    EXPECT_EQ(tensor.mismatch, "") << tensor.path;
+    EXPECT_LE(tensor.relative_l2, bound) << tensor.path;
+  }
+  EXPECT_FALSE(difference.equal());  // the device had its part
+}
+
+}  // namespace
+}  // namespace shiftron::testing
