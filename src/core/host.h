@@ -12,6 +12,11 @@ struct HostShare {
   int local_ranks = 1;  // how many these are
 };
 
+// At most so many ranks of a host share one of its GPUs.
+constexpr int ranks_of_a_device(const HostShare& share, int devices) {
+  return (share.local_ranks + devices - 1) / devices;
+}
+
 std::string host_name();
 
 // UTC with milliseconds: "2026-11-22T02:34:35.123Z".

@@ -335,4 +335,11 @@ std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control) 
   return std::make_unique<NcclCommunicator>(control);
 }
 
+bool share_devices(const HostShare& share, int devices) {
+  if (share.local_ranks <= devices) return false;
+  const std::string host = host_name() + "/" + std::to_string(share.local_rank / devices);
+  setenv("NCCL_HOSTID", host.c_str(), 0);
+  return true;
+}
+
 }  // namespace shiftron

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "core/host.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -12,5 +13,10 @@ namespace shiftron {
 // behind it waits. Maxima of floating types are refused: NCCL's lose a NaN. A lost peer is an Error(hang) where the
 // host waits for the operation, if NCCL knows.
 std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control);
+
+// NCCL takes one rank for a GPU, unless it believes the ranks to be on several hosts. Where more ranks than `devices`
+// share this host, says so to it by NCCL_HOSTID, unless that is set: each GPU's first ranks are on one, its second ones on
+// another. They talk over sockets, which is slow. Before the first communicator. Returns whether it is so.
+bool share_devices(const HostShare& share, int devices);
 
 }  // namespace shiftron

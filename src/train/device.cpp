@@ -3,6 +3,7 @@
 
 #include "core/queue_cuda.h"
 #include "parallel/agree.h"
+#include "parallel/communicator_nccl_cuda.h"
 
 namespace shiftron {
 namespace {
@@ -38,7 +39,10 @@ std::unique_ptr<Queue> start_device(const RunConfig& config, const HostShare& sh
   }
   CHECK(kHasCuda, "this build has no CUDA");
   all_agree(world, [&] {
-    if constexpr (kHasCuda) queue = start_cuda(stream, share);
+    if constexpr (kHasCuda) {
+      queue = start_cuda(stream, share);
+      share_devices(share, cuda_devices());
+    }
   });
   return queue;
 }

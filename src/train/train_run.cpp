@@ -118,7 +118,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if constexpr (kHasCuda) {
     if (stream_.device == DeviceKind::cuda) {
-      const cuda::DeviceRoom room = cuda::device_room();
+      cuda::DeviceRoom room = cuda::device_room();
+      room.available /= ranks_of_a_device(environment.share, cuda_devices());
       environment.log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}",
                                        thousands(room.total), thousands(room.available),
                                        thousands(planned.memory_total()), memory_table(planned)));

@@ -5,13 +5,13 @@ import os
 import shutil
 import unittest
 
-from harness import Job, PROGRAM, SystemTest, events, losses, options, shiftron, step
+from harness import LAYOUTS, SystemTest, events, losses, shiftron, step
 
 BOUNDS = {"fp32": 1e-5, "bf16": 2e-2}  # of losses within some steps: sums of products are cut at random, and an update divides by the root of a square
 os.environ.setdefault("SHIFTRON_MACHINE_ORDER", "uneven")
 
 
-class Cuda(SystemTest):
+class GpuTraining(SystemTest):
     STEPS, STOP = 6, 3
 
     def settings_of(self, run, precision, **more):
@@ -68,6 +68,17 @@ class Cuda(SystemTest):
         self.assertNotEqual(own["loss"], cpu["loss"])  # the one that trained it is taken
         text = [self.must(shiftron("generate", *checkpoint, "--prompt", "The", "--tokens", 8, *device, timeout=240)) for device in ([], ["--device.kind", "cpu"])]
         self.assertEqual(*text)
+
+    def test_ranks_are_like_one_of_the_cpu(self):
+        alone = self.trained("alone", "fp32", model__layers=4)
+        for name, devices, more in (("tp2pp2", 8, {"parallel__tp": 2, "parallel__pp": 2}), ("zero", 1, {"parallel__zero": 1})):
+            with self.subTest(layout=name):  # the second one's share a GPU
+                os.environ["SHIFTRON_MACHINE_DEVICES"] = str(devices)
+                try:
+                    run = self.trained(name, "fp32", LAYOUTS[name][0], model__layers=4, device__kind="cuda", **more)
+                finally:
+                    del os.environ["SHIFTRON_MACHINE_DEVICES"]
+                self.assert_like(run, alone, "fp32")
 
     def test_a_host_without_a_gpu_says_so(self):
         run = self.folder / "without"
