@@ -18,9 +18,9 @@ constexpr int64_t kWorkspaceAlignment = 256;
 
 void check_status(cublasStatus_t status, const char* call, const std::string& about) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const std::string named = detail::concatenate(call, " for ", about);
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(named, cublasLtGetStatusName(status));
-  throw_crash(named, ": ", cublasLtGetStatusName(status));
+  const std::string said = detail::concatenate(cublasLtGetStatusName(status), " for ", about);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(call, said);
+  throw_crash(call, ": ", said);
 }
 
 struct Destroy {

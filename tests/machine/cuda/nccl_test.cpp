@@ -214,7 +214,7 @@ TEST(NcclFaults, ARankNeverComesAndNcclKnows) {
                       rank.world->abandon();
                     },
                     order),
-                HasSubstr("group world, what is under way: a peer is lost"))
+                AllOf(HasSubstr("group world, rank "), HasSubstr(" of 3, what is under way: a peer is lost")))
         << kOrderNames[static_cast<int>(order)];
   }
   EXPECT_EQ(machine::nccl_communicators(), 0);
@@ -279,7 +279,7 @@ TEST(NcclFaults, ARankMakesNoCommunicator) {
                           rank.control->barrier();
                         }
                       }),
-              HasSubstr("group more, ncclCommInitRankConfig: not all ranks came"));
+              HasSubstr("group more, rank 0 of 2, ncclCommInitRankConfig: not all ranks came"));
 }
 
 // Two groups of which each waits for a rank that is lost, one behind the other in the caller's stream.
