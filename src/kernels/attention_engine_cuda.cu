@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/call_cuda.h"
 #include "core/check.h"
 #include "kernels/attention_engine_cuda.h"
 
