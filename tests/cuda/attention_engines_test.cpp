@@ -98,6 +98,17 @@ TEST(AttentionChoices, AreMadeOnceByTiming) {
   EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 2);
 }
 
+TEST(AttentionChoices, AreTheFastest) {
+  constexpr int64_t kDelay = 30;  // milliseconds, beside which the small case takes few
+  for (const int64_t slow : {1, 2}) {
+    machine::delay_engine(slow, kDelay);
+    const AttentionChoice choice = chosen_by(true, kForward).of.begin()->second;
+    EXPECT_NE(choice.engine, slow);
+    EXPECT_LT(choice.seconds, 1e-3 * kDelay);
+  }
+  machine::delay_engine(0, 0);
+}
+
 // What is refused leaves the choice to the others.
 TEST(AttentionChoices, AreMadeAmongWhatCanBePlanned) {
   machine::refuse_next_plans(1, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@ namespace {
 
 struct Told {
   std::atomic<int64_t> executed{0}, living{0};
+  std::atomic<int64_t> delayed_engine{0}, delay{0};
 };
 Told& told() {
   static Told value;
@@ -159,6 +162,10 @@ int64_t get(const Object& object, int name, int64_t requested, void* values) {
 
 void refuse_next_plans(int count, cudnnStatus_t status) {
   refusal() = {count, status};
+}
+void delay_engine(int64_t engine, int64_t milliseconds) {
+  told().delayed_engine = engine;
+  told().delay = milliseconds;
 }
 int64_t executed_plans() {
   return told().executed;
@@ -302,11 +309,14 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   expect(workspace != nullptr, "no workspace");
   ++told().executed;
   const int64_t bytes = configuration.setting.workspace;
+  const std::chrono::milliseconds delay(configuration.setting.engine == told().delayed_engine ? told().delay.load()
+                                                                                              : 0);
   auto run = shiftron::machine::graph_run(*configuration.graph, std::move(memory), configuration.setting.repeats);
-  shiftron::machine::run_in_stream(handle->stream, [run, workspace, bytes, life = std::weak_ptr(plan.life)] {
+  shiftron::machine::run_in_stream(handle->stream, [run, workspace, bytes, delay, life = std::weak_ptr(plan.life)] {
     expect(!life.expired(), "a plan that is destroyed before it ran");
     shiftron::sanitizer::state_write(workspace, static_cast<size_t>(bytes));
     std::fill_n(workspace, bytes / static_cast<int64_t>(sizeof(float)), std::numeric_limits<float>::quiet_NaN());
+    std::this_thread::sleep_for(delay);
     run();
   });
   return CUDNN_STATUS_SUCCESS;

@@ -1,5 +1,4 @@
-// Graphs of primitive operations, interpreted one by one in plain loops, each value rounded to the type of its tensor;
-// of what a graph is for this knows nothing.
+// Graphs of primitive operations, interpreted one by one in plain loops; of what a graph is for this knows nothing.
 #include "cuda/dnn_graph.h"
 
 #include <cuda_bf16.h>
@@ -61,17 +60,11 @@ struct Description {
           for (at[3] = 0; at[3] < dims[3]; ++at[3]) body(at);
   }
   double rounded(double value) const {
-    switch (type) {
-      case CUDNN_DATA_FLOAT:
-        return static_cast<float>(value);
-      case CUDNN_DATA_BFLOAT16:
-        return __bfloat162float(__float2bfloat16_rn(static_cast<float>(value)));
-      case CUDNN_DATA_INT32:
-      case CUDNN_DATA_BOOLEAN:
-        return value;
-      default:
-        throw_crash("cuDNN's backend: tensors of type ", int{type}, " are not interpreted");
-    }
+    if (type == CUDNN_DATA_FLOAT) return static_cast<float>(value);
+    if (type == CUDNN_DATA_BFLOAT16) return __bfloat162float(__float2bfloat16_rn(static_cast<float>(value)));
+    expect(type == CUDNN_DATA_INT32 || type == CUDNN_DATA_BOOLEAN, "tensors of type ", int{type},
+           " are not interpreted");
+    return value;
   }
 };
 
@@ -291,9 +284,9 @@ class Run {
 
   // Of the sums of a product: memory in float32 is added to by whoever comes, and so is all by some engines.
   int64_t first_term(const Description& result, int64_t terms) const {
-    static std::atomic<uint64_t> products{0};
-    const bool in_any_order = !repeats_ || (!result.is_virtual && result.type == CUDNN_DATA_FLOAT);
-    return in_any_order ? static_cast<int64_t>(++products % static_cast<uint64_t>(terms)) : 0;
+    static std::atomic<int64_t> products{0};
+    const bool in_order = repeats_ && (result.is_virtual || result.type != CUDNN_DATA_FLOAT);
+    return in_order ? 0 : ++products % terms;
   }
 
   template <typename Element>
@@ -372,9 +365,9 @@ std::vector<int64_t> numbers_of(const Object& graph) {
   for (const auto descriptor : graph.list<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     for (const auto& [name, bytes] : object_of(descriptor).attributes) {
       const Object& part = object_of(object_of(descriptor).get<cudnnBackendDescriptor_t>(name));
-      if (part.type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) continue;
-      const Description tensor(part);
-      if (tensor.by_value) result.push_back(tensor.number);
+      if (part.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && Description(part).by_value) {
+        result.push_back(part.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+      }
     }
   }
   return result;
