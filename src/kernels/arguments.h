@@ -35,6 +35,20 @@ inline void check_dims(const char* kernel, const char* name, const ConstTensor& 
   CHECK(tensor.dims() == dims, kernel, ": ", name, " is ", tensor.shape().text(), ", not of ", dims, " dims");
 }
 
+// For bodies that read other places of one than they write of the other: from the first byte to the last they share
+// none.
+inline void check_apart(const char* kernel, const char* name, const ConstTensor& tensor, const char* other_name,
+                        const ConstTensor& other) {
+  const auto end = [](const ConstTensor& of) {
+    int64_t last = 0;
+    for (int dim = 0; dim < of.dims(); ++dim) last += (of.extent(dim) - 1) * of.stride(dim);
+    return static_cast<const char*>(of.raw()) + (last + 1) * size_of(of.dtype());
+  };
+  if (tensor.device() == DeviceKind::meta || tensor.count() == 0) return;
+  CHECK(tensor.raw() >= end(other) || other.raw() >= end(tensor), kernel, ": ", name, " lies in the memory of ",
+        other_name);
+}
+
 // Scratch of at least `needed` elements; undefined is fine where none are needed.
 inline void check_scratch(const Stream& stream, const char* kernel, const ConstTensor& scratch, DType dtype,
                           const Shape& needed) {

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kBlock) backward_queries(Saved<T> saved, RowSh
 }
 
 template <typename T, int kCount>
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, 1)
     backward_keys(Saved<T> saved, RowShape shape, HeadRows<T> d_k, HeadRows<T> d_v) {
   const int64_t row = warp_row();
   const int64_t kv_head = blockIdx.y;

@@ -14,9 +14,10 @@ SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) 
 #pragma omp simd reduction(max : order)
   for (int64_t i = 0; i < count; ++i) order = std::max(order, order_of(to_accumulate(logits[i])));
   const float maximum = value_of(order);
+  const float reference = maximum == -INFINITY ? 0.0f : maximum;  // −∞ − −∞ is no number
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += exponential(to_accumulate(logits[i]) - maximum);
+  for (int64_t i = 0; i < count; ++i) sum += exponential(to_accumulate(logits[i]) - reference);
   out[0] = maximum;
   out[1] = sum;
 }

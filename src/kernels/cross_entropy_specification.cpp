@@ -19,8 +19,9 @@ void cross_entropy_statistics(const CpuOptions&, ConstTensor logits, ConstTensor
       A* out = statistics.data<A>() + row * statistics.stride(0);
       A maximum = -std::numeric_limits<A>::infinity();
       for (int64_t j = 0; j < vocab; ++j) maximum = std::max(maximum, to_accumulate(in[j]));
+      const A reference = maximum == -std::numeric_limits<A>::infinity() ? A{0} : maximum;  // −∞ − −∞ is no number
       A sum = 0;
-      for (int64_t j = 0; j < vocab; ++j) sum += std::exp(to_accumulate(in[j]) - maximum);
+      for (int64_t j = 0; j < vocab; ++j) sum += std::exp(to_accumulate(in[j]) - reference);
       const int64_t target = targets.data<int32_t>()[row] - vocab_begin;
       const bool here = targets.data<int32_t>()[row] >= 0 && target >= 0 && target < vocab;
       out[0] = maximum;

@@ -96,6 +96,7 @@ void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Ten
   constexpr const char* kName = "shift_rope_forward";
   check_shift_rope(stream, kName, x, how);
   check_argument(stream, kName, "y", y, x.dtype(), x.shape());
+  if (how.taps.defined()) check_apart(kName, "y", y, "x", x);
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
   const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
   launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how), x.dtype(),
@@ -113,7 +114,11 @@ void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const S
   CHECK(d_taps.defined() == how.taps.defined(), kName, ": d_taps must be given exactly where taps are");
   check_argument(stream, kName, "d_y", d_y, dtype, x.shape());
   check_argument(stream, kName, "d_x", d_x, dtype, x.shape());
-  if (d_taps.defined()) check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());
+  if (d_taps.defined()) {
+    check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());
+    check_apart(kName, "d_x", d_x, "d_y", d_y);
+    check_apart(kName, "d_x", d_x, "x", x);
+  }
   check_scratch(stream, kName, scratch, accumulation,
                 shift_rope_scratch(stream, x.extent(0), x.extent(1), x.extent(2), tap_count(how)));
   const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();

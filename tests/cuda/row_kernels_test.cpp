@@ -10,7 +10,7 @@ namespace {
 
 // Logits of −∞ in rows that have others: whole packs of them, and all that the first threads of a block see.
 void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
-  constexpr int64_t kRows = 3;
+  constexpr int64_t kRows = 4;
   Builder b(label("cross_entropy_statistics_masked", {vocab}));
   Argument& logits = b.input("logits", {kRows, vocab}, Kind::activation, 3);
   for (int64_t j = 0; j < vocab; ++j) {
@@ -18,8 +18,9 @@ void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
     if (j < vocab / 2) of_row(0) = -INFINITY;
     if (j != vocab - 1) of_row(1) = -INFINITY;
     if (j % 3 == 0) of_row(2) = -INFINITY;
+    of_row(3) = -INFINITY;
   }
-  b.integers("targets", {vocab - 1, vocab - 1, 1});
+  b.integers("targets", {vocab - 1, vocab - 1, 1, -1});
   b.output("statistics", {kRows, 3}, static_cast<double>(vocab), Kind::accumulation);
   b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], 0, a[2]); };
   cases.push_back(b.call);

@@ -40,7 +40,7 @@ std::vector<KernelCase> small_cases() {
     add_embedding_cases(cases, rows, 7, columns);
   }
   add_elementwise_cases(cases, 16'500, 1);   // as many blocks of sums as there may be
-  add_embedding_cases(cases, 300, 1500, 5);  // more entries than groups of them
+  add_embedding_cases(cases, 600, 1030, 5);  // more entries than groups of them, some of which have two in turn
   add_embedding_cases(cases, 2100, 2, 3);    // few entries, each of many rows
   add_three_dims_case(cases, 5);
   add_three_dims_case(cases, 16);

@@ -100,6 +100,28 @@ TEST(CrossEntropy, LargeLogitsAndNaN) {
   }
 }
 
+// A shard without a logit above −∞ adds nothing to the sum of the others, and gets no gradient.
+TEST(CrossEntropy, AShardMayBeAllMinusInfinity) {
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    Device device(DeviceKind::cpu, bodies);
+    const Owned masked(DType::float32, {1, 9}, std::vector<double>(9, -INFINITY));
+    const Owned others(DType::float32, {1, 2}, {1, 2});
+    const Owned targets = integers({10});
+    Owned statistics(DType::float32, {2, 1, 3});
+    Owned log_sum_exp(DType::float32, {1});
+    Owned losses(DType::float32, {1});
+    Owned totals = zeros({2});
+    cross_entropy_statistics(device.stream, masked, targets, 0, statistics.tensor().rows(0, 1).view({1, 3}));
+    cross_entropy_statistics(device.stream, others, targets, 9, statistics.tensor().rows(1, 1).view({1, 3}));
+    EXPECT_EQ(statistics[0], -INFINITY);
+    EXPECT_EQ(statistics[1], 0);
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    EXPECT_NEAR(losses[0], std::log1p(std::exp(-1.0)), 1e-6);
+    cross_entropy_backward(device.stream, InOut(masked.tensor()), log_sum_exp, targets, 0, 1);
+    for (int64_t j = 0; j < 9; ++j) EXPECT_EQ(masked[j], 0) << j;
+  }
+}
+
 TEST(CrossEntropy, FaultsNameTheValues) {
   Device device;
   const Owned logits = random_tensor("logits", {2, 3});

@@ -209,6 +209,15 @@ TEST(ShiftRope, FaultsNameTheValues) {
                [&] { shift_rope_backward(stream, in.y, in.x, in.how, in.y, Tensor(), scratch); });
   const Owned wide = random_tensor("r", {2, 3});
   expect_fault("the gate has 2 taps, not 3", [&] { shift_taps_forward(stream, wide, TapForm::gate, wide); });
+  expect_fault("shift_rope_forward: y lies in the memory of x",
+               [&] { shift_rope_forward(stream, in.x, in.how, in.x.tensor()); });
+  const Owned d_taps = random_tensor("d", {2, 2});
+  expect_fault("shift_rope_backward: d_x lies in the memory of d_y",
+               [&] { shift_rope_backward(stream, in.y, in.x, in.how, in.y, d_taps, scratch); });
+  const Owned more = random_tensor("m", {4, 2, 4});
+  expect_fault("d_x lies in the memory of x", [&] {
+    shift_rope_backward(stream, in.y, more.tensor().rows(0, 3), in.how, more.tensor().rows(1, 3), d_taps, scratch);
+  });
   const Owned single(DType::float32, {3, 2, 4});
   expect_fault("y holds float32, not float64", [&] { shift_rope_forward(stream, in.x, in.how, single); });
 }

@@ -9,6 +9,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -451,10 +452,35 @@ void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
   processor->execute(name, grid_x, grid_y, block, thread_body);
 }
 
+namespace {
+struct Launches {
+  std::mutex mutex;
+  std::map<std::string, int64_t> of;
+};
+Launches& counted_launches() {
+  static Launches counted;
+  return counted;
+}
+void count_launch(const char* name) {
+  const std::lock_guard lock(counted_launches().mutex);
+  ++counted_launches().of[name];
+}
+}  // namespace
+
+std::map<std::string, int64_t> launches() {
+  const std::lock_guard lock(counted_launches().mutex);
+  return counted_launches().of;
+}
+void clear_launches() {
+  const std::lock_guard lock(counted_launches().mutex);
+  counted_launches().of.clear();
+}
+
 cudaError_t launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
                    std::function<void()> thread_body) {
   CHECK(grid_x > 0 && grid_x <= kMostX && grid_y > 0 && grid_y <= kMostY, name, ": grid of ", grid_x, " x ", grid_y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
+  count_launch(name);
   return launch_in_stream(name, stream,
                           [=, body = std::move(thread_body)] { execute_grid(name, grid_x, grid_y, block, body); });
 }

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 
 namespace shiftron::machine {
 
@@ -27,6 +29,10 @@ struct ProcessorOptions {
 // Of grids from now on. At first what SHIFTRON_WARPS in the environment says, for example stay:7.
 void set_processor_options(const ProcessorOptions& options);
 ProcessorOptions processor_options();
+
+// How many grids of each kernel were launched since the last clear_launches(), by the name that its launch states.
+std::map<std::string, int64_t> launches();
+void clear_launches();
 
 // Calls thread_body in every thread; `name` is told in faults.
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,

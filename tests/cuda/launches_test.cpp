@@ -1,0 +1,97 @@
+// How many kernels of our own a layer launches: each costs a few microseconds of a processor of the host.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/queue_cuda.h"
+#include "cuda/processor.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+using Counts = std::map<std::string, int64_t>;
+
+// Launched once for each parameter or range of them by the update, not by layers.
+bool of_update(const std::string& name) {
+  return name == "adamw" || name.starts_with("sum_of_squares") || name.starts_with("sum_columns");
+}
+
+struct Launched {
+  Counts forward, step;
+};
+
+// By an evaluation, and by a step, of one microbatch each.
+Launched launched(int layers) {
+  RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
+  config.model.layers = layers;
+  config.model.hidden = 32;  // heads as cuDNN takes them
+  config.model.head_dim = 8;
+  config.train.sequence_length = 16;
+  config.train.global_batch = config.train.micro_batch;
+  config.device.kind = DeviceChoice::cuda;
+  Launched result;
+  run_thread_ranks(1, [&](HostCommunicator& world) {
+    Ledger ledger, planned;
+    Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
+    const std::unique_ptr<Queue> queue = start_cuda(stream);
+    const ParallelLayout layout = make_layout(config.parallel, 1);
+    const MemoryPlan plan = plan_memory(config, layout, 0, 1, planned);
+    Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
+                    stream, plan);
+    trainer.engine().parameters().initialise(5);
+    const BatchReader read = [&](int, HostBatch& batch) {
+      for (size_t i = 0; i < batch.ids.size(); ++i) {
+        batch.ids[i] = batch.targets[i] = static_cast<int32_t>(i % 37);
+        batch.document_starts[i] = i % 16 == 0;
+      }
+    };
+    trainer.step(1, read, false);  // the first one also makes what is kept
+    trainer.result(1);
+    machine::clear_launches();
+    trainer.evaluate(1, read);
+    result.forward = machine::launches();
+    machine::clear_launches();
+    trainer.step(2, read, false);
+    trainer.result(2);
+    result.step = machine::launches();
+  });
+  return result;
+}
+
+// What one more layer adds.
+Counts difference(const Counts& more, const Counts& fewer) {
+  Counts found;
+  for (const auto& [name, count] : more) {
+    const auto before = fewer.find(name);
+    const int64_t added = count - (before == fewer.end() ? 0 : before->second);
+    if (added != 0 && !of_update(name)) found[name] = added;
+  }
+  return found;
+}
+
+int64_t total(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0},
+                         [](int64_t sum, const auto& of) { return sum + of.second; });
+}
+std::string text(const Counts& counts) {
+  std::string result;
+  for (const auto& [name, count] : counts) result += "\n  " + std::to_string(count) + " " + name;
+  return result;
+}
+
+TEST(Launches, OfALayerAreFew) {
+  const Launched two = launched(2), three = launched(3);
+  const Counts forward = difference(three.forward, two.forward);
+  Counts backward = difference(three.step, two.step);
+  for (const auto& [name, count] : forward) backward[name] -= count;
+  RecordProperty("forward", text(forward));
+  RecordProperty("backward", text(backward));
+  EXPECT_GE(total(forward), 8) << text(forward);  // two norms, three rotations, SwiGLU, two additions
+  EXPECT_LE(total(forward), 12) << text(forward);
+  EXPECT_GE(total(backward), 10) << text(backward);
+  EXPECT_LE(total(backward), 20) << text(backward);
+}
+
+}  // namespace
+}  // namespace shiftron::testing

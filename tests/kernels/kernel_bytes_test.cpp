@@ -1,0 +1,130 @@
+// What the front ends charge the ledger for memory in bfloat16, a token, is no more than the operation must move: each
+// operand read once, each result written once. Products and attention are the libraries'.
+#include "kernels/kernel_testing.h"
+#include "kernels/scratch.h"
+
+namespace shiftron::kernel_testing {
+namespace {
+
+constexpr int64_t kTokens = 4096, kHidden = 2048, kHeads = 16, kKvHeads = 4, kHeadDim = 128, kFfn = 5504,
+                  kVocab = 36000;
+constexpr int64_t kKv = kKvHeads * kHeadDim;
+
+Tensor planned(DType dtype, const Shape& shape) {
+  return {nullptr, dtype, shape, DeviceKind::meta};
+}
+Tensor activation(const Shape& shape) {
+  return planned(DType::bfloat16, shape);
+}
+Tensor precise(const Shape& shape) {
+  return planned(DType::float32, shape);
+}
+
+struct Case {
+  const char* name;
+  double least;     // bytes of a token, of tensors that grow with tokens
+  double constant;  // bytes of a call: weights, tables, and what is one number a token
+  std::function<void(Stream&)> call;
+};
+void PrintTo(const Case& of, std::ostream* out) {
+  *out << of.name;
+}
+
+ShiftRope shift_of(int64_t heads) {
+  return {.taps = precise({heads, 2}),
+          .rope = precise({2, kTokens, kHeadDim / 2}),
+          .positions = planned(DType::int32, {kTokens}),
+          .shift_start = planned(DType::int32, {kTokens}),
+          .carried = {}};
+}
+
+std::vector<Case> all() {
+  const Tensor x = activation({kTokens, kHidden}), wide = activation({kTokens, kFfn});
+  const Tensor logits = activation({kTokens, kVocab}), q = activation({kTokens, kHeads, kHeadDim});
+  const Tensor k = activation({kTokens, kKvHeads, kHeadDim}), w = precise({kHidden}), of_row = precise({kTokens});
+  const Tensor ids = planned(DType::int32, {kTokens}), parameters = precise({kTokens});
+  const Tensor half = activation({kTokens}), rest = planned(DType::uint16, {kTokens});
+  const Tensor one = planned(DType::float64, {1}), scalars = planned(DType::float64, {kUpdateScalars});
+  constexpr double h = kHidden, f = kFfn, kv = kKv, v = kVocab, numbers = 4.0 * kTokens;
+  constexpr double rope = 4.0 * kTokens * kHeadDim;
+  return {
+      {"add", 6 * h, 0, [=](Stream& s) { add(s, x, x, x); }},
+      {"rms_norm_forward", 4 * h, numbers + 4 * h, [=](Stream& s) { rms_norm_forward(s, x, w, 1e-5, x, of_row); }},
+      {"rms_norm_backward", 8 * h, numbers + 12 * h,
+       [=](Stream& s) {
+         const Tensor scratch = precise(rms_norm_scratch(s, kTokens, kHidden));
+         rms_norm_backward(s, x, x, w, of_row, InOut(x), InOut(w), scratch);
+       }},
+      {"shift_rope_forward of the query", 4 * h, rope + 2 * numbers,
+       [=](Stream& s) {
+         ShiftRope rotation = shift_of(kHeads);
+         rotation.taps = rotation.shift_start = Tensor();
+         shift_rope_forward(s, q, rotation, q);
+       }},
+      {"shift_rope_forward of the key", 4 * kv, rope + 2 * numbers + 8 * kKvHeads,
+       [=](Stream& s) { shift_rope_forward(s, k, shift_of(kKvHeads), k); }},
+      {"shift_rope_backward of the query", 4 * h, rope + 2 * numbers,
+       [=](Stream& s) {
+         ShiftRope rotation = shift_of(kHeads);
+         rotation.taps = rotation.shift_start = Tensor();
+         const Tensor scratch = precise(shift_rope_scratch(s, kTokens, kHeads, kHeadDim, 0));
+         shift_rope_backward(s, q, q, rotation, q, {}, scratch);
+       }},
+      {"shift_rope_backward of the key", 6 * kv, rope + 2 * numbers + 24 * kKvHeads,
+       [=](Stream& s) {
+         const Tensor scratch = precise(shift_rope_scratch(s, kTokens, kKvHeads, kHeadDim, 2));
+         shift_rope_backward(s, k, k, shift_of(kKvHeads), k, precise({kKvHeads, 2}), scratch);
+       }},
+      {"swiglu_forward", 6 * f, 0, [=](Stream& s) { swiglu_forward(s, wide, wide, wide); }},
+      {"swiglu_backward", 10 * f, 0, [=](Stream& s) { swiglu_backward(s, wide, wide, wide, wide, wide); }},
+      {"swiglu_backward with the output", 12 * f, 0,
+       [=](Stream& s) { swiglu_backward(s, wide, wide, wide, wide, wide, wide); }},
+      {"embedding_forward", 4 * h, numbers,
+       [=](Stream& s) {
+         embedding_forward(s, ids, activation({kVocab, kHidden}), 0, x);
+       }},
+      {"embedding_backward", 2 * h + 8 * h, numbers,
+       [=](Stream& s) {
+         embedding_backward(s, ids, x, 0, InOut(precise({kVocab, kHidden})));
+       }},
+      // Of a row that no multiprocessor holds: read for the sum, read and written for the gradient.
+      {"cross_entropy_statistics", 2 * v, 4 * numbers,
+       [=](Stream& s) {
+         cross_entropy_statistics(s, logits, ids, 0, precise({kTokens, 3}));
+       }},
+      {"cross_entropy_backward", 4 * v, 2 * numbers,
+       [=](Stream& s) { cross_entropy_backward(s, InOut(logits), of_row, ids, 0, 1); }},
+      // Of a parameter: gradient, moments and master, all of 4 bytes; all but the gradient written too.
+      {"adamw", 28, 8 * kUpdateScalars,
+       [=](Stream& s) {
+         adamw(s, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1}, scalars, parameters, InOut(half),
+               InOut(rest), InOut(parameters), InOut(parameters));
+       }},
+      {"sum_of_squares", 4, 16,
+       [=](Stream& s) {
+         const Tensor scratch = planned(DType::float64, sum_of_squares_scratch(s, kTokens));
+         sum_of_squares(s, parameters, InOut(one), scratch);
+       }},
+  };
+}
+
+class KernelBytes : public ::testing::TestWithParam<Case> {};
+
+TEST_P(KernelBytes, AreWhatTheOperationMustMove) {
+  Device device(DeviceKind::meta);
+  GetParam().call(device.stream);
+  ASSERT_EQ(device.ledger.kernels().size(), 1u);
+  const KernelCost& cost = device.ledger.kernels().begin()->second;
+  const auto bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
+  EXPECT_LE(bytes, GetParam().least * kTokens + GetParam().constant);
+  EXPECT_GE(bytes, GetParam().least * kTokens) << "an operand is not charged";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KernelBytes, ::testing::ValuesIn(all()), [](const auto& of) {
+  std::string name = of.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace shiftron::kernel_testing
