@@ -22,7 +22,7 @@ class GpuAccidents(SystemTest):
         super().tearDown()
 
     def settings_of(self, run):
-        return self.settings(run, device__kind="cuda", train__steps=self.STEPS, train__precision="bf16", train__global_batch=2,
+        return self.settings(run, device__kind="cuda", train__steps=self.STEPS, train__precision="bf16", train__deterministic="repeat", train__global_batch=2,
                              train__sequence_length=16, model__layers=1, checkpoint__every=1)
 
     def start_failing(self, run, fault):

@@ -258,7 +258,7 @@ TEST(NcclFaults, WhatIsUnderWayIsNamed) {
       });
       other.join();
       if (rank.world->rank() == 0) {
-        EXPECT_THAT(found, HasSubstr(told ? "group world, what is under way: a peer is lost"
+        EXPECT_THAT(found, HasSubstr(told ? "group world, rank 0 of 2, what is under way: a peer is lost"
                                           : "group world, rank 0 of 2, ncclBroadcast, its operation 1"));
       }
       rank.control->barrier();
