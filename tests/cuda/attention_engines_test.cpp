@@ -188,6 +188,18 @@ TEST(AttentionChoices, FitIntoTheScratch) {
       << attention.refusals()[0];
 }
 
+// A backward keeps delta and d_q in float32, 256 bytes each, in front of what engines ask for.
+TEST(AttentionChoices, FitBehindWhatThePlanKeeps) {
+  CudaAttention attention("a device");
+  AttentionProblem problem = small_problem();
+  problem.pass = AttentionPass::backward;
+  problem.d_out = problem.d_q = problem.d_k = problem.d_v = problem.q;
+  problem.documents = false;
+  EXPECT_FALSE(attention.serves(problem, 512 + 4095));
+  problem.samples = 2;
+  EXPECT_TRUE(attention.serves(problem, 512 + 4096));
+}
+
 // Of more problems than there is room for the one that was not used for longest is planned anew, and a plan that is
 // dropped has run: the machine says so where it did not.
 TEST(AttentionChoices, AreKeptWhereAPlanIsDropped) {
