@@ -128,17 +128,21 @@ int cuda_devices() {
   return 0;
 }
 
-std::unique_ptr<Queue> start_cuda(Stream& stream, const HostShare& share) {
+int require_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw_bad_input("rank ", share.local_rank, " of host ", host_name(), " finds no GPU (cudaGetDeviceCount: ",
+    throw_bad_input("host ", host_name(), " shows no GPU (cudaGetDeviceCount: ",
                     status == cudaSuccess ? "none" : cudaGetErrorString(status),
                     visible == nullptr ? std::string() : std::string("; CUDA_VISIBLE_DEVICES is \"") + visible + "\"",
                     "); look at nvidia-smi, or set device.kind=cpu");
   }
-  check_call(cudaSetDevice(share.local_rank % count), "cudaSetDevice");
+  return count;
+}
+
+std::unique_ptr<Queue> start_cuda(Stream& stream, const HostShare& share) {
+  check_call(cudaSetDevice(share.local_rank % require_devices()), "cudaSetDevice");
   auto queue = std::make_unique<CudaQueue>("compute");
   stream.device = DeviceKind::cuda;
   stream.queue = queue.get();

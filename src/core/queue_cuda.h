@@ -38,9 +38,10 @@ std::string device_name();  // of the calling thread's GPU
 
 // GPUs that CUDA shows this process (CUDA_VISIBLE_DEVICES); 0 without a driver.
 int cuda_devices();
+int require_devices();  // at least one; an Error(bad_input) where there is none
 
 // A queue of the GPU that the rank's number on its host gives it, in which the stream runs from now on; more ranks than
-// GPUs share these. The calling thread's device from now on. An Error(bad_input) where there is none.
+// GPUs share these. The calling thread's device from now on.
 std::unique_ptr<Queue> start_cuda(Stream& stream, const HostShare& share = {});
 CudaContext& context_of(Queue& queue);  // which is a CudaQueue
 

@@ -41,7 +41,7 @@ std::unique_ptr<Queue> start_device(const RunConfig& config, const HostShare& sh
   all_agree(world, [&] {
     if constexpr (kHasCuda) {
       queue = start_cuda(stream, share);
-      share_devices(share, cuda_devices());
+      share_devices(share, require_devices());
     }
   });
   return queue;

@@ -119,7 +119,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if constexpr (kHasCuda) {
     if (stream_.device == DeviceKind::cuda) {
       cuda::DeviceRoom room = cuda::device_room();
-      room.available /= ranks_of_a_device(environment.share, cuda_devices());
+      room.available /= ranks_of_a_device(environment.share, require_devices());
       environment.log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}",
                                        thousands(room.total), thousands(room.available),
                                        thousands(planned.memory_total()), memory_table(planned)));

@@ -54,7 +54,7 @@ class GpuAccidents(SystemTest):
             self.assertEqual(code, 76 if call in BAD_INPUT else 70, text[-2000:])
             errors = [line for line in text.splitlines() if line.startswith("error: ")]
             self.assertTrue(errors, text[-2000:])
-            if call != "an operation of a stream":
+            if call not in ("an operation of a stream", "cudaStreamSynchronize", "cudaEventQuery"):  # which the next call may tell
                 self.assertTrue(any(call in line or "not enough memory" in line for line in errors), f"{call}: {errors}")
             self.assertEqual(events(run, "exit")[-1]["code"], code)
             self.assertIn("[rank 0] " + errors[-1], (run / "logs" / "rank-00000.log").read_text())

@@ -124,6 +124,9 @@ void expect_told(CallKind kind, const std::string& call, const Ending& ending) {
     case CallKind::collective:
       EXPECT_THAT(message, ContainsRegex("group [a-z0-9 ]+, rank [0-9] of [0-9], "));
       break;
+    case CallKind::event:
+      if (call == "cudaEventQuery") break;  // asks what is done; the next call tells
+      [[fallthrough]];
     default:
       EXPECT_THAT(message, HasSubstr(call));
   }
