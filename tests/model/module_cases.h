@@ -20,10 +20,6 @@ inline Tensor with_residual(Run& run, const Tensor& d_y, const Tensor& d_module)
   add(run.stream, d_y, d_module, d_x);
   return d_x;
 }
-inline Values sum(Values a, const Values& b) {
-  std::ranges::transform(a, b, a.begin(), std::plus());
-  return a;
-}
 
 struct ModuleCase {
   ModelConfig config = small_model();
