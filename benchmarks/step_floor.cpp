@@ -32,7 +32,7 @@ constexpr const char* kOutside = "outside of kernels";
 
 // The part of the step that a kernel counts to.
 std::string part_of(const std::string& kernel) {
-  if (kernel == "matmul_forward") return "products forward";
+  if (kernel.starts_with("matmul_forward")) return "products forward";
   if (kernel.starts_with("matmul_backward_input")) return "products backward to input";
   if (kernel == "matmul_backward_weight") return "products backward to weight";
   return kernel.starts_with("attention_") ? kAttention : kernel;

@@ -31,9 +31,9 @@ Way sgemm(const Product& p, Pools& pools) {
             const auto* b = pools.inputs.next<float>(p.k * p.n);
             auto* c = pools.outputs.next<float>(p.m * p.n);
             return timed([&] {
-              const auto status =
-                  dnnl_sgemm(p.a_transposed ? 'T' : 'N', p.b_transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a,
-                             p.a_transposed ? p.m : p.k, b, p.b_transposed ? p.k : p.n, p.adds ? 1.0f : 0.0f, c, p.n);
+              const auto status = dnnl_sgemm(p.a_transposed ? 'T' : 'N', p.b_transposed ? 'T' : 'N', p.m, p.n, p.k,
+                                             1.0f, a, p.a_transposed ? p.m : p.k, b, p.b_transposed ? p.k : p.n,
+                                             p.adds != Product::Adds::nothing ? 1.0f : 0.0f, c, p.n);
               CHECK(status == dnnl_success, "sgemm refused ", p.name);
             });
           }};
@@ -50,9 +50,9 @@ Way matmul(const Product& p, Pools& pools, memory::data_type type, bool pack, bo
   const memory::desc stored_a = plain(p.m, p.k, p.a_transposed, type), stored_b = plain(p.k, p.n, p.b_transposed, type);
   const memory::desc read_a = copy ? plain(p.m, p.k, false, type) : stored_a;
   const memory::desc any({p.k, p.n}, type, memory::format_tag::any);
-  const memory::desc c = plain(p.m, p.n, false, p.adds ? memory::data_type::f32 : type);
+  const memory::desc c = plain(p.m, p.n, false, p.adds == Product::Adds::gradient ? memory::data_type::f32 : type);
   dnnl::primitive_attr attributes;
-  if (p.adds) {
+  if (p.adds != Product::Adds::nothing) {
     dnnl::post_ops sum;
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
@@ -84,18 +84,21 @@ std::vector<Product> products_of(const RunConfig& config, DType dtype) {
   const int64_t microbatches = config.train.global_batch / config.train.micro_batch;
   const int64_t heads = model.heads * model.head_dim, kv_heads = model.kv_heads * model.head_dim;
   std::vector<Product> products;
-  const auto add = [&](const std::string& name, int64_t count, int64_t all_rows, int64_t in, int64_t out) {
-    products.push_back({name + " forward", "matmul_forward", all_rows, out, in, false, true, false, count});
+  using enum Product::Adds;
+  const auto add = [&](const std::string& name, int64_t count, int64_t all_rows, int64_t in, int64_t out,
+                       Product::Adds adds = nothing) {
+    const char* forward = adds == residual ? "matmul_forward_add" : "matmul_forward";
+    products.push_back({name + " forward", forward, all_rows, out, in, false, true, adds, count});
     products.push_back(
-        {name + " backward to input", "matmul_backward_input", all_rows, in, out, false, false, false, count});
+        {name + " backward to input", "matmul_backward_input", all_rows, in, out, false, false, nothing, count});
     products.push_back(
-        {name + " backward to weight", "matmul_backward_weight", out, in, all_rows, true, false, true, count});
+        {name + " backward to weight", "matmul_backward_weight", out, in, all_rows, true, false, gradient, count});
   };
   const int64_t calls = microbatches * model.layers;
   add("query, key, value", calls, rows, model.hidden, heads + 2 * kv_heads);
-  add("attention output", calls, rows, heads, model.hidden);
+  add("attention output", calls, rows, heads, model.hidden, residual);
   add("gate, up", calls, rows, model.hidden, 2 * model.ffn);
-  add("down", calls, rows, model.ffn, model.hidden);
+  add("down", calls, rows, model.ffn, model.hidden, residual);
   const int64_t chunk = loss_tiles({}, rows, model.vocab, dtype).rows;
   add("head", microbatches * (rows / chunk), chunk, model.hidden, model.vocab);
   if (rows % chunk != 0) add("head, rest", microbatches, rows % chunk, model.hidden, model.vocab);
@@ -116,7 +119,7 @@ std::vector<Way> ways_of(const Product& product, DType dtype, Pools& pools) {
   try {
     std::vector<Way> ways = {matmul(product, pools, type, false, false)};
     if (dtype == DType::float32) ways.push_back(sgemm(product, pools));
-    if (!product.adds) ways.push_back(matmul(product, pools, type, true, false));
+    if (product.adds != Product::Adds::gradient) ways.push_back(matmul(product, pools, type, true, false));
     if (product.a_transposed) ways.push_back(matmul(product, pools, type, false, true));
     return ways;
   } catch (const dnnl::error& error) {

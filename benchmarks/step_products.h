@@ -13,14 +13,18 @@
 
 namespace shiftron {
 
-// c [m, n] = a b, or += where d_w is summed up.
+// c [m, n] = a b, or += where d_w is summed up, or a residual is added.
 struct Product {
   std::string name;
   const char* kernel;  // that computes it in a step
   int64_t m, n, k;
-  bool a_transposed, b_transposed, adds;
+  bool a_transposed, b_transposed;
+  enum class Adds { nothing, gradient, residual } adds;  // a gradient is float32
   int64_t calls;  // in a step
-  double operations() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  double operations() const {
+    const double terms = 2.0 * static_cast<double>(k) + (adds == Adds::residual ? 1 : 0);
+    return static_cast<double>(m) * static_cast<double>(n) * terms;
+  }
 };
 
 std::vector<Product> products_of(const RunConfig& config, DType dtype);

@@ -6,6 +6,7 @@
 // With bodies of all kinds.
 #define SHIFTRON_BODIES(Where)                                                                                         \
   void matmul_forward(Where, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch);                                  \
+  void matmul_forward_add(Where, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y, Tensor scratch);        \
   void matmul_backward_input(Where, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                       \
   void matmul_backward_input_sum(Where, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                   \
   void matmul_backward_weight(Where, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);                      \

@@ -37,6 +37,17 @@ void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, 
     };
     cases.push_back(b.call);
   }
+  Builder add(label("matmul_forward_add", {rows, in, out}));
+  add.input("x", {rows, in});
+  add.input("w", {out, in});
+  add.input("residual", {rows, out}).strided = false;  // rows other than those of y, where y's are strided
+  // A body may round the product too, to the type of y: for that the comparison has a factor of two.
+  add.output("y", {rows, out}, n(in + 1)).magnitude = 1 + std::sqrt(n(in));
+  add.call.run = [](Stream& s, const Tensors& a) {
+    with_product_scratch(s, a[0], a[1],
+                         [&](const Tensor& scratch) { matmul_forward_add(s, a[0], a[1], a[2], a[3], scratch); });
+  };
+  cases.push_back(add.call);
   Builder b(label("matmul_backward_input", {rows, in, out}));
   b.input("d_y", {rows, out});
   b.input("w", {out, in});

@@ -14,6 +14,9 @@ namespace shiftron {
 // ---- products (matmul.cpp) ------------------------------------------------------------------------------------------
 // y = x wᵀ.              x [rows, in] T, w [out, in] T, y [rows, out] T (or A)
 void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch = {});
+// y = residual + x wᵀ.   residual, y [rows, out] T, in memory apart
+void matmul_forward_add(Stream& stream, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y,
+                        Tensor scratch = {});
 // d_x = d_y w.           d_y [rows, out] T, w [out, in] T, d_x [rows, in] T
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch = {});
 // d_x += d_y w.          the same, d_x A

@@ -6,7 +6,7 @@
 namespace shiftron {
 namespace {
 
-// rows · in · out products and as many sums, in each of the three.
+// rows · in · out products and as many sums, in each product.
 int64_t operations_of(int64_t rows, int64_t in, int64_t out) {
   return 2 * rows * in * out;
 }
@@ -54,6 +54,24 @@ void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tens
   launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out), dtype,
          BodyTable{specification::matmul_forward, fast::matmul_forward, SHIFTRON_CUDA_BODY(matmul_forward)}, x, w, y,
          scratch);
+}
+
+void matmul_forward_add(Stream& stream, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y, Tensor scratch) {
+  constexpr const char* kName = "matmul_forward_add";
+  check_matrices(kName, x, w);
+  const int64_t rows = x.extent(0);
+  const int64_t in = x.extent(1);
+  const int64_t out = w.extent(0);
+  const DType dtype = x.dtype();
+  check_argument(stream, kName, "x", x, dtype, {rows, in});
+  check_argument(stream, kName, "w", w, dtype, {out, in});
+  check_argument(stream, kName, "residual", residual, dtype, {rows, out});
+  check_argument(stream, kName, "y", y, dtype, {rows, out});
+  CHECK(y.raw() == nullptr || y.raw() != residual.raw(), kName, ": y is the residual's memory");
+  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
+  launch(stream, kName, {x, w, residual}, {y}, operations_of(rows, in, out) + rows * out, dtype,
+         BodyTable{specification::matmul_forward_add, fast::matmul_forward_add, SHIFTRON_CUDA_BODY(matmul_forward_add)},
+         x, w, residual, y, scratch);
 }
 
 void matmul_backward_input(Stream& stream, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {

@@ -253,6 +253,13 @@ void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor 
           y.stride(0), scratch);
 }
 
+// Unlike the specification it rounds the product too: the library's sums go to y in y's type.
+void matmul_forward_add(const CpuOptions& cpu, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y,
+                        Tensor scratch) {
+  matmul_forward(cpu, x, w, y, scratch);
+  add(cpu, residual, y, y);
+}
+
 void matmul_backward_input(const CpuOptions& cpu, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
   product_with_weight(cpu, d_y, w, false, d_x, scratch);
 }

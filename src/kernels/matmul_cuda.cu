@@ -1,4 +1,4 @@
-// Products in CUDA: how each of the four is asked of cuBLASLt.
+// Products in CUDA: how each of them is asked of cuBLASLt.
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
 #include "kernels/products_cuda.h"
@@ -12,16 +12,16 @@ struct Operand {
   bool transposed = false;
 };
 
-// The largest power of two, at most 256, that divides all addresses.
+// Null is divisible by anything: the largest power of two, at most 256, that divides all addresses.
 int64_t common_alignment(std::initializer_list<const void*> addresses) {
   uintptr_t bits = 256;
   for (const void* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
-// c = op(a) op(b), or c += op(a) op(b).
+// c = op(a) op(b), c += op(a) op(b), or c = residual + op(a) op(b).
 void product(const CudaContext& context, const char* name, const Operand& a, const Operand& b, bool adds,
-             const Tensor& c) {
+             const Tensor& c, const ConstTensor& residual = {}) {
   CHECK(context.products != nullptr, name, ": the stream has no products");
   const DType dtype = a.tensor.dtype();
   for_device_type(name, dtype, [](auto) {});
@@ -36,16 +36,23 @@ void product(const CudaContext& context, const char* name, const Operand& a, con
                            .a_stride = a.tensor.stride(0),
                            .b_stride = b.tensor.stride(0),
                            .c_stride = c.stride(0),
-                           .alignment = common_alignment({a.tensor.raw(), b.tensor.raw(), c.raw()})};
+                           .residual_stride = residual.defined() ? residual.stride(0) : 0,
+                           .alignment =
+                               common_alignment({a.tensor.raw(), b.tensor.raw(), c.raw(), residual.raw()})};
   if (shape.m == 0 || shape.n == 0 || (shape.k == 0 && adds)) return;
   CHECK(shape.k > 0, name, ": no terms in ", shape.text());
-  context.products->run(context.stream, shape, a.tensor.raw(), b.tensor.raw(), c.raw());
+  context.products->run(context.stream, shape, a.tensor.raw(), b.tensor.raw(), residual.raw(), c.raw());
 }
 
 }  // namespace
 
 void matmul_forward(const CudaContext& context, ConstTensor x, ConstTensor w, Tensor y, Tensor) {
   product(context, "matmul_forward", {x}, {w, true}, false, y);
+}
+
+void matmul_forward_add(const CudaContext& context, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y,
+                        Tensor) {
+  product(context, "matmul_forward_add", {x}, {w, true}, false, y, residual);
 }
 
 void matmul_backward_input(const CudaContext& context, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {

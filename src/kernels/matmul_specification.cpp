@@ -68,6 +68,18 @@ void matmul_forward(const CpuOptions&, ConstTensor x, ConstTensor w, Tensor y, T
   });
 }
 
+void matmul_forward_add(const CpuOptions&, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y, Tensor) {
+  for_type(x.dtype(), [&](auto element) {
+    using T = decltype(element);
+    const T* in = residual.data<T>();
+    T* out = y.data<T>();
+    product<T>(x.extent(0), w.extent(0), x.extent(1), matrix<T>(x), transposed<T>(w),
+               [&](int64_t i, int64_t j, auto sum) {
+                 out[i * y.stride(0) + j] = round_to<T>(to_accumulate(in[i * residual.stride(0) + j]) + sum);
+               });
+  });
+}
+
 void matmul_backward_input(const CpuOptions&, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor) {
   for_type(d_y.dtype(), [&](auto element) {
     using T = decltype(element);

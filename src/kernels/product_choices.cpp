@@ -49,6 +49,7 @@ Json json_of(const ProductShape& shape, const ProductChoice& choice) {
           {"a_stride", shape.a_stride},
           {"b_stride", shape.b_stride},
           {"c_stride", shape.c_stride},
+          {"residual_stride", shape.residual_stride},
           {"alignment", shape.alignment},
           {"algorithm", hex_of(choice.algorithm)},
           {"workspace", choice.workspace},
@@ -67,6 +68,7 @@ void read_product(const Json& json, ProductChoices& choices) {
                            .a_stride = json.at("a_stride"),
                            .b_stride = json.at("b_stride"),
                            .c_stride = json.at("c_stride"),
+                           .residual_stride = json.value("residual_stride", int64_t{0}),  // older files have none
                            .alignment = json.at("alignment")};
   const ProductChoice choice{
       .algorithm = words_of(json.at("algorithm")), .workspace = json.at("workspace"), .seconds = json.at("seconds")};
@@ -82,10 +84,12 @@ const char* transposed_mark(bool transposed) {
 std::string ProductShape::text() const {
   const Shape a = a_transposed ? Shape{k, m} : Shape{m, k};
   const Shape b = b_transposed ? Shape{n, k} : Shape{k, n};
-  return detail::concatenate(Shape{m, n}.text(), adds ? " += " : " = ", a.text(), transposed_mark(a_transposed), " ",
-                             b.text(), transposed_mark(b_transposed), ", ", name_of(operands), " to ", name_of(result),
-                             ", row strides ", c_stride, ", ", a_stride, ", ", b_stride, ", addresses divisible by ",
-                             alignment);
+  const bool residual = residual_stride != 0;
+  const std::string stride_of_residual = residual ? ", " + std::to_string(residual_stride) : "";
+  return detail::concatenate(Shape{m, n}.text(), adds ? " += " : " = ", residual ? "residual + " : "", a.text(),
+                             transposed_mark(a_transposed), " ", b.text(), transposed_mark(b_transposed), ", ",
+                             name_of(operands), " to ", name_of(result), ", row strides ", c_stride, ", ", a_stride,
+                             ", ", b_stride, stride_of_residual, ", addresses divisible by ", alignment);
 }
 
 std::string to_json(const ProductChoices& choices) {

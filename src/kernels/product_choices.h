@@ -11,7 +11,7 @@
 
 namespace shiftron {
 
-// c = op(a) op(b), or c += op(a) op(b), row-major: all that an algorithm may depend on.
+// c = op(a) op(b), c += op(a) op(b), or c = residual + op(a) op(b), row-major: all that an algorithm may depend on.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0;  // c [m, n], sums of k terms
   bool a_transposed = false;    // a lies as [k, m], else as [m, k]
@@ -20,7 +20,8 @@ struct ProductShape {
   DType operands = DType::float32;
   DType result = DType::float32;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // elements from one row to the next, as they lie
-  int64_t alignment = 0;                             // bytes, a power of two: a divisor of all three addresses
+  int64_t residual_stride = 0;                       // of [m, n] in memory apart from c; 0 where none is added
+  int64_t alignment = 0;                             // bytes, a power of two: a divisor of all addresses
   auto operator<=>(const ProductShape&) const = default;
   std::string text() const;  // for messages
 };

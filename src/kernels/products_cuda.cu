@@ -91,15 +91,18 @@ struct Described {
                                  : make_layout(shape, shape.operands, shape.k, shape.n, shape.b_stride)),
         second(shape.a_transposed ? make_layout(shape, shape.operands, shape.k, shape.m, shape.a_stride)
                                   : make_layout(shape, shape.operands, shape.m, shape.k, shape.a_stride)),
+        added(make_layout(shape, shape.result, shape.m, shape.n,
+                          shape.residual_stride != 0 ? shape.residual_stride : shape.c_stride)),
         result(make_layout(shape, shape.result, shape.m, shape.n, shape.c_stride)) {}
   Description description;
-  Layout first, second, result;
+  Layout first, second, added, result;
   ProductChoice choice;
 };
 
 struct Operands {
   const void* a;
   const void* b;
+  const void* residual;  // null: what is added, if anything, stands in c
   void* c;
 };
 
@@ -124,10 +127,11 @@ struct CudaProducts::State {
   void run(CUstream_st* stream, const ProductShape& shape, const Described& how, const ProductChoice& choice,
            const Operands& on) const {
     const float alpha = 1;
-    const float beta = shape.adds ? 1 : 0;
+    const float beta = shape.adds || on.residual != nullptr ? 1 : 0;
+    const void* added = on.residual != nullptr ? on.residual : on.c;
     const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
     check_status(cublasLtMatmul(handle.get(), how.description.get(), &alpha, on.b, how.first.get(), on.a,
-                                how.second.get(), &beta, on.c, how.result.get(), on.c, how.result.get(), &algorithm,
+                                how.second.get(), &beta, added, how.added.get(), on.c, how.result.get(), &algorithm,
                                 workspace.raw(), static_cast<size_t>(room()), stream),
                  "cublasLtMatmul", shape.text());
   }
@@ -139,7 +143,7 @@ struct CudaProducts::State {
     int count = 0;
     constexpr const char* kCall = "cublasLtMatmulAlgoGetHeuristic";
     check_status(cublasLtMatmulAlgoGetHeuristic(handle.get(), how.description.get(), how.first.get(), how.second.get(),
-                                                how.result.get(), how.result.get(), preference.get(), kCandidates,
+                                                how.added.get(), how.result.get(), preference.get(), kCandidates,
                                                 found.data(), &count),
                  kCall, shape.text());
     std::vector<ProductChoice> usable;
@@ -181,7 +185,7 @@ struct CudaProducts::State {
     const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
     cublasLtMatmulHeuristicResult_t result{};
     check_status(cublasLtMatmulAlgoCheck(handle.get(), how.description.get(), how.first.get(), how.second.get(),
-                                         how.result.get(), how.result.get(), &algorithm, &result),
+                                         how.added.get(), how.result.get(), &algorithm, &result),
                  "cublasLtMatmulAlgoCheck", shape.text());
     CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm asks for a workspace of ",
           result.workspaceSize, " bytes, given are ", room(), ": ", shape.text());
@@ -221,8 +225,11 @@ CudaProducts::CudaProducts(Tensor workspace, const std::string& device) : state_
 
 CudaProducts::~CudaProducts() = default;
 
-void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, void* c) {
-  const Operands on{a, b, c};
+void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b,
+                       const void* residual, void* c) {
+  CHECK((residual != nullptr) == (shape.residual_stride != 0), "a residual at ", residual, " for ", shape.text());
+  CHECK(residual == nullptr || !shape.adds, "two things to add to: ", shape.text());
+  const Operands on{a, b, residual, c};
   const Described& how = state_->find(stream, shape, on);
   state_->run(stream, shape, how, how.choice, on);
 }

@@ -18,11 +18,13 @@ class CudaProducts {
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  // c = op(a) op(b), or c += …, in the stream's order. Error with shape and types where the library refuses.
-  void run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, void* c);
+  // c = op(a) op(b), c += …, or c = residual + … (null where the shape adds none), in the stream's order. Error with
+  // shape and types where the library refuses.
+  void run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, const void* residual, void* c);
 
   // While true the first product of a shape without a choice times the library's candidates and waits for them; where
-  // it adds, into memory of its own. While false (as it begins) such a product takes the library's first candidate.
+  // it adds to c, into memory of its own. While false (as it begins) such a product takes the library's first
+  // candidate.
   void time_candidates(bool timed);
   const ProductChoices& choices() const;
   // From now on shapes take these, those made before too; Error(bad_input) where device or library are others.

@@ -65,7 +65,8 @@ Attention::Streams Attention::shift(Run& run, const Tensor& raw, const Tensor& r
   return to;
 }
 
-Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, Saved& saved) const {
+void Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
+                        Tensor y) const {
   const Tensor x = gather_rows(run, x_local, run.scratch);  // [rows, hidden]
   const DType dtype = x.dtype();
   saved.raw = projections_.forward(run, x, run.activations);
@@ -80,7 +81,7 @@ Tensor Attention::forward(Run& run, const Tensor& x_local, const Tensor& rope, S
     attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start, shape, saved.attended,
                       saved.log_sum_exp, scratch);
   }
-  return reduce_rows(run, out_.forward(run, saved.attended.merge_last(), run.scratch), run.scratch);
+  out_.forward_add(run, saved.attended.merge_last(), residual, y);
 }
 
 Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Tensor& rope,
@@ -127,7 +128,8 @@ AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity
           .carried_value = carried(value_shift_, kv_heads)};
 }
 
-Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
+void Attention::decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
+                       Tensor y) const {
   const Streams raw = split(projections_.forward(run, x, run.scratch));
   const int64_t rows = x.extent(0);
   if (state.length == 0) {
@@ -156,7 +158,7 @@ Tensor Attention::decode(Run& run, const Tensor& x, const Tensor& rope, Attentio
   Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), attention_scratch(run.stream, q, k, shape));
   attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
                     run.documents.attention_start, shape, attended, log_sum_exp, scratch);
-  return reduce_rows(run, out_.forward(run, attended.merge_last(), run.scratch), run.scratch);
+  out_.forward_add(run, attended.merge_last(), residual, y);
 }
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// SwiGLU MLP (Shazeer 2020): down(silu(gate x) · up x).
+// SwiGLU MLP (Shazeer 2020) with the residual: residual + down(silu(gate x) · up x).
 #pragma once
 
 #include "kernels/kernels.h"
@@ -14,9 +14,9 @@ class Mlp {
   };
   // `recompute`: backward makes the products with gate and up again.
   Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer, bool recompute);
-  // x [local rows, hidden] → [local rows, hidden] in run.scratch.
-  Tensor forward(Run& run, const Tensor& x, Saved& saved) const;
-  // x: as in forward.
+  // x, residual, y [local rows, hidden], y in memory of its own.
+  void forward(Run& run, const Tensor& x, const Tensor& residual, Saved& saved, Tensor y) const;
+  // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;
 
  private:

@@ -43,13 +43,13 @@ Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, 
     const TraceRange range("attention");
     ArenaScope scope(run.scratch);
     const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
-    add(run.stream, x, attention_.forward(run, normed, rope, saved.attention), middle);
+    attention_.forward(run, normed, x, rope, saved.attention, middle);
   }
   const TraceRange range("mlp");
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
-  add(run.stream, middle, mlp_.forward(run, normed, saved.mlp), y);
+  mlp_.forward(run, normed, middle, saved.mlp, y);
   return y;
 }
 
@@ -73,11 +73,11 @@ Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, A
   Tensor middle = run.activations.allocate(x.dtype(), x.shape());
   {
     ArenaScope scope(run.scratch);
-    add(run.stream, x, attention_.decode(run, attention_norm_.forward(run, x, unused), rope, state), middle);
+    attention_.decode(run, attention_norm_.forward(run, x, unused), x, rope, state, middle);
   }
   Tensor y = run.activations.allocate(x.dtype(), x.shape());
   ArenaScope scope(run.scratch);
-  add(run.stream, middle, mlp_.forward(run, mlp_norm_.forward(run, middle, unused), unused_mlp), y);
+  mlp_.forward(run, mlp_norm_.forward(run, middle, unused), middle, unused_mlp, y);
   return y;
 }
 

@@ -136,6 +136,15 @@ Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
   return y;
 }
 
+void Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const {
+  ArenaScope scope(run.scratch);
+  if (run.groups.tp->size() > 1) {
+    return add(run.stream, residual, reduce_rows(run, forward(run, x, run.scratch), run.scratch), y);
+  }
+  const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
+  matmul_forward_add(run.stream, x, weight, residual, y, product_scratch(run, weight, x.extent(0)));
+}
+
 Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {
   Tensor d_x = arena.allocate(d_y.dtype(), {d_y.extent(0), in_});
   ArenaScope scope(run.scratch);

@@ -23,6 +23,9 @@ class Linear {
   int64_t out() const;  // rows of the piece
   // x [rows, in] → [rows, out] in `arena`.
   Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
+  // Of a layer whose `in` is split over tp: y = residual + Σ over tp of x Wᵀ.  x [rows, in]; residual, y
+  // [local rows, out], in memory apart. Where nothing stands between product and sum they are one kernel.
+  void forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const;
   // d_x [rows, in] in `arena`.
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
   // Adds the weight gradient, or queues it. Queued, an operand is copied unless the caller says that nobody writes it

@@ -87,8 +87,8 @@ TEST(Launches, OfALayerAreFew) {
   for (const auto& [name, count] : forward) backward[name] -= count;
   RecordProperty("forward", text(forward));
   RecordProperty("backward", text(backward));
-  EXPECT_GE(total(forward), 8) << text(forward);  // two norms, three rotations, SwiGLU, two additions
-  EXPECT_LE(total(forward), 12) << text(forward);
+  EXPECT_GE(total(forward), 6) << text(forward);  // two norms, three rotations, SwiGLU
+  EXPECT_LE(total(forward), 8) << text(forward);  // of which none adds a residual: products do
   EXPECT_GE(total(backward), 10) << text(backward);
   EXPECT_LE(total(backward), 20) << text(backward);
 }

@@ -1,5 +1,5 @@
 // What the front ends charge the ledger for memory in bfloat16, a token, is no more than the operation must move: each
-// operand read once, each result written once. Products and attention are the libraries'.
+// operand read once, each result written once. Other products and attention are the libraries'.
 #include "kernels/kernel_testing.h"
 #include "kernels/scratch.h"
 
@@ -48,6 +48,10 @@ std::vector<Case> all() {
   constexpr double h = kHidden, f = kFfn, kv = kKv, v = kVocab, numbers = 4.0 * kTokens;
   constexpr double rope = 4.0 * kTokens * kHeadDim;
   return {
+      {"matmul_forward_add", 6 * h, 2 * h * h,
+       [=](Stream& s) {
+         matmul_forward_add(s, x, activation({kHidden, kHidden}), x, x);
+       }},
       {"add", 6 * h, 0, [=](Stream& s) { add(s, x, x, x); }},
       {"rms_norm_forward", 4 * h, numbers + 4 * h, [=](Stream& s) { rms_norm_forward(s, x, w, 1e-5, x, of_row); }},
       {"rms_norm_backward", 8 * h, numbers + 12 * h,

@@ -22,6 +22,10 @@ ProductChoices some_choices() {
   choices.of[shape] = {.algorithm = {1, ~uint64_t{0}, 0x0123456789abcdef}, .workspace = 1 << 20, .seconds = 1.0 / 3e6};
   shape.b_transposed = true;
   choices.of[shape] = {};
+  shape.m = 4;
+  shape.adds = false;
+  shape.residual_stride = 9;
+  choices.of[shape] = {};
   return choices;
 }
 
@@ -36,8 +40,22 @@ TEST(ProductChoices, AreReadAsTheyWereWritten) {
 }
 
 TEST(ProductChoices, ShapesSpeak) {
-  EXPECT_EQ(some_choices().of.begin()->first.text(),
-            "[3, 5] += [7, 3]ᵀ [7, 5], bfloat16 to float32, row strides 8, 4, 6, addresses divisible by 16");
+  std::vector<std::string> texts;
+  for (const auto& [shape, choice] : some_choices().of) texts.push_back(shape.text());
+  const std::string types = ", bfloat16 to float32, row strides 8, 4, 6", addresses = ", addresses divisible by 16";
+  EXPECT_EQ(texts, (std::vector<std::string>{"[3, 5] += [7, 3]ᵀ [7, 5]" + types + addresses,
+                                             "[3, 5] += [7, 3]ᵀ [5, 7]ᵀ" + types + addresses,
+                                             "[4, 5] = residual + [7, 4]ᵀ [5, 7]ᵀ" + types + ", 9" + addresses}));
+}
+
+// A file from before residuals were added: none of its products has one.
+TEST(ProductChoices, OfOlderFilesHaveNoResidual) {
+  ProductChoices choices = some_choices();
+  std::erase_if(choices.of, [](const auto& of) { return of.first.residual_stride != 0; });
+  const std::string key = "   \"residual_stride\": 0,\n";
+  std::string text = to_json(choices);
+  for (size_t i = 0; i < choices.of.size(); ++i) text = replaced(text, key, "");
+  EXPECT_EQ(product_choices_from(text, "choices.json"), choices);
 }
 
 TEST(ProductChoices, FaultsAreNamed) {

@@ -14,13 +14,17 @@ ModuleCase attention_case(const ModelConfig& config, const Rows& rows) {
             rank.own(attention->shifts());
             auto saved = std::make_shared<Attention::Saved>();
             const Tensor rope = rank.rope(6);
-            return {[=](Run& run, const Tensor& x) { return attention->forward(run, x, rope, *saved); },
+            return {[=](Run& run, const Tensor& x) {
+                      const Tensor y = like(run.scratch, x);
+                      attention->forward(run, x, x, rope, *saved, y);
+                      return y;
+                    },
                     [=](Run& run, const Tensor& d_y, const Tensor& x) {
-                      return attention->backward(run, d_y, x, rope, *saved);
+                      return with_residual(run, d_y, attention->backward(run, d_y, x, rope, *saved));
                     }};
           },
           .plain = [=](const Weights& weights,
-                       const Values& x) { return plain_attention(weights, "attention", config, rows, x); }};
+                       const Values& x) { return sum(x, plain_attention(weights, "attention", config, rows, x)); }};
 }
 
 TEST(Attention, EqualsPlainLoops) {
@@ -56,7 +60,9 @@ Values decoded(const ModelConfig& config, int tp, const std::vector<int>& chunks
         Run run = rank.begin(following_rows(fed, chunk), true);
         const auto first = x.begin() + fed * config.hidden;
         const Tensor rows = rank.place(Values(first, first + chunk * config.hidden), {chunk, config.hidden});
-        const Values added = values_of(attention.decode(run, rows, rope, state));
+        const Tensor decoded_rows = like(run.scratch, rows);
+        attention.decode(run, rows, rows, rope, state, decoded_rows);
+        const Values added = values_of(decoded_rows);
         own.insert(own.end(), added.begin(), added.end());
         EXPECT_EQ(state.length, fed + chunk);
       }

@@ -12,14 +12,18 @@ ModuleCase mlp_case(bool recompute) {
             auto saved = std::make_shared<Mlp::Saved>();
             return {[=](Run& run, const Tensor& x) {
                       const int64_t before = run.activations.used();
-                      const Tensor y = mlp->forward(run, x, *saved);
+                      const Tensor y = like(run.scratch, x);
+                      mlp->forward(run, x, x, *saved, y);
                       EXPECT_EQ(run.activations.used() == before, recompute) << "whether something is kept";
                       EXPECT_EQ(saved->gate_up.defined(), !recompute);
                       return y;
                     },
-                    [=](Run& run, const Tensor& d_y, const Tensor& x) { return mlp->backward(run, d_y, x, *saved); }};
+                    [=](Run& run, const Tensor& d_y, const Tensor& x) {
+                      return with_residual(run, d_y, mlp->backward(run, d_y, x, *saved));
+                    }};
           },
-          .plain = [](const Weights& weights, const Values& x) { return plain_mlp(weights, "mlp", small_model(), x); }};
+          .plain = [](const Weights& weights,
+                      const Values& x) { return sum(x, plain_mlp(weights, "mlp", small_model(), x)); }};
 }
 
 TEST(Mlp, EqualsPlainLoops) {

@@ -11,6 +11,16 @@ struct Module {
   std::function<Tensor(Run&, const Tensor& d_y, const Tensor& x)> backward;  // d_x, maybe in the memory of d_y
 };
 
+inline Tensor like(Arena& arena, const Tensor& x) {
+  return arena.allocate(x.dtype(), x.shape());
+}
+// Where the input is the residual too, its gradient is d_y + `d_module`.
+inline Tensor with_residual(Run& run, const Tensor& d_y, const Tensor& d_module) {
+  const Tensor d_x = like(run.scratch, d_y);
+  add(run.stream, d_y, d_module, d_x);
+  return d_x;
+}
+
 struct ModuleCase {
   ModelConfig config = small_model();
   Rows rows = small_rows();
