@@ -41,8 +41,7 @@ std::pair<int, cudnnStatus_t>& refusal() {
 // Of each graph there are other ones, by the number of its operations, and the better ones do not repeat their bits. A
 // workspace is scribbled over.
 std::vector<EngineSetting> offered(const Object& graph, cudnnBackendHeurMode_t mode) {
-  const auto operations =
-      static_cast<int64_t>(graph.list<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS).size());
+  const int64_t operations = graph.descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS);
   if (mode == CUDNN_HEUR_MODE_FALLBACK) return {{.engine = 2, .knobs = {}, .workspace = 8192}};
   expect(mode == CUDNN_HEUR_MODE_A, "heuristics of mode ", int{mode});
   return {{.engine = 1, .knobs = {{CUDNN_KNOB_TYPE_KERNEL_CFG, operations}}, .workspace = 4096, .repeats = false},

@@ -47,12 +47,19 @@ struct Object {
   std::shared_ptr<char> life = std::make_shared<char>();
 
   bool has(int name) const { return attributes.contains(name); }
-  template <typename T>
-  std::vector<T> list(int name) const {
+  const std::vector<char>& bytes_of(int name) const {
     const auto found = attributes.find(name);
     expect(found != attributes.end(), "a descriptor of type ", type, " has no attribute ", name);
-    std::vector<T> values(found->second.size() / sizeof(T));
-    std::memcpy(values.data(), found->second.data(), found->second.size());
+    return found->second;
+  }
+  int64_t descriptors(int name) const {
+    return static_cast<int64_t>(bytes_of(name).size() / sizeof(cudnnBackendDescriptor_t));
+  }
+  template <typename T>
+  std::vector<T> list(int name) const {
+    const std::vector<char>& bytes = bytes_of(name);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
   template <typename T>
