@@ -7,20 +7,20 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/tensor_source.h"
 #include "core/file.h"
 
 namespace shiftron {
 
-class StepReader {
+class StepReader : public TensorSource {
  public:
   // `manifest` has been checked, tiling included.
   StepReader(std::string step_directory, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
-  int find(TensorGroup group, const std::string& name) const;  // index of the tensor, −1 = none
-  // Elements of `box` in row-major order. Throws Error(no_checkpoint) naming file and tensor. Bytes already written
-  // to `to` are undefined then. Ascending boxes of one tensor read every block once.
-  void read(int tensor, const Box& box, void* to);
+  const std::vector<ManifestTensor>& tensors() const override { return manifest_.tensors; }
+  int find(TensorGroup group, const std::string& name) const override;
+  void read(int tensor, const Box& box, void* to) override;
 
  private:
   const std::byte* block(int box, uint64_t index);

@@ -1,0 +1,23 @@
+// TensorSource: logical tensors, wherever they are stored: a step under any layout, files of another program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+
+namespace shiftron {
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual const std::vector<ManifestTensor>& tensors() const = 0;  // no path twice
+  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error(no_checkpoint) naming file
+  // and tensor; bytes already written to `to` are undefined then. Ascending boxes of one tensor read every byte once.
+  virtual void read(int index, const Box& box, void* to) = 0;
+
+  // Index of the tensor, −1 = none.
+  virtual int find(TensorGroup group, const std::string& name) const = 0;
+};
+
+}  // namespace shiftron
