@@ -1,4 +1,5 @@
 // `shiftron self-test`.
+#include "core/has_cuda.h"
 #include "evaluate/self_test.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // Version and commit come from CMake (cmake/version.cmake) as definitions of this file alone.
 #include "cli/version.h"
 
+#include "core/has_cuda.h"
 #include "core/stream.h"
 #include "parallel/versions_cuda.h"
 

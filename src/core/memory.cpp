@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/event.h"
+#include "core/has_cuda.h"
 #include "core/memory_cuda.h"
 
 namespace shiftron {

@@ -50,9 +50,12 @@ void* allocate(DeviceKind kind, int64_t bytes) {
 }
 
 std::string memory_text() {
-  size_t available = 0, total = 0;
-  if (cudaMemGetInfo(&available, &total) != cudaSuccess) return "";
-  return detail::concatenate("the GPU has ", available, " of its ", total, " bytes left");
+  try {
+    const DeviceRoom room = device_room();
+    return detail::concatenate("the GPU has ", room.available, " of its ", room.total, " bytes left");
+  } catch (const Error&) {
+    return "";  // what is told is another fault
+  }
 }
 
 void release(DeviceKind kind, void* data) noexcept {

@@ -120,18 +120,28 @@ CudaContext& context_of(Queue& queue) {
   return dynamic_cast<CudaQueue&>(queue).context();
 }
 
+namespace {
+
+cudaError_t count_devices(int& count) {
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess) return status;
+  count = 0;
+  cudaGetLastError();  // which the next call would report else
+  return status;
+}
+
+}  // namespace
+
 int cuda_devices() {
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) return count;
-  cudaGetLastError();  // which the next call would report else
-  return 0;
+  count_devices(count);
+  return count;
 }
 
 int require_devices() {
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
+  const cudaError_t status = count_devices(count);
+  if (count == 0) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     throw_bad_input("host ", host_name(), " shows no GPU (cudaGetDeviceCount: ",
                     status == cudaSuccess ? "none" : cudaGetErrorString(status),

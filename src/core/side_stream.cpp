@@ -1,6 +1,7 @@
 // The queue of a second stream.
 #include "core/side_stream.h"
 
+#include "core/has_cuda.h"
 #include "core/queue_cuda.h"
 
 namespace shiftron {

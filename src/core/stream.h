@@ -22,13 +22,6 @@ struct CpuOptions {
   bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
 };
 
-// Whether this program has CUDA's sources: then what they define may be called.
-#ifdef SHIFTRON_CUDA
-inline constexpr bool kHasCuda = true;
-#else
-inline constexpr bool kHasCuda = false;
-#endif
-
 // Where CUDA's bodies run.
 class CudaProducts;
 class CudaAttention;

@@ -2,23 +2,21 @@
 #pragma once
 
 #include "core/check.h"
-#include "core/stream.h"
 
 namespace shiftron {
 
-namespace cuda {  // only in builds that have it (kHasCuda)
+bool traces_ranges();
 void push_range(const char* name);
 void pop_range() noexcept;
-}  // namespace cuda
 
 class TraceRange {
  public:
   template <typename... Parts>
-  explicit TraceRange([[maybe_unused]] const Parts&... name) {
-    if constexpr (kHasCuda) cuda::push_range(detail::concatenate(name...).c_str());
+  explicit TraceRange(const Parts&... name) {
+    if (traces_ranges()) push_range(detail::concatenate(name...).c_str());
   }
   ~TraceRange() {
-    if constexpr (kHasCuda) cuda::pop_range();
+    if (traces_ranges()) pop_range();
   }
   TraceRange(const TraceRange&) = delete;
   TraceRange& operator=(const TraceRange&) = delete;

@@ -1,7 +1,7 @@
 // Ranges of NVTX, which cost a branch where no tool listens.
 #include <nvtx3/nvToolsExt.h>
 
-#include "core/trace_range.h"
+#include "core/trace_range_cuda.h"
 
 namespace shiftron::cuda {
 

@@ -3,7 +3,7 @@
 
 #include "checkpoint/restore.h"
 #include "checkpoint/verify.h"
-#include "train/resume.h"
+#include "train/saved_state.h"
 
 namespace shiftron {
 

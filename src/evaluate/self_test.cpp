@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "core/has_cuda.h"
 #include "core/host.h"
 #include "core/queue_cuda.h"
 #include "kernels/libraries.h"

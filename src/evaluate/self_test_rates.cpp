@@ -4,18 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <limits>
 
-#include "core/event.h"
 #include "core/memory.h"
-#include "core/philox.h"
 #include "evaluate/self_test_parts.h"
 #include "kernels/kernels.h"
+#include "kernels/timing.h"
 
 namespace shiftron {
 namespace {
-
-constexpr int kRounds = 5;
 
 // What was measured on GPUs of that name elsewhere, with other programs: bf16, a product of 8192³, a copy of
 // gigabytes, causal attention of 8192 rows, 64 heads, 8 KV heads of 128. 0: not known.
@@ -33,35 +29,12 @@ Reference reference_of(const std::string& device, SelfTestSize size) {
   return {};
 }
 
-// The shortest of some rounds, behind one that warms up.
-double seconds_of(Stream& stream, const std::function<void()>& call) {
-  double shortest = std::numeric_limits<double>::infinity();
-  for (int round = 0; round <= kRounds; ++round) {
-    Event begin, end;
-    begin.record(stream);
-    call();
-    end.record(stream);
-    end.wait_on_host();
-    if (round > 0) shortest = std::min(shortest, end.seconds_since(begin));
-  }
-  return shortest;
-}
-
-// Random numbers, since products of zeros run faster; some of them again and again.
 class RandomMemory {
  public:
   RandomMemory(Stream& stream, DType dtype, Shape shape)
       : memory_(stream.device, shape.count() * size_of(dtype), *stream.ledger, "tensors"),
         tensor_(memory_.tensor(0, dtype, shape)) {
-    const int64_t piece = std::min<int64_t>(shape.count(), 1 << 18);
-    const kernel_testing::Owned some(dtype, {piece}, kernel_testing::random_values("rates", piece));
-    const kernel_testing::DeviceTensor there(stream, some);
-    const Tensor flat = tensor_.view({shape.count()});
-    for (int64_t i = 0; i < shape.count(); i += piece) {
-      const int64_t count = std::min(piece, shape.count() - i);
-      copy(stream, there.tensor().rows(0, count), flat.rows(i, count));
-    }
-    finish(stream);
+    fill_random(stream, tensor_);
   }
   operator Tensor() const { return tensor_; }
   operator ConstTensor() const { return tensor_; }
@@ -80,7 +53,7 @@ int64_t choose(const Stream& stream, SelfTestSize size, int64_t of_gpu, int64_t 
 void measure_copy(Stream& stream, SelfTestSize size, const Reference& reference, SelfTestReport& report) {
   const int64_t rows = choose(stream, size, 1 << 17, 1 << 12, 8), columns = 4096;
   const RandomMemory from(stream, DType::bfloat16, {rows, columns}), to(stream, DType::bfloat16, {rows, columns});
-  const double seconds = seconds_of(stream, [&] { copy(stream, from, to); });
+  const double seconds = shortest_seconds(stream, [&] { copy(stream, from, to); });
   report.rates.push_back({.name = "copy",
                           .problem = fmt::format("{} MiB read and written", from.tensor().bytes() >> 20),
                           .unit = "GB/s",
@@ -95,7 +68,7 @@ void measure_product(Stream& stream, SelfTestSize size, const Reference& referen
   const RandomMemory x(stream, dtype, {n, n}), w(stream, dtype, {n, n}), y(stream, dtype, {n, n});
   const kernel_testing::Owned scratch(
       dtype, {stream.device == DeviceKind::cpu ? matmul_scratch(stream, dtype, n, n, n).count() : 0});
-  const double seconds = seconds_of(
+  const double seconds = shortest_seconds(
       stream, [&] { matmul_forward(stream, x, w, y, scratch.tensor().count() > 0 ? scratch.tensor() : Tensor()); });
   report.rates.push_back({.name = "product",
                           .problem = fmt::format("{0} x {0} x {0}, {1}", n, name_of(dtype)),
@@ -129,7 +102,7 @@ void measure_attention(Stream& stream, SelfTestSize size, const Reference& refer
     report.rates.push_back({.name = name,
                             .problem = problem,
                             .unit = "TFLOP/s",
-                            .rate = 1e-12 * count / seconds_of(stream, call),
+                            .rate = 1e-12 * count / shortest_seconds(stream, call),
                             .reference = 1e-12 * known,
                             .reference_of = known > 0 ? reference.device : ""});
   };
@@ -153,7 +126,7 @@ void measure_all_reduce(Stream& stream, Communicator& group, SelfTestSize size, 
   const int64_t count = choose(stream, size, 1 << 27, 1 << 20, 1 << 10);
   const RandomMemory values(stream, DType::bfloat16, {count});
   const double seconds =
-      seconds_of(stream, [&] { group.all_reduce(stream, InOut(values.tensor()), Reduction::sum).wait(stream); });
+      shortest_seconds(stream, [&] { group.all_reduce(stream, InOut(values.tensor()), Reduction::sum).wait(stream); });
   const double share = 2.0 * (group.size() - 1) / group.size();  // of the bytes that pass each rank's link
   report.rates.push_back({.name = "all_reduce, bus",
                           .problem = fmt::format("{} KiB among {} ranks", values.tensor().bytes() >> 10, group.size()),

@@ -1,12 +1,10 @@
 // Choices of attention as JSON: one object a problem, strides as [row, head], knobs as [number, value].
 #include "kernels/attention_choices.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "core/check.h"
-#include "core/json_reason.h"
+#include "kernels/choices_json.h"
 
 namespace shiftron {
 namespace {
@@ -51,7 +49,7 @@ Json json_of(const AttentionProblem& problem, const AttentionChoice& choice) {
   return json;
 }
 
-void read_problem(const Json& json, AttentionChoices& choices) {
+std::pair<AttentionProblem, AttentionChoice> read_problem(const Json& json) {
   AttentionProblem problem{.pass = pass_of(json.at("pass")),
                            .samples = json.at("samples"),
                            .length = json.at("length"),
@@ -69,7 +67,7 @@ void read_problem(const Json& json, AttentionChoices& choices) {
   for (const Json& knob : json.at("knobs")) {
     if (!choice.knobs.emplace(knob.at(0), knob.at(1)).second) throw_bad_input("twice the knob ", knob.at(0).dump());
   }
-  if (!choices.of.emplace(problem, choice).second) throw_bad_input("twice ", problem.text());
+  return {problem, choice};
 }
 
 }  // namespace
@@ -86,22 +84,11 @@ std::string AttentionProblem::text() const {
 }
 
 std::string to_json(const AttentionChoices& choices) {
-  Json problems = Json::array();
-  for (const auto& [problem, choice] : choices.of) problems.push_back(json_of(problem, choice));
-  return Json{{"device", choices.device}, {"library", choices.library}, {"attention", problems}}.dump(1);
+  return choices_to_json(choices, "attention", json_of);
 }
 
 AttentionChoices attention_choices_from(const std::string& json, const std::string& source) {
-  try {
-    const Json read = Json::parse(json);
-    AttentionChoices choices{.device = read.at("device"), .library = read.at("library"), .of = {}};
-    for (const Json& problem : read.at("attention")) read_problem(problem, choices);
-    return choices;
-  } catch (const Json::exception& error) {
-    throw_bad_input(source, ": ", json_reason(error));
-  } catch (const Error& error) {
-    throw_bad_input(source, ": ", error.what());
-  }
+  return choices_from_json<AttentionProblem, AttentionChoice>(json, source, "attention", read_problem);
 }
 
 }  // namespace shiftron

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "kernels/choices.h"
+
 namespace shiftron {
 
 // Elements from one row, and from one head, of a [rows, heads, head_dim] tensor to the next.
@@ -37,13 +39,7 @@ struct AttentionChoice {
   bool operator==(const AttentionChoice&) const = default;
 };
 
-// Engines mean something to one version of the library on one device alone.
-struct AttentionChoices {
-  std::string device;
-  int64_t library = 0;  // version
-  std::map<AttentionProblem, AttentionChoice> of;
-  bool operator==(const AttentionChoices&) const = default;
-};
+using AttentionChoices = Choices<AttentionProblem, AttentionChoice>;
 
 std::string to_json(const AttentionChoices& choices);
 // The inverse; Error(bad_input) that begins with `source` where the text is something else.

@@ -157,14 +157,8 @@ void CudaAttention::wait() const {
 }
 
 void CudaAttention::adopt(const AttentionChoices& choices) {
-  if (choices.device != choices_.device || choices.library != choices_.library) {
-    throw_bad_input("attention was chosen on ", choices.device, " with cuDNN ", choices.library, ", this is ",
-                    choices_.device, " with ", choices_.library);
-  }
-  for (const auto& [problem, choice] : choices.of) {
-    choices_.of.insert_or_assign(problem, choice);
-    refused_.erase(problem);
-  }
+  choices_.adopt(choices, "attention was", "cuDNN");
+  for (const auto& [problem, choice] : choices.of) refused_.erase(problem);
   wait();
   plans_.clear();
 }

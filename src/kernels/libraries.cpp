@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/has_cuda.h"
 #include "core/json_reason.h"
 #include "kernels/kernels.h"
 

@@ -22,7 +22,20 @@ void check_product_scratch(const Stream& stream, const char* kernel, const Tenso
   if (scratch.defined()) check_scratch(stream, kernel, scratch, dtype, matmul_scratch(stream, dtype, rows, in, out));
 }
 
-// Returns the operations of the product.
+// Both return the operations of the product.
+int64_t check_forward(const Stream& stream, const char* kernel, const ConstTensor& x, const ConstTensor& w,
+                      const Tensor& y, DType result, const Tensor& scratch) {
+  check_matrices(kernel, x, w);
+  const int64_t rows = x.extent(0);
+  const int64_t in = x.extent(1);
+  const int64_t out = w.extent(0);
+  const DType dtype = x.dtype();
+  check_argument(stream, kernel, "x", x, dtype, {rows, in});
+  check_argument(stream, kernel, "w", w, dtype, {out, in});
+  check_argument(stream, kernel, "y", y, result, {rows, out});
+  check_product_scratch(stream, kernel, scratch, dtype, rows, in, out);
+  return operations_of(rows, in, out);
+}
 int64_t check_backward_input(const Stream& stream, const char* kernel, const ConstTensor& d_y, const ConstTensor& w,
                              const Tensor& d_x, DType result, const Tensor& scratch) {
   check_matrices(kernel, d_y, w);
@@ -41,35 +54,22 @@ int64_t check_backward_input(const Stream& stream, const char* kernel, const Con
 
 void matmul_forward(Stream& stream, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
   constexpr const char* kName = "matmul_forward";
-  check_matrices(kName, x, w);
-  const int64_t rows = x.extent(0);
-  const int64_t in = x.extent(1);
-  const int64_t out = w.extent(0);
   const DType dtype = x.dtype();
   check_floating(kName, "y", y);
-  check_argument(stream, kName, "x", x, dtype, {rows, in});
-  check_argument(stream, kName, "w", w, dtype, {out, in});
-  check_argument(stream, kName, "y", y, y.dtype() == dtype ? dtype : accumulation_type(dtype), {rows, out});
-  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
-  launch(stream, kName, {x, w}, {y}, operations_of(rows, in, out), dtype,
+  const DType result = y.dtype() == dtype ? dtype : accumulation_type(dtype);
+  const int64_t operations = check_forward(stream, kName, x, w, y, result, scratch);
+  launch(stream, kName, {x, w}, {y}, operations, dtype,
          BodyTable{specification::matmul_forward, fast::matmul_forward, SHIFTRON_CUDA_BODY(matmul_forward)}, x, w, y,
          scratch);
 }
 
 void matmul_forward_add(Stream& stream, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y, Tensor scratch) {
   constexpr const char* kName = "matmul_forward_add";
-  check_matrices(kName, x, w);
-  const int64_t rows = x.extent(0);
-  const int64_t in = x.extent(1);
-  const int64_t out = w.extent(0);
   const DType dtype = x.dtype();
-  check_argument(stream, kName, "x", x, dtype, {rows, in});
-  check_argument(stream, kName, "w", w, dtype, {out, in});
-  check_argument(stream, kName, "residual", residual, dtype, {rows, out});
-  check_argument(stream, kName, "y", y, dtype, {rows, out});
-  CHECK(y.raw() == nullptr || y.raw() != residual.raw(), kName, ": y is the residual's memory");
-  check_product_scratch(stream, kName, scratch, dtype, rows, in, out);
-  launch(stream, kName, {x, w, residual}, {y}, operations_of(rows, in, out) + rows * out, dtype,
+  const int64_t operations = check_forward(stream, kName, x, w, y, dtype, scratch);
+  check_argument(stream, kName, "residual", residual, dtype, y.shape());
+  check_apart(kName, "y", y, "residual", residual);
+  launch(stream, kName, {x, w, residual}, {y}, operations + y.count(), dtype,
          BodyTable{specification::matmul_forward_add, fast::matmul_forward_add, SHIFTRON_CUDA_BODY(matmul_forward_add)},
          x, w, residual, y, scratch);
 }

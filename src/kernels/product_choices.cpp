@@ -1,11 +1,11 @@
 // Choices of products as JSON: one object a product, its algorithm as hexadecimal digits.
 #include "kernels/product_choices.h"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "core/hash.h"
-#include "core/json_reason.h"
+#include "kernels/choices_json.h"
 
 namespace shiftron {
 namespace {
@@ -56,7 +56,7 @@ Json json_of(const ProductShape& shape, const ProductChoice& choice) {
           {"seconds", choice.seconds}};
 }
 
-void read_product(const Json& json, ProductChoices& choices) {
+std::pair<ProductShape, ProductChoice> read_product(const Json& json) {
   const ProductShape shape{.m = json.at("m"),
                            .n = json.at("n"),
                            .k = json.at("k"),
@@ -72,7 +72,7 @@ void read_product(const Json& json, ProductChoices& choices) {
                            .alignment = json.at("alignment")};
   const ProductChoice choice{
       .algorithm = words_of(json.at("algorithm")), .workspace = json.at("workspace"), .seconds = json.at("seconds")};
-  if (!choices.of.emplace(shape, choice).second) throw_bad_input("twice the product ", shape.text());
+  return {shape, choice};
 }
 
 const char* transposed_mark(bool transposed) {
@@ -93,22 +93,11 @@ std::string ProductShape::text() const {
 }
 
 std::string to_json(const ProductChoices& choices) {
-  Json products = Json::array();
-  for (const auto& [shape, choice] : choices.of) products.push_back(json_of(shape, choice));
-  return Json{{"device", choices.device}, {"library", choices.library}, {"products", products}}.dump(1);
+  return choices_to_json(choices, "products", json_of);
 }
 
 ProductChoices product_choices_from(const std::string& json, const std::string& source) {
-  try {
-    const Json read = Json::parse(json);
-    ProductChoices choices{.device = read.at("device"), .library = read.at("library"), .of = {}};
-    for (const Json& product : read.at("products")) read_product(product, choices);
-    return choices;
-  } catch (const Json::exception& error) {
-    throw_bad_input(source, ": ", json_reason(error));
-  } catch (const Error& error) {
-    throw_bad_input(source, ": ", error.what());
-  }
+  return choices_from_json<ProductShape, ProductChoice>(json, source, "products", read_product);
 }
 
 }  // namespace shiftron

@@ -4,10 +4,10 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "core/tensor.h"
+#include "kernels/choices.h"
 
 namespace shiftron {
 
@@ -33,13 +33,7 @@ struct ProductChoice {
   bool operator==(const ProductChoice&) const = default;
 };
 
-// Algorithms mean something to one version of the library on one device alone.
-struct ProductChoices {
-  std::string device;
-  int64_t library = 0;  // version
-  std::map<ProductShape, ProductChoice> of;
-  bool operator==(const ProductChoices&) const = default;
-};
+using ProductChoices = Choices<ProductShape, ProductChoice>;
 
 std::string to_json(const ProductChoices& choices);
 // The inverse; Error(bad_input) that begins with `source` where the text is something else.

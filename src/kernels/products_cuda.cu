@@ -243,12 +243,7 @@ const ProductChoices& CudaProducts::choices() const {
 }
 
 void CudaProducts::adopt(const ProductChoices& choices) {
-  ProductChoices& own = state_->choices;
-  if (choices.device != own.device || choices.library != own.library) {
-    throw_bad_input("products were chosen on ", choices.device, " with cuBLASLt ", choices.library, ", this is ",
-                    own.device, " with ", own.library);
-  }
-  for (const auto& [shape, choice] : choices.of) own.of.insert_or_assign(shape, choice);
+  state_->choices.adopt(choices, "products were", "cuBLASLt");
   state_->described.clear();
 }
 

@@ -1,8 +1,9 @@
 // What a device does in a second, by the front ends that training calls.
+#include "kernels/timing.h"
+
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "core/event.h"
 #include "core/memory.h"
@@ -13,25 +14,6 @@ namespace shiftron {
 namespace {
 
 constexpr int kRuns = 5;  // timed, behind one that is not
-
-// Values as training has them: a GPU that multiplies zeros draws less power and is faster.
-void fill_random(Stream& stream, const Tensor& matrix) {
-  const int64_t count = std::min<int64_t>(matrix.count(), int64_t{1} << 16);
-  Buffer host = staging_buffer(stream, count * size_of(DType::float32));
-  Buffer device(stream.device, count * size_of(DType::float32), *stream.ledger, "timing");
-  const Tensor values = host.tensor(0, DType::float32, {count}), there = device.tensor(0, DType::float32, {count});
-  const Philox random(1, "timing");
-  for (int64_t i = 0; i < count; ++i) {
-    values.host_data<float>()[i] = static_cast<float>(random.uniform(static_cast<uint64_t>(i))) - 0.5f;
-  }
-  upload(stream, values, there);
-  const Tensor flat = matrix.view({matrix.count()});
-  for (int64_t begin = 0; begin < flat.count(); begin += count) {
-    const int64_t part = std::min(count, flat.count() - begin);
-    copy(stream, there.rows(0, part), flat.rows(begin, part));
-  }
-  finish(stream);
-}
 
 // Shortest of one product of squares; none where there is no room for them.
 std::optional<double> seconds_of_square(Stream& stream, DType dtype, int64_t size) {
@@ -47,11 +29,35 @@ std::optional<double> seconds_of_square(Stream& stream, DType dtype, int64_t siz
   const Tensor y = memory->tensor(2 * bytes, dtype, shape);
   fill_random(stream, x);
   fill_random(stream, w);
+  return shortest_seconds(stream, [&] { matmul_forward(stream, x, w, y); });
+}
+
+}  // namespace
+
+void fill_random(Stream& stream, const Tensor& tensor) {
+  const int64_t count = std::min<int64_t>(tensor.count(), int64_t{1} << 16);
+  Buffer host = staging_buffer(stream, count * size_of(DType::float32));
+  Buffer device(stream.device, count * size_of(DType::float32), *stream.ledger, "timing");
+  const Tensor values = host.tensor(0, DType::float32, {count}), there = device.tensor(0, DType::float32, {count});
+  const Philox random(1, "timing");
+  for (int64_t i = 0; i < count; ++i) {
+    values.host_data<float>()[i] = static_cast<float>(random.uniform(static_cast<uint64_t>(i))) - 0.5f;
+  }
+  upload(stream, values, there);
+  const Tensor flat = tensor.view({tensor.count()});
+  for (int64_t begin = 0; begin < flat.count(); begin += count) {
+    const int64_t part = std::min(count, flat.count() - begin);
+    copy(stream, there.rows(0, part), flat.rows(begin, part));
+  }
+  finish(stream);
+}
+
+double shortest_seconds(Stream& stream, const std::function<void()>& call) {
   double shortest = std::numeric_limits<double>::infinity();
   for (int run = 0; run <= kRuns; ++run) {
     Event begin, end;
     begin.record(stream);
-    matmul_forward(stream, x, w, y);
+    call();
     end.record(stream);
     end.wait_on_host();
     if (run > 0) shortest = std::min(shortest, end.seconds_since(begin));
@@ -59,23 +65,21 @@ std::optional<double> seconds_of_square(Stream& stream, DType dtype, int64_t siz
   return shortest;
 }
 
-}  // namespace
-
 double measure_matmul_peak(Stream& stream, DType dtype) {
   if (stream.device == DeviceKind::cpu) return measure_matmul_peak(stream.cpu, dtype);
   constexpr int64_t kSmallest = 256, kLargest = 8192;
   constexpr double kEnough = 1e-3;  // seconds: what starts and ends a product does not count any more
   Ledger own;
-  Ledger* const before = std::exchange(stream.ledger, &own);
+  Stream timed = stream;
+  timed.ledger = &own;
   double rate = 0;
   for (int64_t size = kSmallest; size <= kLargest; size *= 2) {
-    const std::optional<double> seconds = seconds_of_square(stream, dtype, size);
+    const std::optional<double> seconds = seconds_of_square(timed, dtype, size);
     if (!seconds) break;
     const auto n = static_cast<double>(size);
     rate = 2 * n * n * n / *seconds;
     if (*seconds > kEnough) break;
   }
-  stream.ledger = before;
   return rate;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/has_cuda.h"
 #include "kernels/kernels.h"
 #include "parallel/communicator_nccl_cuda.h"
 

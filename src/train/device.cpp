@@ -1,6 +1,7 @@
 // Of the CPU what is timed, of CUDA what is started.
 #include "train/device.h"
 
+#include "core/has_cuda.h"
 #include "core/queue_cuda.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"

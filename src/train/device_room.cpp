@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/has_cuda.h"
 #include "core/host.h"
+#include "core/queue_cuda.h"
 #include "parallel/agree.h"
+#include "train/run_report.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -106,6 +109,18 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
   if (world.rank() == lacking) text = refusal(config, layout, lacking, threads, planned, room);
   text = world.broadcast_text(text, lacking);
   told_by_first(world, [&] { throw_bad_input(text); });
+}
+
+void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
+                            const HostShare& share, const Stream& stream, const Ledger& planned, Log& log) {
+  if constexpr (kHasCuda) {
+    if (stream.device != DeviceKind::cuda) return;
+    cuda::DeviceRoom room = cuda::device_room();
+    room.available /= ranks_of_a_device(share, require_devices());
+    log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}", thousands(room.total),
+                         thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));
+    require_room(world, config, layout, share.threads, planned, room);
+  }
 }
 
 }  // namespace shiftron

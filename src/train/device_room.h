@@ -3,8 +3,11 @@
 
 #include <string>
 
+#include "core/host.h"
 #include "core/ledger.h"
+#include "core/log.h"
 #include "core/memory_cuda.h"
+#include "core/stream.h"
 #include "parallel/control_plane.h"
 #include "parallel/layout.h"
 #include "train/run_config.h"
@@ -18,5 +21,9 @@ std::string memory_table(const Ledger& planned);
 // the first one tells by how much it does not, of the rank that lacks most, and what changes would take less.
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const cuda::DeviceRoom& room);
+
+// The same of this rank's GPU as it is now, divided among the ranks that share it; the log tells both. Nothing on a CPU.
+void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
+                            const HostShare& share, const Stream& stream, const Ledger& planned, Log& log);
 
 }  // namespace shiftron

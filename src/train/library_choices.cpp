@@ -4,23 +4,30 @@
 #include <fmt/format.h>
 
 namespace shiftron {
+namespace {
+
+// Why they were not taken, being of another device or another version of a library; "" where they were.
+std::string adopt(Libraries& libraries, const std::string& choices, const std::string& source) {
+  try {
+    libraries.adopt(choices, source);
+    return "";
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    return error.what();
+  }
+}
+
+}  // namespace
 
 std::string agree_on_choices(ControlPlane& world, Libraries& libraries) {
   const std::string own = libraries.choices();
   std::vector<std::string> of_ranks = world.gather_text(own, 0);
+  // Ranks on another device keep their own.
   for (auto choices = of_ranks.rbegin(); choices != of_ranks.rend(); ++choices) {  // the lowest rank's win: they are the last
-    try {
-      libraries.adopt(*choices, "a rank's algorithms");
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::bad_input) throw;  // of another device
-    }
+    adopt(libraries, *choices, "a rank's algorithms");
   }
   const std::string agreed = world.broadcast_text(libraries.choices(), 0);
-  try {
-    libraries.adopt(agreed, "rank 0's algorithms");
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::bad_input) throw;
-  }
+  adopt(libraries, agreed, "rank 0's algorithms");
   return agreed;
 }
 
@@ -28,13 +35,9 @@ std::string choose_algorithms(const RunConfig& config, Trainer& trainer, const B
                               const std::string& kept, const std::string& source, Log& log) {
   Libraries& libraries = trainer.engine().libraries();
   if (libraries.choices().empty()) return {};
-  if (!kept.empty()) {
-    try {
-      libraries.adopt(kept, source);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::bad_input) throw;
-      if (world.rank() == 0) log.warning(fmt::format("{}; they are chosen anew, so bits may differ", error.what()));
-    }
+  const std::string fault = kept.empty() ? "" : adopt(libraries, kept, source);
+  if (!fault.empty() && world.rank() == 0) {
+    log.warning(fmt::format("{}; they are chosen anew, so bits may differ", fault));
   }
   libraries.time_candidates(config.train.deterministic == Deterministic::off);
   trainer.warm_up(read);

@@ -4,30 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "train/learning_rate.h"
+#include "train/saved_state.h"
 
 namespace shiftron {
-
-RunConfig saved_config(const std::string& state_json, const std::string& source) {
-  return config_from_json(nlohmann::json::parse(state_json).at("configuration").dump(), source);
-}
 
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log) {
   const ResumeChoice& choice = config.checkpoint.resume;
   const bool goes_back = choice.kind == ResumeChoice::Kind::step;
   for (const StepDirectory& entry : list_steps(checkpoints)) {
-    RunConfig saved;
+    SavedState saved;
     try {
-      saved = saved_config(read_manifest(entry.path).state_json, entry.path);
+      saved = saved_state(read_manifest(entry.path).state_json, entry.path);
     } catch (const Error&) {
       continue;  // told where it is tried
     }
-    require_resumable(saved, config);
-    const ResumeChoice& before = saved.checkpoint.resume;
+    require_resumable(saved.configuration, config, !saved.imported_from.empty());
+    const ResumeChoice& before = saved.configuration.checkpoint.resume;
     if (goes_back && entry.step > choice.step && before.kind == choice.kind && before.step == choice.step) {
       log.info(
           fmt::format("checkpoint.resume={} has been done: step {} was saved behind it, and training goes on from "

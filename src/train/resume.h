@@ -10,9 +10,6 @@
 
 namespace shiftron {
 
-// The configuration in the state of a checkpoint whose manifest has been read; `source` names it in messages.
-RunConfig saved_config(const std::string& state_json, const std::string& source);
-
 // The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was
 // saved by a run that had gone back to it already, that one is the newest of its line. Reads the newest step that can
 // be read, before any tensor is: throws Error(bad_input) listing the changed keys that may not differ. For rank 0.

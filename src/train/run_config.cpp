@@ -166,10 +166,11 @@ std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& a
   return changed;
 }
 
-void require_resumable(const RunConfig& saved, const RunConfig& now) {
+void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone) {
   std::string faults;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;
+    if (model_alone && !changed.key.starts_with("model.") && !changed.key.starts_with("shift.")) continue;
     faults += "\n  " + changed.key + " was '" + changed.before + "', is now '" + changed.after + "'";
     if (const auto origin = now.origins.find(changed.key); origin != now.origins.end())
       faults += bracketed(origin->second);

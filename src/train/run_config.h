@@ -89,7 +89,8 @@ struct ChangedKey {
 };
 // Keys whose values differ, in the order of the table.
 std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after);
-// Throws Error(bad_input) that lists the changed keys that may not differ on resume.
-void require_resumable(const RunConfig& saved, const RunConfig& now);
+// Throws Error(bad_input) that lists the changed keys that may not differ on resume; `model_alone`: those of [model] and
+// [shift], since `saved` speaks of nothing else.
+void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone = false);
 
 }  // namespace shiftron

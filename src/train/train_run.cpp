@@ -14,7 +14,6 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
-#include "core/queue_cuda.h"
 #include "core/trace_range.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
@@ -26,6 +25,7 @@
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/run_report.h"
+#include "train/saved_state.h"
 #include "train/trainer.h"
 
 namespace shiftron {
@@ -57,6 +57,7 @@ class TrainingRun {
   void check_vocabulary() const;
   void open_directory();
   void write_start() const;
+  void require_tokenizer_of(const CheckpointContent& content, const std::string& imported_from) const;
   void resume();
   void announce() const;
   void choose_algorithms();
@@ -116,16 +117,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   queue_ = start_device(config, environment.share, environment.world, stream_);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
-  if constexpr (kHasCuda) {
-    if (stream_.device == DeviceKind::cuda) {
-      cuda::DeviceRoom room = cuda::device_room();
-      room.available /= ranks_of_a_device(environment.share, require_devices());
-      environment.log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}",
-                                       thousands(room.total), thousands(room.available),
-                                       thousands(planned.memory_total()), memory_table(planned)));
-      require_room(environment.world, config, layout_, environment.share.threads, planned, room);
-    }
-  }
+  require_room_on_device(environment.world, config, layout_, environment.share, stream_, planned, environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
@@ -170,6 +162,21 @@ void TrainingRun::check_vocabulary() const {
   }
 }
 
+// Behind an imported model's tokens stand its tokenizer's words.
+void TrainingRun::require_tokenizer_of(const CheckpointContent& content, const std::string& imported_from) const {
+  if (content.tokenizer_model.empty()) {
+    if (first_rank()) {
+      environment_.log.warning(imported_from + " brought no tokenizer.model: that data.train was made with this model's "
+                               "tokenizer cannot be checked");
+    }
+    return;
+  }
+  if (to_hex(xxh3_128(content.tokenizer_model)) == train_->tokenizer_hash()) return;
+  throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
+                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
+                  checkpoints(), "/", step_name(content.step), "/", kTokenizerName);
+}
+
 void TrainingRun::resume() {
   using Kind = ResumeChoice::Kind;
   const ResumeChoice& choice = config_.checkpoint.resume;
@@ -199,28 +206,35 @@ void TrainingRun::resume() {
   if (!content) {
     parameters.initialise(static_cast<uint64_t>(config_.train.seed));
   } else {
-    const nlohmann::json state = nlohmann::json::parse(content->state_json);
-    const RunConfig saved = saved_config(content->state_json, checkpoints());
-    require_resumable(saved, config_);
-    require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
-    const std::string validation = state.value("validation_fingerprint", "");  // "": there was none
-    if (validation_fingerprint_.empty()) validation_fingerprint_ = validation;
-    if (!validation.empty()) {
-      require_same_data("data.validation", content->step, validation, validation_fingerprint_);
+    const SavedState state = saved_state(content->state_json, checkpoints());
+    const RunConfig& saved = state.configuration;
+    const bool imported = !state.imported_from.empty();
+    require_resumable(saved, config_, imported);
+    if (imported) {
+      require_tokenizer_of(*content, state.imported_from);
+    } else {
+      require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
     }
-    trainer_->restore_state(state.at("trainer").dump());
-    stream_.cpu.bfloat16_matmul = state.value("bfloat16_matmul", stream_.cpu.bfloat16_matmul);
-    stream_.cpu.bfloat16_tiles = state.value("bfloat16_tiles", false);  // which older versions had not
-    library_choices_ = state.value("library_choices", "");
+    if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
+    if (!state.validation_fingerprint.empty()) {
+      require_same_data("data.validation", content->step, state.validation_fingerprint, validation_fingerprint_);
+    }
+    trainer_->restore(state.trainer);
+    if (state.bfloat16_matmul) {
+      stream_.cpu.bfloat16_matmul = *state.bfloat16_matmul;
+      stream_.cpu.bfloat16_tiles = *state.bfloat16_tiles;
+    }
+    library_choices_ = state.library_choices;
     first_step_ = content->step + 1;
     saved_step_ = content->step;
     if (first_rank()) {
-      for (const ChangedKey& changed : changed_keys(saved, config_)) {
+      for (const ChangedKey& changed : imported ? std::vector<ChangedKey>() : changed_keys(saved, config_)) {
         environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
       }
-      warn_of_new_end(saved, config_, first_step_, environment_.log);
+      if (!imported) warn_of_new_end(saved, config_, first_step_, environment_.log);
       environment_.events.write("resume", {{"step", content->step}});
-      environment_.log.info(fmt::format("resuming behind step {}", content->step));
+      environment_.log.info(fmt::format("resuming behind step {}{}", content->step,
+                                        imported ? ", imported from " + state.imported_from : ""));
       supersede_later_steps(checkpoints(), content->step, environment_.log);
       supersede_metrics(config_.output.directory, content->step);
     }
@@ -289,16 +303,17 @@ bool TrainingRun::save(int64_t step) {
   const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
                                                    {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] { require_own(environment_); });
-  nlohmann::json state = {{"configuration", nlohmann::json::parse(to_json(config_))},
-                                {"trainer", nlohmann::json::parse(trainer_->state_json())},
-                                {"consumed_samples", step * config_.train.global_batch},
-                                {"validation_fingerprint", validation_fingerprint_},
-                                {"bfloat16_matmul", stream_.cpu.bfloat16_matmul},
-                                {"bfloat16_tiles", stream_.cpu.bfloat16_tiles}};
-  if (!library_choices_.empty()) state["library_choices"] = library_choices_;
+  const SavedState state = {.configuration = config_,
+                            .trainer = trainer_->state(),
+                            .consumed_samples = step * config_.train.global_batch,
+                            .validation_fingerprint = validation_fingerprint_,
+                            .bfloat16_matmul = stream_.cpu.bfloat16_matmul,
+                            .bfloat16_tiles = stream_.cpu.bfloat16_tiles,
+                            .library_choices = library_choices_,
+                            .imported_from = ""};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
-                                  .state_json = state.dump(),
+                                  .state_json = to_json(state),
                                   .tokenizer_model = train_->tokenizer_bytes(),
                                   .data_fingerprint = train_->fingerprint(),
                                   .code_version = environment_.code_version};

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <exception>
-#include <nlohmann/json.hpp>
 
 #include "core/trace_range.h"
 #include "train/device.h"
@@ -247,19 +246,17 @@ double Trainer::evaluate(int microbatches, const BatchReader& read) {
   return totals[0] / totals[1];
 }
 
-std::string Trainer::state_json() const {
+TrainerState Trainer::state() const {
   CHECK(known_step_ == last_step_, "step ", last_step_, " is under way; its result must be read before its state");
-  return nlohmann::json{{"applied_updates", static_cast<int64_t>(known_counters_[kApplied])},
-                        {"skipped_updates", static_cast<int64_t>(known_counters_[kSkipped])},
-                        {"skipped_in_row", static_cast<int64_t>(known_counters_[kSkippedInRow])}}
-      .dump();
+  return {.applied_updates = static_cast<int64_t>(known_counters_[kApplied]),
+          .skipped_updates = static_cast<int64_t>(known_counters_[kSkipped]),
+          .skipped_in_row = static_cast<int64_t>(known_counters_[kSkippedInRow])};
 }
 
-void Trainer::restore_state(const std::string& json) {
-  const nlohmann::json state = nlohmann::json::parse(json);
-  known_counters_[kApplied] = state.at("applied_updates").get<double>();
-  known_counters_[kSkipped] = state.at("skipped_updates").get<double>();
-  known_counters_[kSkippedInRow] = state.at("skipped_in_row").get<double>();
+void Trainer::restore(const TrainerState& state) {
+  known_counters_[kApplied] = static_cast<double>(state.applied_updates);
+  known_counters_[kSkipped] = static_cast<double>(state.skipped_updates);
+  known_counters_[kSkippedInRow] = static_cast<double>(state.skipped_in_row);
   std::ranges::copy(known_counters_, pinned_counters_.host_data<double>());
   upload(stream_, pinned_counters_, counters_);
 }

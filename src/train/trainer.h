@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "train/engine.h"
+#include "train/saved_state.h"
 
 namespace shiftron {
 
@@ -52,9 +53,9 @@ class Trainer {
   std::vector<std::string> group_names() const;  // "embedding", "layers.0", …, "final_norm", "head"
   Engine& engine() { return engine_; }
   MemoryPlan arena_peaks() const { return engine_.arena_peaks(); }
-  // Counters of the optimizer as JSON, for checkpoints; throws where the result of the last step was not read.
-  std::string state_json() const;
-  void restore_state(const std::string& json);
+  // For checkpoints; throws where the result of the last step was not read.
+  TrainerState state() const;
+  void restore(const TrainerState& state);
 
  private:
   // Between host and device: what the host gives a step and takes from it, in pinned memory.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/has_cuda.h"
 #include "core/stream.h"
 #include "data/utf8.h"
 #include "train/faults.h"

@@ -142,15 +142,14 @@ void run_and_save(const RunConfig& config, const std::string& source, int64_t fr
   if (from > 0) {
     const auto content = load_checkpoint(source, from, rank.parameters(), *world, log);
     ASSERT_TRUE(content) << "no step " << from;
-    rank.trainer->restore_state(nlohmann::json::parse(content->state_json).at("trainer").dump());
+    rank.trainer->restore(saved_state(content->state_json, source).trainer);
   }
   for (int64_t step = from + 1; step <= to; ++step) rank.step(step);
-  const nlohmann::json state = {{"configuration", nlohmann::json::object()},
-                                {"trainer", nlohmann::json::parse(rank.trainer->state_json())},
-                                {"consumed_samples", to * config.train.global_batch}};
+  SavedState state;
+  state.trainer = rank.trainer->state();
   const CheckpointContent content{.step = to,
                                   .configuration = "",
-                                  .state_json = state.dump(),
+                                  .state_json = to_json(state),
                                   .tokenizer_model = "model",
                                   .data_fingerprint = "",
                                   .code_version = ""};

@@ -67,7 +67,7 @@ TEST(ProductChoices, FaultsAreNamed) {
   fault("\"bfloat16\"", "\"int32\"", "choices.json: no product of int32");
   fault("0123456789abcdef", "0123456789abcdeg", "choices.json: an algorithm is 128 hexadecimal digits, not ");
   fault("0123456789abcdef", "0123", "choices.json: an algorithm is 128 hexadecimal digits, not ");
-  fault("\"b_transposed\": true", "\"b_transposed\": false", "choices.json: twice the product [3, 5] += ");
+  fault("\"b_transposed\": true", "\"b_transposed\": false", "choices.json: twice [3, 5] += ");
   fault("\"m\": 3", "\"m\": \"3\"", "choices.json: type must be number, but is string");
   fault("}", "", "choices.json: ");
 }

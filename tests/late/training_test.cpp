@@ -71,7 +71,7 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
     if (from > 0) {
       const auto content = load_checkpoint(directory, from, set, world, log);
       CHECK(content, "there is no step ", from);
-      rank.trainer->restore_state(nlohmann::json::parse(content->state_json).at("trainer").dump());
+      rank.trainer->restore(saved_state(content->state_json, directory).trainer);
     }
     const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
     for (int64_t step = from + 1; step <= to; ++step) {
@@ -79,10 +79,9 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
       if (step > from + 1) (void)rank.trainer->result(step - 1);
     }
     (void)rank.trainer->result(to);
-    const nlohmann::json state = {{"configuration", nlohmann::json::object()},
-                                  {"trainer", nlohmann::json::parse(rank.trainer->state_json())},
-                                  {"consumed_samples", to * config.train.global_batch}};
-    const CheckpointContent content{.step = to, .configuration = "", .state_json = state.dump(),
+    SavedState state;
+    state.trainer = rank.trainer->state();
+    const CheckpointContent content{.step = to, .configuration = "", .state_json = to_json(state),
                                     .tokenizer_model = "model", .data_fingerprint = "", .code_version = ""};
     CHECK(save_checkpoint(directory, content, set, world, {.keep = 9}, log).saved, "step ", to, " was not saved");
     collect(set, masters_of, weights, mutex);
@@ -112,12 +111,12 @@ TEST_P(Late, WeightsAreReadBehindTheStep) {
     RankTrainer rank(late_config(), *world, {.queue = queue.get()});
     const SampleReader read = random_samples(rank.config.train.sequence_length, rank.config.model.vocab);
     rank.trainer->step(1, rank.reader(1, read), false);
-    EXPECT_THROW((void)rank.trainer->state_json(), Error);
+    EXPECT_THROW((void)rank.trainer->state(), Error);
     TensorMap weights;
     std::mutex mutex;
     collect(rank.trainer->engine().parameters(), masters_of, weights, mutex);
     (void)rank.trainer->result(1);
-    EXPECT_NO_THROW((void)rank.trainer->state_json());
+    EXPECT_NO_THROW((void)rank.trainer->state());
     return weights;
   };
   Machine machine({.order = GetParam()});

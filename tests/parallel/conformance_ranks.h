@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/event.h"
+#include "core/has_cuda.h"
 #include "core/memory.h"
 #include "core/queue_cuda.h"
 #include "kernels/kernels.h"

@@ -1,6 +1,7 @@
 // Wrong configurations, each with every message that it must give, and only those.
 #include <gmock/gmock.h>
 
+#include "core/has_cuda.h"
 #include "core/stream.h"
 #include "expect_error.h"
 #include "train/config_text.h"

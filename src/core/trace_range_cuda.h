@@ -1,0 +1,9 @@
+// Ranges of NVTX; only in builds that have CUDA (kHasCuda).
+#pragma once
+
+namespace shiftron::cuda {
+
+void push_range(const char* name);
+void pop_range() noexcept;
+
+}  // namespace shiftron::cuda

@@ -1,0 +1,31 @@
+// What a library was chosen to do for each shape on one device, to be kept and read back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/check.h"
+
+namespace shiftron {
+
+// Choices mean something to one version of the library on one device alone.
+template <typename Shape, typename Choice>
+struct Choices {
+  std::string device;
+  int64_t library = 0;  // version
+  std::map<Shape, Choice> of;
+  bool operator==(const Choices&) const = default;
+
+  // Takes those of `other` over its own. Error(bad_input) where they are of another device or version; `what` and
+  // `library_name` stand in the message.
+  void adopt(const Choices& other, const char* what, const char* library_name) {
+    if (other.device != device || other.library != library) {
+      throw_bad_input(what, " chosen on ", other.device, " with ", library_name, " ", other.library, ", this is ", device,
+                      " with ", library);
+    }
+    for (const auto& [shape, choice] : other.of) of.insert_or_assign(shape, choice);
+  }
+};
+
+}  // namespace shiftron
