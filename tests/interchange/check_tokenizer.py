@@ -104,7 +104,7 @@ class Tokenizer(unittest.TestCase):
         for name, found in wrong.items():
             print(f"{kind}, {name}: {len(found)} of {len(strings)} strings differ, "
                   f"{sum(string in hard for string, _, _ in found)} of them hard ones")
-            for string, one, other in found[:8]:
+            for string, one, other in found[:3]:
                 print(f"  {string!a}\n    ours   {one}\n    theirs {other}")
         for string, one in zip(strings, ours):
             self.assertEqual(fast.decode(one, skip_special_tokens=True), string)
@@ -116,12 +116,17 @@ class Tokenizer(unittest.TestCase):
         for found in wrong.values():
             self.assertLessEqual(len(found), count // 1000)
             self.assertEqual([string for string, _, _ in found if string in HARD], [])
+        self.assertGreater(len(HARD), 60)
 
     def test_unigram(self):
         wrong, count = self.check("unigram")
+        scores = [score for _, score in json.loads((self.folder / "unigram" / "tokenizer.json").read_text())["model"]["vocab"]]
         for found in wrong.values():
-            self.assertLessEqual(len(found), count // 1000)
+            self.assertLessEqual(len(found), count // 100)
             self.assertEqual([string for string, _, _ in found if string in HARD], [])
+            for string, one, other in found:  # only cuts that are equally good: sums of fp32 there, of fp64 here
+                self.assertEqual(sorted(one), sorted(other), string)
+                self.assertAlmostEqual(sum(scores[token] for token in one), sum(scores[token] for token in other), 3, string)
 
     def test_an_existing_directory_is_refused(self):
         model, directory = self.folder / "again.model", self.folder / "again"
