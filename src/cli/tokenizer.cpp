@@ -142,7 +142,8 @@ int inspect(const CommandLine& line) {
 std::vector<CommandOption> export_options() {
   CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
   file.bare = true;
-  return {file, required(text_option("output", "DIR", "directory to make, with tokenizer.json and tokenizer_config.json"))};
+  return {file,
+          required(text_option("output", "DIR", "directory to make, with tokenizer.json and tokenizer_config.json"))};
 }
 
 int export_files(const CommandLine& line) {

@@ -28,11 +28,20 @@ class ProtoFields {
     const uint64_t tag = variable_length();
     field_ = tag >> 3;
     switch (tag & 7) {
-      case 0: number_ = variable_length(); break;
-      case 1: bytes_ = take(8); break;
-      case 2: bytes_ = take(variable_length()); break;
-      case 5: bytes_ = take(4); break;
-      default: fail();
+      case 0:
+        number_ = variable_length();
+        break;
+      case 1:
+        bytes_ = take(8);
+        break;
+      case 2:
+        bytes_ = take(variable_length());
+        break;
+      case 5:
+        bytes_ = take(4);
+        break;
+      default:
+        fail();
     }
     return true;
   }
@@ -171,9 +180,9 @@ json bpe(const Model& model) {
           {"merges", std::move(list)}};
 }
 
-// A unigram model of tokenizer.json takes any piece for text. So that one which names a control token or a byte is never
-// chosen it is made unlikely, and what has a character that no text piece has is cut there (`cuts`), as such a character
-// costs more than any piece.
+// A unigram model of tokenizer.json takes any piece for text. So that one which names a control token or a byte is
+// never chosen it is made unlikely, and what has a character that no text piece has is cut there (`cuts`), as such a
+// character costs more than any piece.
 json unigram(const Model& model, json& cuts) {
   std::set<std::string_view> characters;
   double lowest = 0;
@@ -200,7 +209,8 @@ json unigram(const Model& model, json& cuts) {
   }
   if (unknown == model.pieces.size()) unknown_piece(model);  // throws
   for (const std::string& character : foreign) {
-    cuts.push_back({{"type", "Split"}, {"pattern", {{"String", character}}}, {"behavior", "Isolated"}, {"invert", false}});
+    cuts.push_back(
+        {{"type", "Split"}, {"pattern", {{"String", character}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
   return {{"type", "Unigram"}, {"unk_id", unknown}, {"byte_fallback", true}, {"vocab", std::move(vocab)}};
 }
