@@ -5,7 +5,8 @@
     tests/interchange/run check_transformers.py torch transformers h5py -- [--module FILE] [--exporter COMMAND] [unittest's words]
 
 --module FILE      takes another file for the model's code; tests/interchange/mutants gives broken ones
---exporter COMMAND makes the directories by "COMMAND STEP DIRECTORY" instead of write_transformers.py
+--exporter COMMAND makes the directories instead of write_transformers.py; {step} and {output} in it are filled in, as in
+                   "build/release/shiftron checkpoint export {step} --format hf --output {output}"
 """
 import argparse
 import json
@@ -82,7 +83,9 @@ class Models:
     @staticmethod
     def export(directory, output):
         if choice.exporter:
-            subprocess.run([*shlex.split(choice.exporter), directory, output], check=True, stdout=subprocess.DEVNULL)
+            words = [word.format(step=directory, output=output) for word in shlex.split(choice.exporter)]
+            result = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert result.returncode == 0, (words, result.stdout, result.stderr)
             if choice.module != MODULE and (output / MODULE.name).exists():
                 shutil.copyfile(choice.module, output / MODULE.name)
             return output
