@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/hdf5_file.h"
@@ -59,14 +60,19 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
       continue;
     }
     const Hdf5DatasetInfo info = file.info(name);
-    const bool precise = manifest.tensors[static_cast<size_t>(box->tensor)].dtype == DType::float64;
+    const DType dtype = manifest.tensors[static_cast<size_t>(box->tensor)].dtype;
     Shape shape;
     for (size_t dim = 0; dim < std::min<size_t>(info.shape.size(), kMaxDims); ++dim) shape.append(info.shape[dim]);
-    if (info.type != (precise ? Hdf5Type::f64 : Hdf5Type::f32) || info.shape.size() > kMaxDims ||
+    if (info.type != stored_type(dtype) || info.shape.size() > kMaxDims ||
         !(shape == box->box.extent) || info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
       faults.push_back(path + ": dataset " + name + " is " + to_string(info.type) + " " + shape.text() + " at byte " +
-                       std::to_string(info.byte_offset) + ", the manifest states " + (precise ? "f64 " : "f32 ") +
+                       std::to_string(info.byte_offset) + ", the manifest states " + to_string(stored_type(dtype)) + " " +
                        box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
+    }
+    const bool is_half = dtype == DType::bfloat16, has_attribute = file.has_attribute(name, kTypeAttribute);
+    if (is_half != has_attribute || (is_half && file.text_attribute(name, kTypeAttribute) != name_of(dtype))) {
+      faults.push_back(path + ": dataset " + name + ": attribute " + kTypeAttribute + " must " +
+                       (is_half ? std::string("be ") + name_of(dtype) : "not be there"));
     }
   }
   return faults;

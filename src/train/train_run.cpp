@@ -202,7 +202,9 @@ void TrainingRun::resume() {
     const nlohmann::json state = nlohmann::json::parse(content->state_json);
     const RunConfig saved = saved_config(content->state_json, checkpoints());
     require_resumable(saved, config_);
-    require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    if (!content->data_fingerprint.empty()) {  // else it was imported, and has seen no data
+      require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    }
     const std::string validation = state.value("validation_fingerprint", "");  // "": there was none
     if (validation_fingerprint_.empty()) validation_fingerprint_ = validation;
     if (!validation.empty()) {

@@ -178,7 +178,7 @@ TEST_F(Restore, ParametersAloneForEvaluation) {
     load_parameters(path, set);
     EXPECT_EQ(count_wrong(model, set, 20), 0);
     ParameterSet training = make_set(model, layout, rank, ledger, true);
-    load_parameters(path, training, true);
+    load_parameters(path, training, {.with_moments = true});
     EXPECT_EQ(count_wrong(model, training, 20), 0);
   }
   model.layers = 1;
@@ -214,7 +214,7 @@ TEST_F(Restore, DifferenceOfOneElement) {
   Log log;
   const auto world = make_single_world();
   ParameterSet set = make_set(kModel, {}, 0, ledger);
-  load_parameters(directory_.path() + "/step-00000020", set, true);
+  load_parameters(directory_.path() + "/step-00000020", set, {.with_moments = true});
   set.find("final_norm.weight")->first_moment.data<float>()[3] += 0.25f;
   ASSERT_TRUE(save_checkpoint(directory_.path() + "/b", content_at(20), set, *world, {}, log).saved);
   const StepDifference found = diff_steps(directory_.path() + "/step-00000020", directory_.path() + "/b/step-00000020");
