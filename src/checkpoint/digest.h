@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,9 +10,6 @@
 #include "checkpoint/tensor_source.h"
 
 namespace shiftron {
-
-// Called as tensors are read: bytes so far, of how many.
-using BytesRead = std::function<void(uint64_t done, uint64_t total)>;
 
 // The tree of a tensor: leaf i is the XXH3-128 of its elements [i · kLeafElements, (i + 1) · kLeafElements) in row-major
 // order, little-endian, the last leaf shorter. A node is the XXH3-128 of the 32 bytes of its two children, each as its
@@ -40,8 +36,8 @@ struct TensorDigest {
 };
 struct StepDigest {
   std::vector<TensorDigest> tensors;  // in the order of the source
-  // XXH3-128 of one line per tensor, sorted by path: "PATH DTYPE SHAPE TREE\n", as in "parameters/head.weight float32
-  // [101,24] 0123…\n". No layout changes it, and no cut into files.
+  // XXH3-128 of one line per tensor, sorted: "PATH DTYPE SHAPE TREE\n", as in "parameters/head.weight float32
+  // [101, 24] 0123…\n". No layout changes it, and no cut into files.
   Hash128 parameters;
   std::optional<Hash128> moments;  // of both groups together; nothing where there are none
 };

@@ -192,10 +192,10 @@ TEST_F(Restore, DigestsAndDifferences) {
   ASSERT_TRUE(save_state(directory_.path() + "/other", kModel, {.tp = 3, .pp = 2}, 20, 20).saved);
   const std::string a = directory_.path() + "/step-00000020", b = directory_.path() + "/other/step-00000020";
   const auto left = digest_step(a), right = digest_step(b);
-  ASSERT_EQ(left.size(), right.size());
-  for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].tensor, right[i].tensor);
-    EXPECT_EQ(left[i].hash, right[i].hash) << left[i].tensor.path();
+  ASSERT_EQ(left.tensors.size(), right.tensors.size());
+  for (size_t i = 0; i < left.tensors.size(); ++i) {
+    EXPECT_EQ(left.tensors[i].tensor, right.tensors[i].tensor);
+    EXPECT_EQ(left.tensors[i].hash, right.tensors[i].hash) << left.tensors[i].tensor.path();
   }
   EXPECT_TRUE(diff_steps(a, b).equal());
   const StepDifference found = diff_steps(a, directory_.path() + "/step-00000030");
