@@ -38,15 +38,14 @@ const FileDescriptor& StepReader::open(int file) {
   return files_.emplace(file, FileDescriptor::open_for_reading(path, false)).first->second;
 }
 
-StepReader::Place StepReader::place(int tensor, const Box& box) const {
-  std::optional<Place> first;
+std::vector<StepReader::Part> StepReader::parts_of(int tensor, const Box& box) const {
+  std::vector<Part> parts;
   for (const int stored : boxes_[static_cast<size_t>(tensor)]) {
     const ManifestBox& candidate = manifest_.boxes[static_cast<size_t>(stored)];
-    if (!intersect(candidate.box, box)) continue;
-    const Place there{candidate.file, candidate.byte_offset};
-    if (!first || there < *first) first = there;
+    if (intersect(candidate.box, box)) parts.push_back({candidate.file, candidate.byte_offset, stored});
   }
-  return first.value_or(Place{});
+  std::ranges::sort(parts);
+  return parts;
 }
 
 void StepReader::load_block(const ManifestBox& box, uint64_t index, std::vector<std::byte>& block) {
@@ -87,24 +86,27 @@ const std::byte* StepReader::block(int box, uint64_t index) {
 }
 
 void StepReader::read(int tensor, const Box& box, void* to) {
-  const uint64_t size = static_cast<uint64_t>(size_of(manifest_.tensors[static_cast<size_t>(tensor)].dtype));
-  for (const int stored : boxes_[static_cast<size_t>(tensor)]) {
-    const Box& from = manifest_.boxes[static_cast<size_t>(stored)].box;
-    const std::optional<Box> common = intersect(from, box);
-    if (!common) continue;
-    for_each_run(from, box, *common, [&](int64_t from_index, int64_t to_index, int64_t count) {
-      uint64_t at = static_cast<uint64_t>(from_index) * size;
-      std::byte* target = static_cast<std::byte*>(to) + static_cast<uint64_t>(to_index) * size;
-      const uint64_t end = at + static_cast<uint64_t>(count) * size;
-      while (at < end) {
-        const uint64_t index = at / manifest_.block_bytes;
-        const uint64_t bytes = std::min(end, (index + 1) * manifest_.block_bytes) - at;
-        std::memcpy(target, block(stored, index) + (at - index * manifest_.block_bytes), bytes);
-        at += bytes;
-        target += bytes;
-      }
-    });
-  }
+  for (const Part& part : parts_of(tensor, box)) read_part(part, box, to);
+}
+
+void StepReader::read_part(const Part& part, const Box& box, void* to) {
+  const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
+  const Box& from = stored.box;
+  const auto size = static_cast<uint64_t>(size_of(manifest_.tensors[static_cast<size_t>(stored.tensor)].dtype));
+  const std::optional<Box> common = intersect(from, box);
+  if (!common) return;
+  for_each_run(from, box, *common, [&](int64_t from_index, int64_t to_index, int64_t count) {
+    uint64_t at = static_cast<uint64_t>(from_index) * size;
+    std::byte* target = static_cast<std::byte*>(to) + static_cast<uint64_t>(to_index) * size;
+    const uint64_t end = at + static_cast<uint64_t>(count) * size;
+    while (at < end) {
+      const uint64_t index = at / manifest_.block_bytes;
+      const uint64_t bytes = std::min(end, (index + 1) * manifest_.block_bytes) - at;
+      std::memcpy(target, block(part.stored, index) + (at - index * manifest_.block_bytes), bytes);
+      at += bytes;
+      target += bytes;
+    }
+  });
 }
 
 std::string read_manifest_file(const std::string& step_directory, const ManifestFile& file) {

@@ -23,13 +23,16 @@ class StepReader : public TensorSource {
   int find(TensorGroup group, const std::string& name) const override;
   void read(int tensor, const Box& box, void* to) override;
 
-  // Where the first of these elements that are stored lies: reading boxes in this order reads files front to back.
-  struct Place {
+  // A stored box that holds elements of another box; reading them in this order reads files front to back.
+  struct Part {
     int file = 0;
     uint64_t byte_offset = 0;  // of the stored box
-    auto operator<=>(const Place&) const = default;
+    int stored = 0;            // its index in the manifest
+    auto operator<=>(const Part&) const = default;
   };
-  Place place(int tensor, const Box& box) const;
+  std::vector<Part> parts_of(int tensor, const Box& box) const;  // ascending
+  // Those elements of `box` alone that the part holds, each to its place in `to`, as read().
+  void read_part(const Part& part, const Box& box, void* to);
 
   // Called for every block that is read, before it is.
   using ReadVisitor = std::function<void(const ManifestFile& file, uint64_t byte_offset, uint64_t bytes)>;

@@ -152,14 +152,15 @@ void clear(const Wanted& entry, const ParameterSet& set) {
   }
 }
 
-// Files are read front to back.
+// Files are read front to back, where the host can read into place; what it cannot is read box by box.
 void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set) {
   struct Read {
-    StepReader::Place place;
+    StepReader::Part part;
     int tensor;
     const Wanted* entry;
     const Box* box;
     int64_t begin;
+    void* target;  // null: by rows
   };
   std::vector<Read> reads;
   for (const Wanted& entry : wanted) {
@@ -168,18 +169,21 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
       clear(entry, set);
       continue;
     }
+    const bool same_type = reader.tensors()[static_cast<size_t>(tensor)].dtype == entry.tensor.dtype;
     int64_t begin = entry.begin;
     for (const Box& box : entry.boxes) {
-      reads.push_back({reader.place(tensor, box), tensor, &entry, &box, begin});
+      void* target = same_type ? set.on_host(*entry.parameter, entry.state, begin) : nullptr;
+      for (const StepReader::Part& part : reader.parts_of(tensor, box)) {
+        reads.push_back({part, tensor, &entry, &box, begin, target});
+        if (target == nullptr) break;
+      }
       begin += box.extent.count();
     }
   }
-  std::ranges::stable_sort(reads, {}, &Read::place);
-  for (const auto& [place, tensor, entry, box, begin] : reads) {
-    void* target = set.on_host(*entry->parameter, entry->state, begin);
-    const bool same_type = reader.tensors()[static_cast<size_t>(tensor)].dtype == entry->tensor.dtype;
-    if (target != nullptr && same_type)
-      reader.read(tensor, *box, target);
+  std::ranges::stable_sort(reads, {}, &Read::part);
+  for (const auto& [part, tensor, entry, box, begin, target] : reads) {
+    if (target != nullptr)
+      reader.read_part(part, *box, target);
     else
       read_by_rows(reader, tensor, *entry, *box, begin, set);
   }

@@ -92,7 +92,7 @@ WrittenStep convert(const std::string& from, const std::vector<StepFile>& files,
 
 // Every layout into every other: byte by byte the files, and the manifest, that a run under it saves.
 void all_pairs(const FakeModel& model, const std::vector<Case>& cases) {
-  const TemporaryDirectory directory;
+  const TemporaryDirectory directory(fast_parent());
   std::vector<std::string> saved;
   for (size_t i = 0; i < cases.size(); ++i) {
     const SaveResult result =
@@ -133,7 +133,7 @@ struct FileRead {
 // files only what this rank does not write, because another one with the same elements does.
 TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
   const FakeModel model{.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 2, .ffn = 12, .vocab = 23};
-  const TemporaryDirectory directory;
+  const TemporaryDirectory directory(fast_parent());
   ASSERT_TRUE(save_state(directory.path(), model, {.tp = 3}, 3, 7).saved);
   for (size_t i = 0; i < kCases.size(); ++i) {
     const Case& target = kCases[i];
@@ -200,7 +200,7 @@ class Interrupted : public ::testing::Test {
     EXPECT_TRUE(diff_steps(from_, place + "/step-00000010").equal());
   }
   static constexpr ParallelLayout kLayout{.dp = 2, .pp = 2};
-  TemporaryDirectory source_, target_;
+  TemporaryDirectory source_{fast_parent()}, target_{fast_parent()};
   const std::string from_ = source_.path() + "/step-00000010";
   const std::vector<StepFile> files_ = files_of(kSmall, kLayout);
   std::vector<std::string> points_;
