@@ -57,9 +57,15 @@ Hash128 root_of(std::vector<std::string> lines) {
   return hash.digest_128();
 }
 
-uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
-uint64_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
-uint64_t bits_of(bfloat16 value) { return value.bits; }
+uint64_t bits_of(double value) {
+  return std::bit_cast<uint64_t>(value);
+}
+uint64_t bits_of(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+uint64_t bits_of(bfloat16 value) {
+  return value.bits;
+}
 
 // Numbers of the type between two of them; −0 and 0 are neighbours.
 template <typename Real>

@@ -11,9 +11,10 @@
 
 namespace shiftron {
 
-// The tree of a tensor: leaf i is the XXH3-128 of its elements [i · kLeafElements, (i + 1) · kLeafElements) in row-major
-// order, little-endian, the last leaf shorter. A node is the XXH3-128 of the 32 bytes of its two children, each as its
-// hexadecimal text reads (most significant byte first); a last child without a partner is its own parent. One leaf: the tree is that leaf.
+// The tree of a tensor: leaf i is the XXH3-128 of its elements [i · kLeafElements, (i + 1) · kLeafElements) in
+// row-major order, little-endian, the last leaf shorter. A node is the XXH3-128 of the 32 bytes of its two children,
+// each as its hexadecimal text reads (most significant byte first); a last child without a partner is its own parent.
+// One leaf: the tree is that leaf.
 inline constexpr int64_t kLeafElements = int64_t{1} << 20;
 
 class TreeHash {
@@ -49,7 +50,8 @@ StepDigest digest_step(const std::string& step_directory, const BytesRead& progr
 struct FirstDifference {
   Shape index;  // in the logical tensor
   double a = 0, b = 0;
-  std::optional<uint64_t> ulp;  // numbers of the compared type from one to the other, −0 and 0 one apart; nothing beside a NaN
+  std::optional<uint64_t>
+      ulp;  // numbers of the compared type from one to the other, −0 and 0 one apart; nothing beside a NaN
 };
 
 struct TensorDifference {

@@ -58,7 +58,8 @@ void cast_elements(DType from_type, const void* from, DType to_type, void* to, i
     with_type(to_type, [&](auto target) {
       for (int64_t i = 0; i < count; ++i) {
         decltype(source) value;
-        std::memcpy(&value, static_cast<const std::byte*>(from) + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+        std::memcpy(&value, static_cast<const std::byte*>(from) + i * static_cast<int64_t>(sizeof(value)),
+                    sizeof(value));
         const auto rounded = cast<decltype(target)>(value);
         std::memcpy(static_cast<std::byte*>(to) + i * static_cast<int64_t>(sizeof(rounded)), &rounded, sizeof(rounded));
       }

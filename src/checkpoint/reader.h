@@ -54,8 +54,8 @@ class StepReader : public TensorSource {
   std::vector<std::vector<int>> boxes_;  // of each tensor
   std::map<int, FileDescriptor> files_;
   std::vector<Block> blocks_;
-  size_t last_ = 0;      // block used
-  uint64_t clock_ = 0;   // of uses
+  size_t last_ = 0;     // block used
+  uint64_t clock_ = 0;  // of uses
   ReadVisitor visit_;
 };
 

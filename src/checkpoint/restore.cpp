@@ -15,8 +15,8 @@
 namespace shiftron {
 namespace {
 
-// A tensor of the model and the boxes of it that this rank needs: elements of a parameter, from `begin` on, one box behind
-// the other.
+// A tensor of the model and the boxes of it that this rank needs: elements of a parameter, from `begin` on, one box
+// behind the other.
 struct Wanted {
   ManifestTensor tensor;
   std::vector<Box> boxes;
@@ -50,7 +50,8 @@ std::vector<ManifestTensor> tensors_of(const std::vector<Wanted>& wanted) {
 }
 
 bool has_moments(const std::vector<ManifestTensor>& tensors) {
-  return std::ranges::any_of(tensors, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
+  return std::ranges::any_of(tensors,
+                             [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
 }
 
 // Empty where the step holds the tensors of `expected` with their shapes and types; `whole`: and no others of the
@@ -94,7 +95,8 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
 }
 
 // Empty where training may go on from the step with the moments of `expected`, if there are any.
-std::string moments_fault(const std::string& path, const Manifest& manifest, const std::vector<ManifestTensor>& expected) {
+std::string moments_fault(const std::string& path, const Manifest& manifest,
+                          const std::vector<ManifestTensor>& expected) {
   if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
   const nlohmann::json trainer = nlohmann::json::parse(manifest.state_json).value("trainer", nlohmann::json::object());
   const auto applied = trainer.find("applied_updates");
@@ -106,7 +108,8 @@ std::string moments_fault(const std::string& path, const Manifest& manifest, con
 }
 
 // What a run should know of how a step is read into masters of `type`.
-void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments, Log& log) {
+void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments,
+                Log& log) {
   if (with_moments && set.training() && !has_moments(manifest.tensors)) {
     log.info(path + " holds parameters alone: moments start at zero");
   }
@@ -146,7 +149,8 @@ void clear(const Wanted& entry, const ParameterSet& set) {
   constexpr int64_t kMost = 1 << 20;  // elements
   int64_t end = entry.begin;
   for (const Box& box : entry.boxes) end += box.extent.count();
-  const std::vector<std::byte> zeros(static_cast<size_t>(std::min(kMost, end - entry.begin) * size_of(entry.tensor.dtype)));
+  const std::vector<std::byte> zeros(
+      static_cast<size_t>(std::min(kMost, end - entry.begin) * size_of(entry.tensor.dtype)));
   for (int64_t at = entry.begin; at < end; at += kMost) {
     set.write(*entry.parameter, entry.state, at, std::min(kMost, end - at), zeros.data());
   }

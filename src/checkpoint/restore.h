@@ -17,15 +17,15 @@ namespace shiftron {
 // exactly step `which`; faults are logged. Fills masters, and moments where the set has them. Nothing: the directory
 // holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
 // step belongs to another model, or `which` is not there (bad_input).
-// A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and parameters
-// of another type are cast to this one (logged). A step with moments is read in its own type or refused: a run goes on
-// bit by bit.
+// A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and
+// parameters of another type are cast to this one (logged). A step with moments is read in its own type or refused: a
+// run goes on bit by bit.
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
                                                  ParameterSet& set, ControlPlane& world, Log& log);
 
 struct LoadOptions {
   bool with_moments = false;
-  Log* log = nullptr;                // is told of casts
+  Log* log = nullptr;                 // is told of casts
   StepReader::ReadVisitor at_read{};  // every read of a file
 };
 // One rank alone, for evaluation under any layout. Throws Error(no_checkpoint) where something is damaged,

@@ -38,7 +38,10 @@ std::vector<Piece> pieces_of(const ParameterSet& set, const Parameter& parameter
     int64_t begin = range.begin;
     for (const Box& box : boxes) {
       pieces.push_back({{{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation}, box},
-                        &set, &parameter, state, begin});
+                        &set,
+                        &parameter,
+                        state,
+                        begin});
       begin += box.extent.count();
     }
   };
@@ -50,8 +53,9 @@ std::vector<Piece> pieces_of(const ParameterSet& set, const Parameter& parameter
   return pieces;
 }
 
-// Of the equal copies of a box, those of the owning tp rank and stage write. Of its data-parallel copies each writes its
-// part where these are divided; else they share the work by bytes, each parameter going to the copy that has least so far.
+// Of the equal copies of a box, those of the owning tp rank and stage write. Of its data-parallel copies each writes
+// its part where these are divided; else they share the work by bytes, each parameter going to the copy that has least
+// so far.
 std::vector<Piece> pieces_to_write(const ParameterSet& set) {
   const ParallelLayout& layout = set.layout();
   Coordinates at = set.at();
@@ -154,7 +158,8 @@ void Save::prepare(uint64_t bytes) {
   at("directory made");
 }
 
-// This rank's file; its report names the tensors that others write too, so that all ranks can be held against each other.
+// This rank's file; its report names the tensors that others write too, so that all ranks can be held against each
+// other.
 Manifest Save::write() {
   if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
   Manifest part = write_file(

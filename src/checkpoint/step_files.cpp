@@ -183,7 +183,8 @@ Manifest write_file(const std::string& directory, const StepFile& file, uint64_t
 }
 
 uint64_t commit_step(const std::string& temporary, const std::string& final_directory, Manifest manifest,
-                     const CheckpointContent& content, const std::function<void()>& before_commit, const PassedPoint& at) {
+                     const CheckpointContent& content, const std::function<void()>& before_commit,
+                     const PassedPoint& at) {
   manifest.step = content.step;
   manifest.configuration = content.configuration;
   manifest.state_json = content.state_json;

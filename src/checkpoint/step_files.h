@@ -43,9 +43,9 @@ uint64_t most_bytes(const CheckpointContent& content);
 // Throws Error(crash) where the disk of `directory` has less than `bytes` free; `advice`: what then helps.
 void require_space(const std::string& directory, uint64_t bytes, const std::string& advice);
 
-// Writes DIRECTORY/`file.name`, by rows that together hold about `block_bytes`, syncs it, and compares what the disk gives
-// back with the hashes of what was written. Returns a manifest of the file, its boxes and their tensors. Errors: what the
-// disk tells, or another content read back (crash).
+// Writes DIRECTORY/`file.name`, by rows that together hold about `block_bytes`, syncs it, and compares what the disk
+// gives back with the hashes of what was written. Returns a manifest of the file, its boxes and their tensors. Errors:
+// what the disk tells, or another content read back (crash).
 Manifest write_file(const std::string& directory, const StepFile& file, uint64_t block_bytes, const RowsOfBox& rows,
                     const PassedPoint& at);
 
@@ -53,6 +53,7 @@ Manifest write_file(const std::string& directory, const StepFile& file, uint64_t
 // manifest, and renames `temporary` to `final_directory`; a directory of that name is set aside as broken-…. The step
 // exists from that rename on, not before. `content` goes into the manifest. Returns the bytes of all files.
 uint64_t commit_step(const std::string& temporary, const std::string& final_directory, Manifest manifest,
-                     const CheckpointContent& content, const std::function<void()>& before_commit, const PassedPoint& at);
+                     const CheckpointContent& content, const std::function<void()>& before_commit,
+                     const PassedPoint& at);
 
 }  // namespace shiftron

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 class StepWriter {
  public:
-  StepWriter(TensorSource& source, const StepToWrite& step, const std::string& directory, const StepWriteOptions& options)
+  StepWriter(TensorSource& source, const StepToWrite& step, const std::string& directory,
+             const StepWriteOptions& options)
       : source_(source),
         step_(step),
         directory_(directory),
@@ -56,7 +57,8 @@ void StepWriter::find_tensors() {
       if (found->second < 0) throw_bad_input(box.tensor.path(), " is to be written, and is not in what is read");
       const ManifestTensor& there = source_.tensors()[static_cast<size_t>(found->second)];
       if (!(there.shape == box.tensor.shape)) {
-        throw_bad_input(box.tensor.path(), " is ", there.shape.text(), ", is to be written as ", box.tensor.shape.text());
+        throw_bad_input(box.tensor.path(), " is ", there.shape.text(), ", is to be written as ",
+                        box.tensor.shape.text());
       }
     }
   }

@@ -29,7 +29,8 @@ std::vector<std::string> hash_faults(const std::string& path, const Manifest& ma
                                      const std::vector<const ManifestBox*>& boxes, const BytesRead& progress) {
   std::vector<Segment> segments;
   for (const ManifestBox* box : boxes) segments.push_back({box->byte_offset, box->bytes});
-  const FileHashes actual = hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes, progress);
+  const FileHashes actual =
+      hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes, progress);
   std::vector<std::string> faults;
   for (size_t i = 0; i < boxes.size(); ++i) {
     for (size_t block = 0; block < boxes[i]->block_hashes.size(); ++block) {
@@ -63,11 +64,11 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
     const DType dtype = manifest.tensors[static_cast<size_t>(box->tensor)].dtype;
     Shape shape;
     for (size_t dim = 0; dim < std::min<size_t>(info.shape.size(), kMaxDims); ++dim) shape.append(info.shape[dim]);
-    if (info.type != stored_type(dtype) || info.shape.size() > kMaxDims ||
-        !(shape == box->box.extent) || info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
+    if (info.type != stored_type(dtype) || info.shape.size() > kMaxDims || !(shape == box->box.extent) ||
+        info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
       faults.push_back(path + ": dataset " + name + " is " + to_string(info.type) + " " + shape.text() + " at byte " +
-                       std::to_string(info.byte_offset) + ", the manifest states " + to_string(stored_type(dtype)) + " " +
-                       box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
+                       std::to_string(info.byte_offset) + ", the manifest states " + to_string(stored_type(dtype)) +
+                       " " + box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
     }
     const bool is_half = dtype == DType::bfloat16, has_attribute = file.has_attribute(name, kTypeAttribute);
     if (is_half != has_attribute || (is_half && file.text_attribute(name, kTypeAttribute) != name_of(dtype))) {

@@ -151,7 +151,8 @@ int inspect(const CommandLine& line) {
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
     std::cout << tensor.path() << " " << tensor.shape.text() << " " << name_of(tensor.dtype) << " in " << boxes[i]
-              << (boxes[i] == 1 ? " box" : " boxes") << (with_digests ? " " + to_hex(digests[i].hash) + " tree " + to_hex(digests[i].tree) : "") << "\n";
+              << (boxes[i] == 1 ? " box" : " boxes")
+              << (with_digests ? " " + to_hex(digests[i].hash) + " tree " + to_hex(digests[i].tree) : "") << "\n";
   }
   std::cout << "\n" << manifest.configuration;
   return 0;
@@ -268,13 +269,14 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   }
   const std::string next = next_command(made, output);
   if (line.has("json")) {
-    print_json({{"step", directory},
-                {"directory", made.directory},
-                {"configuration", made.config_file},
-                {"layout", {{"tp", made.layout.tp}, {"cp", made.layout.cp}, {"dp", made.layout.dp}, {"pp", made.layout.pp}}},
-                {"files", made.files},
-                {"bytes", made.bytes},
-                {"next", next}});
+    print_json(
+        {{"step", directory},
+         {"directory", made.directory},
+         {"configuration", made.config_file},
+         {"layout", {{"tp", made.layout.tp}, {"cp", made.layout.cp}, {"dp", made.layout.dp}, {"pp", made.layout.pp}}},
+         {"files", made.files},
+         {"bytes", made.bytes},
+         {"next", next}});
   } else {
     std::cout << fmt::format("{}: {} bytes in {} {} of tensors, {}\nnext: {}\n", made.directory, made.bytes, made.files,
                              made.files == 1 ? "file" : "files", text_of(made.layout), next);
@@ -282,10 +284,14 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   return 0;
 }
 
-int convert(const CommandLine& line) { return convert_to(line, line.text("layout")); }
+int convert(const CommandLine& line) {
+  return convert_to(line, line.text("layout"));
+}
 
 // A run of one rank has one file that holds every tensor whole.
-int consolidate(const CommandLine& line) { return convert_to(line, "tp=1,pp=1,dp=1"); }
+int consolidate(const CommandLine& line) {
+  return convert_to(line, "tp=1,pp=1,dp=1");
+}
 
 int prune_run(const CommandLine& line) {
   const std::string run = line.text("directory");
@@ -326,8 +332,10 @@ int prune_run(const CommandLine& line) {
 // Of convert and consolidate, `layout` or none before the others.
 std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
   options.insert(options.begin(), directories("a step"));
-  options.push_back(required(text_option("output", "DIR", "a new directory: DIR/checkpoints/step-S and DIR/config.conf")));
-  CommandOption precision = text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
+  options.push_back(
+      required(text_option("output", "DIR", "a new directory: DIR/checkpoints/step-S and DIR/config.conf")));
+  CommandOption precision =
+      text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
   precision.choices = {"bf16", "fp32"};
   options.push_back(precision);
   options.push_back(flag("drop-optimizer", "parameters alone: evaluate and generate take them, train does not"));
@@ -361,8 +369,9 @@ std::vector<Command> checkpoint_commands() {
            diff},
           {"checkpoint", "convert", "writes a step as the ranks of another layout would, and the configuration with it",
            "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
-           writing_options({required(text_option(
-               "layout", "tp=N,pp=N,dp=N", "the new layout: these and other keys of [parallel], as zero=1; the rest is 1"))}),
+           writing_options(
+               {required(text_option("layout", "tp=N,pp=N,dp=N",
+                                     "the new layout: these and other keys of [parallel], as zero=1; the rest is 1"))}),
            false, convert},
           {"checkpoint", "consolidate", "writes a step as one file that holds every tensor whole",
            "STEP_DIR --output DIR [--precision bf16|fp32] [--drop-optimizer]", writing_options({}), false, consolidate},
@@ -371,7 +380,8 @@ std::vector<Command> checkpoint_commands() {
            "says which old steps of a run may go; --yes removes them",
            "RUN [--keep K] [--keep-every N] [--yes]",
            {directories("a run"),
-            whole_option("keep", "newest valid steps that stay (default: the run's checkpoint.keep)", between(1, kLargestCount)),
+            whole_option("keep", "newest valid steps that stay (default: the run's checkpoint.keep)",
+                         between(1, kLargestCount)),
             whole_option("keep-every", "steps whose multiples stay, 0 = none (default: as the run has promised)",
                          between(0, kLargestCount)),
             flag("yes", "remove them"), json_flag()},

@@ -59,7 +59,8 @@ std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors,
 }
 
 bool holds_moments(const std::vector<ManifestTensor>& tensors) {
-  return std::ranges::any_of(tensors, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
+  return std::ranges::any_of(tensors,
+                             [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
 }
 
 // The directory that a conversion makes.
@@ -144,7 +145,8 @@ RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ra
                                     std::to_string(kMostRanks) + " (" + kOrigin + ")");
     dp = 1;
   } else if (smallest > kMostRanks / dp) {
-    config.reading_faults.push_back("the layout has more than " + std::to_string(kMostRanks) + " ranks (" + kOrigin + ")");
+    config.reading_faults.push_back("the layout has more than " + std::to_string(kMostRanks) + " ranks (" + kOrigin +
+                                    ")");
     dp = 1;
   }
   ranks = static_cast<int>(std::min<int64_t>(smallest * dp, std::numeric_limits<int>::max()));
@@ -158,7 +160,8 @@ std::vector<StepFile> files_of_layout(const RunConfig& config, const ParallelLay
     Ledger ledger;
     Stream stream{.device = DeviceKind::meta, .ledger = &ledger};
     const auto world = make_meta_world(rank, layout.ranks());
-    const Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), stream, {}, true);
+    const Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), stream, {},
+                        true);
     std::vector<BoxOfTensor> boxes = boxes_to_write(engine.parameters());
     if (!boxes.empty()) files.push_back({rank_file_name(rank), std::move(boxes)});
   }
@@ -180,8 +183,9 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
                        return tensor.group == TensorGroup::parameters && tensor.dtype != *options.precision;
                      });
   if (casts && keeps_moments) {
-    throw_bad_input("--precision casts parameters, and training could not go on from that bit by bit: give "
-                    "--drop-optimizer too, or leave --precision out");
+    throw_bad_input(
+        "--precision casts parameters, and training could not go on from that bit by bit: give "
+        "--drop-optimizer too, or leave --precision out");
   }
   nlohmann::json state = nlohmann::json::parse(content.state_json);
   state["configuration"] = nlohmann::json::parse(to_json(config));

@@ -49,9 +49,7 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
                      const BytesRead& progress) {
   const std::string checkpoints = checkpoints_of(run);
   const CheckpointSection rule = rule_of(checkpoints);
-  Pruning pruning{.steps = {},
-                  .keep = keep.value_or(rule.keep),
-                  .keep_every = keep_every.value_or(rule.keep_every)};
+  Pruning pruning{.steps = {}, .keep = keep.value_or(rule.keep), .keep_every = keep_every.value_or(rule.keep_every)};
   Retention retention{.keep = pruning.keep, .keep_every = pruning.keep_every};
   if (!keep_every) retention.was_to_stay = was_to_stay;
   std::vector<StepDirectory> doomed = superfluous_steps(checkpoints, retention, -1);
@@ -65,10 +63,12 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress) {
   checkpoints_of(run);
-  const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it", [](const std::string&) {});
+  const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it",
+                           [](const std::string&) {});
   Pruning pruning = plan_pruning(run, keep, keep_every, progress);
   for (const SuperfluousStep& entry : pruning.steps) {
-    if (lock.look() == DirectoryLock::Hold::taken) throw_crash(run, ": another process has taken it over; no further step is removed");
+    if (lock.look() == DirectoryLock::Hold::taken)
+      throw_crash(run, ": another process has taken it over; no further step is removed");
     remove_step(entry.step);
   }
   return pruning;

@@ -23,8 +23,9 @@ struct Pruning {
 };
 
 // What may go of RUN: what checkpoint.keep and keep_every of the newest valid step would remove, or these two. Without
-// `keep_every` the steps that an earlier start promised to keep stay. The newest step whose every byte is read without a
-// fault stays whatever the rule; where there is none, Error(no_checkpoint). Errors: no run, no valid step (bad_input).
+// `keep_every` the steps that an earlier start promised to keep stay. The newest step whose every byte is read without
+// a fault stays whatever the rule; where there is none, Error(no_checkpoint). Errors: no run, no valid step
+// (bad_input).
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                      const BytesRead& progress = {});
 

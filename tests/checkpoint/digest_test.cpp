@@ -15,7 +15,8 @@ using namespace shiftron::testing;
 class MemorySource : public TensorSource {
  public:
   template <typename Real>
-  void add(TensorGroup group, const std::string& name, const Shape& shape, DType dtype, const std::vector<Real>& values) {
+  void add(TensorGroup group, const std::string& name, const Shape& shape, DType dtype,
+           const std::vector<Real>& values) {
     tensors_.push_back({group, name, shape, dtype});
     const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
     bytes_.emplace_back(bytes, bytes + values.size() * sizeof(Real));
@@ -60,7 +61,8 @@ TEST(Digest, TreeOfFiveLeavesByHand) {
   const std::string expected = parent(parent(parent(leaf[0], leaf[1]), parent(leaf[2], leaf[3])), leaf[4]);
   for (const size_t piece : {1, 3, 4, 7, 18}) {  // however the bytes arrive
     TreeHash tree(4);
-    for (size_t at = 0; at < bytes.size(); at += piece) tree.update(bytes.data() + at, std::min(piece, bytes.size() - at));
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      tree.update(bytes.data() + at, std::min(piece, bytes.size() - at));
     EXPECT_EQ(to_hex(tree.finish()), expected) << piece;
   }
 }
@@ -146,8 +148,8 @@ TEST(Diff, TypesAreWidenedWhenAskedFor) {
   floats.add<float>(TensorGroup::parameters, "x", {2}, DType::float32, {1, std::nextafter(2.0f, 3.0f)});
   EXPECT_EQ(diff_sources(halves, floats).at(0).mismatch, "[2] of bfloat16 against [2] of float32");
   for (const bool turned : {false, true}) {
-    const TensorDifference found =
-        turned ? diff_sources(floats, halves, {.widen = true}).at(0) : diff_sources(halves, floats, {.widen = true}).at(0);
+    const TensorDifference found = turned ? diff_sources(floats, halves, {.widen = true}).at(0)
+                                          : diff_sources(halves, floats, {.widen = true}).at(0);
     EXPECT_EQ(found.unequal, 1);
     EXPECT_EQ(found.first->index.text(), "[1]");
     EXPECT_EQ(found.first->ulp, 1u);

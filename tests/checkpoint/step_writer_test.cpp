@@ -129,8 +129,8 @@ struct FileRead {
   uint64_t byte_offset, bytes;
 };
 
-// What every rank of a layout reads of a step that was converted to it: its own file whole, front to back, once; of other
-// files only what this rank does not write, because another one with the same elements does.
+// What every rank of a layout reads of a step that was converted to it: its own file whole, front to back, once; of
+// other files only what this rank does not write, because another one with the same elements does.
 TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
   const FakeModel model{.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 2, .ffn = 12, .vocab = 23};
   const TemporaryDirectory directory(fast_parent());
@@ -147,12 +147,14 @@ TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
       Ledger ledger;
       ParameterSet set = make_set(cut, layout, rank, ledger);
       std::vector<FileRead> reads;
-      load_parameters(step, set,
-                      {.with_moments = true, .at_read = [&](const ManifestFile& file, uint64_t byte_offset, uint64_t bytes) {
-                         reads.push_back({file.name, byte_offset, bytes});
-                       }});
+      load_parameters(
+          step, set,
+          {.with_moments = true, .at_read = [&](const ManifestFile& file, uint64_t byte_offset, uint64_t bytes) {
+             reads.push_back({file.name, byte_offset, bytes});
+           }});
       EXPECT_EQ(count_wrong(cut, set, 7), 0);
-      const std::string own = rank_file_name(rank), what = "layout " + std::to_string(i) + ", rank " + std::to_string(rank);
+      const std::string own = rank_file_name(rank),
+                        what = "layout " + std::to_string(i) + ", rank " + std::to_string(rank);
       std::map<std::string, uint64_t> ends;
       uint64_t own_bytes = 0, of_own_file = 0;
       std::set<std::string> files;
@@ -179,7 +181,9 @@ const FakeModel kSmall{.layers = 2, .kv_heads = 2, .vocab = 13};
 // Options that call `visit(number, point)` at every point.
 StepWriteOptions hooked(const std::function<void(int, const std::string&)>& visit) {
   StepWriteOptions options = blocks_of_512();
-  options.at_point = [visit, passed = std::make_shared<int>(0)](const std::string& point) { visit((*passed)++, point); };
+  options.at_point = [visit, passed = std::make_shared<int>(0)](const std::string& point) {
+    visit((*passed)++, point);
+  };
   return options;
 }
 
@@ -187,9 +191,8 @@ class Interrupted : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(save_state(source_.path(), kSmall, {.tp = 2}, 10, 10).saved);
-    convert(from_, files_, kLayout, target_.path() + "/counted", hooked([&](int, const std::string& point) {
-              points_.push_back(point);
-            }));
+    convert(from_, files_, kLayout, target_.path() + "/counted",
+            hooked([&](int, const std::string& point) { points_.push_back(point); }));
     fs::remove_all(target_.path() + "/counted");
     ASSERT_GT(points_.size(), 20u);
     ASSERT_EQ(points_.back(), "committed");
@@ -309,7 +312,8 @@ class LargeSource : public TensorSource {
   }
 
  private:
-  std::vector<ManifestTensor> tensors_ = {{TensorGroup::parameters, "large.weight", {1 << 14, 1 << 12}, DType::float32}};
+  std::vector<ManifestTensor> tensors_ = {
+      {TensorGroup::parameters, "large.weight", {1 << 14, 1 << 12}, DType::float32}};
 };
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -437,7 +441,8 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   EXPECT_THAT(log, HasSubstr("moments start at zero"));
   for (const auto& parameter : set.parameters()) {
     const std::vector<float> expected =
-        values_in(directory_.path() + "/fresh/step-00000010", {TensorGroup::parameters, parameter->spec.name, parameter->spec.shape});
+        values_in(directory_.path() + "/fresh/step-00000010",
+                  {TensorGroup::parameters, parameter->spec.name, parameter->spec.shape});
     for (int64_t i = 0; i < parameter->box.extent.count(); ++i) {
       ASSERT_EQ(parameter->weight.data<float>()[i], expected[static_cast<size_t>(i)]);
       ASSERT_EQ(parameter->first_moment.data<float>()[i], 0);
@@ -464,10 +469,11 @@ TEST_F(Halves, AStepWithMomentsIsNotCast) {
 }
 
 TEST(Elements, DoublesAreRoundedOnce) {
-  // Halfway between two bfloat16 but for the last bit of the double: float32 would round it to the half, and then to even.
+  // Halfway between two bfloat16 but for the last bit of the double: float32 would round it to the half, and then to
+  // even.
   const double half = 1 + 0x1p-8;
-  for (const double value : {half, std::nextafter(half, 2), std::nextafter(half, 0), -std::nextafter(half, 2), 1e300, -1e300,
-                             0.0, -0.0, 0x1p-140, std::nextafter(0x1.00fp0, 2)}) {
+  for (const double value : {half, std::nextafter(half, 2), std::nextafter(half, 0), -std::nextafter(half, 2), 1e300,
+                             -1e300, 0.0, -0.0, 0x1p-140, std::nextafter(0x1.00fp0, 2)}) {
     bfloat16 rounded{};
     cast_elements(DType::float64, &value, DType::bfloat16, &rounded, 1);
     // Of the two neighbours, which a search by hand gives, the nearer; of halves the even one.

@@ -66,8 +66,9 @@ std::string save_under(const RunConfig& config, int ranks, const std::string& di
         for (const ParameterState state : {ParameterState::first_moment, ParameterState::second_moment}) {
           for_each_of(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
             if (local < parameter->kept.begin || local >= parameter->kept.end) return;
-            const auto value = static_cast<float>(Philox(state == ParameterState::first_moment ? 5 : 6, parameter->spec.name)
-                                                      .normal(static_cast<uint64_t>(logical)));
+            const auto value =
+                static_cast<float>(Philox(state == ParameterState::first_moment ? 5 : 6, parameter->spec.name)
+                                       .normal(static_cast<uint64_t>(logical)));
             set.write(*parameter, state, local, 1, &value);
           });
         }

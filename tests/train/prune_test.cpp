@@ -34,8 +34,8 @@ class Prune : public ::testing::Test {
                                     .tokenizer_model = "",
                                     .data_fingerprint = "",
                                     .code_version = "test"};
-    const SaveResult saved = save_checkpoint(run_ + "/checkpoints", content, rank.trainer->engine().parameters(), *world,
-                                             {.keep = 1000}, log);
+    const SaveResult saved = save_checkpoint(run_ + "/checkpoints", content, rank.trainer->engine().parameters(),
+                                             *world, {.keep = 1000}, log);
     ASSERT_TRUE(saved.saved) << saved.reason;
   }
   std::string path(int64_t step) const { return run_ + "/checkpoints/" + step_name(step); }
