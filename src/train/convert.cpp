@@ -150,11 +150,17 @@ RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ra
     dp = 1;
   }
   ranks = static_cast<int>(std::min<int64_t>(smallest * dp, std::numeric_limits<int>::max()));
-  refuse_faults(find_faults(config, ranks, Use::dry_run), "the layout");
+  // A model that was never trained here need not say how it would be.
+  const bool trains = config.train.steps > 0 && config.train.global_batch > 0;
+  refuse_faults(find_faults(config, ranks, trains ? Use::dry_run : Use::evaluate), "the layout");
   return config;
 }
 
-std::vector<StepFile> files_of_layout(const RunConfig& config, const ParallelLayout& layout) {
+std::vector<StepFile> files_of_layout(const RunConfig& given, const ParallelLayout& layout) {
+  RunConfig config = given;
+  if (config.train.global_batch == 0) {  // of a model that was never trained; no file depends on it
+    config.train.global_batch = config.train.micro_batch * layout.dp * layout.pp * config.parallel.chunks;
+  }
   std::vector<StepFile> files;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     Ledger ledger;
