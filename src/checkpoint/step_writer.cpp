@@ -121,8 +121,8 @@ uint64_t StepWriter::write() {
 WrittenStep StepWriter::run() {
   CHECK(step_.content.step >= 0 && !step_.files.empty(), "step ", step_.content.step, " of no files");
   find_tensors();
-  prepare();
   try {
+    prepare();
     const uint64_t bytes = write();
     return {.directory = final_, .bytes = bytes};
   } catch (...) {
