@@ -1,6 +1,8 @@
 // TensorSource: logical tensors, wherever they are stored: a step under any layout, files of another program.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,12 +10,16 @@
 
 namespace shiftron {
 
+// Told of progress: bytes read so far, of how many.
+using BytesRead = std::function<void(uint64_t done, uint64_t total)>;
+
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual const std::vector<ManifestTensor>& tensors() const = 0;  // no path twice
-  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error(no_checkpoint) naming file
-  // and tensor; bytes already written to `to` are undefined then. Ascending boxes of one tensor read every byte once.
+  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error(no_checkpoint) naming
+  // file and tensor; bytes already written to `to` are undefined then. Ascending boxes of one tensor read every byte
+  // once.
   virtual void read(int index, const Box& box, void* to) = 0;
 
   // Index of the tensor, −1 = none.

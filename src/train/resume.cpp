@@ -12,6 +12,11 @@
 
 namespace shiftron {
 
+bool was_to_stay(const Manifest& manifest) {
+  const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
+  return every > 0 && manifest.step % every == 0;
+}
+
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log) {
   const ResumeChoice& choice = config.checkpoint.resume;
   const bool goes_back = choice.kind == ResumeChoice::Kind::step;

@@ -5,10 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/manifest.h"
 #include "core/log.h"
 #include "train/run_config.h"
 
 namespace shiftron {
+
+// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
+bool was_to_stay(const Manifest& manifest);
 
 // The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was
 // saved by a run that had gone back to it already, that one is the newest of its line. Reads the newest step that can

@@ -31,12 +31,6 @@
 namespace shiftron {
 namespace {
 
-// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
-bool was_to_stay(const Manifest& manifest) {
-  const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
-  return every > 0 && manifest.step % every == 0;
-}
-
 // Throws where another start has taken over the run's directory, which rank 0 holds. Who removes it, or its lock, by
 // hand does not end the run.
 void require_own(const RunEnvironment& environment) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cstring>
@@ -25,8 +26,8 @@ namespace fs = std::filesystem;
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (fs::temp_directory_path() / "shiftron-XXXXXX").string();
+  explicit TemporaryDirectory(const fs::path& parent = fs::temp_directory_path()) {
+    std::string pattern = (parent / "shiftron-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryDirectory() { fs::remove_all(path_); }
@@ -35,6 +36,12 @@ class TemporaryDirectory {
  private:
   std::string path_;
 };
+
+// In memory, where there is such a file system: for tests of what is written, thousands of times, not of the disk.
+inline fs::path fast_parent() {
+  const fs::path memory = "/dev/shm";
+  return ::access(memory.c_str(), W_OK) == 0 ? memory : fs::temp_directory_path();
+}
 
 struct FakeModel {
   int64_t layers = 5, hidden = 24, heads = 12, kv_heads = 1, head_dim = 2, ffn = 36, vocab = 101;

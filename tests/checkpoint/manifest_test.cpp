@@ -89,7 +89,7 @@ TEST(Manifest, FieldsOutOfBoundsAreNamed) {
       {"tensors[0].name may hold only", [](json& j) { j["tensors"][0]["name"] = "../a"; }},
       {"tensors[0].name may hold only", [](json& j) { j["tensors"][0]["name"] = ".."; }},
       {"tensors[0].name is", [](json& j) { j["tensors"][0]["name"] = std::string(600, 'a'); }},
-      {"tensors[1].dtype is bfloat16", [](json& j) { j["tensors"][1]["dtype"] = "bfloat16"; }},
+      {"tensors[1].dtype is float16", [](json& j) { j["tensors"][1]["dtype"] = "float16"; }},
       {"tensors[0].shape has 0 entries", [](json& j) { j["tensors"][0]["shape"] = json::array(); }},
       {"tensors[0].shape has 5 entries",
        [](json& j) {

@@ -62,6 +62,9 @@ class CommandLine(SystemTest):
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
             "checkpoint diff": [cls.step, cls.step],
+            "checkpoint convert": [cls.step, "--layout", "tp=2", "--output", folder / "converted"],
+            "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
+            "checkpoint prune": [cls.run_directory],
         }
 
     @classmethod

@@ -69,6 +69,26 @@ class Resume(SystemTest):
             with self.subTest(layout=layout):
                 self.same_bits(layout, "bf16")
 
+    def test_a_converted_step_goes_on_as_the_step_itself(self):
+        stopped, here, there = (self.folder / f"converted-{name}" for name in ("stopped", "here", "there"))
+        settings = self.settings_of(stopped, "tp2pp2", "fp32")
+        self.expect(75, self.train(4, {**settings, "train.stop_at": self.STOP}))
+        shutil.copytree(stopped, here)
+        self.expect(0, self.train(2, self.settings_of(here, "zero", "fp32")))
+        made = json.loads(self.must(shiftron("checkpoint", "convert", step(stopped, self.STOP), "--layout", "dp=2,zero=1",
+                                             "--output", there, "--json")))
+        self.assertEqual(made["next"], f"mpirun -n 2 shiftron train --config {there}/config.conf --output.directory {there}")
+        self.assert_same_step(step(stopped, self.STOP), step(there, self.STOP))
+        self.expect(0, self.start(2, made["next"].split()[4:]))
+        self.assertEqual({number: values for number, values in losses(here).items() if number > self.STOP}, losses(there))
+        self.assert_same_step(step(here, self.STEPS), step(there, self.STEPS))
+        whole = json.loads(self.must(shiftron("checkpoint", "consolidate", step(here, self.STEPS), "--output", self.folder / "whole",
+                                              "--drop-optimizer", "--precision", "bf16", "--json")))
+        self.assertEqual(whole["files"], 1)
+        self.must(shiftron("evaluate", "--checkpoint", whole["directory"], "--data", self.folder / "data" / "validation"))
+        self.must(shiftron("generate", "--checkpoint", whole["directory"], "--prompt", "The", "--tokens", "2"))
+        self.expect(76, self.start(1, ["train", "--config", whole["configuration"]]))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
