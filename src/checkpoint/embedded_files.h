@@ -1,0 +1,11 @@
+// Files that an exported model needs beside its tensors; cmake/embed.cmake puts their bytes into the binary.
+#pragma once
+
+#include <string_view>
+
+namespace shiftron {
+
+// src/checkpoint/modeling_kv_shift_llama.py: configuration and model for Hugging Face transformers, with KV shift.
+std::string_view modeling_kv_shift_llama();
+
+}  // namespace shiftron

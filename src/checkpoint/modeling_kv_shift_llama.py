@@ -1,0 +1,358 @@
+"""Llama with KV shifting attention for Hugging Face transformers 5 (checked with 5.23.0): configuration, cache and model in one file.
+
+    model = AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)
+
+Each head mixes its rows with those of the previous tokens before RoPE ("KV Shifting Attention Enhances Language Modeling",
+arXiv 2411.19574): y[t] = sum over j of taps[head, j] * x[t - (w - 1 - j)], taps oldest first, rows before the sequence are zero.
+conv_k and conv_v, [1, 1, kv_heads, 1, w], hold the taps of keys and values, conv_q, [1, 1, heads, 1, w], those of queries; w is
+shift_k + 1, shift_v + 1, shift_q + 1; a stream with a shift of 0 has none. Norms, mixing with RoPE, and SwiGLU are computed in
+fp32 (in fp64 models: fp64) and rounded once, as the trainer does. In the text, b = batch, h = heads, t = tokens, d = head_dim.
+"""
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, StaticLayer
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import can_return_tuple
+
+
+class KVShiftLlamaConfig(PreTrainedConfig):
+    """Llama's keys, and shift_q, shift_k, shift_v: how many previous tokens are mixed into queries, keys and values."""
+
+    model_type = "kv_shift_llama"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    def __init__(self, vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=24, num_attention_heads=16,
+                 num_key_value_heads=None, head_dim=None, max_position_embeddings=4096, rope_theta=100000.0, rms_norm_eps=1e-5,
+                 initializer_range=0.02, tie_word_embeddings=False, use_cache=True, shift_q=0, shift_k=1, shift_v=1,
+                 conv_window=None, hidden_act="silu", attention_bias=False, mlp_bias=False, shift_residual=False,
+                 shift_activation=None, norm_head=False, bos_token_id=None, eos_token_id=None, pad_token_id=None, **kwargs):
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.intermediate_size = intermediate_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.num_key_value_heads = num_key_value_heads or num_attention_heads
+        self.head_dim = head_dim or hidden_size // num_attention_heads
+        self.max_position_embeddings = max_position_embeddings
+        self.rope_theta = rope_theta
+        self.rms_norm_eps = rms_norm_eps
+        self.initializer_range = initializer_range
+        self.use_cache = use_cache
+        self.shift_q, self.shift_k, self.shift_v = shift_q, shift_k, shift_v
+        self.conv_window = conv_window or 1 + max(shift_q, shift_k, shift_v)
+        self.hidden_act, self.attention_bias, self.mlp_bias = hidden_act, attention_bias, mlp_bias
+        self.shift_residual, self.shift_activation, self.norm_head = shift_residual, shift_activation, norm_head
+        for key, value in dict(hidden_act="silu", attention_bias=False, mlp_bias=False, shift_residual=False,
+                               shift_activation=None, norm_head=False).items():
+            if getattr(self, key) != value:
+                raise ValueError(f"config.json: {key} is {getattr(self, key)!r}; this model's code has only {value!r}")
+        if self.num_attention_heads % self.num_key_value_heads or self.head_dim % 2:
+            raise ValueError(f"config.json: num_attention_heads {num_attention_heads} must be a multiple of num_key_value_heads "
+                             f"{self.num_key_value_heads}, and head_dim {self.head_dim} must be even")
+        super().__init__(tie_word_embeddings=tie_word_embeddings, bos_token_id=bos_token_id, eos_token_id=eos_token_id,
+                         pad_token_id=pad_token_id, **kwargs)
+
+
+class KVShiftCacheLayer(DynamicLayer):
+    """Shifted, rotated keys and shifted values, and of each stream that is shifted the last raw rows, [b, h, rows, d]."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.raw = {}  # stream -> rows; all since activate_past_recording or the last crop, else only those that mixing needs
+        self.previous = {}  # stream -> how many mixing needs
+        self.record_past = False
+
+    def extend(self, stream, rows, previous):
+        """Takes new raw rows [b, h, t, d] and returns them behind the `previous` rows in front of them."""
+        tokens = rows.shape[-2]
+        if stream not in self.raw:
+            self.raw[stream] = rows.new_zeros(*rows.shape[:-2], previous, rows.shape[-1])
+            self.previous[stream] = previous
+        rows = torch.cat([self.raw[stream], rows], dim=-2)
+        self.raw[stream] = rows if self.record_past else rows[..., -previous:, :].clone()
+        return rows[..., -(previous + tokens):, :]
+
+    def activate_past_recording(self):
+        self.record_past = True
+
+    def crop(self, tokens_to_remove):
+        super().crop(tokens_to_remove)
+        for stream, rows in self.raw.items():
+            kept, needed = rows.shape[-2] + tokens_to_remove, self.previous[stream]
+            if kept < needed:
+                raise ValueError(f"the cache cannot give up {-tokens_to_remove} tokens: only {rows.shape[-2] - needed} raw rows were "
+                                 "recorded; call activate_past_recording() on the cache before those tokens")
+            self.raw[stream] = rows[..., kept - needed:kept, :].clone()
+
+    def reset(self):
+        super().reset()
+        self.raw.clear()
+        self.previous.clear()
+
+    def _replace_raw(self, change):
+        for stream, rows in self.raw.items():
+            self.raw[stream] = change(rows)
+
+    def reorder_cache(self, beam_idx):
+        super().reorder_cache(beam_idx)
+        self._replace_raw(lambda rows: rows.index_select(0, beam_idx.to(rows.device)))
+
+    def batch_repeat_interleave(self, repeats):
+        super().batch_repeat_interleave(repeats)
+        self._replace_raw(lambda rows: rows.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices):
+        super().batch_select_indices(indices)
+        self._replace_raw(lambda rows: rows[indices, ...])
+
+    def offload(self):
+        super().offload()
+        self._replace_raw(lambda rows: rows.to("cpu", non_blocking=True))
+
+    def prefetch(self):
+        super().prefetch()
+        if self.is_initialized:
+            self._replace_raw(lambda rows: rows.to(self.device, non_blocking=True))
+
+
+def keep_raw_rows(cache, layers):
+    """Gives a cache that is still empty layers that keep raw rows, whoever made it."""
+    if not isinstance(cache, Cache):
+        raise TypeError(f"past_key_values is a {type(cache).__name__}; give a Cache, for example DynamicCache()")
+    while len(cache.layers) < layers:
+        cache.layers.append(KVShiftCacheLayer())
+    for index, layer in enumerate(cache.layers):
+        if isinstance(layer, KVShiftCacheLayer):
+            continue
+        if type(layer) is not DynamicLayer and not isinstance(layer, StaticLayer):
+            raise TypeError(f"the cache holds a {type(layer).__name__}, which cannot keep the raw rows of KV shift; use DynamicCache()")
+        if layer.get_seq_length() > 0:
+            raise ValueError("the cache was filled by another model: it lacks the raw rows of KV shift; begin with an empty one")
+        cache.layers[index] = KVShiftCacheLayer()
+    return cache
+
+
+def accumulation(x):
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+class KVShiftRMSNorm(nn.Module):
+    def __init__(self, size, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        y = x.to(accumulation(x))
+        y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.epsilon)
+        return (y * self.weight.to(y.dtype)).to(x.dtype)
+
+
+def rope_table(positions, head_dim, base, dtype):
+    """Cosines and sines [b, 1, t, d / 2], computed in fp64."""
+    wide = positions.cpu() if positions.device.type == "mps" else positions  # mps has no fp64
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float64, device=wide.device) / head_dim
+    angle = (wide[..., None].to(torch.float64) * base**-exponent)[:, None]
+    return angle.cos().to(dtype).to(positions.device), angle.sin().to(dtype).to(positions.device)
+
+
+def rotate(x, table):
+    cosine, sine = table
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+def mix(rows, taps, positions):
+    """rows [b, h, w - 1 + t, d] → [b, h, t, d] in the accumulation type; no row reaches over the start of its text."""
+    window, tokens = taps.shape[-1], positions.shape[-1]
+    dtype = accumulation(rows)
+    taps = taps.to(dtype).view(-1, 1, 1, window)  # [h, 1, 1, w]
+    mixed = 0
+    for j in range(window):
+        lag = window - 1 - j
+        part = rows[..., j:j + tokens, :].to(dtype)
+        if lag > 0:
+            part = part.masked_fill((positions < lag)[:, None, :, None], 0)
+        mixed = mixed + taps[..., j] * part
+    return mixed
+
+
+def eager_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+    key = key.repeat_interleave(module.num_key_value_groups, dim=1)
+    value = value.repeat_interleave(module.num_key_value_groups, dim=1)
+    scores = torch.matmul(query, key.transpose(2, 3)).to(accumulation(query)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask[..., :key.shape[-2]]
+    weights = nn.functional.dropout(scores.softmax(-1).to(query.dtype), p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class KVShiftAttention(nn.Module):
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.config, self.layer_idx, self.head_dim = config, layer_idx, config.head_dim
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.is_causal = True
+        query, key_value = config.num_attention_heads, config.num_key_value_heads
+        self.q_proj = nn.Linear(config.hidden_size, query * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, key_value * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, key_value * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(query * self.head_dim, config.hidden_size, bias=False)
+        for stream, heads in dict(q=query, k=key_value, v=key_value).items():
+            previous = getattr(config, f"shift_{stream}")
+            taps = nn.Parameter(torch.zeros(1, 1, heads, 1, previous + 1, dtype=torch.float32)) if previous > 0 else None
+            self.register_parameter(f"conv_{stream}", taps)
+
+    def stream(self, name, x, positions, real, layer, table=None):
+        """Rows of the stream [b, h, t, d]: projected, mixed with those of the previous tokens, rotated, rounded."""
+        rows = getattr(self, f"{name}_proj")(x)
+        rows = rows.view(*x.shape[:-1], -1, self.head_dim).transpose(1, 2)
+        mixed, taps = rows, getattr(self, f"conv_{name}")
+        if taps is not None:
+            previous = taps.shape[-1] - 1
+            if real is not None:
+                rows = rows.masked_fill(~real[:, None, :, None], 0)
+            if layer is None:
+                rows = nn.functional.pad(rows, (0, 0, previous, 0))
+            else:
+                rows = layer.extend(name, rows, previous)
+            mixed = mix(rows, taps, positions)
+        if table is not None:
+            mixed = rotate(mixed.to(table[0].dtype), table)
+        return mixed.to(rows.dtype)
+
+    def forward(self, x, positions, table, attention_mask=None, real=None, past_key_values=None, **kwargs):
+        layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        query = self.stream("q", x, positions, real, layer, table)
+        key = self.stream("k", x, positions, real, layer, table)
+        value = self.stream("v", x, positions, real, layer)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
+        attended, _ = attend(self, query, key, value, attention_mask, dropout=0.0, scaling=self.head_dim**-0.5, **kwargs)
+        return self.o_proj(attended.reshape(*x.shape[:-1], -1))
+
+
+class KVShiftMLP(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        wide = accumulation(gate)
+        return self.down_proj((nn.functional.silu(gate.to(wide)) * up.to(wide)).to(gate.dtype))
+
+
+class KVShiftDecoderLayer(GradientCheckpointingLayer):
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.input_layernorm = KVShiftRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = KVShiftAttention(config, layer_idx)
+        self.post_attention_layernorm = KVShiftRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = KVShiftMLP(config)
+
+    def forward(self, x, **kwargs):
+        x = x + self.self_attn(self.input_layernorm(x), **kwargs)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class KVShiftLlamaPreTrainedModel(PreTrainedModel):
+    config_class = KVShiftLlamaConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["KVShiftDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _keep_in_fp32_modules_strict = ["conv_q", "conv_k", "conv_v"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    def _init_weights(self, module):
+        super()._init_weights(module)  # matrices, embeddings, norms
+        if isinstance(module, KVShiftAttention):
+            for taps in (module.conv_q, module.conv_k, module.conv_v):
+                if taps is not None:  # shares of U(0, 1); the oldest row gets what is left of 1
+                    shares = torch.rand_like(taps)
+                    shares[..., 0] = 1 - shares[..., 1:].sum(-1)
+                    init.copy_(taps, shares)
+
+
+class KVShiftLlamaModel(KVShiftLlamaPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList([KVShiftDecoderLayer(config, index) for index in range(config.num_hidden_layers)])
+        self.norm = KVShiftRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @can_return_tuple
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
+                use_cache=None, output_hidden_states=None, **kwargs):
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        if kwargs.pop("output_attentions", None):
+            raise ValueError("output_attentions is not supported by this model's code")
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        tokens = x.shape[1]
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        if past_key_values is None and use_cache:
+            past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None:
+            keep_raw_rows(past_key_values, len(self.layers))
+        if position_ids is None:
+            start = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids = torch.arange(start, start + tokens, device=x.device)[None]
+        mask = create_causal_mask(config=self.config, inputs_embeds=x, attention_mask=attention_mask,
+                                  past_key_values=past_key_values, position_ids=position_ids)
+        real = None  # [b, t]: rows that are text, where a mask tells them from padding
+        if attention_mask is not None and attention_mask.dim() == 2:
+            real = attention_mask[:, -tokens:].to(torch.bool)
+        table = rope_table(position_ids, self.config.head_dim, self.config.rope_theta, accumulation(x))
+        hidden_states = [x]
+        for layer in self.layers:
+            x = layer(x, positions=position_ids, table=table, attention_mask=mask, real=real, past_key_values=past_key_values,
+                      **kwargs)
+            hidden_states.append(x)
+        hidden_states[-1] = x = self.norm(x)
+        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values,
+                                       hidden_states=tuple(hidden_states) if output_hidden_states else None)
+
+
+class KVShiftLlamaForCausalLM(KVShiftLlamaPreTrainedModel, GenerationMixin):
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = KVShiftLlamaModel(config)
+        self.vocab_size = config.vocab_size
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, *arguments, **keywords):
+        # Here and not only in forward: what generate asks of the cache before the first forward must reach our layers.
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *arguments, **keywords)
+        if model_kwargs.get("past_key_values") is not None:
+            keep_raw_rows(model_kwargs["past_key_values"], self.config.num_hidden_layers)
+
+    @can_return_tuple
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
+                labels=None, use_cache=None, logits_to_keep=0, **kwargs):
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+                             past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0: all
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values,
+                                      hidden_states=outputs.hidden_states)

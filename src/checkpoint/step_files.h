@@ -1,0 +1,53 @@
+// What saving and converting share: a file of boxes written, synced and read back, and the commit of a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/content.h"
+#include "checkpoint/manifest.h"
+
+namespace shiftron {
+
+// A box of a tensor as it is to be written.
+struct BoxOfTensor {
+  ManifestTensor tensor;
+  Box box;
+  uint64_t bytes() const { return static_cast<uint64_t>(box.extent.count() * size_of(tensor.dtype)); }
+};
+
+struct StepFile {
+  std::string name;                // "rank-00003.h5"
+  std::vector<BoxOfTensor> boxes;  // in the order of the file
+};
+
+std::string rank_file_name(int rank);  // "rank-00003.h5"
+
+using PassedPoint = std::function<void(const char* point)>;
+
+// Rows [first, first + count) of dim 0 of box `index` of a file, row-major: where they lie, or in `room`.
+using RowsOfBox = std::function<const void*(size_t index, int64_t first, int64_t count, std::vector<std::byte>& room)>;
+
+// Upper bound of what the file and its lines of the manifest take on a disk.
+uint64_t most_bytes(const StepFile& file, uint64_t block_bytes);
+// The same of the manifest's own fields and the files beside the tensors.
+uint64_t most_bytes(const CheckpointContent& content);
+// Throws Error(crash) where the disk of `directory` has less than `bytes` free; `advice`: what then helps.
+void require_space(const std::string& directory, uint64_t bytes, const std::string& advice);
+
+// Writes DIRECTORY/`file.name`, by rows that together hold about `block_bytes`, syncs it, and compares what the disk gives
+// back with the hashes of what was written. Returns a manifest of the file, its boxes and their tensors. Errors: what the
+// disk tells, or another content read back (crash).
+Manifest write_file(const std::string& directory, const StepFile& file, uint64_t block_bytes, const RowsOfBox& rows,
+                    const PassedPoint& at);
+
+// The files of `manifest` lie in `temporary`: adds the tokenizer, checks that every tensor is covered once, writes the
+// manifest, and renames `temporary` to `final_directory`; a directory of that name is set aside as broken-…. The step
+// exists from that rename on, not before. `content` goes into the manifest. Returns the bytes of all files.
+uint64_t commit_step(const std::string& temporary, const std::string& final_directory, Manifest manifest,
+                     const CheckpointContent& content, const std::function<void()>& before_commit, const PassedPoint& at);
+
+}  // namespace shiftron
