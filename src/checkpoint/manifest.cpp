@@ -21,6 +21,7 @@ constexpr size_t kLongestText = size_t{16} << 20;
 const std::string kHashBegin = "{\"xxh3_128\":\"";
 const std::string kHashEnd = "\",\n";
 constexpr size_t kHashDigits = 32;
+constexpr std::array kStoredTypes = {DType::float32, DType::float64, DType::bfloat16};
 
 bool is_plain_name(const std::string& name) {
   if (name.empty() || name == "." || name == "..") return false;
@@ -83,10 +84,9 @@ ManifestTensor read_tensor(const json& value, const std::string& source, size_t 
   if (!is_plain_name(tensor.name)) fields.fail("name", "may hold only letters, digits, '.', '_' and '-'");
   tensor.shape = read_shape(fields, "shape", 1, 0);
   const std::string& dtype = fields.text("dtype", kLongestName);
-  if (dtype != name_of(DType::float32) && dtype != name_of(DType::float64)) {
-    fields.fail("dtype", "is " + dtype + ", must be float32 or float64");
-  }
-  tensor.dtype = dtype == name_of(DType::float32) ? DType::float32 : DType::float64;
+  const auto known = std::ranges::find(kStoredTypes, dtype, [](DType type) { return std::string(name_of(type)); });
+  if (known == kStoredTypes.end()) fields.fail("dtype", "is " + dtype + ", must be float32, float64 or bfloat16");
+  tensor.dtype = *known;
   uint64_t bytes = 0;
   if (!checked_bytes(tensor.shape, tensor.dtype, bytes)) fields.fail("shape", "has too many elements");
   return tensor;

@@ -2,8 +2,8 @@
 
     model = AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)
 
-Each head mixes its rows with those of the previous tokens before RoPE ("KV Shifting Attention Enhances Language Modeling",
-arXiv 2411.19574): y[t] = sum over j of taps[head, j] * x[t - (w - 1 - j)], taps oldest first, rows before the sequence are zero.
+Each head mixes its rows with those of the previous tokens before RoPE ("KV Shifting Attention Enhances Language Modeling"):
+y[t] = sum over j of taps[head, j] * x[t - (w - 1 - j)], taps oldest first, rows before the sequence are zero.
 conv_k and conv_v, [1, 1, kv_heads, 1, w], hold the taps of keys and values, conv_q, [1, 1, heads, 1, w], those of queries; w is
 shift_k + 1, shift_v + 1, shift_q + 1; a stream with a shift of 0 has none. Norms, mixing with RoPE, and SwiGLU are computed in
 fp32 (in fp64 models: fp64) and rounded once, as the trainer does. In the text, b = batch, h = heads, t = tokens, d = head_dim.

@@ -1,13 +1,17 @@
 // Reading boxes by pread and block hash.
 #include "checkpoint/reader.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "checkpoint/boxes.h"
 
 namespace shiftron {
 namespace {
 
+constexpr uint64_t kKeptBytes = uint64_t{32} << 20;  // of blocks
+constexpr uint64_t kMostKept = 64;
 constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // of a file that is read whole, the tokenizer
 
 }  // namespace
@@ -18,6 +22,7 @@ StepReader::StepReader(std::string step_directory, Manifest manifest)
   for (size_t i = 0; i < manifest_.boxes.size(); ++i) {
     boxes_[static_cast<size_t>(manifest_.boxes[i].tensor)].push_back(static_cast<int>(i));
   }
+  blocks_.resize(std::clamp<uint64_t>(kKeptBytes / manifest_.block_bytes, 1, kMostKept));
 }
 
 int StepReader::find(TensorGroup group, const std::string& name) const {
@@ -33,17 +38,29 @@ const FileDescriptor& StepReader::open(int file) {
   return files_.emplace(file, FileDescriptor::open_for_reading(path, false)).first->second;
 }
 
-void StepReader::load_block(const ManifestBox& box, uint64_t index) {
+StepReader::Place StepReader::place(int tensor, const Box& box) const {
+  std::optional<Place> first;
+  for (const int stored : boxes_[static_cast<size_t>(tensor)]) {
+    const ManifestBox& candidate = manifest_.boxes[static_cast<size_t>(stored)];
+    if (!intersect(candidate.box, box)) continue;
+    const Place there{candidate.file, candidate.byte_offset};
+    if (!first || there < *first) first = there;
+  }
+  return first.value_or(Place{});
+}
+
+void StepReader::load_block(const ManifestBox& box, uint64_t index, std::vector<std::byte>& block) {
   const uint64_t begin = index * manifest_.block_bytes;
   const size_t bytes = static_cast<size_t>(std::min(manifest_.block_bytes, box.bytes - begin));
-  block_.resize(bytes);
+  if (visit_) visit_(manifest_.files[static_cast<size_t>(box.file)], box.byte_offset + begin, bytes);
+  block.resize(bytes);
   try {
-    open(box.file).read_at(box.byte_offset + begin, block_.data(), bytes);
+    open(box.file).read_at(box.byte_offset + begin, block.data(), bytes);
   } catch (const Error& error) {
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
   const uint64_t stated = box.block_hashes[index];
-  const uint64_t actual = xxh3_64(block_.data(), bytes);
+  const uint64_t actual = xxh3_64(block.data(), bytes);
   if (actual != stated) {
     throw Error(directory_ + "/" + manifest_.files[static_cast<size_t>(box.file)].name + ": " + manifest_.dataset(box) +
                     ": block " + std::to_string(index) + " at byte " + std::to_string(box.byte_offset + begin) +
@@ -53,13 +70,20 @@ void StepReader::load_block(const ManifestBox& box, uint64_t index) {
 }
 
 const std::byte* StepReader::block(int box, uint64_t index) {
-  if (box != block_box_ || index != block_index_) {
-    block_box_ = -1;
-    load_block(manifest_.boxes[static_cast<size_t>(box)], index);
-    block_box_ = box;
-    block_index_ = index;
+  const auto is_it = [&](const Block& block) { return block.box == box && block.index == index; };
+  if (!is_it(blocks_[last_])) {
+    auto found = std::ranges::find_if(blocks_, is_it);
+    if (found == blocks_.end()) {
+      found = std::ranges::min_element(blocks_, {}, &Block::used);
+      found->box = -1;
+      load_block(manifest_.boxes[static_cast<size_t>(box)], index, found->bytes);
+      found->box = box;
+      found->index = index;
+    }
+    last_ = static_cast<size_t>(found - blocks_.begin());
   }
-  return block_.data();
+  blocks_[last_].used = ++clock_;
+  return blocks_[last_].bytes.data();
 }
 
 void StepReader::read(int tensor, const Box& box, void* to) {

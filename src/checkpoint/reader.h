@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,18 +23,37 @@ class StepReader : public TensorSource {
   int find(TensorGroup group, const std::string& name) const override;
   void read(int tensor, const Box& box, void* to) override;
 
+  // Where the first of these elements that are stored lies: reading boxes in this order reads files front to back.
+  struct Place {
+    int file = 0;
+    uint64_t byte_offset = 0;  // of the stored box
+    auto operator<=>(const Place&) const = default;
+  };
+  Place place(int tensor, const Box& box) const;
+
+  // Called for every block that is read, before it is.
+  using ReadVisitor = std::function<void(const ManifestFile& file, uint64_t byte_offset, uint64_t bytes)>;
+  void visit_reads(ReadVisitor visit) { visit_ = std::move(visit); }
+
  private:
+  // Those used last are kept: rows that cross boxes of several ranks read each of their blocks once.
+  struct Block {
+    int box = -1;
+    uint64_t index = 0, used = 0;
+    std::vector<std::byte> bytes{};
+  };
   const std::byte* block(int box, uint64_t index);
-  void load_block(const ManifestBox& box, uint64_t index);
+  void load_block(const ManifestBox& box, uint64_t index, std::vector<std::byte>& bytes);
   const FileDescriptor& open(int file);
   std::string directory_;
   Manifest manifest_;
   std::map<std::string, int> by_path_;
   std::vector<std::vector<int>> boxes_;  // of each tensor
   std::map<int, FileDescriptor> files_;
-  std::vector<std::byte> block_;  // of block_box_, block_index_
-  int block_box_ = -1;
-  uint64_t block_index_ = 0;
+  std::vector<Block> blocks_;
+  size_t last_ = 0;      // block used
+  uint64_t clock_ = 0;   // of uses
+  ReadVisitor visit_;
 };
 
 // The bytes of a file of the manifest, after its hash was compared. Throws Error(no_checkpoint).

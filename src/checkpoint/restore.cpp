@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/elements.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
@@ -47,15 +49,21 @@ std::vector<ManifestTensor> tensors_of(const std::vector<Wanted>& wanted) {
   return tensors;
 }
 
+bool has_moments(const std::vector<ManifestTensor>& tensors) {
+  return std::ranges::any_of(tensors, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
+}
+
 // Empty where the step holds the tensors of `expected` with their shapes and types; `whole`: and no others of the
-// groups that are expected.
+// groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
 std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestTensor>& expected, bool whole) {
+  const bool bare = !has_moments(manifest.tensors);
   std::vector<std::string> faults;
   std::map<std::string, const ManifestTensor*> present;
   for (const ManifestTensor& tensor : manifest.tensors) present[tensor.path()] = &tensor;
   std::set<std::string> names;
   std::set<TensorGroup> groups;
   for (const ManifestTensor& tensor : expected) {
+    if (bare && tensor.group != TensorGroup::parameters) continue;
     names.insert(tensor.path());
     groups.insert(tensor.group);
     const auto found = present.find(tensor.path());
@@ -64,7 +72,7 @@ std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestT
     } else if (!(found->second->shape == tensor.shape)) {
       faults.push_back(tensor.path() + " is " + found->second->shape.text() + " in the checkpoint, " +
                        tensor.shape.text() + " in this model");
-    } else if (found->second->dtype != tensor.dtype) {
+    } else if (found->second->dtype != tensor.dtype && !bare) {
       faults.push_back(tensor.path() + " is " + name_of(found->second->dtype) + " in the checkpoint, " +
                        name_of(tensor.dtype) + " in this run: train.precision differs");
     }
@@ -85,37 +93,95 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
   return path + " belongs to another model:" + mismatch;
 }
 
-// Where the host cannot read a box into place: by rows that together hold a few blocks, since rows that cross boxes of
-// other ranks read parts of many blocks.
+// Empty where training may go on from the step with the moments of `expected`, if there are any.
+std::string moments_fault(const std::string& path, const Manifest& manifest, const std::vector<ManifestTensor>& expected) {
+  if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
+  const nlohmann::json trainer = nlohmann::json::parse(manifest.state_json).value("trainer", nlohmann::json::object());
+  const auto applied = trainer.find("applied_updates");
+  if (applied != trainer.end() && applied->is_number() && *applied == 0) return "";
+  return path + " holds parameters alone, without the moments of the " +
+         (applied == trainer.end() ? "" : applied->dump() + " ") +
+         "updates behind them: training cannot go on from it, evaluate and generate can; resume from the step that it "
+         "was made of";
+}
+
+// What a run should know of how a step is read into masters of `type`.
+void tell_casts(const std::string& path, const Manifest& manifest, const ParameterSet& set, bool with_moments, Log& log) {
+  if (with_moments && set.training() && !has_moments(manifest.tensors)) {
+    log.info(path + " holds parameters alone: moments start at zero");
+  }
+  const DType masters = set.types().accumulation;
+  const auto other = std::ranges::find_if(manifest.tensors, [&](const ManifestTensor& tensor) {
+    return tensor.group == TensorGroup::parameters && tensor.dtype != masters;
+  });
+  if (other == manifest.tensors.end()) return;
+  log.warning(path + ": parameters of " + name_of(other->dtype) + " are read into " + name_of(masters) + " masters");
+}
+
+// By rows that together hold a few blocks, cast where the types differ.
 void read_by_rows(StepReader& reader, int tensor, const Wanted& entry, const Box& box, int64_t begin,
                   const ParameterSet& set) {
   constexpr uint64_t kBlocks = 4;
+  const DType there = reader.tensors()[static_cast<size_t>(tensor)].dtype, here = entry.tensor.dtype;
   Box rows = box;
   const int64_t row = box.extent.count() / box.extent[0];
-  const int64_t size = size_of(entry.tensor.dtype);
-  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes) / size;
+  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes) / size_of(there);
   const int64_t most = std::max<int64_t>(1, room / row);
-  std::vector<std::byte> values;
+  std::vector<std::byte> values, rounded;
   for (int64_t at = 0; at < box.extent[0]; at += most) {
     rows.offset[0] = box.offset[0] + at;
     rows.extent[0] = std::min(most, box.extent[0] - at);
-    values.resize(static_cast<size_t>(rows.extent.count() * size));
+    const int64_t count = rows.extent.count();
+    values.resize(static_cast<size_t>(count * size_of(there)));
     reader.read(tensor, rows, values.data());
-    set.write(*entry.parameter, entry.state, begin + at * row, rows.extent.count(), values.data());
+    if (there != here) {
+      rounded.resize(static_cast<size_t>(count * size_of(here)));
+      cast_elements(there, values.data(), here, rounded.data(), count);
+    }
+    set.write(*entry.parameter, entry.state, begin + at * row, count, there == here ? values.data() : rounded.data());
   }
 }
 
+void clear(const Wanted& entry, const ParameterSet& set) {
+  constexpr int64_t kMost = 1 << 20;  // elements
+  int64_t end = entry.begin;
+  for (const Box& box : entry.boxes) end += box.extent.count();
+  const std::vector<std::byte> zeros(static_cast<size_t>(std::min(kMost, end - entry.begin) * size_of(entry.tensor.dtype)));
+  for (int64_t at = entry.begin; at < end; at += kMost) {
+    set.write(*entry.parameter, entry.state, at, std::min(kMost, end - at), zeros.data());
+  }
+}
+
+// Files are read front to back.
 void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set) {
+  struct Read {
+    StepReader::Place place;
+    int tensor;
+    const Wanted* entry;
+    const Box* box;
+    int64_t begin;
+  };
+  std::vector<Read> reads;
   for (const Wanted& entry : wanted) {
     const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
+    if (tensor < 0) {  // moments of a step of parameters alone
+      clear(entry, set);
+      continue;
+    }
     int64_t begin = entry.begin;
     for (const Box& box : entry.boxes) {
-      if (void* place = set.on_host(*entry.parameter, entry.state, begin))
-        reader.read(tensor, box, place);
-      else
-        read_by_rows(reader, tensor, entry, box, begin, set);
+      reads.push_back({reader.place(tensor, box), tensor, &entry, &box, begin});
       begin += box.extent.count();
     }
+  }
+  std::ranges::stable_sort(reads, {}, &Read::place);
+  for (const auto& [place, tensor, entry, box, begin] : reads) {
+    void* target = set.on_host(*entry->parameter, entry->state, begin);
+    const bool same_type = reader.tensors()[static_cast<size_t>(tensor)].dtype == entry->tensor.dtype;
+    if (target != nullptr && same_type)
+      reader.read(tensor, *box, target);
+    else
+      read_by_rows(reader, tensor, *entry, *box, begin, set);
   }
 }
 
@@ -202,6 +268,9 @@ Order Chooser::next() {
     if (!mismatch.empty()) {
       return {Order::Kind::mismatch, "", mismatch_message(entry.path, mismatch)};
     }
+    if (const std::string fault = moments_fault(entry.path, manifest, expected_); !fault.empty()) {
+      return {Order::Kind::mismatch, "", fault};
+    }
     return {Order::Kind::read, entry.path, to_text(manifest)};
   } catch (const Error& error) {
     return reject(error.what());
@@ -232,12 +301,17 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     order = chooser->next();
   }
   std::optional<StepReader> reader;
+  std::string path;  // of the step that it reads
   while (true) {
     order = exchange(world, order);
     if (order.kind == Order::Kind::nothing) return std::nullopt;
     if (order.kind == Order::Kind::no_valid) throw Error(order.body, ExitCode::no_checkpoint);
     if (order.kind == Order::Kind::mismatch) throw_bad_input(order.body);
-    if (order.kind == Order::Kind::done) return content_of(reader->manifest(), order.body);
+    if (order.kind == Order::Kind::done) {
+      if (leads) tell_casts(path, reader->manifest(), set, true, log);
+      return content_of(reader->manifest(), order.body);
+    }
+    path = order.path;
     std::string fault;
     std::string tokenizer;
     try {
@@ -255,11 +329,17 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
   }
 }
 
-void load_parameters(const std::string& step_directory, ParameterSet& set, bool with_moments) {
-  const std::vector<Wanted> wanted = wanted_of(set, with_moments);
+void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options) {
+  const std::vector<Wanted> wanted = wanted_of(set, options.with_moments);
+  const std::vector<ManifestTensor> expected = tensors_of(wanted);
   StepReader reader(step_directory, check_step(step_directory));
-  const std::string mismatch = model_mismatch(reader.manifest(), tensors_of(wanted), set.layout().pp == 1);
+  reader.visit_reads(options.at_read);
+  const std::string mismatch = model_mismatch(reader.manifest(), expected, set.layout().pp == 1);
   if (!mismatch.empty()) throw_bad_input(mismatch_message(step_directory, mismatch));
+  if (const std::string fault = moments_fault(step_directory, reader.manifest(), expected); !fault.empty()) {
+    throw_bad_input(fault);
+  }
+  if (options.log != nullptr) tell_casts(step_directory, reader.manifest(), set, options.with_moments, *options.log);
   read_into(reader, wanted, set);
 }
 

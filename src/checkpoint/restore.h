@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checkpoint/content.h"
+#include "checkpoint/reader.h"
 #include "core/log.h"
 #include "parallel/control_plane.h"
 #include "parallel/parameter.h"
@@ -16,12 +17,20 @@ namespace shiftron {
 // exactly step `which`; faults are logged. Fills masters, and moments where the set has them. Nothing: the directory
 // holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
 // step belongs to another model, or `which` is not there (bad_input).
+// A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and parameters
+// of another type are cast to this one (logged). A step with moments is read in its own type or refused: a run goes on
+// bit by bit.
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
                                                  ParameterSet& set, ControlPlane& world, Log& log);
 
+struct LoadOptions {
+  bool with_moments = false;
+  Log* log = nullptr;                // is told of casts
+  StepReader::ReadVisitor at_read{};  // every read of a file
+};
 // One rank alone, for evaluation under any layout. Throws Error(no_checkpoint) where something is damaged,
-// Error(bad_input) where the step belongs to another model.
-void load_parameters(const std::string& step_directory, ParameterSet& set, bool with_moments = false);
+// Error(bad_input) where the step belongs to another model. Casts as load_checkpoint() does.
+void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options = {});
 
 // Everything but the tensors. Throws Error(no_checkpoint).
 CheckpointContent read_content(const std::string& step_directory);

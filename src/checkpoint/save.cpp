@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "checkpoint/boxes.h"
-#include "checkpoint/step_size.h"
-#include "checkpoint/verify.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "core/hdf5_file.h"
 
 namespace shiftron {
 namespace {
@@ -19,18 +17,16 @@ namespace fs = std::filesystem;
 
 // A box that this rank writes.
 struct Piece {
-  ManifestTensor tensor;
-  Box box;
+  BoxOfTensor stored;
   const ParameterSet* set;
   const Parameter* parameter;  // whose these are
   ParameterState state;
   int64_t begin;  // of its first element, among the parameter's
 
-  int64_t count() const { return box.extent.count(); }
-  uint64_t bytes() const { return static_cast<uint64_t>(count() * size_of(tensor.dtype)); }
-  // Elements [first, first + count): where they lie, or in `room`.
-  const void* elements(int64_t first, int64_t count, std::vector<std::byte>& room) const {
-    return set->read(*parameter, state, begin + first, count, room);
+  // Rows of dim 0 of the box: where they lie, or in `room`.
+  const void* rows(int64_t first, int64_t count, std::vector<std::byte>& room) const {
+    const int64_t row = stored.box.extent.count() / stored.box.extent[0];
+    return set->read(*parameter, state, begin + first * row, count * row, room);
   }
 };
 
@@ -41,8 +37,8 @@ std::vector<Piece> pieces_of(const ParameterSet& set, const Parameter& parameter
   const auto add = [&](TensorGroup group, ParameterState state) {
     int64_t begin = range.begin;
     for (const Box& box : boxes) {
-      pieces.push_back({{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation},
-                        box, &set, &parameter, state, begin});
+      pieces.push_back({{{group, parameter.spec.name, parameter.spec.shape, set.types().accumulation}, box},
+                        &set, &parameter, state, begin});
       begin += box.extent.count();
     }
   };
@@ -77,44 +73,14 @@ std::vector<Piece> pieces_to_write(const ParameterSet& set) {
     for (Piece& piece : pieces_of(set, *parameter, range)) pieces.push_back(std::move(piece));
   }
   std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const Piece& a, const Piece& b) { return a.tensor.group < b.tensor.group; });
+                   [](const Piece& a, const Piece& b) { return a.stored.tensor.group < b.stored.tensor.group; });
   return pieces;
 }
 
-// Upper bound of what these pieces add to a step.
-uint64_t most_bytes(const std::vector<Piece>& pieces, uint64_t block_bytes) {
-  std::vector<DatasetSize> datasets;
-  for (const Piece& piece : pieces) {
-    const bool whole = piece.box.extent == piece.tensor.shape;
-    datasets.push_back({piece.tensor.path() + (whole ? "" : "@" + piece.box.text()), piece.bytes()});
-  }
-  return most_file_bytes(datasets) + most_manifest_bytes(datasets, block_bytes);
-}
-
-std::vector<uint64_t> block_hashes(const Piece& piece, uint64_t block_bytes) {
-  const int64_t size = size_of(piece.tensor.dtype);
-  const int64_t block = static_cast<int64_t>(block_bytes) / size;
-  std::vector<uint64_t> hashes;
-  std::vector<std::byte> room;
-  for (int64_t at = 0; at < piece.count(); at += block) {
-    const int64_t count = std::min(block, piece.count() - at);
-    hashes.push_back(xxh3_64(piece.elements(at, count, room), static_cast<size_t>(count * size)));
-  }
-  return hashes;
-}
-
-// In rows of about `block_bytes` together.
-void write_dataset(Hdf5File& file, const std::string& dataset, const Piece& piece, uint64_t block_bytes) {
-  std::vector<int64_t> shape;
-  for (int dim = 0; dim < piece.box.extent.dims(); ++dim) shape.push_back(piece.box.extent[dim]);
-  file.create_dataset(dataset, piece.tensor.dtype == DType::float64 ? Hdf5Type::f64 : Hdf5Type::f32, shape);
-  const int64_t row = piece.count() / shape[0];
-  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(block_bytes) / (row * size_of(piece.tensor.dtype)));
-  std::vector<std::byte> room;
-  for (int64_t at = 0; at < shape[0]; at += most) {
-    const int64_t rows = std::min(most, shape[0] - at);
-    file.write_range(dataset, at, rows, piece.elements(at * row, rows * row, room));
-  }
+StepFile file_of(int rank, const std::vector<Piece>& pieces) {
+  StepFile file{.name = rank_file_name(rank), .boxes = {}};
+  for (const Piece& piece : pieces) file.boxes.push_back(piece.stored);
+  return file;
 }
 
 class Save {
@@ -129,7 +95,8 @@ class Save {
         world_(world),
         log_(log),
         options_(options),
-        pieces_(pieces_to_write(set)) {}
+        pieces_(pieces_to_write(set)),
+        file_(file_of(world.rank(), pieces_)) {}
 
   SaveResult run(const Retention& keep);
 
@@ -141,11 +108,8 @@ class Save {
   template <typename Work>
   std::string attempt(Work work) const;
   void prepare(uint64_t bytes);
-  Manifest write_file();
-  Manifest describe(const std::string& name) const;
-  void read_back(const FileDescriptor& file, Manifest& part) const;
+  Manifest write();
   void commit(const std::vector<std::string>& reports);
-  void write_synced(const std::string& name, const std::string& bytes) const;
 
   const std::string directory_, final_, temporary_;
   const CheckpointContent& content_;
@@ -154,6 +118,7 @@ class Save {
   Log& log_;
   const SaveOptions& options_;
   const std::vector<Piece> pieces_;
+  const StepFile file_;
   uint64_t bytes_ = 0;
 };
 
@@ -183,132 +148,41 @@ void Save::prepare(uint64_t bytes) {
     }
     if (valid) throw_crash(final_, " is there already and valid; nothing is overwritten");
   }
-  const uint64_t available = free_disk_space(directory_);
-  if (available < bytes) {
-    throw_crash("free space on the disk of ", directory_, " is ", available, " bytes, the checkpoint needs ", bytes,
-                "; lower checkpoint.keep or free some");
-  }
+  require_space(directory_, bytes, "lower checkpoint.keep or free some");
   fs::create_directory(temporary_);
   fsync_directory(directory_);
   at("directory made");
 }
 
-// This rank's tensors, written or not, and its boxes as they stand in memory.
-Manifest Save::describe(const std::string& name) const {
-  Manifest part;
+// This rank's file; its report names the tensors that others write too, so that all ranks can be held against each other.
+Manifest Save::write() {
+  if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
+  Manifest part = write_file(
+      temporary_, file_, options_.block_bytes,
+      [this](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) {
+        return pieces_[index].rows(first, count, room);
+      },
+      [this](const char* point) { at(point); });
   part.step = content_.step;
-  part.block_bytes = options_.block_bytes;
   part.writer = set_.layout();
-  std::vector<std::string> paths;
+  std::set<std::string> known;
+  for (const ManifestTensor& tensor : part.tensors) known.insert(tensor.path());
   for (const auto& parameter : set_.parameters()) {
     for (const Piece& piece : pieces_of(set_, *parameter, {0, parameter->box.extent.count()})) {
-      part.tensors.push_back(piece.tensor);
-      paths.push_back(piece.tensor.path());
+      if (known.insert(piece.stored.tensor.path()).second) part.tensors.push_back(piece.stored.tensor);
     }
-  }
-  if (!pieces_.empty()) part.files.push_back({name, 0, {}});
-  for (const Piece& piece : pieces_) {
-    const auto found = std::find(paths.begin(), paths.end(), piece.tensor.path());
-    part.boxes.push_back({.tensor = static_cast<int>(found - paths.begin()),
-                          .box = piece.box,
-                          .bytes = piece.bytes(),
-                          .block_hashes = block_hashes(piece, options_.block_bytes)});
   }
   return part;
 }
 
-Manifest Save::write_file() {
-  const std::string digits = std::to_string(world_.rank());
-  const std::string name = "rank-" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits + ".h5";
-  Manifest part = describe(name);
-  if (pieces_.empty()) return part;
-  const std::string path = temporary_ + "/" + name;
-  fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
-  Hdf5File file = Hdf5File::create(path);
-  // Opened before the data is written, so that sync() reports every error of writing it.
-  FileDescriptor written = FileDescriptor::open_for_reading(path, false);
-  at("file created");
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    write_dataset(file, part.dataset(part.boxes[i]), pieces_[i], options_.block_bytes);
-    if (i == pieces_.size() / 2) at("half written");
-  }
-  file.close();
-  at("file closed");
-  written.sync();
-  fsync_directory(temporary_);
-  at("file synced");
-  read_back(written, part);
-  at("file verified");
-  return part;
-}
-
-// What the disk holds must be what memory held; fills in places and the file's hash.
-void Save::read_back(const FileDescriptor& file, Manifest& part) const {
-  {
-    const Hdf5File view = Hdf5File::open(file.path());
-    for (ManifestBox& box : part.boxes) box.byte_offset = view.info(part.dataset(box)).byte_offset;
-  }
-  std::vector<const ManifestBox*> order;
-  for (const ManifestBox& box : part.boxes) order.push_back(&box);
-  std::sort(order.begin(), order.end(),
-            [](const ManifestBox* a, const ManifestBox* b) { return a->byte_offset < b->byte_offset; });
-  std::vector<Segment> segments;
-  for (const ManifestBox* box : order) segments.push_back({box->byte_offset, box->bytes});
-  const FileHashes hashes = hash_file(file, segments, options_.block_bytes);
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (hashes.blocks[i] != order[i]->block_hashes) {
-      throw_crash(file.path(), ": ", part.dataset(*order[i]), " reads back other bytes than were written");
-    }
-  }
-  part.files.front().bytes = file.size();
-  part.files.front().hash = hashes.whole;
-}
-
-void Save::write_synced(const std::string& name, const std::string& bytes) const {
-  FileDescriptor file = FileDescriptor::create(temporary_ + "/" + name);
-  file.append(bytes.data(), bytes.size());
-  file.sync();
-  file.close();
-}
-
-// Rank 0: the step exists from the last rename on, not before.
+// Rank 0.
 void Save::commit(const std::vector<std::string>& reports) {
   std::vector<Manifest> parts;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     parts.push_back(parse_manifest(reports[rank], "report of rank " + std::to_string(rank)));
   }
-  Manifest manifest = merge(parts);
-  manifest.configuration = content_.configuration;
-  manifest.state_json = content_.state_json;
-  manifest.data_fingerprint = content_.data_fingerprint;
-  manifest.code_version = content_.code_version;
-  if (!content_.tokenizer_model.empty()) {
-    manifest.files.push_back({kTokenizerName, content_.tokenizer_model.size(), xxh3_128(content_.tokenizer_model)});
-    write_synced(kTokenizerName, content_.tokenizer_model);
-  }
-  at("tokenizer written");
-  const std::string text = to_text(manifest);
-  check_tiling(parse_manifest(text, "manifest to be written"), "manifest to be written");
-
-  const std::string unfinished = std::string(kManifestName) + ".tmp";
-  write_synced(unfinished, text);
-  at("manifest written");
-  fs::rename(temporary_ + "/" + unfinished, temporary_ + "/" + kManifestName);
-  at("manifest renamed");
-  fsync_directory(temporary_);
-  at("step synced");
-  if (options_.before_commit) options_.before_commit();
-  if (fs::exists(fs::symlink_status(final_))) set_aside(final_, "broken-");
-  fs::rename(temporary_, final_);
-  try {
-    at("step renamed");
-    fsync_directory(directory_);
-  } catch (...) {  // it may not survive a power loss: told as failed, so it must not be found either
-    fs::rename(final_, temporary_);
-    throw;
-  }
-  at("committed");
-  bytes_ = manifest.bytes() + text.size();
+  bytes_ = commit_step(temporary_, final_, merge(parts), content_, options_.before_commit,
+                       [this](const char* point) { at(point); });
 }
 
 SaveResult Save::run(const Retention& keep) {
@@ -316,18 +190,16 @@ SaveResult Save::run(const Retention& keep) {
   const auto start = std::chrono::steady_clock::now();
   // Control plane: every rank passes every exchange, whatever happened to it before.
   std::string fault;
-  const std::vector<std::string> sizes = world_.gather_text(std::to_string(most_bytes(pieces_, options_.block_bytes)), 0);
+  const std::vector<std::string> sizes = world_.gather_text(std::to_string(most_bytes(file_, options_.block_bytes)), 0);
   if (leads) {
-    constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, pages begun by the small files, the directory
-    uint64_t total = content_.tokenizer_model.size() + kFrame;
-    total += 2 * (content_.configuration.size() + content_.state_json.size());  // escaped
+    uint64_t total = most_bytes(content_);
     for (const std::string& size : sizes) total += std::stoull(size);
     fault = attempt([&] { prepare(total); });
   }
   fault = world_.broadcast_text(fault, 0);
   if (fault.empty()) {
     std::string report;
-    fault = attempt([&] { report = to_text(write_file()); });
+    fault = attempt([&] { report = to_text(write()); });
     const std::vector<std::string> faults = world_.gather_text(fault, 0);
     const std::vector<std::string> reports = world_.gather_text(report, 0);
     for (const std::string& other : faults) {
@@ -357,6 +229,10 @@ SaveResult Save::run(const Retention& keep) {
 }
 
 }  // namespace
+
+std::vector<BoxOfTensor> boxes_to_write(const ParameterSet& set) {
+  return file_of(0, pieces_to_write(set)).boxes;
+}
 
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
                            ControlPlane& world, const Retention& keep, Log& log, const SaveOptions& options) {

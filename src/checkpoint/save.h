@@ -5,6 +5,7 @@
 #include <string>
 
 #include "checkpoint/content.h"
+#include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/log.h"
 #include "parallel/control_plane.h"
@@ -35,5 +36,8 @@ struct SaveOptions {
 // steps as they were; lost peers throw. Content is taken from rank 0. On meta nothing is written.
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
                            ControlPlane& world, const Retention& keep, Log& log, const SaveOptions& options = {});
+
+// What a rank with that part of the model writes, in the order of its file. On meta too.
+std::vector<BoxOfTensor> boxes_to_write(const ParameterSet& set);
 
 }  // namespace shiftron

@@ -9,8 +9,13 @@
 
 #include "checkpoint/content.h"
 #include "checkpoint/manifest.h"
+#include "core/hdf5_file.h"
 
 namespace shiftron {
+
+// How HDF5 sees elements: bfloat16 as u16, with the attribute kTypeAttribute = "bfloat16" on the dataset.
+Hdf5Type stored_type(DType dtype);
+inline const char* const kTypeAttribute = "dtype";
 
 // A box of a tensor as it is to be written.
 struct BoxOfTensor {

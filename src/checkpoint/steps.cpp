@@ -125,17 +125,13 @@ void sweep_temporaries(const std::string& directory, Log& log) {
   }
 }
 
-std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
-                                     const std::function<void(const std::string& point)>& at_point) {
+std::vector<StepDirectory> superfluous_steps(const std::string& directory, const Retention& keep, int64_t saved) {
   const auto valid = [](const StepDirectory& entry) -> std::optional<Manifest> {
     try {
       return check_step(entry.path);
     } catch (const Error&) {
       return {};
     }
-  };
-  const auto passed = [&](const char* point) {
-    if (at_point) at_point(point);
   };
   const int64_t newest = std::max<int64_t>(keep.keep, 1);
   int64_t kept = 0;
@@ -151,14 +147,23 @@ std::vector<int64_t> apply_retention(const std::string& directory, const Retenti
       doomed.push_back(entry);
     }
   }
+  return doomed;
+}
+
+void remove_step(const StepDirectory& entry, const std::function<void(const std::string& point)>& at_point) {
+  const std::string trash = set_aside(entry.path, "trash-");
+  if (at_point) at_point("old step renamed");
+  fs::remove_all(trash);
+  if (at_point) at_point("old step removed");
+}
+
+std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
+                                     const std::function<void(const std::string& point)>& at_point) {
   std::vector<int64_t> removed;
-  for (const StepDirectory& entry : doomed) {
-    const std::string trash = set_aside(entry.path, "trash-");
-    passed("old step renamed");
-    fs::remove_all(trash);
-    passed("old step removed");
+  for (const StepDirectory& entry : superfluous_steps(directory, keep, saved)) {
+    remove_step(entry, at_point);
     removed.push_back(entry.step);
-    log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(newest));
+    log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
   }
   return removed;
 }

@@ -44,6 +44,13 @@ Manifest check_step(const std::string& step_directory);
 // Removes what interrupted saves and removals left. Only while no save is running.
 void sweep_temporaries(const std::string& directory, Log& log);
 
+// The valid steps that `keep` does not name, newest first; `saved` stays, −1 = none. Steps that are not valid are neither
+// counted nor named.
+std::vector<StepDirectory> superfluous_steps(const std::string& directory, const Retention& keep, int64_t saved);
+
+// Renames the step to trash-… and removes it. Tests follow it by `at_point`.
+void remove_step(const StepDirectory& entry, const std::function<void(const std::string& point)>& at_point = {});
+
 // Removes the valid steps that `keep` does not name; each is renamed to trash-… first. `saved`, which has just been
 // verified, stays; steps that are not valid are neither counted nor touched. Returns the steps removed. Tests follow it
 // by `at_point`.

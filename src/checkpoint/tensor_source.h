@@ -1,12 +1,17 @@
 // TensorSource: logical tensors, wherever they are stored: a step under any layout, files of another program.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/manifest.h"
 
 namespace shiftron {
+
+// Told of progress: bytes read so far, of how many.
+using BytesRead = std::function<void(uint64_t done, uint64_t total)>;
 
 class TensorSource {
  public:

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/hdf5_file.h"
@@ -25,10 +26,10 @@ std::vector<const ManifestBox*> boxes_in(const Manifest& manifest, int file) {
 
 // What the bytes of a file show against the manifest's hashes.
 std::vector<std::string> hash_faults(const std::string& path, const Manifest& manifest, const ManifestFile& file,
-                                     const std::vector<const ManifestBox*>& boxes) {
+                                     const std::vector<const ManifestBox*>& boxes, const BytesRead& progress) {
   std::vector<Segment> segments;
   for (const ManifestBox* box : boxes) segments.push_back({box->byte_offset, box->bytes});
-  const FileHashes actual = hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes);
+  const FileHashes actual = hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes, progress);
   std::vector<std::string> faults;
   for (size_t i = 0; i < boxes.size(); ++i) {
     for (size_t block = 0; block < boxes[i]->block_hashes.size(); ++block) {
@@ -59,14 +60,19 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
       continue;
     }
     const Hdf5DatasetInfo info = file.info(name);
-    const bool precise = manifest.tensors[static_cast<size_t>(box->tensor)].dtype == DType::float64;
+    const DType dtype = manifest.tensors[static_cast<size_t>(box->tensor)].dtype;
     Shape shape;
     for (size_t dim = 0; dim < std::min<size_t>(info.shape.size(), kMaxDims); ++dim) shape.append(info.shape[dim]);
-    if (info.type != (precise ? Hdf5Type::f64 : Hdf5Type::f32) || info.shape.size() > kMaxDims ||
+    if (info.type != stored_type(dtype) || info.shape.size() > kMaxDims ||
         !(shape == box->box.extent) || info.byte_offset != box->byte_offset || info.byte_size != box->bytes) {
       faults.push_back(path + ": dataset " + name + " is " + to_string(info.type) + " " + shape.text() + " at byte " +
-                       std::to_string(info.byte_offset) + ", the manifest states " + (precise ? "f64 " : "f32 ") +
+                       std::to_string(info.byte_offset) + ", the manifest states " + to_string(stored_type(dtype)) + " " +
                        box->box.extent.text() + " at byte " + std::to_string(box->byte_offset));
+    }
+    const bool is_half = dtype == DType::bfloat16, has_attribute = file.has_attribute(name, kTypeAttribute);
+    if (is_half != has_attribute || (is_half && file.text_attribute(name, kTypeAttribute) != name_of(dtype))) {
+      faults.push_back(path + ": dataset " + name + ": attribute " + kTypeAttribute + " must " +
+                       (is_half ? std::string("be ") + name_of(dtype) : "not be there"));
     }
   }
   return faults;
@@ -74,7 +80,8 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
 
 }  // namespace
 
-FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes) {
+FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes,
+                     const BytesRead& progress) {
   FileHashes hashes;
   HashStream whole;
   std::vector<std::byte> buffer(std::min(block_bytes, file.size()));
@@ -83,6 +90,7 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
     file.read_at(at, buffer.data(), bytes);
     whole.update(buffer.data(), bytes);
     at += bytes;
+    if (progress) progress(at, file.size());
   };
   const auto skip_to = [&](uint64_t end) {
     while (at < end) take(std::min(block_bytes, end - at));
@@ -114,7 +122,7 @@ void refuse_other_than_a_step(const std::string& directory) {
   }
 }
 
-std::vector<std::string> verify_step(const std::string& step_directory) {
+std::vector<std::string> verify_step(const std::string& step_directory, const BytesRead& progress) {
   std::vector<std::string> faults;
   Manifest manifest;
   try {
@@ -122,6 +130,10 @@ std::vector<std::string> verify_step(const std::string& step_directory) {
   } catch (const Error& error) {
     return {error.what()};
   }
+  uint64_t before = 0;  // bytes of the files read
+  const BytesRead of_step = [&](uint64_t done, uint64_t) {
+    if (progress) progress(before + done, manifest.bytes());
+  };
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     const ManifestFile& file = manifest.files[i];
     const std::string path = step_directory + "/" + file.name;
@@ -132,12 +144,13 @@ std::vector<std::string> verify_step(const std::string& step_directory) {
     }
     try {
       const std::vector<const ManifestBox*> boxes = boxes_in(manifest, static_cast<int>(i));
-      std::vector<std::string> found = hash_faults(path, manifest, file, boxes);
+      std::vector<std::string> found = hash_faults(path, manifest, file, boxes, of_step);
       if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
       faults.insert(faults.end(), found.begin(), found.end());
     } catch (const Error& error) {
       faults.push_back(error.what());
     }
+    before += file.bytes;
   }
   return faults;
 }

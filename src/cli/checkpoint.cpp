@@ -1,6 +1,9 @@
-// `shiftron checkpoint list | inspect | verify | diff`.
+// `shiftron checkpoint list | inspect | verify | diff | convert | consolidate | prune`.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/steps.h"
@@ -8,6 +11,10 @@
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "core/check.h"
+#include "core/progress.h"
+#include "train/convert.h"
+#include "train/prune.h"
+#include "train/run_files.h"
 
 namespace shiftron::cli {
 namespace {
@@ -20,6 +27,22 @@ std::string step_argument(const CommandLine& line, size_t index = 0) {
   refuse_other_than_a_step(directory);
   return directory;
 }
+
+// Shown from two seconds on.
+class ByteProgress {
+ public:
+  explicit ByteProgress(std::string label) : label_(std::move(label)) {}
+  BytesRead tell() {
+    return [this](uint64_t done, uint64_t total) {
+      if (!progress_) progress_.emplace(label_, total, "bytes");
+      progress_->update(done);
+    };
+  }
+
+ private:
+  const std::string label_;
+  std::optional<Progress> progress_;
+};
 
 Json shape_of(const Shape& shape) {
   Json list = Json::array();
@@ -88,11 +111,19 @@ int inspect(const CommandLine& line) {
   const bool with_digests = line.has("digest");
   const std::string directory = step_argument(line);
   const Manifest manifest = check_step(directory);
-  std::vector<TensorDigest> digests;
-  if (with_digests) digests = digest_step(directory);
+  StepDigest digest;
+  if (with_digests) {
+    ByteProgress progress("hashing");
+    digest = digest_step(directory, progress.tell());
+  }
+  const std::vector<TensorDigest>& digests = digest.tensors;
   std::vector<int64_t> boxes(manifest.tensors.size(), 0);
   for (const ManifestBox& box : manifest.boxes) ++boxes[static_cast<size_t>(box.tensor)];
   Json json = describe(directory, manifest);
+  if (with_digests) {
+    json["digest"] = {{"parameters", to_hex(digest.parameters)}};
+    if (digest.moments) json["digest"]["moments"] = to_hex(*digest.moments);
+  }
   json["tensors"] = Json::array();
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
@@ -100,7 +131,10 @@ int inspect(const CommandLine& line) {
                   {"shape", shape_of(tensor.shape)},
                   {"dtype", name_of(tensor.dtype)},
                   {"boxes", boxes[i]}};
-    if (with_digests) entry["xxh3_128"] = to_hex(digests[i].hash);
+    if (with_digests) {
+      entry["xxh3_128"] = to_hex(digests[i].hash);
+      entry["tree"] = to_hex(digests[i].tree);
+    }
     json["tensors"].push_back(std::move(entry));
   }
   if (line.has("json")) {
@@ -117,7 +151,7 @@ int inspect(const CommandLine& line) {
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
     std::cout << tensor.path() << " " << tensor.shape.text() << " " << name_of(tensor.dtype) << " in " << boxes[i]
-              << (boxes[i] == 1 ? " box" : " boxes") << (with_digests ? " " + to_hex(digests[i].hash) : "") << "\n";
+              << (boxes[i] == 1 ? " box" : " boxes") << (with_digests ? " " + to_hex(digests[i].hash) + " tree " + to_hex(digests[i].tree) : "") << "\n";
   }
   std::cout << "\n" << manifest.configuration;
   return 0;
@@ -125,7 +159,11 @@ int inspect(const CommandLine& line) {
 
 int verify(const CommandLine& line) {
   const std::string directory = step_argument(line);
-  const std::vector<std::string> faults = verify_step(directory);
+  std::vector<std::string> faults;
+  {
+    ByteProgress progress("verifying");
+    faults = verify_step(directory, progress.tell());
+  }
   if (line.has("json")) {
     print_json({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
   } else {
@@ -135,8 +173,19 @@ int verify(const CommandLine& line) {
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);
 }
 
-int diff(const CommandLine& line) {
-  const StepDifference found = diff_steps(step_argument(line), step_argument(line, 1));
+Json json_of(const FirstDifference& first) {
+  Json json = {{"index", shape_of(first.index)}, {"a", json_number(first.a)}, {"b", json_number(first.b)}};
+  if (first.ulp) json["ulp"] = *first.ulp;
+  return json;
+}
+
+// "[3, 17]: 0.5 and 0.50000006, 1 ulp"
+std::string text_of(const FirstDifference& first) {
+  return fmt::format("{}: {:.17g} and {:.17g}{}", first.index.text(), first.a, first.b,
+                     first.ulp ? fmt::format(", {} ulp", *first.ulp) : "");
+}
+
+Json json_of(const StepDifference& found) {
   Json json = {{"equal", found.equal()},
                {"steps", {found.step_a, found.step_b}},
                {"state_equal", found.state_equal},
@@ -151,28 +200,139 @@ int diff(const CommandLine& line) {
       entry.update(Json{{"unequal_elements", tensor.unequal},
                         {"elements", tensor.count},
                         {"max_absolute", tensor.max_absolute},
-                        {"relative_l2", tensor.relative_l2}});
+                        {"relative_l2", tensor.relative_l2},
+                        {"first", json_of(*tensor.first)}});
     }
     json["unequal"].push_back(std::move(entry));
   }
-  if (line.has("json")) {
-    print_json(json);
-  } else {
+  return json;
+}
+
+void print(const StepDifference& found) {
+  if (!found.parameters_only) {
     if (found.step_a != found.step_b) std::cout << "steps " << found.step_a << " and " << found.step_b << "\n";
     if (!found.state_equal) std::cout << "the trainer's state differs\n";
-    for (const TensorDifference& tensor : found.tensors) {
-      if (tensor.equal()) continue;
-      std::cout << tensor.path << ": ";
-      if (!tensor.mismatch.empty()) {
-        std::cout << tensor.mismatch << "\n";
-      } else {
-        std::cout << tensor.unequal << " of " << tensor.count << " elements differ, largest difference "
-                  << tensor.max_absolute << ", relative L2 " << tensor.relative_l2 << "\n";
-      }
+  }
+  size_t unequal = 0;
+  bool told = false;
+  for (const TensorDifference& tensor : found.tensors) {
+    if (tensor.equal()) continue;
+    ++unequal;
+    std::cout << tensor.path << ": ";
+    if (!tensor.mismatch.empty()) {
+      std::cout << tensor.mismatch << "\n";
+      continue;
     }
-    std::cout << json["unequal"].size() << " of " << found.tensors.size() << " tensors differ\n";
+    std::cout << tensor.unequal << " of " << tensor.count << " elements differ, largest difference "
+              << tensor.max_absolute << ", relative L2 " << tensor.relative_l2 << "\n";
+    if (!told) std::cout << "  the first at " << text_of(*tensor.first) << "\n";
+    told = true;
+  }
+  std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
+}
+
+int diff(const CommandLine& line) {
+  const std::string a = step_argument(line), b = step_argument(line, 1);
+  StepDifference found;
+  {
+    ByteProgress progress("comparing");
+    found = diff_steps(
+        a, b, {.parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()});
+  }
+  if (line.has("json")) {
+    print_json(json_of(found));
+  } else {
+    print(found);
   }
   return static_cast<int>(found.equal() ? ExitCode::done : ExitCode::unequal);
+}
+
+// What can be done with a converted step.
+std::string next_command(const ConvertedStep& made, const std::string& output) {
+  if (!made.can_train) return "shiftron evaluate --checkpoint " + made.directory + " --data DIR";
+  const std::string ranks = made.layout.ranks() == 1 ? "" : fmt::format("mpirun -n {} ", made.layout.ranks());
+  return fmt::format("{}shiftron train --config {} --output.directory {}", ranks, made.config_file, output);
+}
+
+int convert_to(const CommandLine& line, const std::string& layout) {
+  const std::string directory = step_argument(line), output = line.text("output");
+  ConvertOptions options;
+  options.drop_optimizer = line.has("drop-optimizer");
+  if (line.has("precision")) options.precision = line.text("precision") == "bf16" ? DType::bfloat16 : DType::float32;
+  Log log;
+  ConvertedStep made;
+  {
+    ByteProgress progress("writing");
+    options.write.progress = progress.tell();
+    made = convert_step(directory, layout, output, log, options);
+  }
+  const std::string next = next_command(made, output);
+  if (line.has("json")) {
+    print_json({{"step", directory},
+                {"directory", made.directory},
+                {"configuration", made.config_file},
+                {"layout", {{"tp", made.layout.tp}, {"cp", made.layout.cp}, {"dp", made.layout.dp}, {"pp", made.layout.pp}}},
+                {"files", made.files},
+                {"bytes", made.bytes},
+                {"next", next}});
+  } else {
+    std::cout << fmt::format("{}: {} bytes in {} {} of tensors, {}\nnext: {}\n", made.directory, made.bytes, made.files,
+                             made.files == 1 ? "file" : "files", text_of(made.layout), next);
+  }
+  return 0;
+}
+
+int convert(const CommandLine& line) { return convert_to(line, line.text("layout")); }
+
+// A run of one rank has one file that holds every tensor whole.
+int consolidate(const CommandLine& line) { return convert_to(line, "tp=1,pp=1,dp=1"); }
+
+int prune_run(const CommandLine& line) {
+  const std::string run = line.text("directory");
+  const auto given = [&](const char* name) {
+    return line.has(name) ? std::optional(line.integer(name)) : std::nullopt;
+  };
+  const bool removes = line.has("yes");
+  Pruning pruning;
+  {
+    ByteProgress progress("verifying");
+    pruning = (removes ? prune : plan_pruning)(run, given("keep"), given("keep-every"), progress.tell());
+  }
+  uint64_t bytes = 0;
+  Json steps = Json::array();
+  for (const SuperfluousStep& entry : pruning.steps) {
+    bytes += entry.bytes;
+    steps.push_back({{"step", entry.step.step}, {"directory", entry.step.path}, {"bytes", entry.bytes}});
+  }
+  if (line.has("json")) {
+    print_json({{"run", run},
+                {"removed", removes},
+                {"keep", pruning.keep},
+                {"keep_every", pruning.keep_every},
+                {"bytes", bytes},
+                {"steps", steps}});
+    return 0;
+  }
+  const char* did = removes ? "removed" : "would remove";
+  for (const SuperfluousStep& entry : pruning.steps) {
+    std::cout << did << " " << entry.step.path << ", " << entry.bytes << " bytes\n";
+  }
+  std::cout << fmt::format("{} {} {}, {} bytes (keep {}, keep_every {}){}\n", did, steps.size(),
+                           steps.size() == 1 ? "step" : "steps", bytes, pruning.keep, pruning.keep_every,
+                           removes || steps.empty() ? "" : "; nothing is removed without --yes");
+  return 0;
+}
+
+// Of convert and consolidate, `layout` or none before the others.
+std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
+  options.insert(options.begin(), directories("a step"));
+  options.push_back(required(text_option("output", "DIR", "a new directory: DIR/checkpoints/step-S and DIR/config.conf")));
+  CommandOption precision = text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
+  precision.choices = {"bf16", "fp32"};
+  options.push_back(precision);
+  options.push_back(flag("drop-optimizer", "parameters alone: evaluate and generate take them, train does not"));
+  options.push_back(json_flag());
+  return options;
 }
 
 }  // namespace
@@ -193,10 +353,30 @@ std::vector<Command> checkpoint_commands() {
           {"checkpoint",
            "diff",
            "compares two steps tensor by tensor, whatever their layouts",
-           "STEP_DIR STEP_DIR",
-           {directories("two steps, of any layouts", 2), json_flag()},
+           "STEP_DIR STEP_DIR [--parameters] [--widen]",
+           {directories("two steps, of any layouts", 2),
+            flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
+            flag("widen", "compare tensors of two types in the wider one"), json_flag()},
            false,
-           diff}};
+           diff},
+          {"checkpoint", "convert", "writes a step as the ranks of another layout would, and the configuration with it",
+           "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
+           writing_options({required(text_option(
+               "layout", "tp=N,pp=N,dp=N", "the new layout: these and other keys of [parallel], as zero=1; the rest is 1"))}),
+           false, convert},
+          {"checkpoint", "consolidate", "writes a step as one file that holds every tensor whole",
+           "STEP_DIR --output DIR [--precision bf16|fp32] [--drop-optimizer]", writing_options({}), false, consolidate},
+          {"checkpoint",
+           "prune",
+           "says which old steps of a run may go; --yes removes them",
+           "RUN [--keep K] [--keep-every N] [--yes]",
+           {directories("a run"),
+            whole_option("keep", "newest valid steps that stay (default: the run's checkpoint.keep)", between(1, kLargestCount)),
+            whole_option("keep-every", "steps whose multiples stay, 0 = none (default: as the run has promised)",
+                         between(0, kLargestCount)),
+            flag("yes", "remove them"), json_flag()},
+           false,
+           prune_run}};
 }
 
 }  // namespace shiftron::cli

@@ -1,4 +1,4 @@
-// `shiftron tokenizer train | inspect`.
+// `shiftron tokenizer train | inspect | export`.
 #include "data/tokenizer.h"
 
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "data/hugging_face_tokenizer.h"
 
 namespace shiftron::cli {
 namespace {
@@ -138,13 +139,41 @@ int inspect(const CommandLine& line) {
   return 0;
 }
 
+std::vector<CommandOption> export_options() {
+  CommandOption file = required(text_option("file", "FILE", "the model; the name may stand alone"));
+  file.bare = true;
+  return {file, required(text_option("output", "DIR", "directory to make, with tokenizer.json and tokenizer_config.json"))};
+}
+
+int export_files(const CommandLine& line) {
+  const Tokenizer tokenizer = Tokenizer::load(line.text("file"));
+  const std::string output = line.text("output");
+  std::error_code ignored;
+  if (std::filesystem::exists(std::filesystem::symlink_status(output, ignored)))
+    throw_bad_input("--output ", output, " is there already; name a new directory");
+  const auto files = hugging_face_tokenizer(tokenizer);
+  const std::string unfinished = output + ".tmp-" + std::to_string(::getpid());
+  try {
+    std::filesystem::create_directory(unfinished);
+    for (const auto& [name, bytes] : files) write_file_durably(unfinished + "/" + name, bytes);
+    rename_durably(unfinished, output);
+  } catch (const std::exception& error) {
+    std::filesystem::remove_all(unfinished, ignored);
+    throw_bad_input("--output ", output, " cannot be written (", error.what(), ")");
+  }
+  for (const auto& [name, bytes] : files) std::cout << output << "/" << name << ": " << bytes.size() << " bytes\n";
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Command> tokenizer_commands() {
   return {{"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
            train_options(), false, train},
           {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", "FILE", inspect_options(),
-           false, inspect}};
+           false, inspect},
+          {"tokenizer", "export", "writes the tokenizer as Hugging Face's libraries read it", "FILE --output DIR",
+           export_options(), false, export_files}};
 }
 
 }  // namespace shiftron::cli

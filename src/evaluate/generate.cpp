@@ -117,8 +117,12 @@ ParallelLayout decoding_layout(int ranks) { return {.tp = ranks, .cp = 1, .dp = 
 
 Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, const HostShare& share, int64_t capacity,
                  int64_t chunk)
-    : Decoder(model.config, [&](ParameterSet& set) { load_parameters(model.directory, set); }, world, share, capacity,
-              chunk) {}
+    : Decoder(model.config,
+              [&](ParameterSet& set) {
+                Log log(world.rank());
+                load_parameters(model.directory, set, {.log = world.rank() == 0 ? &log : nullptr});
+              },
+              world, share, capacity, chunk) {}
 
 Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
                  const HostShare& share, int64_t capacity, int64_t chunk)

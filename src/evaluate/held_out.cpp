@@ -73,7 +73,10 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   Stream stream{.ledger = &ledger};
   const std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
-  all_agree(world, [&] { load_parameters(model.directory, engine.parameters()); });
+  Log log(world.rank());
+  all_agree(world, [&] {
+    load_parameters(model.directory, engine.parameters(), {.log = world.rank() == 0 ? &log : nullptr});
+  });
 
   const Coordinates at = engine.groups().at;
   const bool counts = at.tp == 0 && engine.last();

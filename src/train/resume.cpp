@@ -16,6 +16,11 @@ RunConfig saved_config(const std::string& state_json, const std::string& source)
   return config_from_json(nlohmann::json::parse(state_json).at("configuration").dump(), source);
 }
 
+bool was_to_stay(const Manifest& manifest) {
+  const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
+  return every > 0 && manifest.step % every == 0;
+}
+
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log) {
   const ResumeChoice& choice = config.checkpoint.resume;
   const bool goes_back = choice.kind == ResumeChoice::Kind::step;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/manifest.h"
 #include "core/log.h"
 #include "train/run_config.h"
 
@@ -12,6 +13,9 @@ namespace shiftron {
 
 // The configuration in the state of a checkpoint whose manifest has been read; `source` names it in messages.
 RunConfig saved_config(const std::string& state_json, const std::string& source);
+
+// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
+bool was_to_stay(const Manifest& manifest);
 
 // The step that checkpoint.resume=STEP asks for; nothing: the newest. A STEP counts once: where the newest step was
 // saved by a run that had gone back to it already, that one is the newest of its line. Reads the newest step that can

@@ -31,12 +31,6 @@
 namespace shiftron {
 namespace {
 
-// What a start has promised to keep for ever, a later one without checkpoint.keep_every does not remove.
-bool was_to_stay(const Manifest& manifest) {
-  const int64_t every = saved_config(manifest.state_json, "checkpoint").checkpoint.keep_every;
-  return every > 0 && manifest.step % every == 0;
-}
-
 // Throws where another start has taken over the run's directory, which rank 0 holds. Who removes it, or its lock, by
 // hand does not end the run.
 void require_own(const RunEnvironment& environment) {
@@ -202,7 +196,9 @@ void TrainingRun::resume() {
     const nlohmann::json state = nlohmann::json::parse(content->state_json);
     const RunConfig saved = saved_config(content->state_json, checkpoints());
     require_resumable(saved, config_);
-    require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    if (!content->data_fingerprint.empty()) {  // else it was imported, and has seen no data
+      require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    }
     const std::string validation = state.value("validation_fingerprint", "");  // "": there was none
     if (validation_fingerprint_.empty()) validation_fingerprint_ = validation;
     if (!validation.empty()) {

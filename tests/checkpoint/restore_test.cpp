@@ -178,7 +178,7 @@ TEST_F(Restore, ParametersAloneForEvaluation) {
     load_parameters(path, set);
     EXPECT_EQ(count_wrong(model, set, 20), 0);
     ParameterSet training = make_set(model, layout, rank, ledger, true);
-    load_parameters(path, training, true);
+    load_parameters(path, training, {.with_moments = true});
     EXPECT_EQ(count_wrong(model, training, 20), 0);
   }
   model.layers = 1;
@@ -192,10 +192,10 @@ TEST_F(Restore, DigestsAndDifferences) {
   ASSERT_TRUE(save_state(directory_.path() + "/other", kModel, {.tp = 3, .pp = 2}, 20, 20).saved);
   const std::string a = directory_.path() + "/step-00000020", b = directory_.path() + "/other/step-00000020";
   const auto left = digest_step(a), right = digest_step(b);
-  ASSERT_EQ(left.size(), right.size());
-  for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].tensor, right[i].tensor);
-    EXPECT_EQ(left[i].hash, right[i].hash) << left[i].tensor.path();
+  ASSERT_EQ(left.tensors.size(), right.tensors.size());
+  for (size_t i = 0; i < left.tensors.size(); ++i) {
+    EXPECT_EQ(left.tensors[i].tensor, right.tensors[i].tensor);
+    EXPECT_EQ(left.tensors[i].hash, right.tensors[i].hash) << left.tensors[i].tensor.path();
   }
   EXPECT_TRUE(diff_steps(a, b).equal());
   const StepDifference found = diff_steps(a, directory_.path() + "/step-00000030");
@@ -214,7 +214,7 @@ TEST_F(Restore, DifferenceOfOneElement) {
   Log log;
   const auto world = make_single_world();
   ParameterSet set = make_set(kModel, {}, 0, ledger);
-  load_parameters(directory_.path() + "/step-00000020", set, true);
+  load_parameters(directory_.path() + "/step-00000020", set, {.with_moments = true});
   set.find("final_norm.weight")->first_moment.data<float>()[3] += 0.25f;
   ASSERT_TRUE(save_checkpoint(directory_.path() + "/b", content_at(20), set, *world, {}, log).saved);
   const StepDifference found = diff_steps(directory_.path() + "/step-00000020", directory_.path() + "/b/step-00000020");

@@ -56,11 +56,15 @@ class CommandLine(SystemTest):
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
             "tokenizer inspect": [folder / "tokenizer.model"],
+            "tokenizer export": [folder / "tokenizer.model", "--output", folder / "exported"],
             "self-test": ["--size", "small"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
             "checkpoint diff": [cls.step, cls.step],
+            "checkpoint convert": [cls.step, "--layout", "tp=2", "--output", folder / "converted"],
+            "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
+            "checkpoint prune": [cls.run_directory],
         }
 
     @classmethod

@@ -1,0 +1,69 @@
+// Casts between the three types that a checkpoint may hold.
+#include "checkpoint/elements.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/check.h"
+#include "kernels/element.h"
+
+namespace shiftron {
+namespace {
+
+// Toward zero, with the last bit set where anything was lost: whoever rounds it to fewer bits rounds as from `value`
+// itself ("rounding to odd", Boldo and Melquiond 2008).
+float round_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+
+template <typename To, typename From>
+To cast(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, bfloat16>) {
+    return static_cast<To>(to_accumulate(value));
+  } else if constexpr (std::is_same_v<To, bfloat16> && std::is_same_v<From, double>) {
+    return to_bfloat16(round_to_odd(value));
+  } else if constexpr (std::is_same_v<To, bfloat16>) {
+    return to_bfloat16(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+// Calls body(element) with an element of the type.
+template <typename Body>
+void with_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::float64:
+      return body(double{});
+    case DType::float32:
+      return body(float{});
+    case DType::bfloat16:
+      return body(bfloat16{});
+    default:
+      CHECK(false, "elements of ", name_of(dtype), " in a checkpoint");
+  }
+}
+
+}  // namespace
+
+void cast_elements(DType from_type, const void* from, DType to_type, void* to, int64_t count) {
+  with_type(from_type, [&](auto source) {
+    with_type(to_type, [&](auto target) {
+      for (int64_t i = 0; i < count; ++i) {
+        decltype(source) value;
+        std::memcpy(&value, static_cast<const std::byte*>(from) + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+        const auto rounded = cast<decltype(target)>(value);
+        std::memcpy(static_cast<std::byte*>(to) + i * static_cast<int64_t>(sizeof(rounded)), &rounded, sizeof(rounded));
+      }
+    });
+  });
+}
+
+}  // namespace shiftron

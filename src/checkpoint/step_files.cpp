@@ -1,0 +1,221 @@
+// Files of a step by HDF5, hashed as they are written; manifest and renames.
+#include "checkpoint/step_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "checkpoint/step_size.h"
+#include "checkpoint/steps.h"
+#include "checkpoint/verify.h"
+#include "core/check.h"
+#include "core/file.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+// XXH3-64 of every block of bytes that arrive in pieces; the last block may be shorter.
+class BlockHashes {
+ public:
+  explicit BlockHashes(uint64_t block_bytes) : block_bytes_(block_bytes) {}
+  void update(const void* data, uint64_t bytes) {
+    const auto* at = static_cast<const std::byte*>(data);
+    while (bytes > 0) {
+      const uint64_t some = std::min(bytes, block_bytes_ - filled_);
+      if (filled_ == 0 && some == block_bytes_) {
+        hashes_.push_back(xxh3_64(at, some));
+      } else {
+        stream_.update(at, some);
+        filled_ += some;
+        if (filled_ == block_bytes_) end_block();
+      }
+      at += some;
+      bytes -= some;
+    }
+  }
+  std::vector<uint64_t> finish() {
+    if (filled_ > 0) end_block();
+    return std::move(hashes_);
+  }
+
+ private:
+  void end_block() {
+    hashes_.push_back(stream_.digest_64());
+    stream_ = HashStream();
+    filled_ = 0;
+  }
+  const uint64_t block_bytes_;
+  uint64_t filled_ = 0;
+  HashStream stream_;
+  std::vector<uint64_t> hashes_;
+};
+
+// In rows of about `block_bytes` together; returns the hashes of blocks.
+std::vector<uint64_t> write_box(Hdf5File& file, const std::string& dataset, const BoxOfTensor& box, size_t index,
+                                uint64_t block_bytes, const RowsOfBox& rows_of) {
+  std::vector<int64_t> shape;
+  for (int dim = 0; dim < box.box.extent.dims(); ++dim) shape.push_back(box.box.extent[dim]);
+  file.create_dataset(dataset, stored_type(box.tensor.dtype), shape);
+  if (box.tensor.dtype == DType::bfloat16) file.set_attribute(dataset, kTypeAttribute, name_of(box.tensor.dtype));
+  const int64_t row = static_cast<int64_t>(box.bytes()) / shape[0];  // bytes
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(block_bytes) / row);
+  BlockHashes hashes(block_bytes);
+  std::vector<std::byte> room;
+  for (int64_t at = 0; at < shape[0]; at += most) {
+    const int64_t count = std::min(most, shape[0] - at);
+    const void* values = rows_of(index, at, count, room);
+    hashes.update(values, static_cast<uint64_t>(count * row));
+    file.write_range(dataset, at, count, values);
+  }
+  return hashes.finish();
+}
+
+// What the disk holds must be what was written; fills in places and the file's hash.
+void read_back(const FileDescriptor& file, Manifest& part) {
+  {
+    const Hdf5File view = Hdf5File::open(file.path());
+    for (ManifestBox& box : part.boxes) box.byte_offset = view.info(part.dataset(box)).byte_offset;
+  }
+  std::vector<const ManifestBox*> order;
+  for (const ManifestBox& box : part.boxes) order.push_back(&box);
+  std::sort(order.begin(), order.end(),
+            [](const ManifestBox* a, const ManifestBox* b) { return a->byte_offset < b->byte_offset; });
+  std::vector<Segment> segments;
+  for (const ManifestBox* box : order) segments.push_back({box->byte_offset, box->bytes});
+  const FileHashes hashes = hash_file(file, segments, part.block_bytes);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (hashes.blocks[i] != order[i]->block_hashes) {
+      throw_crash(file.path(), ": ", part.dataset(*order[i]), " reads back other bytes than were written");
+    }
+  }
+  part.files.front().bytes = file.size();
+  part.files.front().hash = hashes.whole;
+}
+
+void write_synced(const std::string& path, const std::string& bytes) {
+  FileDescriptor file = FileDescriptor::create(path);
+  file.append(bytes.data(), bytes.size());
+  file.sync();
+  file.close();
+}
+
+// The file, its tensors and its boxes, without places and hashes.
+Manifest describe(const StepFile& file, uint64_t block_bytes) {
+  Manifest part;
+  part.block_bytes = block_bytes;
+  if (file.boxes.empty()) return part;
+  part.files.push_back({file.name, 0, {}});
+  std::map<std::string, int> tensors;
+  for (const BoxOfTensor& box : file.boxes) {
+    const auto [found, is_new] = tensors.try_emplace(box.tensor.path(), static_cast<int>(part.tensors.size()));
+    if (is_new) part.tensors.push_back(box.tensor);
+    part.boxes.push_back({.tensor = found->second, .box = box.box, .bytes = box.bytes(), .block_hashes = {}});
+  }
+  return part;
+}
+
+}  // namespace
+
+Hdf5Type stored_type(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return Hdf5Type::f64;
+    case DType::float32:
+      return Hdf5Type::f32;
+    case DType::bfloat16:
+      return Hdf5Type::u16;
+    default:
+      CHECK(false, "a checkpoint of ", name_of(dtype));
+  }
+}
+
+std::string rank_file_name(int rank) {
+  const std::string digits = std::to_string(rank);
+  return "rank-" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits + ".h5";
+}
+
+uint64_t most_bytes(const StepFile& file, uint64_t block_bytes) {
+  std::vector<DatasetSize> datasets;
+  for (const BoxOfTensor& box : file.boxes) {
+    const bool whole = box.box.extent == box.tensor.shape;
+    datasets.push_back({box.tensor.path() + (whole ? "" : "@" + box.box.text()), box.bytes()});
+  }
+  return most_file_bytes(datasets) + most_manifest_bytes(datasets, block_bytes);
+}
+
+uint64_t most_bytes(const CheckpointContent& content) {
+  constexpr uint64_t kFrame = 16 << 10;  // the manifest's own fields, pages begun by the small files, the directory
+  const uint64_t texts = content.configuration.size() + content.state_json.size();
+  return content.tokenizer_model.size() + kFrame + 2 * texts;  // escaped
+}
+
+void require_space(const std::string& directory, uint64_t bytes, const std::string& advice) {
+  const uint64_t available = free_disk_space(directory);
+  if (available >= bytes) return;
+  throw_crash("free space on the disk of ", directory, " is ", available, " bytes, the checkpoint needs ", bytes, "; ",
+              advice);
+}
+
+Manifest write_file(const std::string& directory, const StepFile& file, uint64_t block_bytes, const RowsOfBox& rows,
+                    const PassedPoint& at) {
+  CHECK(block_bytes % sizeof(double) == 0, "blocks of ", block_bytes, " bytes hold no whole elements");
+  Manifest part = describe(file, block_bytes);
+  if (file.boxes.empty()) return part;
+  const std::string path = directory + "/" + file.name;
+  Hdf5File target = Hdf5File::create(path);
+  // Opened before the data is written, so that sync() reports every error of writing it.
+  FileDescriptor written = FileDescriptor::open_for_reading(path, false);
+  at("file created");
+  for (size_t i = 0; i < file.boxes.size(); ++i) {
+    part.boxes[i].block_hashes = write_box(target, part.dataset(part.boxes[i]), file.boxes[i], i, block_bytes, rows);
+    if (i == file.boxes.size() / 2) at("half written");
+  }
+  target.close();
+  at("file closed");
+  written.sync();
+  fsync_directory(directory);
+  at("file synced");
+  read_back(written, part);
+  at("file verified");
+  return part;
+}
+
+uint64_t commit_step(const std::string& temporary, const std::string& final_directory, Manifest manifest,
+                     const CheckpointContent& content, const std::function<void()>& before_commit, const PassedPoint& at) {
+  manifest.step = content.step;
+  manifest.configuration = content.configuration;
+  manifest.state_json = content.state_json;
+  manifest.data_fingerprint = content.data_fingerprint;
+  manifest.code_version = content.code_version;
+  if (!content.tokenizer_model.empty()) {
+    manifest.files.push_back({kTokenizerName, content.tokenizer_model.size(), xxh3_128(content.tokenizer_model)});
+    write_synced(temporary + "/" + kTokenizerName, content.tokenizer_model);
+  }
+  at("tokenizer written");
+  const std::string text = to_text(manifest);
+  check_tiling(parse_manifest(text, "manifest to be written"), "manifest to be written");
+
+  const std::string manifest_path = temporary + "/" + kManifestName, unfinished = manifest_path + ".tmp";
+  write_synced(unfinished, text);
+  at("manifest written");
+  fs::rename(unfinished, manifest_path);
+  at("manifest renamed");
+  fsync_directory(temporary);
+  at("step synced");
+  if (before_commit) before_commit();
+  if (fs::exists(fs::symlink_status(final_directory))) set_aside(final_directory, "broken-");
+  fs::rename(temporary, final_directory);
+  try {
+    at("step renamed");
+    fsync_directory(parent_directory(final_directory));
+  } catch (...) {  // it may not survive a power loss: told as failed, so it must not be found either
+    fs::rename(final_directory, temporary);
+    throw;
+  }
+  at("committed");
+  return manifest.bytes() + text.size();
+}
+
+}  // namespace shiftron

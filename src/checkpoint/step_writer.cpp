@@ -1,0 +1,146 @@
+// Streams rows of a source into the files of a step.
+#include "checkpoint/step_writer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "checkpoint/boxes.h"
+#include "checkpoint/elements.h"
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "core/file.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StepWriter {
+ public:
+  StepWriter(TensorSource& source, const StepToWrite& step, const std::string& directory, const StepWriteOptions& options)
+      : source_(source),
+        step_(step),
+        directory_(directory),
+        final_(directory + "/" + step_name(step.content.step)),
+        temporary_(final_ + ".tmp"),
+        options_(options) {}
+
+  WrittenStep run();
+
+ private:
+  void at(const char* point) const {
+    if (options_.at_point) options_.at_point(point);
+  }
+  void find_tensors();
+  void prepare() const;
+  uint64_t write();
+  const void* rows(const BoxOfTensor& box, int64_t first, int64_t count, std::vector<std::byte>& room);
+
+  TensorSource& source_;
+  const StepToWrite& step_;
+  const std::string directory_, final_, temporary_;
+  const StepWriteOptions& options_;
+  std::map<std::string, int> indices_;  // of the source's tensors, by path
+  std::vector<std::byte> read_;
+  uint64_t done_ = 0, total_ = 0;  // bytes of tensors
+};
+
+void StepWriter::find_tensors() {
+  for (const StepFile& file : step_.files) {
+    for (const BoxOfTensor& box : file.boxes) {
+      total_ += box.bytes();
+      const auto [found, is_new] = indices_.try_emplace(box.tensor.path(), -1);
+      if (!is_new) continue;
+      found->second = source_.find(box.tensor.group, box.tensor.name);
+      if (found->second < 0) throw_bad_input(box.tensor.path(), " is to be written, and is not in what is read");
+      const ManifestTensor& there = source_.tensors()[static_cast<size_t>(found->second)];
+      if (!(there.shape == box.tensor.shape)) {
+        throw_bad_input(box.tensor.path(), " is ", there.shape.text(), ", is to be written as ", box.tensor.shape.text());
+      }
+    }
+  }
+}
+
+void StepWriter::prepare() const {
+  at("begin");
+  fs::create_directories(directory_);
+  if (fs::exists(fs::symlink_status(final_))) {
+    throw_bad_input(final_, " is there already; nothing is overwritten: choose another place");
+  }
+  fs::remove_all(temporary_);
+  at("swept");
+  uint64_t bytes = most_bytes(step_.content);
+  for (const StepFile& file : step_.files) bytes += most_bytes(file, options_.block_bytes);
+  require_space(directory_, bytes, "free some, or choose another place");
+  fs::create_directory(temporary_);
+  fsync_directory(directory_);
+  at("directory made");
+}
+
+// In the type that is written.
+const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t count, std::vector<std::byte>& room) {
+  Box some = box.box;
+  some.offset[0] += first;
+  some.extent[0] = count;
+  const int index = indices_.at(box.tensor.path());
+  const DType there = source_.tensors()[static_cast<size_t>(index)].dtype;
+  const int64_t elements = some.extent.count();
+  const auto bytes = static_cast<size_t>(elements * size_of(box.tensor.dtype));
+  done_ += bytes;
+  room.resize(bytes);
+  if (there == box.tensor.dtype) {
+    source_.read(index, some, room.data());
+  } else {
+    read_.resize(static_cast<size_t>(elements * size_of(there)));
+    source_.read(index, some, read_.data());
+    cast_elements(there, read_.data(), box.tensor.dtype, room.data(), elements);
+  }
+  if (options_.progress) options_.progress(done_, total_);
+  return room.data();
+}
+
+uint64_t StepWriter::write() {
+  std::vector<Manifest> parts;
+  for (const StepFile& file : step_.files) {
+    parts.push_back(write_file(
+        temporary_, file, options_.block_bytes,
+        [&](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) {
+          return rows(file.boxes[index], first, count, room);
+        },
+        [this](const char* point) { at(point); }));
+  }
+  Manifest manifest = merge(parts);
+  manifest.writer = step_.writer;
+  return commit_step(temporary_, final_, std::move(manifest), step_.content, options_.before_commit,
+                     [this](const char* point) { at(point); });
+}
+
+WrittenStep StepWriter::run() {
+  CHECK(step_.content.step >= 0 && !step_.files.empty(), "step ", step_.content.step, " of no files");
+  find_tensors();
+  prepare();
+  try {
+    const uint64_t bytes = write();
+    return {.directory = final_, .bytes = bytes};
+  } catch (...) {
+    std::error_code ignored;  // what stays is removed by the next attempt
+    fs::remove_all(temporary_, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<StepFile> one_file(const std::vector<ManifestTensor>& tensors) {
+  StepFile file{.name = rank_file_name(0), .boxes = {}};
+  for (const ManifestTensor& tensor : tensors) file.boxes.push_back({tensor, whole_box(tensor.shape)});
+  return {file};
+}
+
+WrittenStep write_step(TensorSource& source, const StepToWrite& step, const std::string& directory,
+                       const StepWriteOptions& options) {
+  return StepWriter(source, step, directory, options).run();
+}
+
+}  // namespace shiftron

@@ -1,0 +1,210 @@
+// Plans the files of every rank on meta, writes them, and the configuration that goes with them.
+#include "train/convert.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "core/file.h"
+#include "train/engine.h"
+#include "train/faults.h"
+#include "train/resume.h"
+#include "train/run_files.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostRanks = 1'000'000;
+constexpr const char* kOrigin = "--layout";
+
+// The files, with the types and groups that are written. Throws Error(bad_input) where the step holds what the model of
+// its configuration does not.
+std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors, std::vector<StepFile> files,
+                                     const ConvertOptions& options, const std::string& step_directory) {
+  std::map<std::string, DType> types;  // of what is written
+  for (const ManifestTensor& tensor : tensors) {
+    const bool is_parameter = tensor.group == TensorGroup::parameters;
+    if (!is_parameter && options.drop_optimizer) continue;
+    types[tensor.path()] = is_parameter ? options.precision.value_or(tensor.dtype) : tensor.dtype;
+  }
+  std::set<std::string> planned;
+  for (StepFile& file : files) {
+    std::erase_if(file.boxes, [&](const BoxOfTensor& box) {
+      return box.tensor.group != TensorGroup::parameters && !types.contains(box.tensor.path());
+    });
+    for (BoxOfTensor& box : file.boxes) {
+      planned.insert(box.tensor.path());
+      if (const auto type = types.find(box.tensor.path()); type != types.end()) box.tensor.dtype = type->second;
+    }
+  }
+  for (const auto& [path, type] : types) {
+    if (!planned.contains(path)) {
+      throw_bad_input(step_directory, " holds ", path, ", which the model of its configuration does not have");
+    }
+  }
+  std::erase_if(files, [](const StepFile& file) { return file.boxes.empty(); });
+  return files;
+}
+
+bool holds_moments(const std::vector<ManifestTensor>& tensors) {
+  return std::ranges::any_of(tensors, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
+}
+
+// The directory that a conversion makes.
+class Output {
+ public:
+  Output(const std::string& directory, Log& log)
+      : directory_(directory), was_there_(fs::exists(fs::symlink_status(directory))), lock_(open_run(directory, log)) {}
+  ~Output() {
+    lock_.reset();
+    std::error_code ignored;
+    if (!done_ && made_config_ && list_steps(checkpoints()).empty()) fs::remove(config_file(), ignored);
+    if (!done_ && !was_there_) fs::remove_all(directory_, ignored);
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  std::string checkpoints() const { return directory_ + "/checkpoints"; }
+  std::string config_file() const { return directory_ + "/config.conf"; }
+  // Throws where a run, or another conversion, is there.
+  void require_free(const std::string& config_text) const {
+    const std::vector<StepDirectory> steps = list_steps(checkpoints());
+    if (!steps.empty()) {
+      throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
+    }
+    if (fs::exists(config_file()) && read_file(config_file()) != config_text) {
+      throw_bad_input(config_file(), " belongs to another run: choose another --output");
+    }
+  }
+  void write_config(const std::string& text) {
+    made_config_ = true;
+    write_file_durably(config_file(), text);
+  }
+  void done() { done_ = true; }
+
+ private:
+  const std::string directory_;
+  const bool was_there_;
+  bool made_config_ = false, done_ = false;
+  std::unique_ptr<DirectoryLock> lock_;
+};
+
+}  // namespace
+
+LayoutWords read_layout_words(const std::string& text) {
+  LayoutWords words;
+  std::vector<std::pair<std::string, std::string>> values;
+  std::istringstream input(text);
+  for (std::string part; std::getline(input, part, ',');) {
+    const size_t equals = part.find('=');
+    if (equals != std::string::npos) {
+      values.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+    } else if (!values.empty()) {
+      values.back().second += "," + part;
+    } else {
+      throw_bad_input("--layout '", text, "': '", part, "' has no key before it; write tp=4,pp=2,dp=8");
+    }
+  }
+  std::set<std::string> seen;
+  for (const auto& [key, value] : values) {
+    if (!seen.insert(key).second) throw_bad_input("--layout '", text, "': ", key, " is given twice");
+    if (key == "dp") {
+      words.dp = value;
+    } else {
+      words.settings.push_back({.key = "parallel." + key, .text = value, .origin = {.file = kOrigin}});
+    }
+  }
+  return words;
+}
+
+RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ranks) {
+  RunConfig config = saved;
+  config.parallel = ParallelSection{};
+  config.parallel.bucket_elements = saved.parallel.bucket_elements;
+  if (saved.parallel.recompute.kinds.size() == 1) config.parallel.recompute = saved.parallel.recompute;
+  std::erase_if(config.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
+  apply_level(config, words.settings);
+  int64_t dp = 0;
+  const std::string unreadable = read_value(words.dp, dp);
+  const int64_t smallest = std::max(1, smallest_ranks(config.parallel));
+  if (!unreadable.empty() || dp < 1 || dp > kMostRanks) {
+    config.reading_faults.push_back("dp '" + words.dp + "' must be a whole number from 1 to " +
+                                    std::to_string(kMostRanks) + " (" + kOrigin + ")");
+    dp = 1;
+  } else if (smallest > kMostRanks / dp) {
+    config.reading_faults.push_back("the layout has more than " + std::to_string(kMostRanks) + " ranks (" + kOrigin + ")");
+    dp = 1;
+  }
+  ranks = static_cast<int>(std::min<int64_t>(smallest * dp, std::numeric_limits<int>::max()));
+  refuse_faults(find_faults(config, ranks, Use::dry_run), "the layout");
+  return config;
+}
+
+std::vector<StepFile> files_of_layout(const RunConfig& config, const ParallelLayout& layout) {
+  std::vector<StepFile> files;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    Ledger ledger;
+    Stream stream{.device = DeviceKind::meta, .ledger = &ledger};
+    const auto world = make_meta_world(rank, layout.ranks());
+    const Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), stream, {}, true);
+    std::vector<BoxOfTensor> boxes = boxes_to_write(engine.parameters());
+    if (!boxes.empty()) files.push_back({rank_file_name(rank), std::move(boxes)});
+  }
+  return files;
+}
+
+ConvertedStep convert_step(const std::string& step_directory, const std::string& layout_text, const std::string& output,
+                           Log& log, const ConvertOptions& options) {
+  StepReader reader(step_directory, check_step(step_directory));
+  CheckpointContent content = read_content(step_directory);
+  int ranks = 0;
+  RunConfig saved = saved_config(content.state_json, step_directory);
+  saved.output.directory = output;
+  saved.checkpoint.resume = {};
+  const RunConfig config = under_layout(saved, read_layout_words(layout_text), ranks);
+  const ParallelLayout layout = make_layout(config.parallel, ranks);
+  const bool keeps_moments = holds_moments(reader.tensors()) && !options.drop_optimizer;
+  const bool casts = options.precision && std::ranges::any_of(reader.tensors(), [&](const ManifestTensor& tensor) {
+                       return tensor.group == TensorGroup::parameters && tensor.dtype != *options.precision;
+                     });
+  if (casts && keeps_moments) {
+    throw_bad_input("--precision casts parameters, and training could not go on from that bit by bit: give "
+                    "--drop-optimizer too, or leave --precision out");
+  }
+  nlohmann::json state = nlohmann::json::parse(content.state_json);
+  state["configuration"] = nlohmann::json::parse(to_json(config));
+  content.state_json = state.dump();
+  content.configuration = to_config_text(config);
+
+  StepToWrite step{.content = content, .writer = layout, .files = {}};
+  step.files = files_to_write(reader.tensors(), files_of_layout(config, layout), options, step_directory);
+  Output place(output, log);
+  place.require_free(content.configuration);
+  StepWriteOptions write = options.write;
+  write.before_commit = [&] {
+    place.write_config(content.configuration);
+    if (options.write.before_commit) options.write.before_commit();
+  };
+  const WrittenStep written = write_step(reader, step, place.checkpoints(), write);
+  place.done();
+  const nlohmann::json applied = state.at("trainer").value("applied_updates", nlohmann::json());
+  return {.directory = written.directory,
+          .config_file = place.config_file(),
+          .layout = layout,
+          .files = step.files.size(),
+          .bytes = written.bytes,
+          .can_train = keeps_moments || (applied.is_number() && applied == 0)};
+}
+
+}  // namespace shiftron

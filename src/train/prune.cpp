@@ -1,0 +1,77 @@
+// The rule of apply_retention(), with every byte of the newest step read first.
+#include "train/prune.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/verify.h"
+#include "core/check.h"
+#include "core/directory_lock.h"
+#include "train/resume.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string checkpoints_of(const std::string& run) {
+  const std::string checkpoints = run + "/checkpoints";
+  if (!fs::is_directory(checkpoints)) throw_bad_input(run, " is no run: it has no folder checkpoints; check the path");
+  return checkpoints;
+}
+
+// checkpoint.keep and keep_every of the newest valid step.
+CheckpointSection rule_of(const std::string& checkpoints) {
+  for (const StepDirectory& entry : list_steps(checkpoints)) {
+    try {
+      return saved_config(check_step(entry.path).state_json, entry.path).checkpoint;
+    } catch (const Error&) {
+      continue;  // not valid: neither counted nor touched
+    }
+  }
+  throw_bad_input(checkpoints, " holds no valid step; `shiftron checkpoint list` says why");
+}
+
+// The newest step without any fault. Reads every byte of the steps that it meets.
+int64_t newest_whole_step(const std::string& checkpoints, const BytesRead& progress) {
+  std::string faults;
+  for (const StepDirectory& entry : list_steps(checkpoints)) {
+    const std::vector<std::string> found = verify_step(entry.path, progress);
+    if (found.empty()) return entry.step;
+    faults += "\n  step " + std::to_string(entry.step) + ": " + found.front();
+  }
+  throw Error("no step of " + checkpoints + " is whole, nothing is removed:" + faults, ExitCode::no_checkpoint);
+}
+
+}  // namespace
+
+Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
+                     const BytesRead& progress) {
+  const std::string checkpoints = checkpoints_of(run);
+  const CheckpointSection rule = rule_of(checkpoints);
+  Pruning pruning{.steps = {},
+                  .keep = keep.value_or(rule.keep),
+                  .keep_every = keep_every.value_or(rule.keep_every)};
+  Retention retention{.keep = pruning.keep, .keep_every = pruning.keep_every};
+  if (!keep_every) retention.was_to_stay = was_to_stay;
+  std::vector<StepDirectory> doomed = superfluous_steps(checkpoints, retention, -1);
+  if (doomed.empty()) return pruning;
+  pruning.newest_whole = newest_whole_step(checkpoints, progress);
+  std::erase_if(doomed, [&](const StepDirectory& entry) { return entry.step == pruning.newest_whole; });
+  for (const StepDirectory& entry : doomed) pruning.steps.push_back({entry, check_step(entry.path).bytes()});
+  return pruning;
+}
+
+Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
+              const BytesRead& progress) {
+  checkpoints_of(run);
+  const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it", [](const std::string&) {});
+  Pruning pruning = plan_pruning(run, keep, keep_every, progress);
+  for (const SuperfluousStep& entry : pruning.steps) {
+    if (lock.look() == DirectoryLock::Hold::taken) throw_crash(run, ": another process has taken it over; no further step is removed");
+    remove_step(entry.step);
+  }
+  return pruning;
+}
+
+}  // namespace shiftron

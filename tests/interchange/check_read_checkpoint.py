@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""read_checkpoint.py reads what the program wrote, under any layout, and names what does not fit."""
+import json
+import pathlib
+import shutil
+import sys
+import unittest
+
+import numpy
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
+from harness import LAYOUTS, SystemTest, shiftron, step  # noqa: E402
+from read_checkpoint import Fault, read_step  # noqa: E402
+
+
+class ReadCheckpoint(SystemTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.steps = {}
+
+    def made(self, layout):
+        if layout not in self.steps:
+            ranks, settings = LAYOUTS[layout]
+            run = self.folder / layout
+            self.expect(0, self.train(ranks, self.settings(run, shift__form="gate", shift__query=1, **settings)))
+            self.steps[layout] = step(run, 6)
+        return self.steps[layout]
+
+    def test_it_finds_the_tensors_that_the_program_names(self):
+        for layout in ("single", "zero_zbv"):
+            found = read_step(self.made(layout))
+            told = json.loads(self.must(shiftron("checkpoint", "inspect", self.made(layout), "--json")))
+            self.assertEqual({path: (list(array.shape), str(array.dtype)) for path, array in found.tensors.items()},
+                             {tensor["path"]: (tensor["shape"], tensor["dtype"]) for tensor in told["tensors"]})
+            self.assertEqual(found.configuration, told["state"]["configuration"])
+
+    def test_values_do_not_depend_on_the_layout(self):
+        one, other = (read_step(self.made(layout)) for layout in ("single", "zero_zbv"))
+        self.assertEqual(one.tensors.keys(), other.tensors.keys())
+        self.assertGreater(len(other.manifest["files"]), len(one.manifest["files"]))
+        for path, array in one.tensors.items():
+            self.assertGreater(numpy.abs(array).max(), 0, path)
+            error = numpy.linalg.norm(other.tensors[path] - array) / numpy.linalg.norm(array)
+            self.assertLess(error, 1e-3, path)  # sums of fp32 in another order
+
+    def test_what_does_not_fit_is_named(self):
+        cases = {
+            "lie in no box or in several": lambda manifest: manifest["boxes"].pop(),
+            "is stated with": lambda manifest: manifest["files"][0].update(bytes=manifest["files"][0]["bytes"] + 1),
+            "is stated at": lambda manifest: manifest["boxes"][0].update(byte_offset=manifest["boxes"][0]["byte_offset"] + 4),
+            "and stated as": lambda manifest: manifest["tensors"][manifest["boxes"][0]["tensor"]].update(dtype="float64"),
+        }
+        for number, (phrase, change) in enumerate(cases.items()):
+            with self.subTest(phrase):
+                copy = self.folder / f"damaged-{number}"
+                shutil.copytree(self.made("single"), copy)
+                manifest = json.loads((copy / "manifest.json").read_text())
+                change(manifest)
+                (copy / "manifest.json").write_text(json.dumps(manifest))
+                with self.assertRaisesRegex(Fault, phrase):
+                    read_step(copy)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+"""Models that the program trained, loaded by transformers: logits against float64, generation against recomputation and against
+`shiftron generate`, gradients, and training that goes on there as here.
+
+    tests/interchange/run check_transformers.py torch transformers h5py -- [--module FILE] [--exporter COMMAND] [unittest's words]
+
+--module FILE      takes another file for the model's code; tests/interchange/mutants gives broken ones
+--exporter COMMAND makes the directories by "COMMAND STEP DIRECTORY" instead of write_transformers.py
+"""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false", HF_HUB_DISABLE_TELEMETRY="1")
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="shiftron-interchange-"))
+os.environ["HF_HOME"] = os.environ["HF_MODULES_CACHE"] = str(FOLDER / "hub")  # where transformers keeps copies of a model's code
+
+import numpy  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from transformers import AutoModelForCausalLM, DynamicCache, StaticCache  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
+import reference  # noqa: E402
+from harness import MODEL, ROOT, options, shiftron, step  # noqa: E402
+from read_checkpoint import Step, read_step  # noqa: E402
+from write_transformers import MODULE, their_tensors, write_directory  # noqa: E402
+
+VOCAB = MODEL["model.vocab"]
+STEPS = 12
+CASES = {
+    "shift": {},
+    "gate": {"shift.form": "gate", "model.kv_heads": 4},
+    "clamp": {"shift.form": "clamp", "shift.value": 0, "model.tie_embeddings": "true"},
+    "wide": {"shift.query": 1, "shift.key": 3, "shift.value": 2, "model.head_dim": 12, "model.ffn": 40},
+    "query": {"shift.query": 2, "shift.key": 0, "shift.value": 0, "model.kv_heads": 1},
+    "vanilla": {"shift.key": 0, "shift.value": 0},
+}
+SHIFTED = [case for case in CASES if case != "vanilla"]
+PROMPT = "The taps of a"
+choice = argparse.Namespace(module=MODULE, exporter="")
+
+
+def must(*words):
+    result = shiftron(*words)
+    if result.returncode != 0:
+        raise AssertionError(f"{words}: {result.stdout}{result.stderr}")
+    return result.stdout
+
+
+class Models:
+    """Trained once each, when they are first asked for."""
+
+    def __init__(self):
+        self.made = {}
+        draw = numpy.random.default_rng(5)
+        paragraphs = [part for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+                      for part in path.read_text().split("\n\n") if len(part) > 80]
+        text = FOLDER / "text.jsonl"
+        text.write_text("".join(json.dumps({"text": paragraphs[draw.integers(len(paragraphs))][:400]}) + "\n" for _ in range(300)))
+        must("tokenizer", "train", "--input", text, "--vocab", VOCAB, "--output", FOLDER / "tokenizer.model")
+        must("data", "build", "--input", text, "--tokenizer", FOLDER / "tokenizer.model", "--output", FOLDER / "data")
+
+    def settings(self, case, steps, more=None):
+        return {**MODEL, "train.steps": steps, "data.train": FOLDER / "data", "checkpoint.keep": 9, **CASES[case], **(more or {})}
+
+    def trained(self, case):
+        if case not in self.made:
+            run = FOLDER / f"run-{case}"
+            # Wide initial matrices: all rows of a small model otherwise look alike, and mistakes would not show.
+            must("train", *options({**self.settings(case, STEPS), "model.init_std": 0.2, "output.directory": run}))
+            self.made[case] = (step(run, STEPS), self.export(step(run, STEPS), FOLDER / f"model-{case}"))
+        return self.made[case]
+
+    @staticmethod
+    def export(directory, output):
+        if choice.exporter:
+            subprocess.run([*shlex.split(choice.exporter), directory, output], check=True, stdout=subprocess.DEVNULL)
+            if choice.module != MODULE and (output / MODULE.name).exists():
+                shutil.copyfile(choice.module, output / MODULE.name)
+            return output
+        return write_directory(read_step(directory), output, choice.module)
+
+    def load(self, case, dtype=torch.float32):
+        model, told = AutoModelForCausalLM.from_pretrained(self.trained(case)[1], trust_remote_code=True, dtype=dtype,
+                                                           output_loading_info=True)
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+            assert not told.get(kind), (case, kind, told[kind])
+        model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
+        return model.eval()
+
+
+MODELS = None
+
+
+def ids_of(tokens, rows=1, seed=3):
+    return torch.from_numpy(numpy.random.default_rng(seed).integers(3, VOCAB, (rows, tokens)))
+
+
+@torch.no_grad()
+def recomputed(model, ids, new):
+    """Greedy continuation without a cache: every token from a forward pass over all of the text."""
+    for _ in range(new):
+        ids = torch.cat([ids, model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)], dim=1)
+    return ids
+
+
+def cross_entropy(model, ids, targets):
+    logits = model(ids, use_cache=False).logits
+    counted = targets >= 0
+    chosen = logits.log_softmax(-1).gather(2, targets.clamp(min=0)[..., None])[..., 0]
+    return -(chosen * counted).sum() / counted.sum()
+
+
+def moments_of(found, kind):
+    """The moments of a step, first_moment or second_moment, under the names of the module's parameters."""
+    tensors = {path.replace(kind, "parameters"): array for path, array in found.tensors.items() if path.startswith(kind)}
+    return {name: torch.from_numpy(array) for name, array in their_tensors(Step(found.manifest, tensors)).items()}
+
+
+def text_of(ids, pieces):
+    """The text of tokens, from the names that `tokenizer inspect` gives them."""
+    parts = []
+    for token in ids:
+        name = pieces[token]["piece"]
+        is_byte = len(name) == 6 and name.startswith("<0x")
+        parts.append(bytes([int(name[3:5], 16)]) if is_byte else name.replace("\u2581", " ").encode())
+    return b"".join(parts).decode(errors="replace")
+
+
+class Transformers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        global MODELS
+        MODELS = Models()
+
+    def assert_close(self, found, expected, bound, what=""):
+        found, expected = (torch.as_tensor(one).detach().double() for one in (found, expected))
+        error = (found - expected).abs().max().item() / max(1.0, expected.abs().max().item())
+        self.assertLess(error, bound, what)
+        return error
+
+    # Logits.
+    def test_logits_are_those_of_the_reference(self):
+        for case in CASES:
+            with self.subTest(case):
+                found = read_step(MODELS.trained(case)[0])
+                ids = ids_of(48)
+                expected = reference.logits(found.parameters, found.configuration, ids[0].numpy())
+                self.assertGreater(numpy.abs(expected).max(), 0.5)
+                with torch.no_grad():
+                    error = self.assert_close(MODELS.load(case)(ids).logits[0], expected, 1e-5)
+                    wide = self.assert_close(MODELS.load(case, torch.float64)(ids).logits[0], expected,
+                                             1e-5 if case == "vanilla" else 1e-12)  # plain Llama's RoPE table is fp32
+                print(f"logits of {case}: fp32 {error:.1e}, fp64 {wide:.1e}")
+
+    def test_taps_stay_fp32_in_a_bf16_model(self):
+        model = MODELS.load("wide", torch.bfloat16)
+        attention = model.model.layers[0].self_attn
+        self.assertEqual({taps.dtype for taps in (attention.conv_q, attention.conv_k, attention.conv_v)}, {torch.float32})
+        self.assertEqual(attention.q_proj.weight.dtype, torch.bfloat16)
+        ids = ids_of(48)
+        with torch.no_grad():
+            expected = MODELS.load("wide")(ids).logits
+            rounded = (model(ids).logits.float() - expected).norm() / expected.norm()
+        self.assertLess(rounded, 0.03)
+
+    def test_embeddings_given_directly_and_logits_of_some_rows(self):
+        model, ids = MODELS.load("shift"), ids_of(9)
+        with torch.no_grad():
+            whole = model(ids).logits
+            self.assert_close(model(inputs_embeds=model.get_input_embeddings()(ids)).logits, whole, 1e-6)
+            self.assert_close(model(ids, logits_to_keep=2).logits, whole[:, -2:], 1e-6)
+            self.assert_close(model(ids, logits_to_keep=torch.tensor([1, 4])).logits, whole[:, [1, 4]], 1e-6)
+
+    # The cache.
+    def test_chunks_are_the_whole(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(23, 2)
+            with torch.no_grad():
+                whole = model(ids, use_cache=False).logits
+                for cache in (None, DynamicCache(), StaticCache(config=model.config, max_cache_len=32)):
+                    parts = []
+                    for part in ids.split([7, 1, 1, 2, 1, 8, 3], dim=1):
+                        output = model(part, past_key_values=cache, use_cache=True)
+                        cache = output.past_key_values
+                        parts.append(output.logits)
+                    self.assert_close(torch.cat(parts, dim=1), whole, 1e-12, case)
+
+    def test_a_cache_can_be_cropped_and_selected(self):
+        model, ids = MODELS.load("wide", torch.float64), ids_of(20, 2)
+        with torch.no_grad():
+            whole = model(ids, use_cache=False).logits
+            cache = DynamicCache()
+            model(ids[:, :6], past_key_values=cache)
+            cache.activate_past_recording()
+            model(ids[:, 6:15], past_key_values=cache)
+            cache.crop(-5)
+            cache.crop(0)
+            self.assertEqual(cache.get_seq_length(), 10)
+            self.assert_close(model(ids[:, 10:], past_key_values=cache).logits, whole[:, 10:], 1e-12)
+            for change in ("reorder_cache", "batch_select_indices"):
+                cache = DynamicCache()
+                model(ids[:, :10], past_key_values=cache)
+                getattr(cache, change)(torch.tensor([1, 0]))
+                self.assert_close(model(ids[[1, 0], 10:], past_key_values=cache).logits, whole[[1, 0], 10:], 1e-12)
+            cache.batch_repeat_interleave(2)
+            self.assertEqual(cache.layers[0].raw["k"].shape[0], 4)
+            cache.reset()
+            self.assert_close(model(ids, past_key_values=cache).logits, whole, 1e-12)
+            cache = DynamicCache()
+            model(ids, past_key_values=cache)
+            with self.assertRaisesRegex(ValueError, "activate_past_recording"):
+                cache.crop(-4)
+
+    def test_a_cache_of_another_model_is_refused(self):
+        model, plain, ids = MODELS.load("shift"), MODELS.load("vanilla"), ids_of(5)
+        cache = DynamicCache()
+        plain(ids, past_key_values=cache)
+        with self.assertRaisesRegex(ValueError, "filled by another model"):
+            model(ids, past_key_values=cache)
+
+    def test_padding_and_packing_change_nothing(self):
+        for case in SHIFTED:
+            model, one, other = MODELS.load(case, torch.float64), ids_of(11), ids_of(7, seed=4)
+            with torch.no_grad():
+                alone = [model(ids, use_cache=False).logits for ids in (one, other)]
+                padded = torch.cat([one, torch.cat([torch.full((1, 4), 9), other], dim=1)])
+                mask = torch.ones_like(padded)
+                mask[1, :4] = 0
+                logits = model(padded, attention_mask=mask).logits  # positions begin at the pads: only distances count
+                self.assert_close(logits[:1], alone[0], 1e-12, case)
+                self.assert_close(logits[1:, 4:], alone[1], 1e-9, case)
+                right = model(torch.cat([other, torch.full((1, 4), 9)], dim=1), attention_mask=mask[[1]].flip(1)).logits
+                self.assert_close(right[:, :7], alone[1], 1e-12, case)
+                positions = (mask.cumsum(1) - 1).clamp(min=0)
+                logits = model(padded, attention_mask=mask, position_ids=positions).logits
+                self.assert_close(logits[1:, 4:], alone[1], 1e-12, case)
+                packed = torch.cat([one, other], dim=1)
+                positions = torch.cat([torch.arange(11), torch.arange(7)])[None]
+                logits = model(packed, position_ids=positions, use_cache=False).logits
+                self.assert_close(logits, torch.cat(alone, dim=1), 1e-12, case)
+
+    # Generation.
+    def test_generation_is_recomputation(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(10)
+            expected = recomputed(model, ids, 14)
+            how = {"max_new_tokens": 14, "do_sample": False}
+            ways = {
+                "greedy": lambda: model.generate(ids, **how),
+                "prefill in chunks": lambda: model.generate(ids, prefill_chunk_size=3, **how),
+                "prompt lookup": lambda: model.generate(ids, prompt_lookup_num_tokens=4, **how),
+                "static cache": lambda: model.generate(ids, cache_implementation="static", **how),
+                "no cache": lambda: model.generate(ids, use_cache=False, **how),
+            }
+            for way, call in ways.items():
+                with self.subTest(case, way=way):
+                    self.assertEqual(call().tolist(), expected.tolist())
+
+    def test_generation_goes_on_from_a_returned_cache(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(10)
+            expected = recomputed(model, ids, 12)
+            first = model.generate(ids, max_new_tokens=5, do_sample=False, return_dict_in_generate=True)
+            whole = model.generate(first.sequences, past_key_values=first.past_key_values, max_new_tokens=7, do_sample=False)
+            self.assertEqual(whole.tolist(), expected.tolist(), case)
+
+    def test_beams(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(8, 2)
+            how = {"max_new_tokens": 12, "do_sample": False, "num_beams": 3, "return_dict_in_generate": True, "output_scores": True}
+            with_cache, without = model.generate(ids, **how), model.generate(ids, use_cache=False, **how)
+            self.assertEqual(with_cache.sequences.tolist(), without.sequences.tolist(), case)
+            self.assert_close(with_cache.sequences_scores, without.sequences_scores, 1e-10, case)
+
+    def test_left_padded_batches(self):
+        for case in SHIFTED:
+            model = MODELS.load(case, torch.float64)
+            texts = [ids_of(9, seed=1), ids_of(4, seed=2), ids_of(1, seed=3)]
+            batch = torch.cat([torch.nn.functional.pad(text, (9 - text.shape[1], 0), value=2) for text in texts])
+            mask = torch.cat([torch.nn.functional.pad(torch.ones_like(text), (9 - text.shape[1], 0)) for text in texts])
+            for beams in (1, 3):
+                how = {"max_new_tokens": 10, "do_sample": False, "num_beams": beams, "pad_token_id": 2}
+                together = model.generate(batch, attention_mask=mask, **how)
+                for row, text in enumerate(texts):
+                    alone = model.generate(text, use_cache=False, **how)
+                    self.assertEqual(together[row, 9:].tolist(), alone[0, text.shape[1]:].tolist(), (case, beams, row))
+
+    def test_greedy_is_that_of_the_program(self):
+        inspected = json.loads(must("tokenizer", "inspect", FOLDER / "tokenizer.model", "--text", PROMPT, "--json"))
+        prompt = torch.tensor([[token["token"] for token in inspected["text"]]])
+        pieces = json.loads(must("tokenizer", "inspect", FOLDER / "tokenizer.model", "--pieces", VOCAB, "--json"))["pieces"]
+        for case in CASES:
+            with self.subTest(case):
+                text = must("generate", "--checkpoint", MODELS.trained(case)[0], "--prompt", PROMPT, "--tokens", 24)
+                model = MODELS.load(case)
+                found = model.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=1, pad_token_id=1)[0].tolist()
+                found = found[:found.index(1)] if 1 in found else found
+                self.assertGreater(len(set(found)), 3)
+                ours = text_of(found, pieces)
+                self.assertEqual(text.rstrip("\n"), ours.rstrip("\n"), case)
+
+    # Derivatives and compilation.
+    def test_gradients_of_the_taps(self):
+        for case in SHIFTED:
+            model = MODELS.load(case, torch.float64).train()
+            ids = ids_of(14, 2)
+            targets = ids.roll(-1, 1)
+            cross_entropy(model, ids, targets).backward()
+            checked = 0
+            for name, taps in model.named_parameters():
+                if ".conv_" not in name:
+                    continue
+                flat, gradient = taps.data.view(-1), taps.grad.view(-1)
+                for index in range(0, flat.numel(), 2):
+                    kept, difference = flat[index].item(), 0.0
+                    for offset, factor in ((-2, 1), (-1, -8), (1, 8), (2, -1)):
+                        flat[index] = kept + offset * 1e-3
+                        with torch.no_grad():
+                            difference += factor * cross_entropy(model, ids, targets).item() / 12e-3
+                    flat[index] = kept
+                    self.assertLess(abs(gradient[index].item() - difference), 1e-6 * max(1e-2, abs(difference)), (case, name, index))
+                    checked += 1
+            self.assertGreater(checked, 3)
+
+    def test_checkpointed_gradients_are_the_same(self):
+        ids = ids_of(14, 2)
+        gradients = []
+        for checkpointed in (False, True):
+            model = MODELS.load("wide", torch.float64).train()
+            if checkpointed:
+                model.gradient_checkpointing_enable()
+            cross_entropy(model, ids, ids.roll(-1, 1)).backward()
+            gradients.append(model.model.layers[0].self_attn.conv_k.grad)
+        self.assert_close(*gradients, 1e-13)
+
+    def test_compiled(self):
+        model, ids = MODELS.load("wide", torch.float64), ids_of(14, 2)
+        compiled = torch.compile(model)
+        with torch.no_grad():
+            self.assert_close(compiled(ids, use_cache=False).logits, model(ids, use_cache=False).logits, 1e-12)
+
+    # Training that goes on elsewhere.
+    def test_training_goes_on_as_here(self):
+        for case in ("shift", "wide", "vanilla"):
+            with self.subTest(case):
+                run = FOLDER / f"train-{case}"
+                words = options({**MODELS.settings(case, 5), "checkpoint.every": 2, "data.document_reset": "false",
+                                 "optimizer.shift_weight_decay": 0.05, "output.directory": run})
+                must("train", *words)
+                losses = {row["step"]: row["loss"] for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())}
+                found = read_step(step(run, 2))
+                directory = MODELS.export(step(run, 2), FOLDER / f"going-on-{case}")
+                model = AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True, dtype=torch.float32).train()
+                for number, loss in self.go_on(model, found, run / "config.conf", range(3, 6)):
+                    self.assertLess(abs(loss - losses[number]), 1e-4, f"step {number}")
+                self.assertGreater(abs(losses[5] - losses[3]), 1e-2)
+
+    def go_on(self, model, found, config, numbers):
+        """(step, loss) of AdamW with our moments, one group a parameter; losses before the update."""
+        optimizer = found.configuration["optimizer"]
+        beta1, beta2 = map(float, optimizer["betas"].split(","))
+        parameters = dict(model.named_parameters())
+        means, squares = moments_of(found, "first_moment"), moments_of(found, "second_moment")
+        self.assertEqual((means.keys(), squares.keys()), (parameters.keys(), parameters.keys()))
+        for number in numbers:
+            batch = json.loads(must("data", "dump", "--config", config, "--step", number))
+            ids, targets = (torch.tensor(batch[key]) for key in ("ids", "targets"))
+            loss = cross_entropy(model, ids, targets)
+            model.zero_grad()
+            loss.backward()
+            yield number, loss.item()
+            norm = torch.stack([parameter.grad.norm() for parameter in parameters.values()]).norm().item()
+            clip = min(1.0, optimizer["clip"] / (norm + 1e-6))
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    gradient = parameter.grad * clip
+                    first, second = means[name], squares[name]
+                    first.mul_(beta1).add_(gradient, alpha=1 - beta1)
+                    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                    decay = 0.0 if "norm" in name else optimizer["shift_weight_decay" if ".conv_" in name else "weight_decay"]
+                    rate = optimizer["learning_rate"]
+                    parameter.mul_(1 - rate * decay)
+                    parameter.sub_(rate * (first / (1 - beta1**number)) / ((second / (1 - beta2**number)).sqrt() + optimizer["epsilon"]))
+
+    # The files.
+    def test_saved_again_and_made_anew(self):
+        model, ids = MODELS.load("wide"), ids_of(9)
+        model.save_pretrained(FOLDER / "again")
+        again = AutoModelForCausalLM.from_pretrained(FOLDER / "again", trust_remote_code=True, dtype=torch.float32).eval()
+        with torch.no_grad():
+            self.assert_close(again(ids).logits, model(ids).logits, 1e-7)
+        torch.manual_seed(1)
+        fresh = AutoModelForCausalLM.from_config(model.config, trust_remote_code=True)
+        taps = fresh.model.layers[1].self_attn.conv_k
+        self.assertLess((taps.sum(-1) - 1).abs().max(), 1e-6)
+        self.assertTrue(((taps[..., 1:] > 0) & (taps[..., 1:] < 1)).all())
+
+    def test_a_configuration_of_other_arithmetic_is_refused(self):
+        for key, value in {"norm_head": True, "shift_activation": "silu", "hidden_act": "gelu", "num_key_value_heads": 3}.items():
+            copy = FOLDER / f"refused-{key}"
+            shutil.copytree(MODELS.trained("shift")[1], copy)
+            config = json.loads((copy / "config.json").read_text())
+            (copy / "config.json").write_text(json.dumps(config | {key: value}))
+            with self.assertRaisesRegex(Exception, key):
+                AutoModelForCausalLM.from_pretrained(copy, trust_remote_code=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--module", type=pathlib.Path, default=MODULE)
+    parser.add_argument("--exporter", default="")
+    choice, rest = parser.parse_known_args()
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(2)
+    try:
+        unittest.main(argv=[sys.argv[0], *rest])
+    finally:
+        shutil.rmtree(FOLDER, True)

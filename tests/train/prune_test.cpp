@@ -1,0 +1,107 @@
+// What pruning removes of a run, and what it never does.
+#include "train/prune.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/save.h"
+#include "core/directory_lock.h"
+#include "expect_error.h"
+#include "scratch.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class Prune : public ::testing::Test {
+ protected:
+  void save(int64_t step, const CheckpointSection& checkpoint) {
+    RunConfig config = small_config({}, Precision::fp32);
+    config.checkpoint = checkpoint;
+    const auto world = make_single_world();
+    RankTrainer rank(config, *world);
+    Log log;
+    const CheckpointContent content{.step = step,
+                                    .configuration = to_config_text(config),
+                                    .state_json = R"({"configuration":)" + to_json(config) + R"(,"trainer":{}})",
+                                    .tokenizer_model = "",
+                                    .data_fingerprint = "",
+                                    .code_version = "test"};
+    const SaveResult saved = save_checkpoint(run_ + "/checkpoints", content, rank.trainer->engine().parameters(), *world,
+                                             {.keep = 1000}, log);
+    ASSERT_TRUE(saved.saved) << saved.reason;
+  }
+  std::string path(int64_t step) const { return run_ + "/checkpoints/" + step_name(step); }
+  // A bit of a tensor: the fast check does not see it.
+  void damage(int64_t step) {
+    const Manifest manifest = check_step(path(step));
+    std::fstream stream(path(step) + "/" + manifest.files[0].name, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<int64_t>(manifest.boxes[0].byte_offset));
+    stream.put('\x7f');
+  }
+  std::vector<int64_t> there() const {
+    std::vector<int64_t> steps;
+    for (const StepDirectory& entry : list_steps(run_ + "/checkpoints")) steps.push_back(entry.step);
+    return steps;
+  }
+  static std::vector<int64_t> steps_of(const Pruning& pruning) {
+    std::vector<int64_t> steps;
+    for (const SuperfluousStep& entry : pruning.steps) steps.push_back(entry.step.step);
+    return steps;
+  }
+  Scratch scratch_;
+  const std::string run_ = scratch_.path() + "/run";
+};
+
+TEST_F(Prune, TheRunsOwnRule) {
+  for (const int64_t step : {10, 20, 30, 40, 50}) save(step, {.keep = 2, .keep_every = 20});
+  const Pruning planned = plan_pruning(run_, {}, {});
+  EXPECT_THAT(steps_of(planned), ElementsAre(30, 10));
+  EXPECT_EQ(planned.steps[0].bytes, check_step(path(30)).bytes());
+  EXPECT_THAT(there(), ElementsAre(50, 40, 30, 20, 10)) << "a plan removes nothing";
+  EXPECT_THAT(steps_of(prune(run_, {}, {})), ElementsAre(30, 10));
+  EXPECT_THAT(there(), ElementsAre(50, 40, 20));
+  EXPECT_THAT(steps_of(prune(run_, {}, {})), IsEmpty());
+}
+
+TEST_F(Prune, ItsPromisesStayUnlessOthersAreGiven) {
+  save(10, {.keep = 2, .keep_every = 10});
+  for (const int64_t step : {20, 30}) save(step, {.keep = 2});
+  EXPECT_THAT(steps_of(plan_pruning(run_, 1, {})), ElementsAre(20)) << "10 was to stay";
+  EXPECT_THAT(steps_of(plan_pruning(run_, 1, 0)), ElementsAre(20, 10));
+  EXPECT_THAT(steps_of(plan_pruning(run_, 1, 20)), ElementsAre(10));
+}
+
+TEST_F(Prune, TheNewestWholeStepStays) {
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 1});
+  damage(30);
+  EXPECT_THAT(steps_of(prune(run_, 1, {})), ElementsAre(10));
+  EXPECT_THAT(there(), ElementsAre(30, 20));
+  damage(20);
+  EXPECT_ERROR(prune(run_, 1, {}), ExitCode::no_checkpoint, "nothing is removed");
+  EXPECT_THAT(there(), ElementsAre(30, 20));
+}
+
+TEST_F(Prune, WhereARunIsAliveNothingGoes) {
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 1});
+  const DirectoryLock lock(run_, "", [](const std::string&) {});
+  EXPECT_ERROR(prune(run_, 1, {}), ExitCode::bad_input, "wait for it, or stop it");
+  EXPECT_THAT(there(), ElementsAre(30, 20, 10));
+  EXPECT_THAT(steps_of(plan_pruning(run_, 1, {})), ElementsAre(20, 10)) << "a plan may be asked for at any time";
+}
+
+TEST_F(Prune, WhatIsNoRun) {
+  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "is no run");
+  fs::create_directories(run_ + "/checkpoints");
+  EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "holds no valid step");
+}
+
+}  // namespace
+}  // namespace shiftron::testing
