@@ -213,10 +213,10 @@ TEST(HuggingFaceExport, BytesAreThoseOfEveryVersion) {
     if (!fs::exists(out)) write_hugging_face(source, export_of(model, form, type), out);
     return to_hex(xxh3_128(read_file(out + "/" + file)));
   };
-  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "model.safetensors"), "HASH1");
-  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "config.json"), "HASH2");
-  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::BF16, "model.safetensors"), "HASH3");
-  EXPECT_EQ(hash(HuggingFaceForm::canon, SafetensorsType::F32, "model.safetensors"), "HASH4");
+  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "model.safetensors"), "8794aab2f3379947c31135b6eb830586");
+  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "config.json"), "689c7f0820240ae9d04fd5e5ff9ee508");
+  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::BF16, "model.safetensors"), "245bb41b49c6575715c98fa41d3b52ba");
+  EXPECT_EQ(hash(HuggingFaceForm::canon, SafetensorsType::F32, "model.safetensors"), "13855c950d743aea9c91e33bfbe6b37b");
 }
 
 TEST(HuggingFaceExport, BfloatIsWhatProductsRead) {
@@ -304,7 +304,8 @@ TEST_F(FailingExports, WhatIsThereStays) {
   EXPECT_EQ(names_in(out_ + ".tmp"), std::vector<std::string>{"mine"});
   write_text(out_ + ".tmp/export-that-is-under-way", "");
   MemorySource source(model);
-  EXPECT_EQ(write_hugging_face(source, how, out_).files, names_in(out_));
+  const WrittenExport written = write_hugging_face(source, how, out_);
+  EXPECT_EQ(written.files, names_in(out_));
   EXPECT_FALSE(fs::exists(out_ + "/mine"));
 }
 
@@ -491,17 +492,17 @@ TEST_F(HuggingFaceImports, ATiedHeadMayBeStoredToo) {
 
 // A shift that the files lack begins as the identity: the model computes the same.
 TEST_F(HuggingFaceImports, ShiftsThatAreAskedFor) {
-  HuggingFaceSource wider(out_, {.previous = {1, 3, {}}});
+  HuggingFaceSource wider(out_, {.previous = {1, 3, std::nullopt}});
   EXPECT_EQ(wider.model().shift, (ShiftConfig{.query = 1, .key = 3, .value = 1}));
   const std::vector<float> query = whole(wider, "layers.0.attention.shift_query"), key = whole(wider, "layers.0.attention.shift_key");
   EXPECT_EQ(query, (std::vector<float>{0, 1, 0, 1, 0, 1, 0, 1}));
   const std::vector<float>& raw = source_->values("layers.0.attention.shift_key");
   EXPECT_EQ(key, (std::vector<float>{0, 0, raw[0], raw[1], 0, 0, raw[2], raw[3]}));
-  EXPECT_THAT(fault({.previous = {{}, 0, {}}}), HasSubstr("shift.key 0 is less than the 1 previous tokens"));
-  EXPECT_THAT(fault({.previous = {4, {}, {}}}), HasSubstr("at most 3"));
+  EXPECT_THAT(fault({.previous = {std::nullopt, 0, std::nullopt}}), HasSubstr("shift.key 0 is less than the 1 previous tokens"));
+  EXPECT_THAT(fault({.previous = {4, std::nullopt, std::nullopt}}), HasSubstr("at most 3"));
   write(small_model({.query = 0, .key = 0, .value = 0}));
   EXPECT_EQ(HuggingFaceSource(out_).model().shift, (ShiftConfig{.query = 0, .key = 0, .value = 0}));
-  HuggingFaceSource shifted(out_, {.previous = {{}, 1, 1}});
+  HuggingFaceSource shifted(out_, {.previous = {std::nullopt, 1, 1}});
   EXPECT_EQ(whole(shifted, "layers.1.attention.shift_value"), (std::vector<float>{0, 1, 0, 1}));
 }
 
