@@ -37,13 +37,16 @@ class Keys {
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
   const Json& at(const char* key) const { return json_[key]; }
   [[noreturn]] void refuse(const char* key, const std::string& reason) const {
-    std::string value = json_.contains(key) ? json_[key].dump(-1, ' ', true, Json::error_handler_t::replace) : "missing";
+    std::string value =
+        json_.contains(key) ? json_[key].dump(-1, ' ', true, Json::error_handler_t::replace) : "missing";
     if (value.size() > 80) value = value.substr(0, 77) + "...";
     throw_bad_input(source_, ": ", key, " is ", value, ": ", reason);
   }
-  int64_t whole(const char* key, std::optional<int64_t> otherwise, int64_t least = 1, int64_t most = kLargestSize) const {
+  int64_t whole(const char* key, std::optional<int64_t> otherwise, int64_t least = 1,
+                int64_t most = kLargestSize) const {
     if (!has(key) && otherwise) return *otherwise;
-    const bool fits = has(key) && at(key).is_number_unsigned() && at(key).get<uint64_t>() <= static_cast<uint64_t>(most);
+    const bool fits =
+        has(key) && at(key).is_number_unsigned() && at(key).get<uint64_t>() <= static_cast<uint64_t>(most);
     if (!fits || at(key).get<int64_t>() < least) {
       refuse(key, "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
     }
@@ -90,8 +93,10 @@ void refuse_other_models(const Keys& keys, int64_t head_dim) {
   if (keys.text("rope_version", "huggingface") != "huggingface") {
     keys.refuse("rope_version", "this model rotates halves, as Hugging Face's Llama does");
   }
-  if (keys.flag("qk_norm") || keys.flag("use_qk_norm")) keys.refuse("qk_norm", "this model has no norms of queries and keys");
-  if (keys.has("quantization_config")) keys.refuse("quantization_config", "quantised weights are not read: write them in F32 or BF16");
+  if (keys.flag("qk_norm") || keys.flag("use_qk_norm"))
+    keys.refuse("qk_norm", "this model has no norms of queries and keys");
+  if (keys.has("quantization_config"))
+    keys.refuse("quantization_config", "quantised weights are not read: write them in F32 or BF16");
 }
 
 // RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
@@ -134,7 +139,8 @@ void read_canon(const Keys& keys, HuggingFaceConfig& config) {
 }
 
 void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
-  if (keys.has("sliding_window_layers") && !(keys.at("sliding_window_layers").is_array() && keys.at("sliding_window_layers").empty())) {
+  if (keys.has("sliding_window_layers") &&
+      !(keys.at("sliding_window_layers").is_array() && keys.at("sliding_window_layers").empty())) {
     keys.refuse("sliding_window_layers", "this model attends to all tokens before, in every layer");
   }
   keys.whole("conv_window", 2, 1, kMostPrevious + 1);
@@ -155,8 +161,9 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   const std::string name = keys.text("model_type", "");
   const auto type = std::ranges::find_if(kModelTypes, [&](const ModelType& known) { return name == known.name; });
   if (type == std::end(kModelTypes)) {
-    keys.refuse("model_type", "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1; where a model computes what "
-                              "Llama does, set model_type to llama");
+    keys.refuse("model_type",
+                "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1; where a model computes what "
+                "Llama does, set model_type to llama");
   }
   HuggingFaceConfig config{.model = {}, .form = type->form};
   ModelConfig& model = config.model;
@@ -165,12 +172,15 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   model.hidden = keys.whole("hidden_size", {});
   model.heads = keys.whole("num_attention_heads", {});
   model.kv_heads = keys.whole("num_key_value_heads", model.heads);
-  if (model.heads % model.kv_heads != 0) keys.refuse("num_key_value_heads", "must divide " + std::to_string(model.heads) + " heads");
+  if (model.heads % model.kv_heads != 0)
+    keys.refuse("num_key_value_heads", "must divide " + std::to_string(model.heads) + " heads");
   if (!keys.has("head_dim") && model.hidden % model.heads != 0) {
-    keys.refuse("num_attention_heads", "must divide hidden_size " + std::to_string(model.hidden) + " where head_dim is not stated");
+    keys.refuse("num_attention_heads",
+                "must divide hidden_size " + std::to_string(model.hidden) + " where head_dim is not stated");
   }
   model.head_dim = keys.whole("head_dim", model.hidden / model.heads);
-  if (model.head_dim % 2 != 0) keys.refuse("head_dim", "heads of " + std::to_string(model.head_dim) + " have no two halves to rotate");
+  if (model.head_dim % 2 != 0)
+    keys.refuse("head_dim", "heads of " + std::to_string(model.head_dim) + " have no two halves to rotate");
   model.ffn = keys.whole("intermediate_size", {});
   model.vocab = keys.whole("vocab_size", {});
   model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);

@@ -12,8 +12,8 @@
 
 namespace shiftron {
 
-// llama: transformers' own Llama, no shift. kv_shift: Llama with conv_q, conv_k, conv_v, computed by the module that an export
-// carries. canon: LlamaCanon (PhysicsLM4) with canonB alone and no residual. baichuan_m1: read, never written.
+// llama: transformers' own Llama, no shift. kv_shift: Llama with conv_q, conv_k, conv_v, computed by the module that an
+// export carries. canon: LlamaCanon (PhysicsLM4) with canonB alone and no residual. baichuan_m1: read, never written.
 enum class HuggingFaceForm { llama, kv_shift, canon, baichuan_m1 };
 constexpr std::array<const char*, 4> names_of(HuggingFaceForm) {
   return {"llama", "kv-shift", "canon", "baichuan-m1"};
@@ -35,7 +35,7 @@ struct HuggingFaceConfig {
 // `source` and names the key: what this model cannot compute is refused.
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source);
 
-std::string to_hugging_face_text(const HuggingFaceConfig& config);  // config.json
+std::string to_hugging_face_text(const HuggingFaceConfig& config);    // config.json
 std::string generation_config_text(const HuggingFaceConfig& config);  // generation_config.json
 
 }  // namespace shiftron

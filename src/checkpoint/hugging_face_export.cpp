@@ -19,16 +19,16 @@ namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int64_t kPiece = int64_t{1} << 20;              // elements in memory at once, or one row
-constexpr char kMark[] = "export-that-is-under-way";      // in DIRECTORY.tmp: it may be swept
-constexpr uint64_t kRoomForFiles = 16'000'000;            // bytes beside the elements
+constexpr int64_t kPiece = int64_t{1} << 20;          // elements in memory at once, or one row
+constexpr char kMark[] = "export-that-is-under-way";  // in DIRECTORY.tmp: it may be swept
+constexpr uint64_t kRoomForFiles = 16'000'000;        // bytes beside the elements
 
 // A tensor of the export: one parameter as it lies, or taps.
 struct Item {
   SafetensorsTensor tensor;
-  std::string ours;         // empty for taps
-  int64_t layer = -1;       // of taps
-  int stream = -1;          // of taps; −1: canonB, all three
+  std::string ours;    // empty for taps
+  int64_t layer = -1;  // of taps
+  int stream = -1;     // of taps; −1: canonB, all three
 };
 
 int64_t heads_of(const ModelConfig& model, int stream) {
@@ -42,21 +42,25 @@ std::vector<Item> items_of(const HuggingFaceConfig& config) {
   std::vector<Item> items;
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     if (name.stream < 0) {
-      items.push_back({.tensor = {.name = name.theirs, .type = config.type, .shape = name.their_shape}, .ours = name.ours});
+      items.push_back(
+          {.tensor = {.name = name.theirs, .type = config.type, .shape = name.their_shape}, .ours = name.ours});
     } else if (config.form == HuggingFaceForm::kv_shift) {
       const auto count = static_cast<uint64_t>(1 + previous_tokens(model.shift, name.stream));
       const auto heads = static_cast<uint64_t>(heads_of(model, name.stream));
-      items.push_back({.tensor = {.name = attention_prefix(name.layer) + kConvolutions[static_cast<size_t>(name.stream)],
-                                  .type = taps_type,
-                                  .shape = {1, 1, heads, 1, count}},
-                       .ours = {},
-                       .layer = name.layer,
-                       .stream = name.stream});
+      items.push_back(
+          {.tensor = {.name = attention_prefix(name.layer) + kConvolutions[static_cast<size_t>(name.stream)],
+                      .type = taps_type,
+                      .shape = {1, 1, heads, 1, count}},
+           .ours = {},
+           .layer = name.layer,
+           .stream = name.stream});
     }
   }
   for (int64_t layer = 0; config.form == HuggingFaceForm::canon && layer < model.layers; ++layer) {
     const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
-    items.push_back({.tensor = {.name = attention_prefix(layer) + "canonB.weight", .type = taps_type, .shape = {channels, 1, window}},
+    items.push_back({.tensor = {.name = attention_prefix(layer) + "canonB.weight",
+                                .type = taps_type,
+                                .shape = {channels, 1, window}},
                      .ours = {},
                      .layer = layer});
   }
@@ -75,12 +79,14 @@ class Exporter {
       total_ += item.tensor.bytes();
     }
     if (const uint64_t room = free_disk_space(directory); room < total_ + kRoomForFiles) {
-      throw_crash(directory, ": the export takes ", total_ + kRoomForFiles, " bytes, ", room, " are free; free space there, or choose another place");
+      throw_crash(directory, ": the export takes ", total_ + kRoomForFiles, " bytes, ", room,
+                  " are free; free space there, or choose another place");
     }
     const auto shards = safetensors_shards(tensors, how_.shard_bytes);
     size_t next = 0;
     for (size_t i = 0; i < shards.size(); ++i) {
-      SafetensorsWriter writer(directory + "/" + safetensors_shard_name(i, shards.size()), shards[i], {{"format", "pt"}});
+      SafetensorsWriter writer(directory + "/" + safetensors_shard_name(i, shards.size()), shards[i],
+                               {{"format", "pt"}});
       for (size_t j = 0; j < shards[i].size(); ++j) write_item(items[next++], writer);
       writer.finish();
     }
@@ -101,7 +107,8 @@ class Exporter {
     if (index < 0) throw_bad_input("parameters/", name, " is missing in the checkpoint");
     const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
     if (!(tensor.shape == shape)) {
-      throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, its configuration makes it ", shape.text());
+      throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, its configuration makes it ",
+                      shape.text());
     }
     return index;
   }
@@ -112,7 +119,9 @@ class Exporter {
     bytes_.resize(static_cast<size_t>(count) * size_of(type));
     for (int64_t i = 0; i < count; ++i) {
       const auto value = to_accumulate(from[i]);
-      if (!std::isfinite(value)) throw_bad_input("parameters/", name, " holds a value that is not finite at element ", i, " of a piece: this step cannot be used");
+      if (!std::isfinite(value))
+        throw_bad_input("parameters/", name, " holds a value that is not finite at element ", i,
+                        " of a piece: this step cannot be used");
       if (type == SafetensorsType::F64) {
         store(i, static_cast<double>(value));
       } else if (type == SafetensorsType::F32) {
@@ -201,7 +210,8 @@ class Exporter {
         for (size_t head = 0; head < mixed.size(); head += static_cast<size_t>(count)) {
           for (int64_t channel = 0; channel < model_.head_dim; ++channel) {
             taps.insert(taps.end(), static_cast<size_t>(window - count), 0.0);
-            taps.insert(taps.end(), mixed.begin() + static_cast<int64_t>(head), mixed.begin() + static_cast<int64_t>(head) + count);
+            taps.insert(taps.end(), mixed.begin() + static_cast<int64_t>(head),
+                        mixed.begin() + static_cast<int64_t>(head) + count);
           }
         }
       }
@@ -221,7 +231,8 @@ class Exporter {
 void refuse_form(const HuggingFaceConfig& config) {
   const ShiftConfig& shift = config.model.shift;
   const bool shifts = std::max({shift.query, shift.key, shift.value}) > 0;
-  if (config.form == HuggingFaceForm::baichuan_m1) throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
+  if (config.form == HuggingFaceForm::baichuan_m1)
+    throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
   if (config.form == HuggingFaceForm::llama && shifts) {
     throw_bad_input("a plain Llama has no KV shift and would compute something else; take kv-shift or canon");
   }
@@ -233,7 +244,8 @@ std::string make_temporary(const std::string& directory) {
   const std::string temporary = directory + ".tmp";
   if (fs::exists(fs::symlink_status(directory))) throw_bad_input(directory, " is there already; name a new directory");
   if (fs::exists(fs::symlink_status(temporary))) {
-    if (!fs::exists(temporary + "/" + kMark)) throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another directory");
+    if (!fs::exists(temporary + "/" + kMark))
+      throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another directory");
     fs::remove_all(temporary);
   }
   fs::create_directories(temporary);
@@ -249,7 +261,9 @@ WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& 
   const std::string temporary = make_temporary(directory);
   WrittenExport written{.directory = directory, .files = {}};
   try {
-    const auto add = [&](const std::string& name, std::string_view bytes) { write_file_durably(temporary + "/" + name, bytes); };
+    const auto add = [&](const std::string& name, std::string_view bytes) {
+      write_file_durably(temporary + "/" + name, bytes);
+    };
     Exporter(source, how).write(temporary);
     add("config.json", to_hugging_face_text(how.config));
     add("generation_config.json", generation_config_text(how.config));

@@ -28,10 +28,11 @@ struct WrittenExport {
   uint64_t bytes = 0;              // of all of them
 };
 
-// Writes the source's parameters as `directory`, which must not be there: to DIRECTORY.tmp first, which is removed where
-// anything fails and swept where an export was killed. Taps are written as they mix, float32 or wider; elements in
-// bfloat16 are those that a bf16 run's products read. Memory: a few megabytes. Errors: the directory is there, the form
-// does not hold the shift, a weight is not finite, a tensor is missing (bad_input); no room (crash); what the source throws.
+// Writes the source's parameters as `directory`, which must not be there: to DIRECTORY.tmp first, which is removed
+// where anything fails and swept where an export was killed. Taps are written as they mix, float32 or wider; elements
+// in bfloat16 are those that a bf16 run's products read. Memory: a few megabytes. Errors: the directory is there, the
+// form does not hold the shift, a weight is not finite, a tensor is missing (bad_input); no room (crash); what the
+// source throws.
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& directory);
 
 }  // namespace shiftron

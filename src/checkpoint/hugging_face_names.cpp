@@ -10,18 +10,13 @@ namespace {
 struct Ending {
   const char *ours, *theirs;
 };
-constexpr Ending kEndings[] = {{"attention_norm.weight", "input_layernorm.weight"},
-                               {"attention.query.weight", "self_attn.q_proj.weight"},
-                               {"attention.key.weight", "self_attn.k_proj.weight"},
-                               {"attention.value.weight", "self_attn.v_proj.weight"},
-                               {"attention.out.weight", "self_attn.o_proj.weight"},
-                               {"mlp_norm.weight", "post_attention_layernorm.weight"},
-                               {"mlp.gate.weight", "mlp.gate_proj.weight"},
-                               {"mlp.up.weight", "mlp.up_proj.weight"},
-                               {"mlp.down.weight", "mlp.down_proj.weight"},
-                               {"embedding.weight", "model.embed_tokens.weight"},
-                               {"final_norm.weight", "model.norm.weight"},
-                               {"head.weight", "lm_head.weight"}};
+constexpr Ending kEndings[] = {
+    {"attention_norm.weight", "input_layernorm.weight"}, {"attention.query.weight", "self_attn.q_proj.weight"},
+    {"attention.key.weight", "self_attn.k_proj.weight"}, {"attention.value.weight", "self_attn.v_proj.weight"},
+    {"attention.out.weight", "self_attn.o_proj.weight"}, {"mlp_norm.weight", "post_attention_layernorm.weight"},
+    {"mlp.gate.weight", "mlp.gate_proj.weight"},         {"mlp.up.weight", "mlp.up_proj.weight"},
+    {"mlp.down.weight", "mlp.down_proj.weight"},         {"embedding.weight", "model.embed_tokens.weight"},
+    {"final_norm.weight", "model.norm.weight"},          {"head.weight", "lm_head.weight"}};
 constexpr const char* kTaps[] = {"attention.shift_query", "attention.shift_key", "attention.shift_value"};
 
 std::string their_name(const std::string& prefix, const std::string& ending) {

@@ -10,7 +10,8 @@
 
 namespace shiftron {
 
-// One parameter as both sides name it. Elements lie in the same order: their shape is ours with heads and head_dim merged.
+// One parameter as both sides name it. Elements lie in the same order: their shape is ours with heads and head_dim
+// merged.
 struct HuggingFaceName {
   std::string ours, theirs;  // theirs is empty for taps
   Shape shape;               // ours

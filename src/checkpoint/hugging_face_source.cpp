@@ -40,21 +40,25 @@ struct HuggingFaceSource::Found {
 
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
     : files_(directory),
-      config_(parse_hugging_face_config(read_file(directory + "/config.json", kLongestConfig), directory + "/config.json")),
+      config_(
+          parse_hugging_face_config(read_file(directory + "/config.json", kLongestConfig), directory + "/config.json")),
       norm_head_(how.norm_head) {
   ModelConfig& model = config_.model;
   if (config_.norm_head && !how.norm_head) {
-    throw_bad_input(directory, ": this model divides every row of lm_head by its length when it computes logits; give "
-                               "--norm-head, which does that once, at import");
+    throw_bad_input(directory,
+                    ": this model divides every row of lm_head by its length when it computes logits; give "
+                    "--norm-head, which does that once, at import");
   }
   if (model.layers > static_cast<int64_t>(files_.tensors().size())) {  // before anything is made for each layer
-    throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(), " tensors");
+    throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(),
+                    " tensors");
   }
   if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
   read_taps(how);
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     by_name_[name.ours] = static_cast<int>(tensors_.size());
-    tensors_.push_back({.group = TensorGroup::parameters, .name = name.ours, .shape = name.shape, .dtype = DType::float32});
+    tensors_.push_back(
+        {.group = TensorGroup::parameters, .name = name.ours, .shape = name.shape, .dtype = DType::float32});
     places_.push_back(name.stream < 0 ? weight_place(name) : Place{.taps = taps_.at({name.layer, name.stream})});
   }
   check_tied_head();
@@ -71,7 +75,8 @@ const HuggingFaceSource::Entry& HuggingFaceSource::take(const std::string& name,
   const Entry* entry = take_if_there(name);
   if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", text_of(shape), " is missing");
   if (entry->tensor->shape != shape) {
-    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(), ", config.json makes it ", text_of(shape));
+    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
+                    ", config.json makes it ", text_of(shape));
   }
   return *entry;
 }
@@ -83,17 +88,19 @@ HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream)
   const Entry* entry = take_if_there(prefix + kConvolutions[static_cast<size_t>(stream)]);
   const Entry* listed = take_if_there(prefix + kListed[static_cast<size_t>(stream)]);
   if (entry != nullptr && listed != nullptr) {
-    throw_bad_input(entry->file->path(), ": taps stand there twice, as ", entry->tensor->name, " and ", listed->tensor->name);
+    throw_bad_input(entry->file->path(), ": taps stand there twice, as ", entry->tensor->name, " and ",
+                    listed->tensor->name);
   }
   if (entry == nullptr) entry = listed;
   if (entry == nullptr) return {};
   const std::vector<uint64_t>& shape = entry->tensor->shape;
   const auto heads = static_cast<uint64_t>(heads_of(config_.model, stream));
   const uint64_t count = shape.empty() ? 0 : shape.back();
-  const bool known = shape == std::vector<uint64_t>{heads, count} || shape == std::vector<uint64_t>{1, 1, heads, 1, count};
+  const bool known =
+      shape == std::vector<uint64_t>{heads, count} || shape == std::vector<uint64_t>{1, 1, heads, 1, count};
   if (!known || count < 1 || count > kMostTaps) {
-    throw_bad_input(entry->file->path(), ": tensor ", entry->tensor->name, " is ", entry->tensor->shape_text(), ", taps are [",
-                    heads, ", n] or [1, 1, ", heads, ", 1, n], n from 1 to ", kMostTaps);
+    throw_bad_input(entry->file->path(), ": tensor ", entry->tensor->name, " is ", entry->tensor->shape_text(),
+                    ", taps are [", heads, ", n] or [1, 1, ", heads, ", 1, n], n from 1 to ", kMostTaps);
   }
   return {values_of(*entry), static_cast<int64_t>(count)};
 }
@@ -108,19 +115,22 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
   const uint64_t count = shape.empty() ? 0 : shape.back();
   if (shape != std::vector<uint64_t>{channels, 1, count} || count < 1 || count > kMostTaps) {
-    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(), ", must be [", channels, ", 1, n], n from 1 to ", kMostTaps);
+    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(), ", must be [",
+                    channels, ", 1, n], n from 1 to ", kMostTaps);
   }
   const int64_t first = stream == 0 ? 0 : stream == 1 ? model.heads : model.heads + model.kv_heads;  // head
   const int64_t heads = heads_of(model, stream), width = static_cast<int64_t>(count);
   std::vector<float> kernels(static_cast<size_t>(heads * model.head_dim * width));
-  entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(), kernels.data());
+  entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(),
+                    kernels.data());
   Found found{.taps = {}, .count = width};
   for (int64_t head = 0; head < heads; ++head) {
     const float* kernel = kernels.data() + head * model.head_dim * width;
     for (int64_t channel = 1; channel < model.head_dim; ++channel) {
       if (std::equal(kernel, kernel + width, kernel + channel * width)) continue;
-      throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head, ": the kernel of channel ",
-                      channel, " in ", name, " differs from that of channel 0; this model has one for each head");
+      throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head,
+                      ": the kernel of channel ", channel, " in ", name,
+                      " differs from that of channel 0; this model has one for each head");
     }
     found.taps.insert(found.taps.end(), kernel, kernel + width);
     if (config_.canon_residual) found.taps.back() += 1;
@@ -141,8 +151,9 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
       layers.push_back(is_canon ? canon_taps(layer, stream) : find_taps(layer, stream));
       Found& found = layers.back();
       if (config_.states_shift && found.count != previous + 1) {
-        throw_bad_input(files_.directory(), ": config.json states ", previous, " previous tokens for the ", kStreams[stream],
-                        ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ", found.taps.empty() ? "" : std::to_string(found.count - 1));
+        throw_bad_input(files_.directory(), ": config.json states ", previous, " previous tokens for the ",
+                        kStreams[stream], ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ",
+                        found.taps.empty() ? "" : std::to_string(found.count - 1));
       }
       if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0f);
       int64_t used = found.count;
@@ -155,7 +166,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
       if (is_canon) {  // one width for all streams: what no head uses is only filled up
         while (used > 1 && is_unused(found.count - used)) --used;
         bool identity = used == 1;
-        for (int64_t head = 0; head < heads; ++head) identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
+        for (int64_t head = 0; head < heads; ++head)
+          identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
         if (used == 1 && !identity) used = 2;
       } else if (used == 1 && std::ranges::any_of(found.taps, [](float tap) { return tap != 1; })) {
         used = 2;  // a factor alone
@@ -164,7 +176,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
     }
     const int asked = how.previous[static_cast<size_t>(stream)].value_or(static_cast<int>(stored) - 1);
     if (asked + 1 < stored) {
-      throw_bad_input(files_.directory(), ": shift.", kStreams[stream], " ", asked, " is less than the ", stored - 1, " previous tokens that the files hold");
+      throw_bad_input(files_.directory(), ": shift.", kStreams[stream], " ", asked, " is less than the ", stored - 1,
+                      " previous tokens that the files hold");
     }
     if (asked > kMostTaps - 1) throw_bad_input("shift.", kStreams[stream], " ", asked, ": at most ", kMostTaps - 1);
     previous = asked;
@@ -173,7 +186,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
       std::vector<float> taps(static_cast<size_t>(heads * (asked + 1)), 0.0f);
       for (int64_t head = 0; head < heads; ++head) {
         const int64_t kept = std::min<int64_t>(found.count, asked + 1);
-        std::copy_n(found.taps.begin() + (head + 1) * found.count - kept, kept, taps.begin() + (head + 1) * (asked + 1) - kept);
+        std::copy_n(found.taps.begin() + (head + 1) * found.count - kept, kept,
+                    taps.begin() + (head + 1) * (asked + 1) - kept);
       }
       taps_[{layer, stream}] = std::move(taps);
     }
@@ -185,7 +199,8 @@ HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& 
   const bool is_head = name.ours == "head.weight";
   if (name.layer >= 0) {  // query, key and value may lie one behind the other
     const std::string packed = attention_prefix(name.layer) + "W_pack.weight";
-    const std::array<const char*, 3> endings = {"attention.query.weight", "attention.key.weight", "attention.value.weight"};
+    const std::array<const char*, 3> endings = {"attention.query.weight", "attention.key.weight",
+                                                "attention.value.weight"};
     const auto part = std::ranges::find_if(endings, [&](const char* ending) { return name.ours.ends_with(ending); });
     if (part != endings.end() && files_.find(packed) != nullptr) {
       const int64_t heads[] = {0, model.heads, model.heads + model.kv_heads};
@@ -218,8 +233,9 @@ void HuggingFaceSource::check_tied_head() {
     equal = std::memcmp(a.data(), b.data(), now * sizeof(double)) == 0;
   }
   if (!equal) {
-    throw_bad_input(head->file->path(), ": tie_word_embeddings is true, but lm_head.weight is not model.embed_tokens.weight; "
-                                        "set it to false in config.json if both are meant");
+    throw_bad_input(head->file->path(),
+                    ": tie_word_embeddings is true, but lm_head.weight is not model.embed_tokens.weight; "
+                    "set it to false in config.json if both are meant");
   }
 }
 
@@ -245,7 +261,8 @@ void HuggingFaceSource::read_normed(const Place& place, const Shape& shape, cons
   const int64_t columns = shape[1];
   std::vector<double> row(static_cast<size_t>(columns));
   for (int64_t i = 0; i < box.extent[0]; ++i) {
-    place.entry->file->read(*place.entry->tensor, static_cast<uint64_t>((box.offset[0] + i) * columns), row.size(), row.data());
+    place.entry->file->read(*place.entry->tensor, static_cast<uint64_t>((box.offset[0] + i) * columns), row.size(),
+                            row.data());
     double squares = 0;
     for (const double value : row) squares += value * value;
     const double length = std::max(std::sqrt(squares), 1e-12);
@@ -265,7 +282,8 @@ void HuggingFaceSource::read(int index, const Box& box, void* to) {
       if (place.entry == nullptr) {
         std::copy_n(place.taps.begin() + from, count, values + at);
       } else {
-        place.entry->file->read(*place.entry->tensor, place.first + static_cast<uint64_t>(from), static_cast<uint64_t>(count), values + at);
+        place.entry->file->read(*place.entry->tensor, place.first + static_cast<uint64_t>(from),
+                                static_cast<uint64_t>(count), values + at);
       }
     });
   } catch (const Error& error) {

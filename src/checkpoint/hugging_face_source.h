@@ -15,16 +15,16 @@
 namespace shiftron {
 
 struct HuggingFaceImport {
-  // Previous tokens of query, key and value; nothing: what the files hold. Taps that they lack are those of the identity;
-  // fewer than they hold are refused.
+  // Previous tokens of query, key and value; nothing: what the files hold. Taps that they lack are those of the
+  // identity; fewer than they hold are refused.
   std::array<std::optional<int>, 3> previous{};
   bool norm_head = false;  // divide every row of the head by its length; a tied head is then untied
 };
 
 class HuggingFaceSource : public TensorSource {
  public:
-  // config.json and safetensors: transformers' Llama, KVShiftLlama, LlamaCanon, Baichuan-M1, and the names and shapes that
-  // models with KV shift were published under. F64 is rounded to float32, other types are widened. Throws
+  // config.json and safetensors: transformers' Llama, KVShiftLlama, LlamaCanon, Baichuan-M1, and the names and shapes
+  // that models with KV shift were published under. F64 is rounded to float32, other types are widened. Throws
   // Error(bad_input) that names file and tensor: what is missing, has another shape, or is not used.
   HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how = {});
 
@@ -59,7 +59,7 @@ class HuggingFaceSource : public TensorSource {
   std::vector<ManifestTensor> tensors_;
   std::vector<Place> places_;  // of tensors_
   std::map<std::string, int> by_name_;
-  std::map<std::string, bool> used_;  // of the files' tensors
+  std::map<std::string, bool> used_;                            // of the files' tensors
   std::map<std::pair<int64_t, int>, std::vector<float>> taps_;  // layer, stream → [heads, previous + 1]
   bool norm_head_ = false;
 };

@@ -19,22 +19,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr char kMetadata[] = "__metadata__";
-constexpr uint64_t kLengthBytes = 8;  // before the header
+constexpr uint64_t kLengthBytes = 8;           // before the header
 constexpr uint64_t kMostMetadata = 1'000'000;  // bytes of all keys and values
 
 static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they lie");
 
 // A name out of an untrusted file, for a message.
 std::string shown(const std::string& name) {
-  return Json(name.size() <= 80 ? name : name.substr(0, 77) + "...").dump(-1, ' ', true, Json::error_handler_t::replace);
+  return Json(name.size() <= 80 ? name : name.substr(0, 77) + "...")
+      .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 bool multiply(uint64_t a, uint64_t b, uint64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
 
-// {"NAME": {"dtype": T, "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {"KEY": "VALUE"}}; any other form
-// is a fault. Memory: what it keeps of the tensors.
+// {"NAME": {"dtype": T, "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {"KEY": "VALUE"}}; any other
+// form is a fault. Memory: what it keeps of the tensors.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   struct Found {
@@ -255,7 +256,8 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     const bool plain = !name.empty() && name[0] != '.' && std::ranges::all_of(name, [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+             c == '-';
     });
     if (!plain || !name.ends_with(".safetensors")) {
       throw_bad_input(path, ": tensor ", shown(tensor), " is said to be in ", shown(name),
@@ -324,7 +326,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
     const std::string name = "tensor " + shown(found.tensor.name) + ": ";
     if (const std::string fault = size_fault(found); !fault.empty()) refuse(name + fault);
     if (found.begin != at) {
-      refuse(name + "begins at byte " + std::to_string(found.begin) + ", the one before it ends at " + std::to_string(at));
+      refuse(name + "begins at byte " + std::to_string(found.begin) + ", the one before it ends at " +
+             std::to_string(at));
     }
     at = found.end;
     found.tensor.begin = kLengthBytes + length + found.begin;
@@ -409,7 +412,8 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
   const bool is_single = std::filesystem::exists(single), is_divided = std::filesystem::exists(index);
   if (!is_single && !is_divided) refuse_directory_without_safetensors(directory);
   if (is_single && is_divided) {
-    throw_bad_input(directory, " holds model.safetensors and model.safetensors.index.json; take away the one that is not meant");
+    throw_bad_input(directory,
+                    " holds model.safetensors and model.safetensors.index.json; take away the one that is not meant");
   }
   std::map<std::string, std::string> stated;  // tensor → file
   std::set<std::string> names = {"model.safetensors"};

@@ -1,5 +1,5 @@
-// The safetensors format: a strict reader, and a writer that streams. A file is the header's length (u64, little-endian), a
-// JSON header, and the elements of all tensors without gaps.
+// The safetensors format: a strict reader, and a writer that streams. A file is the header's length (u64,
+// little-endian), a JSON header, and the elements of all tensors without gaps.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ namespace shiftron {
 
 enum class SafetensorsType { F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL };
 constexpr std::array<const char*, 15> names_of(SafetensorsType) {
-  return {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
+  return {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32",
+          "I16", "I8",  "U64", "U32",  "U16",     "U8",      "BOOL"};
 }
 uint64_t size_of(SafetensorsType type);  // bytes of one element
 

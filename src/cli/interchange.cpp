@@ -44,12 +44,15 @@ std::function<void(uint64_t, uint64_t)> show_bytes(std::optional<Progress>& prog
 
 SafetensorsType type_of(const CommandLine& line, Precision trained) {
   const std::string precision = line.text("precision", to_string(trained));
-  return precision == "fp64" ? SafetensorsType::F64 : precision == "fp32" ? SafetensorsType::F32 : SafetensorsType::BF16;
+  return precision == "fp64"   ? SafetensorsType::F64
+         : precision == "fp32" ? SafetensorsType::F32
+                               : SafetensorsType::BF16;
 }
 
 HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
   const bool shifts = shift.query + shift.key + shift.value > 0;
-  return *from_string<HuggingFaceForm>(line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
+  return *from_string<HuggingFaceForm>(
+      line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
 }
 
 int run_export(const CommandLine& line) {
@@ -74,8 +77,9 @@ int run_export(const CommandLine& line) {
     progress.reset();
     check = check_export(source, how.config, directory);
     if (!check.passed) {
-      throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ", check.largest_difference,
-                  ", ", check.allowed, " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
+      throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
+                  check.largest_difference, ", ", check.allowed,
+                  " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
     }
     return {{"README.md", model_card(model, how.config, check)}};
   };
@@ -94,11 +98,12 @@ int run_export(const CommandLine& line) {
     print_json(json);
     return 0;
   }
-  std::cout << fmt::format("{}: {} in {}, {:.1f} MB in {} files\nchecked on {} tokens: the largest difference of logits is {:.3g}, "
-                           "of logits up to {:.3g}\n",
-                           written.directory, to_string(how.config.form), precision_text(how.config.type),
-                           static_cast<double>(written.bytes) / 1e6, written.files.size(), check.tokens,
-                           check.largest_difference, check.largest_logit);
+  std::cout << fmt::format(
+      "{}: {} in {}, {:.1f} MB in {} files\nchecked on {} tokens: the largest difference of logits is {:.3g}, "
+      "of logits up to {:.3g}\n",
+      written.directory, to_string(how.config.form), precision_text(how.config.type),
+      static_cast<double>(written.bytes) / 1e6, written.files.size(), check.tokens, check.largest_difference,
+      check.largest_logit);
   return 0;
 }
 
@@ -124,7 +129,8 @@ std::string model_sections(const RunConfig& config) {
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
   const std::string from = line.text("directory"), run = line.text("output");
-  if (fs::exists(run) && !(fs::is_directory(run) && fs::is_empty(run))) throw_bad_input(run, " is there already; name a new directory");
+  if (fs::exists(run) && !(fs::is_directory(run) && fs::is_empty(run)))
+    throw_bad_input(run, " is there already; name a new directory");
   HuggingFaceImport how{.previous = {}, .norm_head = line.has("norm-head")};
   const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
   for (size_t stream = 0; stream < 3; ++stream) {
@@ -170,7 +176,8 @@ int run_import(const CommandLine& line) {
   }
   progress.reset();
   if (!tokenizer.empty()) note.clear();
-  const std::string next = "shiftron train --config " + run + "/config.conf --config YOURS.conf --output.directory " + run;
+  const std::string next =
+      "shiftron train --config " + run + "/config.conf --config YOURS.conf --output.directory " + run;
   if (line.has("json")) {
     print_json({{"directory", written.directory},
                 {"config", run + "/config.conf"},
@@ -181,8 +188,9 @@ int run_import(const CommandLine& line) {
                 {"next", next}});
     return 0;
   }
-  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", written.directory, to_string(source.config().form),
-                           parameter_count(config.model), static_cast<double>(written.bytes) / 1e6);
+  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", written.directory,
+                           to_string(source.config().form), parameter_count(config.model),
+                           static_cast<double>(written.bytes) / 1e6);
   if (!note.empty()) std::cout << "without a tokenizer: " << note << "\n";
   std::cout << "next: " << next << "\n";
   return 0;
@@ -191,24 +199,40 @@ int run_import(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> interchange_commands() {
-  const CommandOption format = required(with_choices(text_option("format", "hf", "Hugging Face's: safetensors and config.json"), {"hf"}));
+  const CommandOption format =
+      required(with_choices(text_option("format", "hf", "Hugging Face's: safetensors and config.json"), {"hf"}));
   const auto previous = [](const std::string& stream) {
-    return whole_option("shift." + stream, "previous tokens mixed into each " + stream + " (default: what the files hold); taps that they lack begin as the identity", between(0, 3));
+    return whole_option("shift." + stream,
+                        "previous tokens mixed into each " + stream +
+                            " (default: what the files hold); taps that they lack begin as the identity",
+                        between(0, 3));
   };
-  return {{"checkpoint", "export", "writes a step's model as a directory that transformers loads, and checks what it computes",
-           "STEP_DIR --format hf --output DIR [--as llama|kv-shift|canon] [--precision fp32|bf16]",
-           {directories("a step"), format,
-            with_choices(text_option("as", "FORM", "llama, kv-shift or canon (default: kv-shift, and llama where nothing shifts)"),
-                         {"llama", "kv-shift", "canon"}),
-            with_choices(text_option("precision", "fp32|bf16", "of the weights (default: what the run computed in); or fp64"), {"fp32", "bf16", "fp64"}),
-            required(text_option("output", "DIR", "a new directory")), json_flag()},
-           false, run_export},
-          {"checkpoint", "import", "makes step 0 of a new run from a directory of Hugging Face's",
-           "DIR --format hf --output RUN [--shift.key N …] [--norm-head]",
-           {directories("config.json and safetensors"), format, required(text_option("output", "RUN", "a new run's directory")),
-            previous("query"), previous("key"), previous("value"),
-            flag("norm-head", "divide every row of the head by its length, as models with NormHead do when they compute"), json_flag()},
-           false, run_import}};
+  return {
+      {"checkpoint",
+       "export",
+       "writes a step's model as a directory that transformers loads, and checks what it computes",
+       "STEP_DIR --format hf --output DIR [--as llama|kv-shift|canon] [--precision fp32|bf16]",
+       {directories("a step"), format,
+        with_choices(
+            text_option("as", "FORM", "llama, kv-shift or canon (default: kv-shift, and llama where nothing shifts)"),
+            {"llama", "kv-shift", "canon"}),
+        with_choices(
+            text_option("precision", "fp32|bf16", "of the weights (default: what the run computed in); or fp64"),
+            {"fp32", "bf16", "fp64"}),
+        required(text_option("output", "DIR", "a new directory")), json_flag()},
+       false,
+       run_export},
+      {"checkpoint",
+       "import",
+       "makes step 0 of a new run from a directory of Hugging Face's",
+       "DIR --format hf --output RUN [--shift.key N …] [--norm-head]",
+       {directories("config.json and safetensors"), format,
+        required(text_option("output", "RUN", "a new run's directory")), previous("query"), previous("key"),
+        previous("value"),
+        flag("norm-head", "divide every row of the head by its length, as models with NormHead do when they compute"),
+        json_flag()},
+       false,
+       run_import}};
 }
 
 }  // namespace shiftron::cli

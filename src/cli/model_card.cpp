@@ -10,24 +10,33 @@ namespace {
 
 std::string shift_text(const ShiftConfig& shift) {
   if (shift.query + shift.key + shift.value == 0) return "none";
-  return fmt::format("previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, written as the taps that it gives",
-                     shift.query, shift.key, shift.value, to_string(shift.form));
+  return fmt::format(
+      "previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, written as the taps that "
+      "it gives",
+      shift.query, shift.key, shift.value, to_string(shift.form));
 }
 
 std::string loading(HuggingFaceForm form) {
   if (form == HuggingFaceForm::canon) {
-    return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not lie here: put\n"
-           "`configuration_llama_canon.py`, `modeling_llama_canon.py` and `canon_helper.py` of its folder `huggingface` into this\n"
-           "directory, then load it with `trust_remote_code=True`. Its convolution state serves a prompt and single tokens behind it,\n"
+    return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
+           "lie here: put\n"
+           "`configuration_llama_canon.py`, `modeling_llama_canon.py` and `canon_helper.py` of its folder "
+           "`huggingface` into this\n"
+           "directory, then load it with `trust_remote_code=True`. Its convolution state serves a prompt and single "
+           "tokens behind it,\n"
            "not prompts in several pieces.\n";
   }
   const char* trust = form == HuggingFaceForm::kv_shift ? ", trust_remote_code=True" : "";
-  std::string text = fmt::format("```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
-                                 "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n"
-                                 "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)\n```\n", trust);
+  std::string text = fmt::format(
+      "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
+      "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n"
+      "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)\n```\n",
+      trust);
   if (form == HuggingFaceForm::kv_shift) {
-    text += "\nThe model is computed by `modeling_kv_shift_llama.py` in this directory, for transformers 5. As a plain Llama it would\n"
-            "load without its shift and compute something else.\n";
+    text +=
+        "\nThe model is computed by `modeling_kv_shift_llama.py` in this directory, for transformers 5. As a plain "
+        "Llama it would\n"
+        "load without its shift and compute something else.\n";
   }
   return text;
 }
@@ -42,19 +51,28 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   const RunConfig& config = model.config;
   const ModelConfig& sizes = config.model;
   const int64_t tokens = model.content.step * config.train.global_batch * config.train.sequence_length;
-  std::string text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- kv-shifting-attention\n---\n\n"
-                     "# A language model with KV shifting attention\n\n";
-  if (written.form == HuggingFaceForm::llama) text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
-  text += "Trained and exported by Shiftron. Formula of the shift: \"KV Shifting Attention Enhances Language Modeling\".\n\n| | |\n|---|---|\n";
-  const auto row = [&](const char* name, const std::string& value) { text += fmt::format("| {} | {} |\n", name, value); };
+  std::string text =
+      "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- kv-shifting-attention\n---\n\n"
+      "# A language model with KV shifting attention\n\n";
+  if (written.form == HuggingFaceForm::llama)
+    text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
+  text +=
+      "Trained and exported by Shiftron. Formula of the shift: \"KV Shifting Attention Enhances Language "
+      "Modeling\".\n\n| | |\n|---|---|\n";
+  const auto row = [&](const char* name, const std::string& value) {
+    text += fmt::format("| {} | {} |\n", name, value);
+  };
   row("parameters", fmt::format("{:.0f} and the taps of the shift", parameter_count(sizes)));
-  row("sizes", fmt::format("{} layers, width {}, {} query heads and {} key and value heads of {}, feed-forward {}, vocabulary {}{}",
-                           sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
-                           sizes.tie_embeddings ? ", head tied to the embedding" : ""));
+  row("sizes",
+      fmt::format(
+          "{} layers, width {}, {} query heads and {} key and value heads of {}, feed-forward {}, vocabulary {}{}",
+          sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
+          sizes.tie_embeddings ? ", head tied to the embedding" : ""));
   row("shift", shift_text(sizes.shift));
-  row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step, config.train.global_batch,
-                              config.train.sequence_length, tokens));
-  row("precision", fmt::format("trained in {}, written in {}", to_string(config.train.precision), precision_text(written.type)));
+  row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
+                              config.train.global_batch, config.train.sequence_length, tokens));
+  row("precision",
+      fmt::format("trained in {}, written in {}", to_string(config.train.precision), precision_text(written.type)));
   const nlohmann::json state = nlohmann::json::parse(model.content.state_json);
   if (const auto loss = state.find("validation_loss"); loss != state.end() && loss->is_number()) {
     row("validation loss", fmt::format("{:.6f} nats per token", loss->get<double>()));
@@ -62,9 +80,13 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", "`" + model.content.code_version + "`");
   text += "\n## Loading\n\n" + loading(written.form);
-  text += fmt::format("\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a reader of "
-                      "these\nfiles alone, both in float64 on the weights as they are written: the largest difference of their logits is {:.3g},\n"
-                      "of logits up to {:.3g}; {:.3g} was allowed.\n", check.tokens, check.largest_difference, check.largest_logit, check.allowed);
+  text += fmt::format(
+      "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "
+      "reader of "
+      "these\nfiles alone, both in float64 on the weights as they are written: the largest difference of their logits "
+      "is {:.3g},\n"
+      "of logits up to {:.3g}; {:.3g} was allowed.\n",
+      check.tokens, check.largest_difference, check.largest_logit, check.allowed);
   return text;
 }
 

@@ -57,7 +57,8 @@ void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
 // One piece of the model on one stream.
 class Piece {
  public:
-  Piece(const ModelConfig& model, const StagePlace& place, const Stream& where, const Groups& groups, const MemoryPlan& plan)
+  Piece(const ModelConfig& model, const StagePlace& place, const Stream& where, const Groups& groups,
+        const MemoryPlan& plan)
       : stream_(where),
         groups_(groups),
         set_(groups.layout, groups.at, kTypes),
@@ -88,12 +89,22 @@ class Piece {
       if (!is_meta) std::ranges::copy(before, input.data<double>());
     }
     stage_.prepare(stream_);
-    Run run{.stream = stream_, .activations = activations_, .operands = operands_, .scratch = scratch_, .groups = groups_,
-            .training = false, .gather_rows = false, .rows = rows, .sequence_length = rows,
+    Run run{.stream = stream_,
+            .activations = activations_,
+            .operands = operands_,
+            .scratch = scratch_,
+            .groups = groups_,
+            .training = false,
+            .gather_rows = false,
+            .rows = rows,
+            .sequence_length = rows,
             .documents = {numbers(zero), numbers(zero), numbers([](int64_t i) { return static_cast<int32_t>(i); })},
-            .loss_scale = 1, .microbatch = 0, .weight_gradients = unused_};
+            .loss_scale = 1,
+            .microbatch = 0,
+            .weight_gradients = unused_};
     TransformerStage::Saved saved;
-    const Tensor result = stage_.last() ? stage_.logits(run, input) : stage_.forward(run, {.ids = tokens, .targets = {}}, input, saved, {}, {});
+    const Tensor result = stage_.last() ? stage_.logits(run, input)
+                                        : stage_.forward(run, {.ids = tokens, .targets = {}}, input, saved, {}, {});
     if (is_meta) return {};
     const auto* from = result.data<double>();
     return {from, from + result.count()};
@@ -115,14 +126,18 @@ class Piece {
 }  // namespace
 
 std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, SafetensorsType type,
-                                               const std::vector<int32_t>& ids, const std::function<void()>& layer_done) {
+                                               const std::vector<int32_t>& ids,
+                                               const std::function<void()>& layer_done) {
   CHECK(static_cast<int64_t>(ids.size()) <= kTokens, ids.size(), " tokens");
   const auto world = make_single_world(), meta_world = make_meta_world(0, 1);
-  const Groups groups = make_groups(*world, {}, model.kv_heads), meta_groups = make_groups(*meta_world, {}, model.kv_heads);
+  const Groups groups = make_groups(*world, {}, model.kv_heads),
+               meta_groups = make_groups(*meta_world, {}, model.kv_heads);
   std::vector<double> rows;
   for (int64_t layer = -1; layer <= model.layers; ++layer) {  // the embedding, the layers, the head
-    const int64_t begin = std::clamp<int64_t>(layer, 0, model.layers), end = std::clamp<int64_t>(layer + 1, 0, model.layers);
-    const StagePlace place{.layers = {begin, layer < 0 ? begin : end}, .first = layer < 0, .last = layer == model.layers};
+    const int64_t begin = std::clamp<int64_t>(layer, 0, model.layers),
+                  end = std::clamp<int64_t>(layer + 1, 0, model.layers);
+    const StagePlace place{
+        .layers = {begin, layer < 0 ? begin : end}, .first = layer < 0, .last = layer == model.layers};
     Ledger planned, ledger;
     MemoryPlan plan;
     {

@@ -12,9 +12,9 @@
 namespace shiftron {
 namespace {
 
-constexpr size_t kLanes = 16;                     // tokens that one pass over weights serves
-constexpr uint64_t kPiece = uint64_t{1} << 18;    // elements read at once, or one row
-using Values = std::vector<double>;               // [channels][tokens]
+constexpr size_t kLanes = 16;                   // tokens that one pass over weights serves
+constexpr uint64_t kPiece = uint64_t{1} << 18;  // elements read at once, or one row
+using Values = std::vector<double>;             // [channels][tokens]
 
 class PlainModel {
  public:
@@ -83,7 +83,8 @@ class PlainModel {
   // W x, W [rows, columns] as it lies.
   Values product(const std::string& name, const Values& x) const {
     const auto& entry = tensor(name);
-    CHECK(entry.tensor->shape.size() == 2 && entry.tensor->shape[1] * tokens_ == x.size(), name, " is ", entry.tensor->shape_text());
+    CHECK(entry.tensor->shape.size() == 2 && entry.tensor->shape[1] * tokens_ == x.size(), name, " is ",
+          entry.tensor->shape_text());
     const size_t rows = entry.tensor->shape[0], columns = entry.tensor->shape[1];
     const size_t most = std::max<size_t>(1, kPiece / columns);
     Values y(rows * tokens_), weights(std::min(rows, most) * columns);
@@ -126,7 +127,8 @@ class PlainModel {
     const Values taps = whole(prefix_ + "self_attn." + name);
     const size_t count = taps.size() / heads;
     CHECK(count * heads == taps.size(), name, " is ", entry->tensor->shape_text());
-    for (size_t channel = 0; channel < heads * head_dim; ++channel) mix(x, channel, taps.data() + channel / head_dim * count, count);
+    for (size_t channel = 0; channel < heads * head_dim; ++channel)
+      mix(x, channel, taps.data() + channel / head_dim * count, count);
   }
 
   void canon(Values& q, Values& k, Values& v) const {
@@ -160,7 +162,8 @@ class PlainModel {
   }
 
   Values attention(const Values& x) const {
-    const size_t heads = size("num_attention_heads"), kv_heads = size("num_key_value_heads"), head_dim = size("head_dim");
+    const size_t heads = size("num_attention_heads"), kv_heads = size("num_key_value_heads"),
+                 head_dim = size("head_dim");
     Values q = product(prefix_ + "self_attn.q_proj.weight", x);
     Values k = product(prefix_ + "self_attn.k_proj.weight", x);
     Values v = product(prefix_ + "self_attn.v_proj.weight", x);

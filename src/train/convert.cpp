@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "train/engine.h"
 #include "train/faults.h"
+#include "train/option_value.h"
 #include "train/resume.h"
 #include "train/run_files.h"
 

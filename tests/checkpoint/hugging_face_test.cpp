@@ -1,9 +1,8 @@
 // Exports and imports: what is written is read again bit by bit; what this model cannot be is refused by name.
-#include "checkpoint/hugging_face_source.h"
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "expect_error.h"
 #include "kernels/kernels.h"
@@ -12,8 +11,8 @@
 namespace shiftron::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 std::vector<float> whole(TensorSource& source, const std::string& name) {
   const int index = source.find(TensorGroup::parameters, name);
@@ -24,7 +23,9 @@ std::vector<float> whole(TensorSource& source, const std::string& name) {
   return values;
 }
 
-json config_in(const std::string& directory) { return json::parse(read_file(directory + "/config.json")); }
+json config_in(const std::string& directory) {
+  return json::parse(read_file(directory + "/config.json"));
+}
 
 // The taps that a form makes of raw parameters, by its formula.
 std::vector<float> mixed(const std::vector<float>& raw, ShiftForm form) {
@@ -46,7 +47,9 @@ struct Case {
   int64_t kv_heads = 2;
   bool tied = false;
 };
-void PrintTo(const Case& item, std::ostream* out) { *out << item.name; }
+void PrintTo(const Case& item, std::ostream* out) {
+  *out << item.name;
+}
 
 std::vector<Case> cases() {
   return {{"vanilla", {.query = 0, .key = 0, .value = 0}},
@@ -95,7 +98,8 @@ TEST_P(HuggingFaceRoundTrip, EveryBitComesBack) {
   const WrittenExport written = write_hugging_face(source, export_of(model(), usual_form(GetParam().shift)), out_);
   EXPECT_FALSE(fs::exists(out_ + ".tmp"));
   EXPECT_EQ(written.files, names_in(out_));
-  EXPECT_EQ(fs::exists(out_ + "/modeling_kv_shift_llama.py"), usual_form(GetParam().shift) == HuggingFaceForm::kv_shift);
+  EXPECT_EQ(fs::exists(out_ + "/modeling_kv_shift_llama.py"),
+            usual_form(GetParam().shift) == HuggingFaceForm::kv_shift);
   HuggingFaceSource read(out_);
   expect_same(source, read);
   EXPECT_EQ(fs::exists(out_ + "/model.safetensors.index.json"), false);
@@ -213,10 +217,13 @@ TEST(HuggingFaceExport, BytesAreThoseOfEveryVersion) {
     if (!fs::exists(out)) write_hugging_face(source, export_of(model, form, type), out);
     return to_hex(xxh3_128(read_file(out + "/" + file)));
   };
-  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "model.safetensors"), "8794aab2f3379947c31135b6eb830586");
+  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "model.safetensors"),
+            "8794aab2f3379947c31135b6eb830586");
   EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::F32, "config.json"), "689c7f0820240ae9d04fd5e5ff9ee508");
-  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::BF16, "model.safetensors"), "245bb41b49c6575715c98fa41d3b52ba");
-  EXPECT_EQ(hash(HuggingFaceForm::canon, SafetensorsType::F32, "model.safetensors"), "13855c950d743aea9c91e33bfbe6b37b");
+  EXPECT_EQ(hash(HuggingFaceForm::kv_shift, SafetensorsType::BF16, "model.safetensors"),
+            "245bb41b49c6575715c98fa41d3b52ba");
+  EXPECT_EQ(hash(HuggingFaceForm::canon, SafetensorsType::F32, "model.safetensors"),
+            "13855c950d743aea9c91e33bfbe6b37b");
 }
 
 TEST(HuggingFaceExport, BfloatIsWhatProductsRead) {
@@ -226,7 +233,8 @@ TEST(HuggingFaceExport, BfloatIsWhatProductsRead) {
   std::vector<float>& values = source.values("final_norm.weight");
   values[0] = std::bit_cast<float>(0x3F808000u);  // a tie, away from zero
   values[1] = std::bit_cast<float>(0xBF818000u);
-  write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift, SafetensorsType::BF16), directory.path() + "/out");
+  write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift, SafetensorsType::BF16),
+                     directory.path() + "/out");
   HuggingFaceSource read(directory.path() + "/out");
   const std::vector<float> got = whole(read, "final_norm.weight");
   EXPECT_EQ(std::bit_cast<uint32_t>(got[0]), 0x3F810000u);
@@ -263,8 +271,10 @@ class FailingExports : public ::testing::Test {
 
 TEST_F(FailingExports, WhatTheFormCannotHold) {
   const ModelConfig shifted = small_model(kPaper), vanilla = small_model({.query = 0, .key = 0, .value = 0});
-  EXPECT_THAT(fault(shifted, export_of(shifted, HuggingFaceForm::llama)).what(), HasSubstr("a plain Llama has no KV shift"));
-  EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::canon)).what(), HasSubstr("has no KV shift; take llama"));
+  EXPECT_THAT(fault(shifted, export_of(shifted, HuggingFaceForm::llama)).what(),
+              HasSubstr("a plain Llama has no KV shift"));
+  EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::canon)).what(),
+              HasSubstr("has no KV shift; take llama"));
   EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::baichuan_m1)).what(), HasSubstr("read, not written"));
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
@@ -285,10 +295,12 @@ TEST_F(FailingExports, NothingHalfMadeStays) {
   EXPECT_THAT(fault(model, how).what(), HasSubstr("the check"));
   ModelConfig other = model;
   other.ffn = 15;
-  EXPECT_THAT(fault(model, export_of(other, HuggingFaceForm::kv_shift)).what(), HasSubstr("mlp.gate.weight is [14, 10] in the checkpoint"));
+  EXPECT_THAT(fault(model, export_of(other, HuggingFaceForm::kv_shift)).what(),
+              HasSubstr("mlp.gate.weight is [14, 10] in the checkpoint"));
   other = model;
   other.layers = 3;
-  EXPECT_THAT(fault(model, export_of(other, HuggingFaceForm::kv_shift)).what(), HasSubstr("layers.2.attention_norm.weight is missing"));
+  EXPECT_THAT(fault(model, export_of(other, HuggingFaceForm::kv_shift)).what(),
+              HasSubstr("layers.2.attention_norm.weight is missing"));
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
 
@@ -409,16 +421,27 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
     });
     return fault();
   };
-  EXPECT_THAT(change_one("model.norm.weight", [](auto& tensor) { tensor.name.clear(); }), HasSubstr("tensor model.norm.weight [10] is missing"));
-  EXPECT_THAT(change_one("model.layers.1.mlp.up_proj.weight", [](auto& tensor) { tensor.shape = {10, 14}; }),
+  EXPECT_THAT(change_one("model.norm.weight", [](auto& tensor) { tensor.name.clear(); }),
+              HasSubstr("tensor model.norm.weight [10] is missing"));
+  EXPECT_THAT(change_one("model.layers.1.mlp.up_proj.weight",
+                         [](auto& tensor) {
+                           tensor.shape = {10, 14};
+                         }),
               HasSubstr("model.layers.1.mlp.up_proj.weight is [10, 14], config.json makes it [14, 10]"));
-  EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v", [](auto& tensor) { tensor.name.clear(); }), HasSubstr("layer 1 holds no taps"));
-  EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v", [](auto& tensor) { tensor.shape = {2, 1, 2}; }), HasSubstr("taps are [2, n] or"));
+  EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v", [](auto& tensor) { tensor.name.clear(); }),
+              HasSubstr("layer 1 holds no taps"));
+  EXPECT_THAT(change_one("model.layers.1.self_attn.conv_v",
+                         [](auto& tensor) {
+                           tensor.shape = {2, 1, 2};
+                         }),
+              HasSubstr("taps are [2, n] or"));
   write(small_model(kPaper));
-  rewrite([](auto&, auto&) {}, {{{.name = "model.layers.0.self_attn.q_proj.bias", .shape = {24}}, std::vector<float>(24)}});
+  rewrite([](auto&, auto&) {},
+          {{{.name = "model.layers.0.self_attn.q_proj.bias", .shape = {24}}, std::vector<float>(24)}});
   EXPECT_THAT(fault(), HasSubstr("no place for these tensors:\n  model.layers.0.self_attn.q_proj.bias [24]"));
   write(small_model(kPaper));
-  rewrite([](auto&, auto&) {}, {{{.name = "model.layers.0.self_attn.rotary_emb.inv_freq", .shape = {3}}, std::vector<float>(3)}});
+  rewrite([](auto&, auto&) {},
+          {{{.name = "model.layers.0.self_attn.rotary_emb.inv_freq", .shape = {3}}, std::vector<float>(3)}});
   EXPECT_EQ(HuggingFaceSource(out_).tensors().size(), source_->tensors().size());
 }
 
@@ -449,13 +472,16 @@ TEST_F(HuggingFaceImports, PackedProjectionsOfBaichuan) {
       const auto& values = source_->values("layers." + std::to_string(layer) + ".attention." + stream + ".weight");
       rows.insert(rows.end(), values.begin(), values.end());
     }
-    packed.push_back({{.name = "model.layers." + std::to_string(layer) + ".self_attn.W_pack.weight", .shape = {48, 10}}, rows});
+    packed.push_back(
+        {{.name = "model.layers." + std::to_string(layer) + ".self_attn.W_pack.weight", .shape = {48, 10}}, rows});
   }
-  rewrite([](SafetensorsTensor& tensor, std::vector<float>&) {
-    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
-      if (tensor.name.find(part) != std::string::npos) tensor.name.clear();
-    }
-  }, packed);
+  rewrite(
+      [](SafetensorsTensor& tensor, std::vector<float>&) {
+        for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+          if (tensor.name.find(part) != std::string::npos) tensor.name.clear();
+        }
+      },
+      packed);
   EXPECT_THAT(fault(), HasSubstr("--norm-head"));
   HuggingFaceSource read(out_, {.norm_head = true});
   for (const char* stream : {"query", "key", "value"}) {
@@ -466,7 +492,8 @@ TEST_F(HuggingFaceImports, PackedProjectionsOfBaichuan) {
   for (size_t row = 0; row < 19; ++row) {
     double squares = 0;
     for (size_t i = 0; i < 10; ++i) squares += static_cast<double>(raw[row * 10 + i]) * raw[row * 10 + i];
-    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(head[row * 10 + i], static_cast<float>(raw[row * 10 + i] / std::sqrt(squares)));
+    for (size_t i = 0; i < 10; ++i)
+      EXPECT_EQ(head[row * 10 + i], static_cast<float>(raw[row * 10 + i] / std::sqrt(squares)));
   }
   set({{"sliding_window_layers", {1}}});
   EXPECT_THAT(fault({.norm_head = true}), HasSubstr("sliding_window_layers is [1]"));
@@ -494,11 +521,13 @@ TEST_F(HuggingFaceImports, ATiedHeadMayBeStoredToo) {
 TEST_F(HuggingFaceImports, ShiftsThatAreAskedFor) {
   HuggingFaceSource wider(out_, {.previous = {1, 3, std::nullopt}});
   EXPECT_EQ(wider.model().shift, (ShiftConfig{.query = 1, .key = 3, .value = 1}));
-  const std::vector<float> query = whole(wider, "layers.0.attention.shift_query"), key = whole(wider, "layers.0.attention.shift_key");
+  const std::vector<float> query = whole(wider, "layers.0.attention.shift_query"),
+                           key = whole(wider, "layers.0.attention.shift_key");
   EXPECT_EQ(query, (std::vector<float>{0, 1, 0, 1, 0, 1, 0, 1}));
   const std::vector<float>& raw = source_->values("layers.0.attention.shift_key");
   EXPECT_EQ(key, (std::vector<float>{0, 0, raw[0], raw[1], 0, 0, raw[2], raw[3]}));
-  EXPECT_THAT(fault({.previous = {std::nullopt, 0, std::nullopt}}), HasSubstr("shift.key 0 is less than the 1 previous tokens"));
+  EXPECT_THAT(fault({.previous = {std::nullopt, 0, std::nullopt}}),
+              HasSubstr("shift.key 0 is less than the 1 previous tokens"));
   EXPECT_THAT(fault({.previous = {4, std::nullopt, std::nullopt}}), HasSubstr("at most 3"));
   write(small_model({.query = 0, .key = 0, .value = 0}));
   EXPECT_EQ(HuggingFaceSource(out_).model().shift, (ShiftConfig{.query = 0, .key = 0, .value = 0}));
@@ -516,7 +545,9 @@ TEST_F(HuggingFaceImports, CanonKernelsAreThoseOfHeads) {
     });
   };
   shift_by((24 + 6 + 2) * 2 + 1, 1);  // key head 1, channel 2
-  EXPECT_THAT(fault(), HasSubstr("layer 1, key head 1: the kernel of channel 2 in model.layers.1.self_attn.canonB.weight differs"));
+  EXPECT_THAT(
+      fault(),
+      HasSubstr("layer 1, key head 1: the kernel of channel 2 in model.layers.1.self_attn.canonB.weight differs"));
   shift_by((24 + 6 + 2) * 2 + 1, -1);
   rewrite([](SafetensorsTensor& tensor, std::vector<float>& values) {  // y = x + taps(x)
     for (size_t i = 1; tensor.name.ends_with("canonB.weight") && i < values.size(); i += 2) values[i] = 0.25f;
@@ -525,9 +556,10 @@ TEST_F(HuggingFaceImports, CanonKernelsAreThoseOfHeads) {
   HuggingFaceSource read(out_);
   EXPECT_EQ(whole(read, "layers.0.attention.shift_value")[1], 1.25f);
   EXPECT_EQ(read.model().shift.query, 1);  // 1.25 is no identity
-  for (const auto& [changes, message] : std::vector<std::pair<json, const char*>>{{{{"canon_set", "ABCD"}}, "canon_set is"},
-                                                                                 {{{"canon_bias", true}}, "canon_bias is"},
-                                                                                 {{{"canon_activation", true}}, "canon_activation is"}}) {
+  for (const auto& [changes, message] :
+       std::vector<std::pair<json, const char*>>{{{{"canon_set", "ABCD"}}, "canon_set is"},
+                                                 {{{"canon_bias", true}}, "canon_bias is"},
+                                                 {{{"canon_activation", true}}, "canon_activation is"}}) {
     set(changes);
     EXPECT_THAT(fault(), HasSubstr(message));
     set({{"canon_set", "B"}, {"canon_bias", false}, {"canon_activation", false}});

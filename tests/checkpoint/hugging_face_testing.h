@@ -8,7 +8,8 @@
 
 namespace shiftron::testing {
 
-// The parameters of a model with values of any float32 bits that arithmetic makes; taps of both signs, some outside of [0, 1].
+// The parameters of a model with values of any float32 bits that arithmetic makes; taps of both signs, some outside of
+// [0, 1].
 class MemorySource : public TensorSource {
  public:
   explicit MemorySource(const ModelConfig& model, double scale = 0.3) {
@@ -17,7 +18,9 @@ class MemorySource : public TensorSource {
       std::vector<float> values(static_cast<size_t>(name.shape.count()));
       for (size_t i = 0; i < values.size(); ++i) {
         const double normal = random.normal(i);
-        values[i] = static_cast<float>(name.stream >= 0 ? 0.5 + normal : name.shape.dims() == 1 ? 1 + scale * normal : scale * normal);
+        values[i] = static_cast<float>(name.stream >= 0         ? 0.5 + normal
+                                       : name.shape.dims() == 1 ? 1 + scale * normal
+                                                                : scale * normal);
       }
       add(name.ours, name.shape, std::move(values));
     }
@@ -40,9 +43,10 @@ class MemorySource : public TensorSource {
   }
   void read(int index, const Box& box, void* to) override {
     largest_read = std::max(largest_read, box.extent.count());
-    for_each_run(whole_box(tensors_[static_cast<size_t>(index)].shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
-      std::copy_n(values_[static_cast<size_t>(index)].begin() + from, count, static_cast<float*>(to) + at);
-    });
+    for_each_run(whole_box(tensors_[static_cast<size_t>(index)].shape), box, box,
+                 [&](int64_t from, int64_t at, int64_t count) {
+                   std::copy_n(values_[static_cast<size_t>(index)].begin() + from, count, static_cast<float*>(to) + at);
+                 });
   }
   int64_t largest_read = 0;  // elements
 
@@ -53,11 +57,22 @@ class MemorySource : public TensorSource {
 
 // An odd vocabulary, hidden not heads · head_dim, grouped queries unless `kv_heads` says otherwise.
 inline ModelConfig small_model(const ShiftConfig& shift, int64_t kv_heads = 2, bool tied = false) {
-  return {.layers = 2, .hidden = 10, .heads = 4, .kv_heads = kv_heads, .head_dim = 6, .ffn = 14, .vocab = 19,
-          .rope_base = 12345, .norm_epsilon = 1e-3, .tie_embeddings = tied, .init_std = 0.3, .shift = shift};
+  return {.layers = 2,
+          .hidden = 10,
+          .heads = 4,
+          .kv_heads = kv_heads,
+          .head_dim = 6,
+          .ffn = 14,
+          .vocab = 19,
+          .rope_base = 12345,
+          .norm_epsilon = 1e-3,
+          .tie_embeddings = tied,
+          .init_std = 0.3,
+          .shift = shift};
 }
 
-inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm form, SafetensorsType type = SafetensorsType::F32) {
+inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm form,
+                                   SafetensorsType type = SafetensorsType::F32) {
   HuggingFaceExport how;
   how.config = {.model = model, .form = form, .type = type, .positions = 64, .end_of_document = 2};
   return how;

@@ -69,7 +69,8 @@ std::vector<Hostile> corpus() {
       {"a name of 513 bytes", raw("{" + tensor(std::string(513, 'n'), "F32", "[2]", "[0,8]") + "}"), "longer than 512"},
       {"a tensor twice", raw("{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("a", "F32", "[2]", "[0,8]") + "}"),
        "\"a\" stands twice"},
-      {"the same name, escaped", raw("{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("\\u0061", "F32", "[0]", "[8,8]") + "}"),
+      {"the same name, escaped",
+       raw("{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("\\u0061", "F32", "[0]", "[8,8]") + "}"),
        "\"a\" stands twice"},
       {"metadata twice", raw(R"({"__metadata__":{},"__metadata__":{}})"), "stands twice"},
       {"a key of the metadata twice", raw(R"({"__metadata__":{"k":"1","k":"2"}})"), "stands twice in __metadata__"},
@@ -131,9 +132,11 @@ TEST(Safetensors, TakesEveryTypeAndShapeThatIsWhole) {
   const std::string path = directory.path() + "/good.safetensors";
   for (const char* name : names_of(SafetensorsType{})) {
     const uint64_t bytes = 2 * size_of(*from_string<SafetensorsType>(name));
-    write_text(path, file_of("{" + tensor("b", name, "[2,1]", "[0," + std::to_string(bytes) + "]") + "," +
-                                 tensor("a", name, "[0,3]", "[" + std::to_string(bytes) + "," + std::to_string(bytes) + "]") + "}   ",
-                             std::string(bytes, '\1')));
+    write_text(path,
+               file_of("{" + tensor("b", name, "[2,1]", "[0," + std::to_string(bytes) + "]") + "," +
+                           tensor("a", name, "[0,3]", "[" + std::to_string(bytes) + "," + std::to_string(bytes) + "]") +
+                           "}   ",
+                       std::string(bytes, '\1')));
     const SafetensorsFile file(path);
     ASSERT_EQ(file.tensors().size(), 2u) << name;
     EXPECT_EQ(file.tensors()[0].name, "b");
@@ -148,8 +151,9 @@ TEST(Safetensors, TakesEveryTypeAndShapeThatIsWhole) {
 TEST(Safetensors, ChangedBytesNeverLeadOutOfTheFile) {
   TemporaryDirectory directory;
   const std::string path = directory.path() + "/changed.safetensors";
-  const std::string whole = file_of("{" + tensor("a", "F32", "[2,3]", "[0,24]") + "," + tensor("b", "F16", "[4]", "[24,32]") + "}",
-                                    std::string(32, '\2'));
+  const std::string whole =
+      file_of("{" + tensor("a", "F32", "[2,3]", "[0,24]") + "," + tensor("b", "F16", "[4]", "[24,32]") + "}",
+              std::string(32, '\2'));
   int refused = 0;
   for (size_t at = 0; at + 32 < whole.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -253,7 +257,9 @@ class SafetensorsDirectories : public ::testing::Test {
     for (size_t i = 0; i < list.size(); ++i) writer.append("1234", 4);
     writer.finish();
   }
-  void index(const std::string& map) { write_text(path_ + "/model.safetensors.index.json", "{\"weight_map\":" + map + "}"); }
+  void index(const std::string& map) {
+    write_text(path_ + "/model.safetensors.index.json", "{\"weight_map\":" + map + "}");
+  }
   std::string fault() {
     const Error error = error_of([&] { const SafetensorsDirectory read(path_); });
     EXPECT_EQ(error.code(), ExitCode::bad_input);

@@ -32,8 +32,12 @@ class Interchange : public ::testing::Test {
     source_.emplace(model);
     const json state = {{"configuration", json::parse(to_json(config))}, {"trainer", json::object()}};
     return write_step(*source_,
-                      {.content = {.step = 9, .configuration = to_config_text(config), .state_json = state.dump(), .tokenizer_model = {},
-                                   .data_fingerprint = "0123", .code_version = "test"},
+                      {.content = {.step = 9,
+                                   .configuration = to_config_text(config),
+                                   .state_json = state.dump(),
+                                   .tokenizer_model = {},
+                                   .data_fingerprint = "0123",
+                                   .code_version = "test"},
                        .files = one_file(source_->tensors())},
                       directory_.path() + "/run/checkpoints")
         .directory;
@@ -61,11 +65,11 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
   EXPECT_EQ(exported["precision"], "float32");
   EXPECT_LE(exported["check"]["largest_difference"], exported["check"]["allowed"]);
   EXPECT_EQ(exported["check"]["tokens"], 16);
-  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors",
-                                                      "modeling_kv_shift_llama.py"}));
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json",
+                                                      "model.safetensors", "modeling_kv_shift_llama.py"}));
   const std::string card = read_file(out_ + "/README.md");
-  for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test`", "trust_remote_code=True",
-                           "largest difference of their logits", "keys 1, values 1"}) {
+  for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test`",
+                           "trust_remote_code=True", "largest difference of their logits", "keys 1, values 1"}) {
     EXPECT_THAT(card, HasSubstr(fact));
   }
   const json imported = run("import", {out_, "--output", imported_});
@@ -77,7 +81,8 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
     read.read(read.find(TensorGroup::parameters, tensor.name), whole_box(tensor.shape), values.data());
     EXPECT_EQ(values, source_->values(tensor.name)) << tensor.name;
   }
-  EXPECT_EQ(open_checkpoint(imported["directory"]).config.model, source_.has_value() ? small_model({.query = 0, .key = 1, .value = 1}) : ModelConfig{});
+  EXPECT_EQ(open_checkpoint(imported["directory"]).config.model,
+            source_.has_value() ? small_model({.query = 0, .key = 1, .value = 1}) : ModelConfig{});
   const std::string config = read_file(imported_ + "/config.conf");
   EXPECT_THAT(config, HasSubstr("[model]"));
   EXPECT_THAT(config, HasSubstr("key = 1"));
@@ -87,7 +92,8 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
 TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}), Precision::bf16);
   EXPECT_EQ(run("export", {step, "--output", out_})["precision"], "bfloat16");
-  EXPECT_EQ(run("export", {step, "--output", out_ + "2", "--precision", "fp32", "--as", "canon"})["precision"], "float32");
+  EXPECT_EQ(run("export", {step, "--output", out_ + "2", "--precision", "fp32", "--as", "canon"})["precision"],
+            "float32");
   EXPECT_THAT(read_file(out_ + "2/README.md"), HasSubstr("PhysicsLM4"));
   const Error error = error_of([&] { run("export", {step, "--output", out_ + "3", "--as", "llama"}); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
@@ -98,12 +104,18 @@ TEST_F(Interchange, WhatIsThereIsNotTouched) {
   const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
   EXPECT_EQ(run("export", {step, "--output", out_})["form"], "llama");
   EXPECT_EQ(error_of([&] { run("export", {step, "--output", out_}); }).code(), ExitCode::bad_input);
-  EXPECT_THAT(error_of([&] { run("export", {directory_.path() + "/run", "--output", out_ + "2"}); }).what(), HasSubstr("its newest step is"));
+  EXPECT_THAT(error_of([&] {
+                run("export", {directory_.path() + "/run", "--output", out_ + "2"});
+              }).what(),
+              HasSubstr("its newest step is"));
   fs::create_directory(imported_);
   write_text(imported_ + "/mine", "text");
   EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("is there already"));
   EXPECT_EQ(names_in(imported_), std::vector<std::string>{"mine"});
-  EXPECT_THAT(error_of([&] { run("import", {out_ + "9", "--output", imported_ + "2"}); }).what(), HasSubstr("is no directory"));
+  EXPECT_THAT(error_of([&] {
+                run("import", {out_ + "9", "--output", imported_ + "2"});
+              }).what(),
+              HasSubstr("is no directory"));
   EXPECT_FALSE(fs::exists(imported_ + "2"));
 }
 

@@ -35,7 +35,9 @@ struct Case {
   int64_t kv_heads = 2;
   bool tied = false;
 };
-void PrintTo(const Case& item, std::ostream* out) { *out << item.name; }
+void PrintTo(const Case& item, std::ostream* out) {
+  *out << item.name;
+}
 
 class ExportCheckTest : public ::testing::TestWithParam<Case> {
  protected:
@@ -58,7 +60,9 @@ TEST_P(ExportCheckTest, StagesAreTheModel) {
     }
   };
   Decoder decoder(config, fill, *world, {}, 16, 16);
-  EXPECT_LE(largest_difference(staged_logits(source, model(), SafetensorsType::F32, sixteen_ids()), decoder.feed(sixteen_ids())), 1e-12);
+  EXPECT_LE(largest_difference(staged_logits(source, model(), SafetensorsType::F32, sixteen_ids()),
+                               decoder.feed(sixteen_ids())),
+            1e-12);
 }
 
 TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
@@ -75,7 +79,8 @@ TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
       EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
       EXPECT_GT(check.largest_logit, 0.1);
       if (type == SafetensorsType::BF16) {  // it is the rounded weights that are compared
-        EXPECT_GT(largest_difference(plain_logits(out, sixteen_ids()), staged_logits(source, model(), SafetensorsType::F32, sixteen_ids())),
+        EXPECT_GT(largest_difference(plain_logits(out, sixteen_ids()),
+                                     staged_logits(source, model(), SafetensorsType::F32, sixteen_ids())),
                   1e-5);
       }
     }
@@ -93,7 +98,8 @@ TEST_P(ExportCheckTest, ImportsComputeTheSame) {
     if (previous > 0) how.previous = {previous, previous, previous};
     HuggingFaceSource read(out, how);
     const double gated = GetParam().shift.form == ShiftForm::gate ? 1e-6 : 1e-12;
-    EXPECT_LE(largest_difference(staged_logits(read, read.model(), SafetensorsType::F64, sixteen_ids()), before), gated) << previous;
+    EXPECT_LE(largest_difference(staged_logits(read, read.model(), SafetensorsType::F64, sixteen_ids()), before), gated)
+        << previous;
   }
 }
 
@@ -105,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(All, ExportCheckTest,
                                            Case{"windows", {.query = 1, .key = 3, .value = 2}, 4},
                                            Case{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
                                            Case{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
-                                           Case{"project", {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
+                                           Case{"project",
+                                                {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
                          [](const auto& item) { return std::string(item.param.name); });
 
 // Whatever is changed in an export changes its logits by more than is allowed.
@@ -118,15 +125,17 @@ TEST(ExportCheck, SeesWhatIsWrong) {
   write_hugging_face(source, how, out);
   ASSERT_TRUE(check_export(source, how.config, out).passed);
   const std::string config = read_file(out + "/config.json");
-  for (const auto& [key, value] : std::vector<std::pair<const char*, double>>{{"rms_norm_eps", 1.00001e-3}, {"rope_theta", 12346}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, double>>{{"rms_norm_eps", 1.00001e-3}, {"rope_theta", 12346}}) {
     nlohmann::json changed = nlohmann::json::parse(config);
     changed[key] = value;
     write_text(out + "/config.json", changed.dump());
     EXPECT_FALSE(check_export(source, how.config, out).passed) << key;
   }
   write_text(out + "/config.json", config);
-  for (const std::string& name : {"layers.0.attention.shift_key", "layers.1.attention.shift_value", "layers.1.attention.out.weight",
-                                  "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
+  for (const std::string& name :
+       {"layers.0.attention.shift_key", "layers.1.attention.shift_value", "layers.1.attention.out.weight",
+        "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
     MemorySource other(model);
     other.values(name)[1] = std::nextafter(other.values(name)[1], 9.0f);
     EXPECT_FALSE(check_export(other, how.config, out).passed) << name;
