@@ -5,10 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/check.h"
 #include "core/json_reason.h"
@@ -23,12 +23,6 @@ constexpr uint64_t kLengthBytes = 8;           // before the header
 constexpr uint64_t kMostMetadata = 1'000'000;  // bytes of all keys and values
 
 static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they lie");
-
-// A name out of an untrusted file, for a message.
-std::string shown(const std::string& name) {
-  return Json(name.size() <= 80 ? name : name.substr(0, 77) + "...")
-      .dump(-1, ' ', true, Json::error_handler_t::replace);
-}
 
 bool multiply(uint64_t a, uint64_t b, uint64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
@@ -60,12 +54,13 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::metadata) {
       metadata_bytes_ += text.size();
       return (metadata_bytes_ <= kMostMetadata || refuse("__metadata__ is too long")) &&
-             (metadata.count(text) == 0 || refuse("key " + shown(text) + " stands twice in __metadata__"));
+             (metadata.count(text) == 0 || refuse("key " + shown_name(text) + " stands twice in __metadata__"));
     }
     if (place_ == Place::tensor) return true;
-    if (text.size() > kLongestSafetensorsName) return refuse("the name " + shown(text) + " is longer than 512 bytes");
+    if (text.size() > kLongestSafetensorsName)
+      return refuse("the name " + shown_name(text) + " is longer than 512 bytes");
     if (text.empty()) return refuse("a tensor has no name");
-    if (!names_.insert(text).second) return refuse("tensor " + shown(text) + " stands twice");
+    if (!names_.insert(text).second) return refuse("tensor " + shown_name(text) + " stands twice");
     name_ = text;
     return true;
   }
@@ -73,7 +68,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::metadata) return enter(Place::top);
     if (place_ == Place::top) return enter(Place::done);
     if (!has_type_ || !has_shape_ || !has_offsets_) {
-      return refuse("tensor " + shown(*name_) + " needs dtype, shape and data_offsets");
+      return refuse("tensor " + shown_name(*name_) + " needs dtype, shape and data_offsets");
     }
     tensors.push_back(std::move(current_));
     return enter(Place::top);
@@ -90,18 +85,19 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return enter(Place::offsets);
   }
   bool end_array() override {
-    if (place_ == Place::offsets && offsets_ != 2) return refuse("data_offsets of " + shown(*name_) + " are not two");
+    if (place_ == Place::offsets && offsets_ != 2)
+      return refuse("data_offsets of " + shown_name(*name_) + " are not two");
     return enter(Place::tensor);
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ == Place::shape) {
       std::vector<uint64_t>& shape = current_.tensor.shape;
-      if (shape.size() == kMostSafetensorsDims) return refuse("tensor " + shown(*name_) + " has more than 8 dims");
+      if (shape.size() == kMostSafetensorsDims) return refuse("tensor " + shown_name(*name_) + " has more than 8 dims");
       shape.push_back(value);
       return true;
     }
     if (place_ != Place::offsets) return unexpected("a number");
-    if (offsets_ == 2) return refuse("data_offsets of " + shown(*name_) + " are more than two");
+    if (offsets_ == 2) return refuse("data_offsets of " + shown_name(*name_) + " are more than two");
     (offsets_++ == 0 ? current_.begin : current_.end) = value;
     return true;
   }
@@ -116,14 +112,17 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (std::exchange(has_type_, true)) return twice();
     const auto names = names_of(SafetensorsType{});
     const auto found = std::ranges::find_if(names, [&](const char* name) { return text == name; });
-    if (found == names.end()) return refuse("tensor " + shown(*name_) + " has the unknown dtype " + shown(text));
+    if (found == names.end())
+      return refuse("tensor " + shown_name(*name_) + " has the unknown dtype " + shown_name(text));
     current_.tensor.type = static_cast<SafetensorsType>(found - names.begin());
     return true;
   }
   bool null() override { return unexpected("null"); }
   bool boolean(bool) override { return unexpected("a truth value"); }
   bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t& text) override { return unexpected("the number " + shown(text)); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return unexpected("the number " + shown_name(text));
+  }
   bool binary(binary_t&) override { return unexpected("binary data"); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
     return refuse("its header is no valid JSON: " + json_reason(error));
@@ -139,10 +138,11 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (fault.empty()) fault = text;
     return false;
   }
-  bool twice() { return refuse("key " + shown(key_) + " of tensor " + shown(*name_) + " stands twice"); }
+  bool twice() { return refuse("key " + shown_name(key_) + " of tensor " + shown_name(*name_) + " stands twice"); }
   bool unexpected(const std::string& what) {
-    std::string where = place_ == Place::start ? "" : " at " + shown(key_);
-    if (place_ != Place::start && place_ != Place::metadata && name_ && key_ != *name_) where += " of " + shown(*name_);
+    std::string where = place_ == Place::start ? "" : " at " + shown_name(key_);
+    if (place_ != Place::start && place_ != Place::metadata && name_ && key_ != *name_)
+      where += " of " + shown_name(*name_);
     return refuse("its header holds " + what + where + ", which the format does not have there");
   }
 
@@ -228,47 +228,12 @@ std::string header_of(const std::vector<SafetensorsTensor>& tensors,
   return text;
 }
 
-[[noreturn]] void refuse_directory_without_safetensors(const std::string& directory) {
-  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const std::string suffix = entry.path().extension();
-    if (suffix != ".bin" && suffix != ".pt" && suffix != ".pth" && suffix != ".ckpt" && suffix != ".pkl") continue;
-    throw_bad_input(directory, " holds ", entry.path().filename().string(),
-                    " and no safetensors. Pickled files can run code and are never read here; convert them where they "
-                    "are trusted: in Python, AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)");
-  }
-  throw_bad_input(directory, " holds neither model.safetensors nor model.safetensors.index.json; check the path");
-}
-
-// tensor → file, of an index.
-std::map<std::string, std::string> read_index(const std::string& path) {
-  constexpr uint64_t kLongest = 100'000'000;
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(read_file(path, kLongest));
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(path, ": no valid JSON: ", json_reason(error));
-  }
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw_bad_input(path, ": weight_map is missing");
-  }
-  std::map<std::string, std::string> files;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    const bool plain = !name.empty() && name[0] != '.' && std::ranges::all_of(name, [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-             c == '-';
-    });
-    if (!plain || !name.ends_with(".safetensors")) {
-      throw_bad_input(path, ": tensor ", shown(tensor), " is said to be in ", shown(name),
-                      ", which is no name of a safetensors file beside it");
-    }
-    files[tensor] = name;
-  }
-  return files;
-}
-
 }  // namespace
+
+std::string shown_name(const std::string& name) {
+  return Json(name.size() <= 80 ? name : name.substr(0, 77) + "...")
+      .dump(-1, ' ', true, Json::error_handler_t::replace);
+}
 
 uint64_t size_of(SafetensorsType type) {
   switch (type) {
@@ -323,7 +288,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
   std::ranges::sort(reader.tensors, {}, [](const auto& found) { return std::pair(found.begin, found.end); });
   uint64_t at = 0;  // of the elements
   for (HeaderReader::Found& found : reader.tensors) {
-    const std::string name = "tensor " + shown(found.tensor.name) + ": ";
+    const std::string name = "tensor " + shown_name(found.tensor.name) + ": ";
     if (const std::string fault = size_fault(found); !fault.empty()) refuse(name + fault);
     if (found.begin != at) {
       refuse(name + "begins at byte " + std::to_string(found.begin) + ", the one before it ends at " +
@@ -369,81 +334,6 @@ void SafetensorsWriter::finish() {
   CHECK(left_ == 0, file_.path(), ": ", left_, " bytes were not appended");
   file_.sync();
   file_.close();
-}
-
-std::vector<std::vector<SafetensorsTensor>> safetensors_shards(const std::vector<SafetensorsTensor>& tensors,
-                                                               uint64_t limit) {
-  std::vector<std::vector<SafetensorsTensor>> shards(1);
-  uint64_t bytes = 0;  // of the last one
-  for (const SafetensorsTensor& tensor : tensors) {
-    if (!shards.back().empty() && bytes + tensor.bytes() > limit) {
-      shards.emplace_back();
-      bytes = 0;
-    }
-    shards.back().push_back(tensor);
-    bytes += tensor.bytes();
-  }
-  return shards;
-}
-
-std::string safetensors_shard_name(size_t index, size_t shards) {
-  if (shards == 1) return "model.safetensors";
-  const auto digits = [](size_t number) {
-    const std::string text = std::to_string(number);
-    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
-  };
-  return "model-" + digits(index + 1) + "-of-" + digits(shards) + ".safetensors";
-}
-
-std::string safetensors_index(const std::vector<std::vector<SafetensorsTensor>>& shards) {
-  uint64_t bytes = 0;
-  Json files = Json::object();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    for (const SafetensorsTensor& tensor : shards[i]) {
-      bytes += tensor.bytes();
-      files[tensor.name] = safetensors_shard_name(i, shards.size());
-    }
-  }
-  return Json{{"metadata", {{"total_size", bytes}}}, {"weight_map", files}}.dump(2) + "\n";
-}
-
-SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : directory_(directory) {
-  const std::string single = directory + "/model.safetensors", index = single + ".index.json";
-  const bool is_single = std::filesystem::exists(single), is_divided = std::filesystem::exists(index);
-  if (!is_single && !is_divided) refuse_directory_without_safetensors(directory);
-  if (is_single && is_divided) {
-    throw_bad_input(directory,
-                    " holds model.safetensors and model.safetensors.index.json; take away the one that is not meant");
-  }
-  std::map<std::string, std::string> stated;  // tensor → file
-  std::set<std::string> names = {"model.safetensors"};
-  if (is_divided) {
-    stated = read_index(index);
-    names.clear();
-    for (const auto& [tensor, file] : stated) names.insert(file);
-  }
-  for (const std::string& name : names) {
-    files_.push_back(std::make_unique<SafetensorsFile>(directory + "/" + name));
-    for (const SafetensorsTensor& tensor : files_.back()->tensors()) {
-      const auto [entry, fresh] = tensors_.emplace(tensor.name, Entry{files_.back().get(), &tensor});
-      if (!fresh) {
-        throw_bad_input(files_.back()->path(), ": tensor ", tensor.name, " is also in ", entry->second.file->path());
-      }
-      const auto place = stated.find(tensor.name);
-      if (is_divided && (place == stated.end() || place->second != name)) {
-        throw_bad_input(index, ": tensor ", tensor.name, " is in ", name, ", the index says ",
-                        place == stated.end() ? "nothing of it" : place->second);
-      }
-    }
-  }
-  for (const auto& [tensor, file] : stated) {
-    if (tensors_.count(tensor) == 0) throw_bad_input(index, ": tensor ", shown(tensor), " is not in ", file);
-  }
-}
-
-const SafetensorsDirectory::Entry* SafetensorsDirectory::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
 }
 
 }  // namespace shiftron

@@ -36,6 +36,9 @@ inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;  // bytes, as
 inline constexpr size_t kMostSafetensorsDims = 8;
 inline constexpr size_t kLongestSafetensorsName = 512;  // bytes
 
+// A name out of a file, quoted and cut, for messages.
+std::string shown_name(const std::string& name);
+
 class SafetensorsFile {
  public:
   // Reads and checks the header. Throws Error(bad_input) naming file, tensor and what is wrong. Nothing larger than
