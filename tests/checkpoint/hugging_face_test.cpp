@@ -1,6 +1,8 @@
 // Exports and imports: what is written is read again bit by bit; what this model cannot be is refused by name.
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
@@ -258,6 +260,53 @@ TEST(HuggingFaceExport, ReadsNoMoreThanPieces) {
   EXPECT_EQ(last, total);
   EXPECT_GT(total, 24'000'000u);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which hold memory back
+// Tensors of zeros that lie nowhere.
+class EmptySource : public MemorySource {
+ public:
+  explicit EmptySource(const ModelConfig& model) : MemorySource(small_model({}), 0) {
+    for (const HuggingFaceName& name : hugging_face_names(model)) {
+      list_.push_back({TensorGroup::parameters, name.ours, name.shape, DType::float32});
+    }
+  }
+  const std::vector<ManifestTensor>& tensors() const override { return list_; }
+  int find(TensorGroup, const std::string& name) const override {
+    const auto found = std::ranges::find_if(list_, [&](const ManifestTensor& tensor) { return tensor.name == name; });
+    return found == list_.end() ? -1 : static_cast<int>(found - list_.begin());
+  }
+  void read(int, const Box& box, void* to) override {
+    std::memset(to, 0, static_cast<size_t>(box.extent.count()) * sizeof(float));
+  }
+
+ private:
+  std::vector<ManifestTensor> list_;
+};
+
+// Bytes that this process has held at most since the last call.
+int64_t peak_memory() {
+  int64_t kilobytes = 0;
+  std::istringstream lines(read_file("/proc/self/status"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("VmHWM:")) kilobytes = std::stoll(line.substr(6));
+  }
+  std::ofstream("/proc/self/clear_refs") << "5";
+  return kilobytes << 10;
+}
+
+TEST(HuggingFaceExport, MemoryDoesNotFollowTheModel) {
+  TemporaryDirectory directory;
+  ModelConfig model = small_model(kPaper, 2, true);
+  model.hidden = 128;
+  model.vocab = 300'000;  // 154 MB
+  EmptySource source(model);
+  peak_memory();
+  const int64_t before = peak_memory();
+  write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift), directory.path() + "/out");
+  EXPECT_LT(peak_memory() - before, 48'000'000);
+  EXPECT_GT(fs::file_size(directory.path() + "/out/model.safetensors"), 150'000'000u);
+}
+#endif
 
 class FailingExports : public ::testing::Test {
  protected:

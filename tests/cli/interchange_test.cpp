@@ -89,6 +89,25 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
   EXPECT_EQ(config.find("[train]"), std::string::npos);
 }
 
+TEST_F(Interchange, DiffComparesAStepWithItsExport) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
+  run("export", {step, "--output", out_});
+  const auto diff = [&](const std::string& other) {
+    std::ostringstream text;
+    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", step, other, "--json"});
+    std::cout.rdbuf(before);
+    EXPECT_EQ(json::parse(text.str())["equal"], code == 0);
+    return code;
+  };
+  EXPECT_EQ(diff(out_), 0);
+  MemorySource changed(small_model({.query = 0, .key = 1, .value = 1}));
+  changed.values("layers.1.attention.shift_value")[3] += 1;
+  write_hugging_face(changed, export_of(small_model({.query = 0, .key = 1, .value = 1}), HuggingFaceForm::kv_shift),
+                     out_ + "2");
+  EXPECT_EQ(diff(out_ + "2"), 1);
+}
+
 TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}), Precision::bf16);
   EXPECT_EQ(run("export", {step, "--output", out_})["precision"], "bfloat16");
