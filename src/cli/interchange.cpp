@@ -152,7 +152,7 @@ int run_import(const CommandLine& line) {
                       {"trainer", {{"applied_updates", 0}, {"skipped_updates", 0}, {"skipped_in_row", 0}}},
                       {"consumed_samples", 0},
                       {"validation_fingerprint", ""},
-                      {"imported", true}};
+                      {"imported_from", from}};
   const StepToWrite step{.content = {.step = 0,
                                      .configuration = to_config_text(config),
                                      .state_json = state.dump(),

@@ -16,6 +16,13 @@ std::string shift_text(const ShiftConfig& shift) {
       shift.query, shift.key, shift.value, to_string(shift.form));
 }
 
+// The lines of a text in code, with commas between them.
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 2) text.replace(at, 1, ", ");
+  return "`" + text + "`";
+}
+
 std::string loading(HuggingFaceForm form) {
   if (form == HuggingFaceForm::canon) {
     return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
@@ -78,7 +85,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
     row("validation loss", fmt::format("{:.6f} nats per token", loss->get<double>()));
   }
   row("data fingerprint", "`" + model.content.data_fingerprint + "`");
-  row("code", "`" + model.content.code_version + "`");
+  row("code", one_line(model.content.code_version));
   text += "\n## Loading\n\n" + loading(written.form);
   text += fmt::format(
       "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "

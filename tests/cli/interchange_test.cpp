@@ -37,7 +37,7 @@ class Interchange : public ::testing::Test {
                                    .state_json = state.dump(),
                                    .tokenizer_model = {},
                                    .data_fingerprint = "0123",
-                                   .code_version = "test"},
+                                   .code_version = "test\n1\n"},
                        .files = one_file(source_->tensors())},
                       directory_.path() + "/run/checkpoints")
         .directory;
@@ -68,7 +68,7 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
   EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json",
                                                       "model.safetensors", "modeling_kv_shift_llama.py"}));
   const std::string card = read_file(out_ + "/README.md");
-  for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test`",
+  for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test, 1`",
                            "trust_remote_code=True", "largest difference of their logits", "keys 1, values 1"}) {
     EXPECT_THAT(card, HasSubstr(fact));
   }
