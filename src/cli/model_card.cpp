@@ -37,7 +37,7 @@ std::string loading(HuggingFaceForm form) {
   std::string text = fmt::format(
       "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
       "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n"
-      "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)\n```\n",
+      "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{0})\n```\n",
       trust);
   if (form == HuggingFaceForm::kv_shift) {
     text +=
