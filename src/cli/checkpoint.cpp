@@ -1,11 +1,15 @@
 // `shiftron checkpoint list | inspect | verify | diff | convert | consolidate | prune`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "checkpoint/digest.h"
+#include "checkpoint/hugging_face_source.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 #include "cli/command.h"
@@ -232,13 +236,31 @@ void print(const StepDifference& found) {
   std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
 }
 
+// Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix.
+bool is_hugging_face(const std::string& directory) {
+  return std::filesystem::exists(directory + "/config.json") && !std::filesystem::exists(directory + "/" + kManifestName);
+}
+
+std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t index) {
+  const std::string& directory = line.texts("directory").at(index);
+  if (is_hugging_face(directory)) return std::make_unique<HuggingFaceSource>(directory);
+  const std::string step = step_argument(line, index);
+  return std::make_unique<StepReader>(step, check_step(step));
+}
+
 int diff(const CommandLine& line) {
-  const std::string a = step_argument(line), b = step_argument(line, 1);
+  const std::vector<std::string>& directories_given = line.texts("directory");
   StepDifference found;
   {
     ByteProgress progress("comparing");
-    found = diff_steps(
-        a, b, {.parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()});
+    DiffOptions options{
+        .parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()};
+    if (std::ranges::any_of(directories_given, is_hugging_face)) {
+      options.parameters_only = found.parameters_only = true;
+      found.tensors = diff_sources(*source_argument(line, 0), *source_argument(line, 1), options);
+    } else {
+      found = diff_steps(step_argument(line), step_argument(line, 1), options);
+    }
   }
   if (line.has("json")) {
     print_json(json_of(found));
@@ -362,7 +384,7 @@ std::vector<Command> checkpoint_commands() {
            "diff",
            "compares two steps tensor by tensor, whatever their layouts",
            "STEP_DIR STEP_DIR [--parameters] [--widen]",
-           {directories("two steps, of any layouts", 2),
+           {directories("two steps, of any layouts, or a directory that transformers loads", 2),
             flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
             flag("widen", "compare tensors of two types in the wider one"), json_flag()},
            false,

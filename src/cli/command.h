@@ -27,6 +27,7 @@ std::vector<Command> data_commands();
 std::vector<Command> tokenizer_commands();
 std::vector<Command> evaluate_commands();  // evaluate, generate
 std::vector<Command> checkpoint_commands();
+std::vector<Command> interchange_commands();  // checkpoint export, import
 std::vector<Command> self_test_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().

@@ -203,10 +203,15 @@ void TransformerStage::complete_gradients(Run& run) const {
 Tensor TransformerStage::decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const {
   CHECK(first() && last(), "decoding runs on a single stage");
   VocabularyParallelEmbedding::Saved unused;
-  RmsNorm::Saved unused_norm;
   Tensor x = embedding_->forward(run, ids, unused);
   for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->decode(run, x, rope_, states[i]);
-  return loss_->logits(run, final_norm_->forward(run, x, unused_norm));
+  return logits(run, x);
+}
+
+Tensor TransformerStage::logits(Run& run, const Tensor& x) const {
+  CHECK(last(), "logits are made on the last stage");
+  RmsNorm::Saved unused;
+  return loss_->logits(run, final_norm_->forward(run, x, unused));
 }
 
 std::vector<AttentionState> TransformerStage::make_states(Arena& arena, int64_t capacity) const {

@@ -81,6 +81,8 @@ class TransformerStage {
   // Decoding on a single stage: logits [rows, local vocab] in run.scratch of the rows that follow those in `states`.
   Tensor decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const;
   std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
+  // On the last stage: logits [rows, local vocab] in run.scratch of what its last layer returned.
+  Tensor logits(Run& run, const Tensor& x) const;
   Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
 
  private:

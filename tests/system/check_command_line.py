@@ -65,6 +65,8 @@ class CommandLine(SystemTest):
             "checkpoint convert": [cls.step, "--layout", "tp=2", "--output", folder / "converted"],
             "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
             "checkpoint prune": [cls.run_directory],
+            "checkpoint export": [cls.step, "--format", "hf", "--output", folder / "exported"],
+            "checkpoint import": [folder / "exported", "--format", "hf", "--output", folder / "imported"],  # behind the export
         }
 
     @classmethod

@@ -1,0 +1,261 @@
+// Keys of config.json; defaults are those of transformers' LlamaConfig.
+#include "checkpoint/hugging_face_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/json_reason.h"
+
+namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int64_t kLargestSize = int64_t{1} << 31;
+constexpr int64_t kMostPrevious = 3;
+
+struct ModelType {
+  const char* name;
+  const char* architecture;
+  HuggingFaceForm form;
+};
+constexpr ModelType kModelTypes[] = {{"llama", "LlamaForCausalLM", HuggingFaceForm::llama},
+                                     {"kv_shift_llama", "KVShiftLlamaForCausalLM", HuggingFaceForm::kv_shift},
+                                     {"LlamaCanon", "LlamaCanonForCausalLM", HuggingFaceForm::canon},
+                                     {"baichuan_m1", "BaichuanM1ForCausalLM", HuggingFaceForm::baichuan_m1}};
+
+const ModelType& type_of(HuggingFaceForm form) {
+  return *std::ranges::find_if(kModelTypes, [&](const ModelType& type) { return type.form == form; });
+}
+
+// Keys of one object; a key that is null is as one that is absent.
+class Keys {
+ public:
+  Keys(const Json& json, std::string source) : json_(json), source_(std::move(source)) {}
+
+  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  const Json& at(const char* key) const { return json_[key]; }
+  [[noreturn]] void refuse(const char* key, const std::string& reason) const {
+    std::string value =
+        json_.contains(key) ? json_[key].dump(-1, ' ', true, Json::error_handler_t::replace) : "missing";
+    if (value.size() > 80) value = value.substr(0, 77) + "...";
+    throw_bad_input(source_, ": ", key, " is ", value, ": ", reason);
+  }
+  int64_t whole(const char* key, std::optional<int64_t> otherwise, int64_t least = 1,
+                int64_t most = kLargestSize) const {
+    if (!has(key) && otherwise) return *otherwise;
+    const bool fits =
+        has(key) && at(key).is_number_unsigned() && at(key).get<uint64_t>() <= static_cast<uint64_t>(most);
+    if (!fits || at(key).get<int64_t>() < least) {
+      refuse(key, "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return at(key).get<int64_t>();
+  }
+  double positive(const char* key, double otherwise) const {
+    if (!has(key)) return otherwise;
+    const double value = at(key).is_number() ? at(key).get<double>() : 0;
+    if (!(value > 0) || !std::isfinite(value)) refuse(key, "must be a number above 0");
+    return value;
+  }
+  bool flag(const char* key) const {
+    if (!has(key)) return false;
+    if (!at(key).is_boolean()) refuse(key, "must be true or false");
+    return at(key).get<bool>();
+  }
+  std::string text(const char* key, const std::string& otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!at(key).is_string()) refuse(key, "must be a text");
+    return at(key).get<std::string>();
+  }
+
+ private:
+  const Json& json_;
+  std::string source_;
+};
+
+// What changes the model's function and is not in ours.
+void refuse_other_models(const Keys& keys, int64_t head_dim) {
+  for (const char* key : {"attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "add_qkv_bias"}) {
+    if (keys.flag(key)) keys.refuse(key, "this model has no biases");
+  }
+  const std::string activation = keys.text("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") keys.refuse("hidden_act", "this model's activation is silu");
+  if (keys.has("sliding_window") && (!keys.has("use_sliding_window") || keys.flag("use_sliding_window"))) {
+    keys.refuse("sliding_window", "this model attends to all tokens before");
+  }
+  for (const char* key : {"partial_rotary_factor", "rotary_pct"}) {
+    if (keys.positive(key, 1) != 1) keys.refuse(key, "this model rotates whole heads");
+  }
+  if (keys.has("rope_dim") && keys.whole("rope_dim", {}) != head_dim) {
+    keys.refuse("rope_dim", "this model rotates whole heads, of " + std::to_string(head_dim));
+  }
+  if (keys.text("rope_version", "huggingface") != "huggingface") {
+    keys.refuse("rope_version", "this model rotates halves, as Hugging Face's Llama does");
+  }
+  if (keys.flag("qk_norm") || keys.flag("use_qk_norm"))
+    keys.refuse("qk_norm", "this model has no norms of queries and keys");
+  if (keys.has("quantization_config"))
+    keys.refuse("quantization_config", "quantised weights are not read: write them in F32 or BF16");
+}
+
+// RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
+double rope_base(const Keys& keys, const std::string& source) {
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!keys.has(name)) continue;
+    if (!keys.at(name).is_object()) keys.refuse(name, "must be an object");
+    const Keys rope(keys.at(name), source + ": " + name);
+    if (rope.text("rope_type", rope.text("type", "default")) != "default") {
+      keys.refuse(name, "this model rotates by rope_theta alone, without scaling");
+    }
+    if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "this model rotates whole heads");
+    if (rope.has("rope_theta")) return rope.positive("rope_theta", 1);
+  }
+  return keys.positive("rope_theta", 10000);
+}
+
+void read_kv_shift(const Keys& keys, HuggingFaceConfig& config) {
+  if (keys.flag("shift_residual")) keys.refuse("shift_residual", "this model's taps hold the token itself");
+  if (keys.has("shift_activation")) keys.refuse("shift_activation", "this model's shift is linear");
+  const auto previous = [&](const char* key) { return static_cast<int>(keys.whole(key, {}, 0, kMostPrevious)); };
+  ShiftConfig& shift = config.model.shift;
+  shift.query = previous("shift_q");
+  shift.key = previous("shift_k");
+  shift.value = previous("shift_v");
+  config.states_shift = true;
+  const int64_t window = 1 + std::max({shift.query, shift.key, shift.value});
+  if (keys.whole("conv_window", window) != window) {
+    keys.refuse("conv_window", "the largest of shift_q, shift_k and shift_v makes it " + std::to_string(window));
+  }
+}
+
+void read_canon(const Keys& keys, HuggingFaceConfig& config) {
+  const std::string set = keys.text("canon_set", "");
+  if (!set.empty() && set != "B") keys.refuse("canon_set", "of Canon layers this model has B alone");
+  if (keys.flag("canon_bias")) keys.refuse("canon_bias", "this model's shift has no bias");
+  if (keys.flag("canon_activation")) keys.refuse("canon_activation", "this model's shift is linear");
+  keys.whole("canon_kernel", 4, 1, kMostPrevious + 1);
+  config.canon_residual = !keys.has("canon_residual") || keys.flag("canon_residual");
+}
+
+void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
+  if (keys.has("sliding_window_layers") &&
+      !(keys.at("sliding_window_layers").is_array() && keys.at("sliding_window_layers").empty())) {
+    keys.refuse("sliding_window_layers", "this model attends to all tokens before, in every layer");
+  }
+  keys.whole("conv_window", 2, 1, kMostPrevious + 1);
+  config.norm_head = true;
+}
+
+}  // namespace
+
+HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    throw_bad_input(source, ": no valid JSON: ", json_reason(error));
+  }
+  if (!json.is_object()) throw_bad_input(source, ": it is no JSON object");
+  const Keys keys(json, source);
+  const std::string name = keys.text("model_type", "");
+  const auto type = std::ranges::find_if(kModelTypes, [&](const ModelType& known) { return name == known.name; });
+  if (type == std::end(kModelTypes)) {
+    keys.refuse("model_type",
+                "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1; where a model computes what "
+                "Llama does, set model_type to llama");
+  }
+  HuggingFaceConfig config{.model = {}, .form = type->form};
+  ModelConfig& model = config.model;
+  model.shift.query = model.shift.key = model.shift.value = 0;
+  model.layers = keys.whole("num_hidden_layers", {});
+  model.hidden = keys.whole("hidden_size", {});
+  model.heads = keys.whole("num_attention_heads", {});
+  model.kv_heads = keys.whole("num_key_value_heads", model.heads);
+  if (model.heads % model.kv_heads != 0)
+    keys.refuse("num_key_value_heads", "must divide " + std::to_string(model.heads) + " heads");
+  if (!keys.has("head_dim") && model.hidden % model.heads != 0) {
+    keys.refuse("num_attention_heads",
+                "must divide hidden_size " + std::to_string(model.hidden) + " where head_dim is not stated");
+  }
+  model.head_dim = keys.whole("head_dim", model.hidden / model.heads);
+  if (model.head_dim % 2 != 0)
+    keys.refuse("head_dim", "heads of " + std::to_string(model.head_dim) + " have no two halves to rotate");
+  model.ffn = keys.whole("intermediate_size", {});
+  model.vocab = keys.whole("vocab_size", {});
+  model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
+  model.rope_base = rope_base(keys, source);
+  model.tie_embeddings = keys.flag("tie_word_embeddings");
+  model.init_std = keys.positive("initializer_range", 0.02);
+  config.positions = keys.whole("max_position_embeddings", 2048);
+  config.norm_head = keys.flag("norm_head");
+  refuse_other_models(keys, model.head_dim);
+  if (config.form == HuggingFaceForm::kv_shift) read_kv_shift(keys, config);
+  if (config.form == HuggingFaceForm::canon) read_canon(keys, config);
+  if (config.form == HuggingFaceForm::baichuan_m1) read_baichuan(keys, config);
+  return config;
+}
+
+std::string to_hugging_face_text(const HuggingFaceConfig& config) {
+  const ModelConfig& model = config.model;
+  const ModelType& type = type_of(config.form);
+  const Json end = config.end_of_document ? Json(*config.end_of_document) : Json();
+  const int largest = std::max({model.shift.query, model.shift.key, model.shift.value});
+  CHECK(config.form != HuggingFaceForm::baichuan_m1 && (config.form != HuggingFaceForm::llama || largest == 0),
+        "a shift of ", largest, " is no ", type.name);
+  Json json = {{"architectures", {type.architecture}},
+               {"model_type", type.name},
+               {"vocab_size", model.vocab},
+               {"hidden_size", model.hidden},
+               {"intermediate_size", model.ffn},
+               {"num_hidden_layers", model.layers},
+               {"num_attention_heads", model.heads},
+               {"num_key_value_heads", model.kv_heads},
+               {"head_dim", model.head_dim},
+               {"hidden_act", "silu"},
+               {"max_position_embeddings", config.positions},
+               {"initializer_range", model.init_std},
+               {"rms_norm_eps", model.norm_epsilon},
+               {"rope_theta", model.rope_base},
+               {"tie_word_embeddings", model.tie_embeddings},
+               {"attention_bias", false},
+               {"mlp_bias", false},
+               {"bos_token_id", Json()},  // no such token: documents end, nothing begins them
+               {"eos_token_id", end},
+               {"pad_token_id", Json()},
+               {"dtype", config.type == SafetensorsType::F64   ? "float64"
+                         : config.type == SafetensorsType::F32 ? "float32"
+                                                               : "bfloat16"}};
+  if (config.form == HuggingFaceForm::kv_shift) {
+    json["auto_map"] = {{"AutoConfig", "modeling_kv_shift_llama.KVShiftLlamaConfig"},
+                        {"AutoModelForCausalLM", "modeling_kv_shift_llama.KVShiftLlamaForCausalLM"}};
+    json.update({{"conv_window", 1 + largest},
+                 {"shift_q", model.shift.query},
+                 {"shift_k", model.shift.key},
+                 {"shift_v", model.shift.value},
+                 {"shift_residual", false},
+                 {"shift_activation", Json()},
+                 {"norm_head", false}});
+  }
+  if (config.form == HuggingFaceForm::canon) {
+    json["auto_map"] = {{"AutoConfig", "configuration_llama_canon.LlamaCanonConfig"},
+                        {"AutoModelForCausalLM", "modeling_llama_canon.LlamaCanonForCausalLM"}};
+    json["torch_dtype"] = json["dtype"];  // as the transformers that LlamaCanon is written for reads it
+    json.update({{"canon_set", "B"},
+                 {"canon_kernel", 1 + largest},
+                 {"canon_bias", false},
+                 {"canon_activation", false},
+                 {"canon_residual", false},
+                 {"qk_norm", false},
+                 {"rope_version", "huggingface"}});
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string generation_config_text(const HuggingFaceConfig& config) {
+  Json json = {{"_from_model_config", true}};
+  if (config.end_of_document) json["eos_token_id"] = *config.end_of_document;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace shiftron

@@ -1,0 +1,290 @@
+// Parameters are streamed by rows; taps are resolved by the model's own kernel.
+#include "checkpoint/hugging_face_export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoint/boxes.h"
+#include "checkpoint/embedded_files.h"
+#include "checkpoint/hugging_face_names.h"
+#include "core/check.h"
+#include "core/file.h"
+#include "kernels/element.h"
+#include "kernels/kernels.h"
+#include "model/kv_shift.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int64_t kPiece = int64_t{1} << 20;          // elements in memory at once, or one row
+constexpr char kMark[] = "export-that-is-under-way";  // in DIRECTORY.tmp: it may be swept
+constexpr uint64_t kRoomForFiles = 16'000'000;        // bytes beside the elements
+
+// A tensor of the export: one parameter as it lies, or taps.
+struct Item {
+  SafetensorsTensor tensor;
+  std::string ours;    // empty for taps
+  int64_t layer = -1;  // of taps
+  int stream = -1;     // of taps; −1: canonB, all three
+};
+
+int64_t heads_of(const ModelConfig& model, int stream) {
+  return stream == 0 ? model.heads : model.kv_heads;
+}
+
+std::vector<Item> items_of(const HuggingFaceConfig& config) {
+  const ModelConfig& model = config.model;
+  const SafetensorsType taps_type = config.type == SafetensorsType::F64 ? SafetensorsType::F64 : SafetensorsType::F32;
+  const auto window = static_cast<uint64_t>(1 + std::max({model.shift.query, model.shift.key, model.shift.value}));
+  std::vector<Item> items;
+  for (const HuggingFaceName& name : hugging_face_names(model)) {
+    if (name.stream < 0) {
+      items.push_back(
+          {.tensor = {.name = name.theirs, .type = config.type, .shape = name.their_shape}, .ours = name.ours});
+    } else if (config.form == HuggingFaceForm::kv_shift) {
+      const auto count = static_cast<uint64_t>(1 + previous_tokens(model.shift, name.stream));
+      const auto heads = static_cast<uint64_t>(heads_of(model, name.stream));
+      items.push_back(
+          {.tensor = {.name = attention_prefix(name.layer) + kConvolutions[static_cast<size_t>(name.stream)],
+                      .type = taps_type,
+                      .shape = {1, 1, heads, 1, count}},
+           .ours = {},
+           .layer = name.layer,
+           .stream = name.stream});
+    }
+  }
+  for (int64_t layer = 0; config.form == HuggingFaceForm::canon && layer < model.layers; ++layer) {
+    const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
+    items.push_back({.tensor = {.name = attention_prefix(layer) + "canonB.weight",
+                                .type = taps_type,
+                                .shape = {channels, 1, window}},
+                     .ours = {},
+                     .layer = layer});
+  }
+  return items;
+}
+
+class Exporter {
+ public:
+  Exporter(TensorSource& source, const HuggingFaceExport& how) : source_(source), how_(how), model_(how.config.model) {}
+
+  void write(const std::string& directory) {
+    std::vector<SafetensorsTensor> tensors;
+    const std::vector<Item> items = items_of(how_.config);
+    for (const Item& item : items) {
+      tensors.push_back(item.tensor);
+      total_ += item.tensor.bytes();
+    }
+    if (const uint64_t room = free_disk_space(directory); room < total_ + kRoomForFiles) {
+      throw_crash(directory, ": the export takes ", total_ + kRoomForFiles, " bytes, ", room,
+                  " are free; free space there, or choose another place");
+    }
+    const auto shards = safetensors_shards(tensors, how_.shard_bytes);
+    size_t next = 0;
+    for (size_t i = 0; i < shards.size(); ++i) {
+      SafetensorsWriter writer(directory + "/" + safetensors_shard_name(i, shards.size()), shards[i],
+                               {{"format", "pt"}});
+      for (size_t j = 0; j < shards[i].size(); ++j) write_item(items[next++], writer);
+      writer.finish();
+    }
+    if (shards.size() > 1) write_file_durably(directory + "/model.safetensors.index.json", safetensors_index(shards));
+  }
+
+ private:
+  // Values of the source's type in `values_`; returns the type.
+  DType read(int index, const Box& box) {
+    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
+    values_.resize(static_cast<size_t>(box.extent.count() * size_of(tensor.dtype)));
+    source_.read(index, box, values_.data());
+    return tensor.dtype;
+  }
+
+  int find(const std::string& name, const Shape& shape) {
+    const int index = source_.find(TensorGroup::parameters, name);
+    if (index < 0) throw_bad_input("parameters/", name, " is missing in the checkpoint");
+    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
+    if (!(tensor.shape == shape)) {
+      throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, its configuration makes it ",
+                      shape.text());
+    }
+    return index;
+  }
+
+  // `count` values behind `from` to bytes of `type`, in bytes_.
+  template <typename From>
+  void convert(const From* from, int64_t count, SafetensorsType type, const std::string& name) {
+    bytes_.resize(static_cast<size_t>(count) * size_of(type));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto value = to_accumulate(from[i]);
+      if (!std::isfinite(value))
+        throw_bad_input("parameters/", name, " holds a value that is not finite at element ", i,
+                        " of a piece: this step cannot be used");
+      if (type == SafetensorsType::F64) {
+        store(i, static_cast<double>(value));
+      } else if (type == SafetensorsType::F32) {
+        store(i, static_cast<float>(value));
+      } else if constexpr (std::is_same_v<From, bfloat16>) {
+        store(i, from[i]);
+      } else {
+        store(i, weight_half(static_cast<float>(value)));
+      }
+    }
+  }
+  template <typename To>
+  void store(int64_t index, To value) {
+    std::memcpy(bytes_.data() + static_cast<size_t>(index) * sizeof(To), &value, sizeof(To));
+  }
+
+  void append(SafetensorsWriter& writer) {
+    writer.append(bytes_.data(), bytes_.size());
+    done_ += bytes_.size();
+    if (how_.progress) how_.progress(done_, total_);
+  }
+
+  void write_item(const Item& item, SafetensorsWriter& writer) {
+    if (item.ours.empty()) return write_taps(item, writer);
+    const int index = find(item.ours, shape_of(item.ours));
+    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
+    const int64_t rows = tensor.shape[0], row = tensor.shape.count() / rows;
+    const int64_t most = std::max<int64_t>(1, kPiece / row);
+    for (int64_t begin = 0; begin < rows; begin += most) {
+      const Box box = row_box(tensor.shape, begin, std::min(most, rows - begin));
+      for_type(read(index, box), [&](auto element) {
+        using From = decltype(element);
+        convert(reinterpret_cast<const From*>(values_.data()), box.extent.count(), item.tensor.type, item.ours);
+      });
+      append(writer);
+    }
+  }
+
+  Shape shape_of(const std::string& ours) {
+    if (shapes_.empty()) {
+      for (const HuggingFaceName& name : hugging_face_names(model_)) shapes_[name.ours] = name.shape;
+    }
+    return shapes_.at(ours);
+  }
+
+  // [heads, previous + 1] of a stream, mixed as the model does; the identity where it has no shift.
+  std::vector<double> mixed_taps(int64_t layer, int stream) {
+    constexpr const char* kNames[] = {"shift_query", "shift_key", "shift_value"};
+    const int64_t heads = heads_of(model_, stream);
+    const int previous = previous_tokens(model_.shift, stream);
+    if (previous == 0) return std::vector<double>(static_cast<size_t>(heads), 1.0);
+    const std::string name = "layers." + std::to_string(layer) + ".attention." + kNames[stream];
+    const Shape shape = shape_of(name);
+    const int index = find(name, shape);
+    std::vector<double> taps;
+    for_type(read(index, whole_box(shape)), [&](auto element) {
+      using From = decltype(element);
+      using A = Accumulation<From>;
+      std::vector<A> raw(static_cast<size_t>(shape.count())), mixed(static_cast<size_t>(heads * (previous + 1)));
+      const auto* from = reinterpret_cast<const From*>(values_.data());
+      std::transform(from, from + shape.count(), raw.begin(), [](From value) { return to_accumulate(value); });
+      const TapForm form = tap_form(model_.shift.form);
+      if (form == TapForm::free) {
+        mixed = raw;
+      } else {
+        Ledger ledger;
+        Stream stream_of_host{.ledger = &ledger};
+        const DType type = DTypeOf<A>::value;
+        shift_taps_forward(stream_of_host, ConstTensor(raw.data(), type, shape, DeviceKind::cpu), form,
+                           Tensor(mixed.data(), type, {heads, previous + 1}, DeviceKind::cpu));
+      }
+      taps.assign(mixed.begin(), mixed.end());
+    });
+    return taps;
+  }
+
+  void write_taps(const Item& item, SafetensorsWriter& writer) {
+    std::vector<double> taps;
+    if (item.stream >= 0) {
+      taps = mixed_taps(item.layer, item.stream);
+    } else {  // a kernel for each channel, those of one head alike
+      const auto window = static_cast<int64_t>(item.tensor.shape.back());
+      for (int stream = 0; stream < 3; ++stream) {
+        const std::vector<double> mixed = mixed_taps(item.layer, stream);
+        const int64_t count = 1 + previous_tokens(model_.shift, stream);
+        for (size_t head = 0; head < mixed.size(); head += static_cast<size_t>(count)) {
+          for (int64_t channel = 0; channel < model_.head_dim; ++channel) {
+            taps.insert(taps.end(), static_cast<size_t>(window - count), 0.0);
+            taps.insert(taps.end(), mixed.begin() + static_cast<int64_t>(head),
+                        mixed.begin() + static_cast<int64_t>(head) + count);
+          }
+        }
+      }
+    }
+    convert(taps.data(), static_cast<int64_t>(taps.size()), item.tensor.type, item.tensor.name);
+    append(writer);
+  }
+
+  TensorSource& source_;
+  const HuggingFaceExport& how_;
+  const ModelConfig& model_;
+  std::map<std::string, Shape> shapes_;
+  std::vector<std::byte> values_, bytes_;
+  uint64_t done_ = 0, total_ = 0;
+};
+
+void refuse_form(const HuggingFaceConfig& config) {
+  const ShiftConfig& shift = config.model.shift;
+  const bool shifts = std::max({shift.query, shift.key, shift.value}) > 0;
+  if (config.form == HuggingFaceForm::baichuan_m1)
+    throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
+  if (config.form == HuggingFaceForm::llama && shifts) {
+    throw_bad_input("a plain Llama has no KV shift and would compute something else; take kv-shift or canon");
+  }
+  if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; take llama");
+}
+
+// A fresh DIRECTORY.tmp.
+std::string make_temporary(const std::string& directory) {
+  const std::string temporary = directory + ".tmp";
+  if (fs::exists(fs::symlink_status(directory))) throw_bad_input(directory, " is there already; name a new directory");
+  if (fs::exists(fs::symlink_status(temporary))) {
+    if (!fs::exists(temporary + "/" + kMark))
+      throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another directory");
+    fs::remove_all(temporary);
+  }
+  fs::create_directories(temporary);
+  write_file_durably(temporary + "/" + kMark, "");
+  return temporary;
+}
+
+}  // namespace
+
+WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& named) {
+  refuse_form(how.config);
+  const std::string directory = named.substr(0, std::max<size_t>(1, named.find_last_not_of('/') + 1));
+  const std::string temporary = make_temporary(directory);
+  WrittenExport written{.directory = directory, .files = {}};
+  try {
+    const auto add = [&](const std::string& name, std::string_view bytes) {
+      write_file_durably(temporary + "/" + name, bytes);
+    };
+    Exporter(source, how).write(temporary);
+    add("config.json", to_hugging_face_text(how.config));
+    add("generation_config.json", generation_config_text(how.config));
+    if (how.config.form == HuggingFaceForm::kv_shift) add("modeling_kv_shift_llama.py", modeling_kv_shift_llama());
+    for (const auto& [name, bytes] : how.files) add(name, bytes);
+    if (how.check) {
+      for (const auto& [name, bytes] : how.check(temporary)) add(name, bytes);
+    }
+    fs::remove(temporary + "/" + kMark);
+    for (const auto& entry : fs::directory_iterator(temporary)) {
+      written.files.push_back(entry.path().filename());
+      written.bytes += entry.file_size();
+    }
+    std::ranges::sort(written.files);
+    rename_durably(temporary, directory);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  return written;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,35 @@
+// The model's parameters and Hugging Face's names of them.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "parallel/parameter.h"
+
+namespace shiftron {
+
+// One parameter as both sides name it. Elements lie in the same order: their shape is ours with heads and head_dim
+// merged.
+struct HuggingFaceName {
+  std::string ours, theirs;  // theirs is empty for taps
+  Shape shape;               // ours
+  std::vector<uint64_t> their_shape;
+  int layer = -1;   // −1 outside of the layers
+  int stream = -1;  // of taps: 0 query, 1 key, 2 value
+};
+
+// In the order in which the model declares them.
+std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model);
+
+inline constexpr std::array<const char*, 3> kConvolutions = {"conv_q", "conv_k", "conv_v"};  // taps, by stream
+inline std::string attention_prefix(int64_t layer) {
+  return "model.layers." + std::to_string(layer) + ".self_attn.";
+}
+// Previous tokens mixed into a stream.
+inline int previous_tokens(const ShiftConfig& shift, int stream) {
+  return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
+}
+
+}  // namespace shiftron

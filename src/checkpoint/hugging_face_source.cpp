@@ -1,0 +1,294 @@
+// Finding each logical tensor in the files; taps are small and read at once, the rest when it is asked for.
+#include "checkpoint/hugging_face_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/boxes.h"
+#include "core/check.h"
+#include "core/file.h"
+
+namespace shiftron {
+namespace {
+
+constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
+constexpr size_t kMostNamed = 8;
+constexpr int64_t kMostTaps = 4;
+const char* const kStreams[] = {"query", "key", "value"};
+
+std::string text_of(const std::vector<uint64_t>& shape) {
+  return SafetensorsTensor{.name = {}, .shape = shape}.shape_text();
+}
+
+std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
+  std::vector<float> values(static_cast<size_t>(entry.tensor->count()));
+  entry.file->read(*entry.tensor, 0, values.size(), values.data());
+  return values;
+}
+
+int64_t heads_of(const ModelConfig& model, int stream) {
+  return stream == 0 ? model.heads : model.kv_heads;
+}
+
+}  // namespace
+
+struct HuggingFaceSource::Found {
+  std::vector<float> taps{};  // [heads, count], oldest first
+  int64_t count = 1;          // 1: none are stored, the token itself
+};
+
+HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
+    : files_(directory),
+      config_(
+          parse_hugging_face_config(read_file(directory + "/config.json", kLongestConfig), directory + "/config.json")),
+      norm_head_(how.norm_head) {
+  ModelConfig& model = config_.model;
+  if (config_.norm_head && !how.norm_head) {
+    throw_bad_input(directory,
+                    ": this model divides every row of lm_head by its length when it computes logits; give "
+                    "--norm-head, which does that once, at import");
+  }
+  if (model.layers > static_cast<int64_t>(files_.tensors().size())) {  // before anything is made for each layer
+    throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(),
+                    " tensors");
+  }
+  if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
+  read_taps(how);
+  for (const HuggingFaceName& name : hugging_face_names(model)) {
+    by_name_[name.ours] = static_cast<int>(tensors_.size());
+    tensors_.push_back(
+        {.group = TensorGroup::parameters, .name = name.ours, .shape = name.shape, .dtype = DType::float32});
+    places_.push_back(name.stream < 0 ? weight_place(name) : Place{.taps = taps_.at({name.layer, name.stream})});
+  }
+  check_tied_head();
+  refuse_unused();
+}
+
+const HuggingFaceSource::Entry* HuggingFaceSource::take_if_there(const std::string& name) {
+  const Entry* entry = files_.find(name);
+  if (entry != nullptr) used_[name] = true;
+  return entry;
+}
+
+const HuggingFaceSource::Entry& HuggingFaceSource::take(const std::string& name, const std::vector<uint64_t>& shape) {
+  const Entry* entry = take_if_there(name);
+  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", text_of(shape), " is missing");
+  if (entry->tensor->shape != shape) {
+    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
+                    ", config.json makes it ", text_of(shape));
+  }
+  return *entry;
+}
+
+// conv_q, conv_k, conv_v, or K and V of the paper's listing: [heads, count] or [1, 1, heads, 1, count].
+HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream) {
+  constexpr std::array<const char*, 3> kListed = {"Q", "K", "V"};
+  const std::string prefix = attention_prefix(layer);
+  const Entry* entry = take_if_there(prefix + kConvolutions[static_cast<size_t>(stream)]);
+  const Entry* listed = take_if_there(prefix + kListed[static_cast<size_t>(stream)]);
+  if (entry != nullptr && listed != nullptr) {
+    throw_bad_input(entry->file->path(), ": taps stand there twice, as ", entry->tensor->name, " and ",
+                    listed->tensor->name);
+  }
+  if (entry == nullptr) entry = listed;
+  if (entry == nullptr) return {};
+  const std::vector<uint64_t>& shape = entry->tensor->shape;
+  const auto heads = static_cast<uint64_t>(heads_of(config_.model, stream));
+  const uint64_t count = shape.empty() ? 0 : shape.back();
+  const bool known =
+      shape == std::vector<uint64_t>{heads, count} || shape == std::vector<uint64_t>{1, 1, heads, 1, count};
+  if (!known || count < 1 || count > kMostTaps) {
+    throw_bad_input(entry->file->path(), ": tensor ", entry->tensor->name, " is ", entry->tensor->shape_text(),
+                    ", taps are [", heads, ", n] or [1, 1, ", heads, ", 1, n], n from 1 to ", kMostTaps);
+  }
+  return {values_of(*entry), static_cast<int64_t>(count)};
+}
+
+// canonB holds a kernel for each channel of query, key and value; ours is one for each head.
+HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream) {
+  const ModelConfig& model = config_.model;
+  const std::string name = attention_prefix(layer) + "canonB.weight";
+  const Entry* entry = take_if_there(name);
+  if (entry == nullptr) return {};
+  const std::vector<uint64_t>& shape = entry->tensor->shape;
+  const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
+  const uint64_t count = shape.empty() ? 0 : shape.back();
+  if (shape != std::vector<uint64_t>{channels, 1, count} || count < 1 || count > kMostTaps) {
+    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(), ", must be [",
+                    channels, ", 1, n], n from 1 to ", kMostTaps);
+  }
+  const int64_t first = stream == 0 ? 0 : stream == 1 ? model.heads : model.heads + model.kv_heads;  // head
+  const int64_t heads = heads_of(model, stream), width = static_cast<int64_t>(count);
+  std::vector<float> kernels(static_cast<size_t>(heads * model.head_dim * width));
+  entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(),
+                    kernels.data());
+  Found found{.taps = {}, .count = width};
+  for (int64_t head = 0; head < heads; ++head) {
+    const float* kernel = kernels.data() + head * model.head_dim * width;
+    for (int64_t channel = 1; channel < model.head_dim; ++channel) {
+      if (std::equal(kernel, kernel + width, kernel + channel * width)) continue;
+      throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head,
+                      ": the kernel of channel ", channel, " in ", name,
+                      " differs from that of channel 0; this model has one for each head");
+    }
+    found.taps.insert(found.taps.end(), kernel, kernel + width);
+    if (config_.canon_residual) found.taps.back() += 1;
+  }
+  return found;
+}
+
+// Every layer gets as many taps as the stream has in any; those in front of what is stored are zero.
+void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
+  const bool is_canon = config_.form == HuggingFaceForm::canon;
+  for (int stream = 0; stream < 3; ++stream) {
+    const int64_t heads = heads_of(config_.model, stream);
+    ShiftConfig& shift = config_.model.shift;
+    int& previous = stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
+    std::vector<Found> layers;
+    int64_t stored = 1;  // taps that are needed
+    for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
+      layers.push_back(is_canon ? canon_taps(layer, stream) : find_taps(layer, stream));
+      Found& found = layers.back();
+      if (config_.states_shift && found.count != previous + 1) {
+        throw_bad_input(files_.directory(), ": config.json states ", previous, " previous tokens for the ",
+                        kStreams[stream], ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ",
+                        found.taps.empty() ? "" : std::to_string(found.count - 1));
+      }
+      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0f);
+      int64_t used = found.count;
+      const auto is_unused = [&](int64_t column) {
+        for (int64_t head = 0; head < heads; ++head) {
+          if (found.taps[static_cast<size_t>(head * found.count + column)] != 0) return false;
+        }
+        return true;
+      };
+      if (is_canon) {  // one width for all streams: what no head uses is only filled up
+        while (used > 1 && is_unused(found.count - used)) --used;
+        bool identity = used == 1;
+        for (int64_t head = 0; head < heads; ++head)
+          identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
+        if (used == 1 && !identity) used = 2;
+      } else if (used == 1 && std::ranges::any_of(found.taps, [](float tap) { return tap != 1; })) {
+        used = 2;  // a factor alone
+      }
+      stored = std::max(stored, used);
+    }
+    const int asked = how.previous[static_cast<size_t>(stream)].value_or(static_cast<int>(stored) - 1);
+    if (asked + 1 < stored) {
+      throw_bad_input(files_.directory(), ": shift.", kStreams[stream], " ", asked, " is less than the ", stored - 1,
+                      " previous tokens that the files hold");
+    }
+    if (asked > kMostTaps - 1) throw_bad_input("shift.", kStreams[stream], " ", asked, ": at most ", kMostTaps - 1);
+    previous = asked;
+    for (int64_t layer = 0; layer < config_.model.layers && asked > 0; ++layer) {
+      const Found& found = layers[static_cast<size_t>(layer)];
+      std::vector<float> taps(static_cast<size_t>(heads * (asked + 1)), 0.0f);
+      for (int64_t head = 0; head < heads; ++head) {
+        const int64_t kept = std::min<int64_t>(found.count, asked + 1);
+        std::copy_n(found.taps.begin() + (head + 1) * found.count - kept, kept,
+                    taps.begin() + (head + 1) * (asked + 1) - kept);
+      }
+      taps_[{layer, stream}] = std::move(taps);
+    }
+  }
+}
+
+HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& name) {
+  const ModelConfig& model = config_.model;
+  const bool is_head = name.ours == "head.weight";
+  if (name.layer >= 0) {  // query, key and value may lie one behind the other
+    const std::string packed = attention_prefix(name.layer) + "W_pack.weight";
+    const std::array<const char*, 3> endings = {"attention.query.weight", "attention.key.weight",
+                                                "attention.value.weight"};
+    const auto part = std::ranges::find_if(endings, [&](const char* ending) { return name.ours.ends_with(ending); });
+    if (part != endings.end() && files_.find(packed) != nullptr) {
+      const int64_t heads[] = {0, model.heads, model.heads + model.kv_heads};
+      const auto row = static_cast<uint64_t>(heads[part - endings.begin()] * model.head_dim);
+      const auto rows = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
+      const auto hidden = static_cast<uint64_t>(model.hidden);
+      return {.entry = &take(packed, {rows, hidden}), .first = row * hidden};
+    }
+  }
+  std::string theirs = name.theirs;
+  if (is_head && files_.find(theirs) == nullptr && norm_head_) theirs = "model.embed_tokens.weight";  // was tied
+  return {.entry = &take(theirs, name.their_shape), .norm_rows = is_head && norm_head_};
+}
+
+// Where the head is tied, files may hold it all the same; then it must be the embedding.
+void HuggingFaceSource::check_tied_head() {
+  if (!config_.model.tie_embeddings) return;
+  const Entry* head = take_if_there("lm_head.weight");
+  if (head == nullptr) return;
+  const Entry& table = *files_.find("model.embed_tokens.weight");
+  const uint64_t count = table.tensor->count(), piece = uint64_t{1} << 20;
+  bool equal = head->tensor->shape == table.tensor->shape;
+  std::vector<double> a, b;
+  for (uint64_t at = 0; equal && at < count; at += piece) {
+    const uint64_t now = std::min(piece, count - at);
+    a.resize(now);
+    b.resize(now);
+    head->file->read(*head->tensor, at, now, a.data());
+    table.file->read(*table.tensor, at, now, b.data());
+    equal = std::memcmp(a.data(), b.data(), now * sizeof(double)) == 0;
+  }
+  if (!equal) {
+    throw_bad_input(head->file->path(),
+                    ": tie_word_embeddings is true, but lm_head.weight is not model.embed_tokens.weight; "
+                    "set it to false in config.json if both are meant");
+  }
+}
+
+void HuggingFaceSource::refuse_unused() const {
+  std::string names;
+  size_t unused = 0;
+  for (const auto& [name, entry] : files_.tensors()) {
+    if (used_.count(name) > 0 || name.ends_with(".rotary_emb.inv_freq")) continue;  // which follows from rope_theta
+    if (++unused <= kMostNamed) names += "\n  " + name + " " + entry.tensor->shape_text();
+  }
+  if (unused == 0) return;
+  if (unused > kMostNamed) names += "\n  and " + std::to_string(unused - kMostNamed) + " more";
+  throw_bad_input(files_.directory(), ": this model has no place for these tensors:", names);
+}
+
+int HuggingFaceSource::find(TensorGroup group, const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return group != TensorGroup::parameters || found == by_name_.end() ? -1 : found->second;
+}
+
+// Rows divided by their length, as torch's normalize() has it: at least 1e-12.
+void HuggingFaceSource::read_normed(const Place& place, const Shape& shape, const Box& box, float* to) const {
+  const int64_t columns = shape[1];
+  std::vector<double> row(static_cast<size_t>(columns));
+  for (int64_t i = 0; i < box.extent[0]; ++i) {
+    place.entry->file->read(*place.entry->tensor, static_cast<uint64_t>((box.offset[0] + i) * columns), row.size(),
+                            row.data());
+    double squares = 0;
+    for (const double value : row) squares += value * value;
+    const double length = std::max(std::sqrt(squares), 1e-12);
+    for (int64_t j = 0; j < box.extent[1]; ++j) {
+      to[i * box.extent[1] + j] = static_cast<float>(row[static_cast<size_t>(box.offset[1] + j)] / length);
+    }
+  }
+}
+
+void HuggingFaceSource::read(int index, const Box& box, void* to) {
+  const Place& place = places_.at(static_cast<size_t>(index));
+  const ManifestTensor& tensor = tensors_[static_cast<size_t>(index)];
+  auto* values = static_cast<float*>(to);
+  try {
+    if (place.norm_rows) return read_normed(place, tensor.shape, box, values);
+    for_each_run(whole_box(tensor.shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
+      if (place.entry == nullptr) {
+        std::copy_n(place.taps.begin() + from, count, values + at);
+      } else {
+        place.entry->file->read(*place.entry->tensor, place.first + static_cast<uint64_t>(from),
+                                static_cast<uint64_t>(count), values + at);
+      }
+    });
+  } catch (const Error& error) {
+    throw Error(tensor.path() + ": " + error.what(), ExitCode::no_checkpoint);
+  }
+}
+
+}  // namespace shiftron

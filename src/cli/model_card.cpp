@@ -1,0 +1,100 @@
+// Markdown with the front matter that Hugging Face's hub reads.
+#include "cli/model_card.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace shiftron::cli {
+namespace {
+
+std::string shift_text(const ShiftConfig& shift) {
+  if (shift.query + shift.key + shift.value == 0) return "none";
+  return fmt::format(
+      "previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, written as the taps that "
+      "it gives",
+      shift.query, shift.key, shift.value, to_string(shift.form));
+}
+
+// The lines of a text in code, with commas between them.
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 2) text.replace(at, 1, ", ");
+  return "`" + text + "`";
+}
+
+std::string loading(HuggingFaceForm form) {
+  if (form == HuggingFaceForm::canon) {
+    return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
+           "lie here: put\n"
+           "`configuration_llama_canon.py`, `modeling_llama_canon.py` and `canon_helper.py` of its folder "
+           "`huggingface` into this\n"
+           "directory, then load it with `trust_remote_code=True`. Its convolution state serves a prompt and single "
+           "tokens behind it,\n"
+           "not prompts in several pieces.\n";
+  }
+  const char* trust = form == HuggingFaceForm::kv_shift ? ", trust_remote_code=True" : "";
+  std::string text = fmt::format(
+      "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
+      "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n"
+      "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{0})\n```\n",
+      trust);
+  if (form == HuggingFaceForm::kv_shift) {
+    text +=
+        "\nThe model is computed by `modeling_kv_shift_llama.py` in this directory, for transformers 5. As a plain "
+        "Llama it would\n"
+        "load without its shift and compute something else.\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string precision_text(SafetensorsType type) {
+  return type == SafetensorsType::F64 ? "float64" : type == SafetensorsType::F32 ? "float32" : "bfloat16";
+}
+
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check) {
+  const RunConfig& config = model.config;
+  const ModelConfig& sizes = config.model;
+  const int64_t tokens = model.content.step * config.train.global_batch * config.train.sequence_length;
+  std::string text =
+      "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- kv-shifting-attention\n---\n\n"
+      "# A language model with KV shifting attention\n\n";
+  if (written.form == HuggingFaceForm::llama)
+    text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
+  text +=
+      "Trained and exported by Shiftron. Formula of the shift: \"KV Shifting Attention Enhances Language "
+      "Modeling\".\n\n| | |\n|---|---|\n";
+  const auto row = [&](const char* name, const std::string& value) {
+    text += fmt::format("| {} | {} |\n", name, value);
+  };
+  row("parameters", fmt::format("{:.0f} and the taps of the shift", parameter_count(sizes)));
+  row("sizes",
+      fmt::format(
+          "{} layers, width {}, {} query heads and {} key and value heads of {}, feed-forward {}, vocabulary {}{}",
+          sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
+          sizes.tie_embeddings ? ", head tied to the embedding" : ""));
+  row("shift", shift_text(sizes.shift));
+  row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
+                              config.train.global_batch, config.train.sequence_length, tokens));
+  row("precision",
+      fmt::format("trained in {}, written in {}", to_string(config.train.precision), precision_text(written.type)));
+  const nlohmann::json state = nlohmann::json::parse(model.content.state_json);
+  if (const auto loss = state.find("validation_loss"); loss != state.end() && loss->is_number()) {
+    row("validation loss", fmt::format("{:.6f} nats per token", loss->get<double>()));
+  }
+  row("data fingerprint", "`" + model.content.data_fingerprint + "`");
+  row("code", one_line(model.content.code_version));
+  text += "\n## Loading\n\n" + loading(written.form);
+  text += fmt::format(
+      "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "
+      "reader of "
+      "these\nfiles alone, both in float64 on the weights as they are written: the largest difference of their logits "
+      "is {:.3g},\n"
+      "of logits up to {:.3g}; {:.3g} was allowed.\n",
+      check.tokens, check.largest_difference, check.largest_logit, check.allowed);
+  return text;
+}
+
+}  // namespace shiftron::cli

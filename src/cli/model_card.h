@@ -1,0 +1,17 @@
+// README.md of an exported model: where it comes from, how it is loaded, how it was checked.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/hugging_face_config.h"
+#include "evaluate/checkpoint_model.h"
+#include "evaluate/export_check.h"
+
+namespace shiftron::cli {
+
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check);
+
+// "float32"; of the matrices of an export.
+std::string precision_text(SafetensorsType type);
+
+}  // namespace shiftron::cli

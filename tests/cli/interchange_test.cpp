@@ -1,0 +1,151 @@
+// `shiftron checkpoint export` and `import` from end to end, in one process.
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "checkpoint/hugging_face_source.h"
+#include "checkpoint/hugging_face_testing.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/step_writer.h"
+#include "cli/dispatch.h"
+#include "evaluate/checkpoint_model.h"
+#include "train/run_config.h"
+
+namespace shiftron::cli {
+namespace {
+
+using namespace shiftron::testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Interchange : public ::testing::Test {
+ protected:
+  // Writes a step of `model` as a run leaves it, without a tokenizer.
+  std::string step_of(const ModelConfig& model, Precision precision = Precision::fp32) {
+    RunConfig config;
+    config.model = model;
+    config.train.steps = 9;
+    config.train.global_batch = 4;
+    config.train.sequence_length = 32;
+    config.train.precision = precision;
+    config.optimizer.learning_rate = 0.1;
+    source_.emplace(model);
+    const json state = {{"configuration", json::parse(to_json(config))}, {"trainer", json::object()}};
+    return write_step(*source_,
+                      {.content = {.step = 9,
+                                   .configuration = to_config_text(config),
+                                   .state_json = state.dump(),
+                                   .tokenizer_model = {},
+                                   .data_fingerprint = "0123",
+                                   .code_version = "test\n1\n"},
+                       .files = one_file(source_->tensors())},
+                      directory_.path() + "/run/checkpoints")
+        .directory;
+  }
+  json run(const std::string& verb, std::vector<std::string> words) {
+    words.insert(words.begin(), {"checkpoint", verb});
+    words.insert(words.end(), {"--format", "hf", "--json"});
+    std::ostringstream text;
+    struct Redirected {
+      std::streambuf* before;
+      ~Redirected() { std::cout.rdbuf(before); }
+    } const redirected{std::cout.rdbuf(text.rdbuf())};
+    EXPECT_EQ(dispatch(interchange_commands(), words), 0);
+    return json::parse(text.str());
+  }
+  TemporaryDirectory directory_;
+  std::optional<MemorySource> source_;
+  const std::string out_ = directory_.path() + "/out", imported_ = directory_.path() + "/imported";
+};
+
+TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
+  const json exported = run("export", {step, "--output", out_});
+  EXPECT_EQ(exported["form"], "kv-shift");
+  EXPECT_EQ(exported["precision"], "float32");
+  EXPECT_LE(exported["check"]["largest_difference"], exported["check"]["allowed"]);
+  EXPECT_EQ(exported["check"]["tokens"], 16);
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json",
+                                                      "model.safetensors", "modeling_kv_shift_llama.py"}));
+  const std::string card = read_file(out_ + "/README.md");
+  for (const char* fact : {"9 steps of 4 sequences of 32 tokens: 1152 tokens", "`0123`", "`test, 1`",
+                           "trust_remote_code=True", "largest difference of their logits", "keys 1, values 1"}) {
+    EXPECT_THAT(card, HasSubstr(fact));
+  }
+  const json imported = run("import", {out_, "--output", imported_});
+  EXPECT_EQ(imported["directory"], imported_ + "/checkpoints/step-00000000");
+  EXPECT_THAT(imported["next"].get<std::string>(), HasSubstr("shiftron train --config " + imported_ + "/config.conf"));
+  StepReader read(imported["directory"], check_step(imported["directory"]));
+  for (const ManifestTensor& tensor : source_->tensors()) {
+    std::vector<float> values(static_cast<size_t>(tensor.shape.count()));
+    read.read(read.find(TensorGroup::parameters, tensor.name), whole_box(tensor.shape), values.data());
+    EXPECT_EQ(values, source_->values(tensor.name)) << tensor.name;
+  }
+  EXPECT_EQ(open_checkpoint(imported["directory"]).config.model,
+            source_.has_value() ? small_model({.query = 0, .key = 1, .value = 1}) : ModelConfig{});
+  const std::string config = read_file(imported_ + "/config.conf");
+  EXPECT_THAT(config, HasSubstr("[model]"));
+  EXPECT_THAT(config, HasSubstr("key = 1"));
+  EXPECT_EQ(config.find("[train]"), std::string::npos);
+}
+
+TEST_F(Interchange, DiffComparesAStepWithItsExport) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
+  run("export", {step, "--output", out_});
+  const auto diff = [&](const std::string& other) {
+    std::ostringstream text;
+    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", step, other, "--json"});
+    std::cout.rdbuf(before);
+    EXPECT_EQ(json::parse(text.str())["equal"], code == 0);
+    return code;
+  };
+  EXPECT_EQ(diff(out_), 0);
+  MemorySource changed(small_model({.query = 0, .key = 1, .value = 1}));
+  changed.values("layers.1.attention.shift_value")[3] += 1;
+  write_hugging_face(changed, export_of(small_model({.query = 0, .key = 1, .value = 1}), HuggingFaceForm::kv_shift),
+                     out_ + "2");
+  EXPECT_EQ(diff(out_ + "2"), 1);
+}
+
+TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}), Precision::bf16);
+  EXPECT_EQ(run("export", {step, "--output", out_})["precision"], "bfloat16");
+  EXPECT_EQ(run("export", {step, "--output", out_ + "2", "--precision", "fp32", "--as", "canon"})["precision"],
+            "float32");
+  EXPECT_THAT(read_file(out_ + "2/README.md"), HasSubstr("PhysicsLM4"));
+  const Error error = error_of([&] { run("export", {step, "--output", out_ + "3", "--as", "llama"}); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_FALSE(fs::exists(out_ + "3"));
+}
+
+TEST_F(Interchange, WhatIsThereIsNotTouched) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  EXPECT_EQ(run("export", {step, "--output", out_})["form"], "llama");
+  EXPECT_EQ(error_of([&] { run("export", {step, "--output", out_}); }).code(), ExitCode::bad_input);
+  EXPECT_THAT(error_of([&] {
+                run("export", {directory_.path() + "/run", "--output", out_ + "2"});
+              }).what(),
+              HasSubstr("its newest step is"));
+  fs::create_directory(imported_);
+  write_text(imported_ + "/mine", "text");
+  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("is there already"));
+  EXPECT_EQ(names_in(imported_), std::vector<std::string>{"mine"});
+  EXPECT_THAT(error_of([&] {
+                run("import", {out_ + "9", "--output", imported_ + "2"});
+              }).what(),
+              HasSubstr("is no directory"));
+  EXPECT_FALSE(fs::exists(imported_ + "2"));
+}
+
+TEST_F(Interchange, AShiftThatIsAskedForBeginsAsTheIdentity) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  run("export", {step, "--output", out_});
+  const json imported = run("import", {out_, "--output", imported_, "--shift.key", "1", "--shift.value", "2"});
+  const ShiftConfig shift = open_checkpoint(imported["directory"]).config.model.shift;
+  EXPECT_EQ(shift, (ShiftConfig{.query = 0, .key = 1, .value = 2}));
+  EXPECT_THAT(read_file(imported_ + "/config.conf"), HasSubstr("value = 2"));
+}
+
+}  // namespace
+}  // namespace shiftron::cli

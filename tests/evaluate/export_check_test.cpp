@@ -1,0 +1,147 @@
+// Exports compute what the model computes, and the check sees where they do not.
+#include "evaluate/export_check.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/hugging_face_source.h"
+#include "checkpoint/hugging_face_testing.h"
+#include "evaluate/generate.h"
+#include "evaluate/plain_forward.h"
+
+namespace shiftron::testing {
+namespace {
+
+using Rows = std::vector<std::vector<double>>;
+
+double largest_difference(const Rows& a, const Rows& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (size_t t = 0; t < a.size(); ++t) {
+    for (size_t i = 0; i < a[t].size(); ++i) largest = std::max(largest, std::abs(a[t].at(i) - b[t].at(i)));
+  }
+  return largest;
+}
+
+std::vector<int32_t> sixteen_ids() {
+  std::vector<int32_t> ids;
+  for (int32_t t = 0; t < 16; ++t) ids.push_back(t * 7 % 19);
+  return ids;
+}
+
+struct Case {
+  const char* name;
+  ShiftConfig shift;
+  int64_t kv_heads = 2;
+  bool tied = false;
+};
+void PrintTo(const Case& item, std::ostream* out) {
+  *out << item.name;
+}
+
+class ExportCheckTest : public ::testing::TestWithParam<Case> {
+ protected:
+  ModelConfig model() const { return small_model(GetParam().shift, GetParam().kv_heads, GetParam().tied); }
+  TemporaryDirectory directory_;
+};
+
+// One layer after the other is the whole model: the decoder that `generate` uses.
+TEST_P(ExportCheckTest, StagesAreTheModel) {
+  MemorySource source(model());
+  RunConfig config;
+  config.model = model();
+  config.train.precision = Precision::fp64;
+  const auto world = make_single_world();
+  const auto fill = [&](ParameterSet& set) {
+    for (const auto& parameter : set.parameters()) {
+      const std::vector<float>& values = source.values(parameter->spec.name);
+      const std::vector<double> wide(values.begin(), values.end());
+      set.write(*parameter, ParameterState::master, 0, static_cast<int64_t>(wide.size()), wide.data());
+    }
+  };
+  Decoder decoder(config, fill, *world, {}, 16, 16);
+  EXPECT_LE(largest_difference(staged_logits(source, model(), SafetensorsType::F32, sixteen_ids()),
+                               decoder.feed(sixteen_ids())),
+            1e-12);
+}
+
+TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
+  MemorySource source(model());
+  int exports = 0;
+  for (const HuggingFaceForm form : {usual_form(GetParam().shift), HuggingFaceForm::canon}) {
+    if (form == HuggingFaceForm::canon && usual_form(GetParam().shift) == HuggingFaceForm::llama) continue;
+    for (const SafetensorsType type : {SafetensorsType::F32, SafetensorsType::BF16, SafetensorsType::F64}) {
+      SCOPED_TRACE(to_string(form) + " " + to_string(type));
+      const HuggingFaceExport how = export_of(model(), form, type);
+      const std::string out = directory_.path() + "/" + std::to_string(exports++);
+      write_hugging_face(source, how, out);
+      const ExportCheck check = check_export(source, how.config, out);
+      EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
+      EXPECT_GT(check.largest_logit, 0.1);
+      if (type == SafetensorsType::BF16) {  // it is the rounded weights that are compared
+        EXPECT_GT(largest_difference(plain_logits(out, sixteen_ids()),
+                                     staged_logits(source, model(), SafetensorsType::F32, sixteen_ids())),
+                  1e-5);
+      }
+    }
+  }
+}
+
+// The model that is imported again computes the same, with taps of the identity too.
+TEST_P(ExportCheckTest, ImportsComputeTheSame) {
+  MemorySource source(model());
+  const std::string out = directory_.path() + "/out";
+  write_hugging_face(source, export_of(model(), usual_form(GetParam().shift), SafetensorsType::F64), out);
+  const Rows before = staged_logits(source, model(), SafetensorsType::F64, sixteen_ids());
+  for (const int previous : {0, 3}) {
+    HuggingFaceImport how;
+    if (previous > 0) how.previous = {previous, previous, previous};
+    HuggingFaceSource read(out, how);
+    const double gated = GetParam().shift.form == ShiftForm::gate ? 1e-6 : 1e-12;
+    EXPECT_LE(largest_difference(staged_logits(read, read.model(), SafetensorsType::F64, sixteen_ids()), before), gated)
+        << previous;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExportCheckTest,
+                         ::testing::Values(Case{"vanilla", {.query = 0, .key = 0, .value = 0}},
+                                           Case{"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
+                                           Case{"paper", {.query = 0, .key = 1, .value = 1}},
+                                           Case{"paper_tied", {.query = 0, .key = 1, .value = 1}, 1, true},
+                                           Case{"windows", {.query = 1, .key = 3, .value = 2}, 4},
+                                           Case{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
+                                           Case{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
+                                           Case{"project",
+                                                {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
+                         [](const auto& item) { return std::string(item.param.name); });
+
+// Whatever is changed in an export changes its logits by more than is allowed.
+TEST(ExportCheck, SeesWhatIsWrong) {
+  TemporaryDirectory directory;
+  const ModelConfig model = small_model({.query = 0, .key = 1, .value = 1});
+  MemorySource source(model);
+  const HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
+  const std::string out = directory.path() + "/out";
+  write_hugging_face(source, how, out);
+  ASSERT_TRUE(check_export(source, how.config, out).passed);
+  const std::string config = read_file(out + "/config.json");
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, double>>{{"rms_norm_eps", 1.00001e-3}, {"rope_theta", 12346}}) {
+    nlohmann::json changed = nlohmann::json::parse(config);
+    changed[key] = value;
+    write_text(out + "/config.json", changed.dump());
+    EXPECT_FALSE(check_export(source, how.config, out).passed) << key;
+  }
+  write_text(out + "/config.json", config);
+  for (const std::string& name :
+       {"layers.0.attention.shift_key", "layers.1.attention.shift_value", "layers.1.attention.out.weight",
+        "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
+    MemorySource other(model);
+    other.values(name)[1] += 1e-6f;
+    EXPECT_FALSE(check_export(other, how.config, out).passed) << name;
+  }
+  EXPECT_TRUE(check_export(source, how.config, out).passed);
+}
+
+}  // namespace
+}  // namespace shiftron::testing
