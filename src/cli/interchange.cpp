@@ -20,6 +20,7 @@
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/export_check.h"
+#include "train/saved_state.h"
 
 namespace shiftron::cli {
 namespace {
@@ -148,14 +149,12 @@ int run_import(const CommandLine& line) {
   }
   std::string note;
   const std::string tokenizer = usable_tokenizer(from, config.model.vocab, note);
-  const Json state = {{"configuration", Json::parse(to_json(config))},
-                      {"trainer", {{"applied_updates", 0}, {"skipped_updates", 0}, {"skipped_in_row", 0}}},
-                      {"consumed_samples", 0},
-                      {"validation_fingerprint", ""},
-                      {"imported_from", from}};
+  SavedState state;
+  state.configuration = config;
+  state.imported_from = from;
   const StepToWrite step{.content = {.step = 0,
                                      .configuration = to_config_text(config),
-                                     .state_json = state.dump(),
+                                     .state_json = to_json(state),
                                      .tokenizer_model = tokenizer,
                                      .data_fingerprint = {},
                                      .code_version = version_text()},
