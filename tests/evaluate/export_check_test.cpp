@@ -133,7 +133,7 @@ TEST(ExportCheck, SeesWhatIsWrong) {
     EXPECT_FALSE(check_export(source, how.config, out).passed) << key;
   }
   write_text(out + "/config.json", config);
-  for (const std::string& name :
+  for (const std::string name :
        {"layers.0.attention.shift_key", "layers.1.attention.shift_value", "layers.1.attention.out.weight",
         "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
     MemorySource other(model);
