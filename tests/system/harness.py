@@ -50,7 +50,7 @@ def environment():
 
 def shiftron(*arguments, timeout=60):
     """`timeout`, here and below, is in seconds of an idle machine."""
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, env=environment(),
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, errors="replace", env=environment(),
                           timeout=scaled(timeout), check=False, stdin=subprocess.DEVNULL)
 
 
