@@ -56,7 +56,7 @@ class CommandLine(SystemTest):
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
             "tokenizer inspect": [folder / "tokenizer.model"],
-            "tokenizer export": [folder / "tokenizer.model", "--output", folder / "exported"],
+            "tokenizer export": [folder / "tokenizer.model", "--output", folder / "exported-tokenizer"],
             "self-test": ["--size", "small"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
