@@ -81,7 +81,9 @@ void refuse_other_models(const Keys& keys, int64_t head_dim) {
   }
   const std::string activation = keys.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") keys.refuse("hidden_act", "this model's activation is silu");
-  if (keys.has("sliding_window") && (!keys.has("use_sliding_window") || keys.flag("use_sliding_window"))) {
+  const bool no_layer_slides = keys.has("sliding_window_layers") && keys.at("sliding_window_layers").empty();
+  if (keys.has("sliding_window") && !no_layer_slides &&
+      (!keys.has("use_sliding_window") || keys.flag("use_sliding_window"))) {
     keys.refuse("sliding_window", "this model attends to all tokens before");
   }
   for (const char* key : {"partial_rotary_factor", "rotary_pct"}) {
@@ -100,7 +102,7 @@ void refuse_other_models(const Keys& keys, int64_t head_dim) {
 }
 
 // RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
-double rope_base(const Keys& keys, const std::string& source) {
+double rope_base(const Keys& keys, const std::string& source, double otherwise) {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(name)) continue;
     if (!keys.at(name).is_object()) keys.refuse(name, "must be an object");
@@ -111,7 +113,7 @@ double rope_base(const Keys& keys, const std::string& source) {
     if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "this model rotates whole heads");
     if (rope.has("rope_theta")) return rope.positive("rope_theta", 1);
   }
-  return keys.positive("rope_theta", 10000);
+  return keys.positive("rope_theta", otherwise);
 }
 
 void read_kv_shift(const Keys& keys, HuggingFaceConfig& config) {
@@ -139,8 +141,7 @@ void read_canon(const Keys& keys, HuggingFaceConfig& config) {
 }
 
 void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
-  if (keys.has("sliding_window_layers") &&
-      !(keys.at("sliding_window_layers").is_array() && keys.at("sliding_window_layers").empty())) {
+  if (keys.has("sliding_window_layers") && !keys.at("sliding_window_layers").empty()) {
     keys.refuse("sliding_window_layers", "this model attends to all tokens before, in every layer");
   }
   keys.whole("conv_window", 2, 1, kMostPrevious + 1);
@@ -184,7 +185,8 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   model.ffn = keys.whole("intermediate_size", {});
   model.vocab = keys.whole("vocab_size", {});
   model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
-  model.rope_base = rope_base(keys, source);
+  // What the model's own class takes where the file is silent.
+  model.rope_base = rope_base(keys, source, config.form == HuggingFaceForm::baichuan_m1 ? 1e5 : 1e4);
   model.tie_embeddings = keys.flag("tie_word_embeddings");
   model.init_std = keys.positive("initializer_range", 0.02);
   config.positions = keys.whole("max_position_embeddings", 2048);

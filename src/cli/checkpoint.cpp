@@ -14,6 +14,7 @@
 #include "checkpoint/verify.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
+#include "cli/process.h"
 #include "core/check.h"
 #include "core/progress.h"
 #include "train/convert.h"
@@ -274,10 +275,12 @@ int diff(const CommandLine& line) {
 std::string next_command(const ConvertedStep& made, const std::string& output) {
   if (!made.can_train) return "shiftron evaluate --checkpoint " + made.directory + " --data DIR";
   const std::string ranks = made.layout.ranks() == 1 ? "" : fmt::format("mpirun -n {} ", made.layout.ranks());
-  return fmt::format("{}shiftron train --config {} --output.directory {}", ranks, made.config_file, output);
+  return fmt::format("{}shiftron train --config {}{} --output.directory {}", ranks, made.config_file,
+                     made.says_how ? "" : " --config YOURS.conf", output);
 }
 
 int convert_to(const CommandLine& line, const std::string& layout) {
+  outlive_failing_writes();
   const std::string directory = step_argument(line), output = line.text("output");
   ConvertOptions options;
   options.drop_optimizer = line.has("drop-optimizer");

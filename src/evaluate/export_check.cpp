@@ -34,7 +34,8 @@ void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
     const int index = source.find(TensorGroup::parameters, spec.name);
     if (index < 0) throw_bad_input("parameters/", spec.name, " is missing in the checkpoint");
     const ManifestTensor& tensor = source.tensors()[static_cast<size_t>(index)];
-    const bool is_taps = spec.group == DecayGroup::shift;  // which are not rounded to bfloat16, and not before they mix
+    const bool is_taps = spec.group == DecayGroup::shift;  // which are never rounded to bfloat16
+    const SafetensorsType written = is_taps && type == SafetensorsType::BF16 ? SafetensorsType::F32 : type;
     const int64_t row = spec.shape.count() / spec.shape[0], most = std::max<int64_t>(1, kPiece / row);
     for (int64_t begin = 0; begin < spec.shape[0]; begin += most) {
       const Box box = row_box(spec.shape, begin, std::min(most, spec.shape[0] - begin));
@@ -46,7 +47,7 @@ void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
         const auto* from = reinterpret_cast<const decltype(element)*>(values.data());
         for (int64_t i = 0; i < count; ++i) {
           const double value = to_accumulate(from[i]);
-          wide[static_cast<size_t>(i)] = is_taps ? value : rounded(value, type);
+          wide[static_cast<size_t>(i)] = rounded(value, written);
         }
       });
       set.write(*parameter, ParameterState::master, begin * row, count, wide.data());

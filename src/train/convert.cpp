@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "train/engine.h"
 #include "train/faults.h"
+#include "train/new_run.h"
 #include "train/option_value.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
@@ -64,44 +65,10 @@ bool holds_moments(const std::vector<ManifestTensor>& tensors) {
                              [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
 }
 
-// The directory that a conversion makes.
-class Output {
- public:
-  Output(const std::string& directory, Log& log)
-      : directory_(directory), was_there_(fs::exists(fs::symlink_status(directory))), lock_(open_run(directory, log)) {}
-  ~Output() {
-    lock_.reset();
-    std::error_code ignored;
-    if (!done_ && made_config_ && list_steps(checkpoints()).empty()) fs::remove(config_file(), ignored);
-    if (!done_ && !was_there_) fs::remove_all(directory_, ignored);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  std::string checkpoints() const { return directory_ + "/checkpoints"; }
-  std::string config_file() const { return directory_ + "/config.conf"; }
-  // Throws where a run, or another conversion, is there.
-  void require_free(const std::string& config_text) const {
-    const std::vector<StepDirectory> steps = list_steps(checkpoints());
-    if (!steps.empty()) {
-      throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
-    }
-    if (fs::exists(config_file()) && read_file(config_file()) != config_text) {
-      throw_bad_input(config_file(), " belongs to another run: choose another --output");
-    }
-  }
-  void write_config(const std::string& text) {
-    made_config_ = true;
-    write_file_durably(config_file(), text);
-  }
-  void done() { done_ = true; }
-
- private:
-  const std::string directory_;
-  const bool was_there_;
-  bool made_config_ = false, done_ = false;
-  std::unique_ptr<DirectoryLock> lock_;
-};
+// A model that was never trained here need not say how it would be.
+bool trains(const RunConfig& config) {
+  return config.train.steps > 0 && config.train.global_batch > 0;
+}
 
 }  // namespace
 
@@ -151,15 +118,13 @@ RunConfig under_layout(const RunConfig& saved, const LayoutWords& words, int& ra
     dp = 1;
   }
   ranks = static_cast<int>(std::min<int64_t>(smallest * dp, std::numeric_limits<int>::max()));
-  // A model that was never trained here need not say how it would be.
-  const bool trains = config.train.steps > 0 && config.train.global_batch > 0;
-  refuse_faults(find_faults(config, ranks, trains ? Use::dry_run : Use::evaluate), "the layout");
+  refuse_faults(find_faults(config, ranks, trains(config) ? Use::dry_run : Use::evaluate), "the layout");
   return config;
 }
 
 std::vector<StepFile> files_of_layout(const RunConfig& given, const ParallelLayout& layout) {
   RunConfig config = given;
-  if (config.train.global_batch == 0) {  // of a model that was never trained; no file depends on it
+  if (!trains(config)) {  // no file depends on it
     config.train.global_batch = config.train.micro_batch * layout.dp * layout.pp * config.parallel.chunks;
   }
   std::vector<StepFile> files;
@@ -201,8 +166,8 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
 
   StepToWrite step{.content = content, .writer = layout, .files = {}};
   step.files = files_to_write(reader.tensors(), files_of_layout(config, layout), options, step_directory);
-  Output place(output, log);
-  place.require_free(content.configuration);
+  NewRun place(output, log);
+  place.require_config(content.configuration);
   StepWriteOptions write = options.write;
   write.before_commit = [&] {
     place.write_config(content.configuration);
@@ -216,7 +181,8 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
           .layout = layout,
           .files = step.files.size(),
           .bytes = written.bytes,
-          .can_train = keeps_moments || (applied.is_number() && applied == 0)};
+          .can_train = keeps_moments || (applied.is_number() && applied == 0),
+          .says_how = trains(config)};
 }
 
 }  // namespace shiftron

@@ -43,6 +43,7 @@ struct ConvertedStep {
   size_t files = 0;        // of tensors
   uint64_t bytes = 0;      // of all files
   bool can_train = false;  // `train` takes it: it has moments, or needs none
+  bool says_how = false;   // its configuration states a training, too
 };
 
 // Writes OUTPUT/checkpoints/step-S, cut as the ranks of the layout would, and OUTPUT/config.conf. Parameters are cast

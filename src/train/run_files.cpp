@@ -28,8 +28,9 @@ nlohmann::ordered_json rounded(nlohmann::ordered_json value, int digits) {
   return value;
 }
 
-[[noreturn]] void throw_cannot_use(const std::string& directory, const std::exception& error) {
-  throw_bad_input("output.directory ", directory, " cannot be written (", error.what(),
+[[noreturn]] void throw_cannot_use(const std::string& directory, const std::exception& error,
+                                   const std::string& option = RunWords().option) {
+  throw_bad_input(option, " ", directory, " cannot be written (", error.what(),
                   "); give another, or make room in it");
 }
 
@@ -107,23 +108,22 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
   }
 }
 
-std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log) {
+std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words) {
   try {
     std::filesystem::create_directories(directory);
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;
-      throw_bad_input("output.directory ", directory, " holds ", other, " and so is no run's directory; give another");
+      throw_bad_input(words.option, " ", directory, " holds ", other, " and so is no run's directory; give another");
     }
-    auto lock = std::make_unique<DirectoryLock>(directory,
-                                                "wait for it, stop it (USR1 saves), or choose another output.directory",
+    auto lock = std::make_unique<DirectoryLock>(directory, words.advice,
                                                 [&](const std::string& message) { log.info(message); });
     for (const std::string& path : remove_temporaries(directory)) log.info("removed what a killed start left: " + path);
     return lock;
   } catch (const Error& error) {
     if (error.code() == ExitCode::bad_input) throw;
-    throw_cannot_use(directory, error);
+    throw_cannot_use(directory, error, words.option);
   } catch (const std::exception& error) {
-    throw_cannot_use(directory, error);
+    throw_cannot_use(directory, error, words.option);
   }
 }
 

@@ -45,9 +45,14 @@ class Events {
   int rank_ = 0;
 };
 
+// How messages speak of a run's directory: the option that names it, and what to do where it is in use.
+struct RunWords {
+  std::string option = "output.directory";
+  std::string advice = "wait for it, stop it (USR1 saves), or choose another output.directory";
+};
 // Makes the run's directory where it is missing, and locks it: one process writes there. Removes what killed processes
 // left half written. Error(bad_input): it is in use, by whom, or it cannot be written.
-std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log);
+std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words = {});
 
 // Adds DIRECTORY/logs/rank-NNNNN.log to `log`. Error(bad_input) where it cannot be written.
 void add_log_file(const std::string& directory, Log& log);

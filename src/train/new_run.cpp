@@ -1,0 +1,47 @@
+// What is removed is removed under the lock, and only where no step is: another process may have been first.
+#include "train/new_run.h"
+
+#include <filesystem>
+
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "core/file.h"
+#include "train/run_files.h"
+
+namespace shiftron {
+
+namespace fs = std::filesystem;
+
+NewRun::NewRun(const std::string& directory, Log& log)
+    : directory_(directory),
+      was_there_(fs::exists(fs::symlink_status(directory))),
+      lock_(open_run(directory, log, {.option = "--output", .advice = "wait for it, or choose another --output"})) {
+  const std::vector<StepDirectory> steps = list_steps(checkpoints());
+  if (steps.empty()) return;
+  throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
+}
+
+NewRun::~NewRun() {
+  std::error_code ignored;
+  if (!done_ && list_steps(checkpoints()).empty()) {
+    if (made_config_) fs::remove(config_file(), ignored);
+    if (!was_there_) fs::remove_all(checkpoints(), ignored);
+  }
+  lock_.reset();
+  if (was_there_) return;
+  fs::remove(directory_ + "/" + DirectoryLock::kName, ignored);  // both go only where they are empty
+  fs::remove(directory_, ignored);
+}
+
+void NewRun::require_config(const std::string& text) const {
+  if (fs::exists(config_file()) && read_file(config_file()) != text) {
+    throw_bad_input(config_file(), " belongs to another run: choose another --output");
+  }
+}
+
+void NewRun::write_config(const std::string& text) {
+  made_config_ = true;
+  write_file_durably(config_file(), text);
+}
+
+}  // namespace shiftron
