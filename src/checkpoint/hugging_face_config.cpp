@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr int64_t kLargestSize = int64_t{1} << 31;
 constexpr int64_t kMostPrevious = 3;
+constexpr int kDeepest = 32;  // lists and objects in each other
 
 struct ModelType {
   const char* name;
@@ -153,7 +154,10 @@ void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {  // messages show values, by recursion
+      if (depth > kDeepest) throw_bad_input(source, ": nested deeper than ", kDeepest);
+      return true;
+    });
   } catch (const nlohmann::json::exception& error) {
     throw_bad_input(source, ": no valid JSON: ", json_reason(error));
   }

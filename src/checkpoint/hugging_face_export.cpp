@@ -248,7 +248,7 @@ std::string make_temporary(const std::string& directory) {
       throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another directory");
     fs::remove_all(temporary);
   }
-  fs::create_directories(temporary);
+  create_directories_durably(temporary);
   write_file_durably(temporary + "/" + kMark, "");
   return temporary;
 }

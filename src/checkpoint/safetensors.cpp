@@ -159,10 +159,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 // Empty where the tensor's sizes fit each other; sets nothing.
 std::string size_fault(const HeaderReader::Found& found) {
   const SafetensorsTensor& tensor = found.tensor;
-  uint64_t bytes = size_of(tensor.type);
-  for (const uint64_t extent : tensor.shape) {
-    if (!multiply(bytes, extent, bytes)) return "its shape " + tensor.shape_text() + " overflows";
-  }
+  uint64_t bytes = 1;  // elements first, so that [2⁶², 0] is as empty here as in the reference implementation
+  bool fits = true;
+  for (const uint64_t extent : tensor.shape) fits = fits && multiply(bytes, extent, bytes);
+  if (!fits || !multiply(bytes, size_of(tensor.type), bytes)) return "its shape " + tensor.shape_text() + " overflows";
   if (found.end < found.begin || found.end - found.begin != bytes) {
     return "data_offsets [" + std::to_string(found.begin) + ", " + std::to_string(found.end) + "] do not hold the " +
            std::to_string(bytes) + " bytes of shape " + tensor.shape_text() + " of " + to_string(tensor.type);

@@ -139,7 +139,7 @@ std::string Save::attempt(Work work) const {
 // Rank 0: a place for the files, if the step may be saved at all.
 void Save::prepare(uint64_t bytes) {
   at("begin");
-  fs::create_directories(directory_);
+  create_directories_durably(directory_);
   sweep_temporaries(directory_, log_);
   at("swept");
   if (fs::exists(fs::symlink_status(final_))) {

@@ -66,7 +66,7 @@ void StepWriter::find_tensors() {
 
 void StepWriter::prepare() const {
   at("begin");
-  fs::create_directories(directory_);
+  create_directories_durably(directory_);
   if (fs::exists(fs::symlink_status(final_))) {
     throw_bad_input(final_, " is there already; nothing is overwritten: choose another place");
   }

@@ -16,6 +16,7 @@
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/check.h"
+#include "core/file.h"
 #include "core/progress.h"
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
@@ -163,7 +164,7 @@ int run_import(const CommandLine& line) {
   WrittenStep written;
   std::optional<Progress> progress;
   try {
-    fs::create_directories(run);
+    create_directories_durably(run);
     written = write_step(source, step, run + "/checkpoints", {.progress = show_bytes(progress, "writing")});
     write_file_durably(run + "/config.conf", model_sections(config));
   } catch (...) {

@@ -223,6 +223,21 @@ void fsync_directory(const std::string& directory) {
   if (result != 0 && error != EINVAL && error != ENOTSUP) throw_system_error("write the directory", directory, error);
 }
 
+void create_directories_durably(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> holders;  // of the folders that are made, outermost last
+  std::error_code ignored;
+  fs::path missing = fs::path(path).lexically_normal();
+  if (!missing.has_filename()) missing = missing.parent_path();  // "a/"
+  while (!missing.empty() && !fs::exists(missing, ignored)) {
+    const fs::path above = missing.parent_path();
+    holders.push_back(above.empty() ? "." : above.string());
+    missing = above;
+  }
+  fs::create_directories(path);
+  for (auto holder = holders.rbegin(); holder != holders.rend(); ++holder) fsync_directory(*holder);
+}
+
 void rename_durably(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error("rename to", to, errno);
   fsync_directory(parent_directory(to));

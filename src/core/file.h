@@ -58,6 +58,10 @@ std::vector<std::string> remove_temporaries(const std::string& directory);
 // Makes renames and new names in `directory` survive a power loss. Throws Error(crash).
 void fsync_directory(const std::string& directory);
 
+// Makes `path` and the folders above it that are missing, and makes them survive a power loss. Throws
+// std::filesystem::filesystem_error where one cannot be made, else Error(crash).
+void create_directories_durably(const std::string& path);
+
 // Renames within a file system and makes it durable. Throws Error(crash).
 void rename_durably(const std::string& from, const std::string& to);
 

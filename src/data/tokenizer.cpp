@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "data/proto_fields.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -27,6 +28,9 @@ std::string with_spaces(const std::string& piece) {
   return text.append(piece, from);
 }
 
+// Numbers of sentencepiece_model.proto: of a model, and of its NormalizerSpec.
+constexpr uint64_t kNormalizer = 3, kDenormalizer = 5, kTable = 2;
+
 // "<0x41>" → 65; -1 for anything else.
 int byte_of(const std::string& piece) {
   if (piece.size() != 6 || piece.compare(0, 3, "<0x") != 0 || piece[5] != '>') return -1;
@@ -37,6 +41,27 @@ int byte_of(const std::string& piece) {
     value = value * 16 + static_cast<int>(place);
   }
   return value;
+}
+
+// Whether characters are normalised by a table: an automaton of offsets that the library follows wherever they lead.
+// Throws Error(bad_input) where the bytes are no message.
+bool has_table(const std::string& model, const std::string& name) {
+  for (ProtoFields fields(model, name); fields.next();) {
+    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
+    for (ProtoFields spec(fields.bytes(), name); spec.next();) {
+      if (spec.field() == kTable && !spec.bytes().empty()) return true;
+    }
+  }
+  return false;
+}
+
+// The library says so of some faults of a model, and throws exceptions of its own for others: a piece without text.
+bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& model) {
+  try {
+    return processor.LoadFromSerializedProto(model).ok() && processor.GetPieceSize() > 0;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -53,12 +78,19 @@ Tokenizer::Tokenizer(std::string model_bytes, const std::string& name)
     : model_bytes_(std::move(model_bytes)),
       hash_(to_hex(xxh3_128(model_bytes_))),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  // An empty message parses as a model without pieces, which the library does not survive.
-  if (model_bytes_.empty() || !processor_->LoadFromSerializedProto(model_bytes_).ok() ||
-      processor_->GetPieceSize() <= 0) {
-    throw_bad_input(name, " is no SentencePiece model; make one with `shiftron tokenizer train`");
+  const auto refuse = [&](const char* fault) {
+    throw_bad_input(name, fault, "; make one with `shiftron tokenizer train`");
+  };
+  bool is_message = true, normalises = false;
+  try {
+    normalises = has_table(model_bytes_, name);
+  } catch (const Error&) {
+    is_message = false;
   }
+  // An empty message parses as a model without pieces, which the library does not survive.
+  if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is no SentencePiece model");
   read_pieces(name);
+  if (normalises) refuse(" changes text: it normalises characters");
   check_keeps_text(name);
 }
 

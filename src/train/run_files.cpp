@@ -110,7 +110,7 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
 
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words) {
   try {
-    std::filesystem::create_directories(directory);
+    create_directories_durably(directory);
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;
       throw_bad_input(words.option, " ", directory, " holds ", other, " and so is no run's directory; give another");

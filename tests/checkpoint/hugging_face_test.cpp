@@ -458,6 +458,9 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
   }
   write_text(out_ + "/config.json", "{");
   EXPECT_THAT(fault(), HasSubstr("config.json: no valid JSON"));
+  const size_t deep = 1'000'000;  // showing such a value takes more than a stack
+  write_text(out_ + "/config.json", "{\"model_type\":" + std::string(deep, '[') + std::string(deep, ']') + "}");
+  EXPECT_THAT(fault(), HasSubstr("config.json: nested deeper than 32"));
   fs::remove(out_ + "/config.json");
   EXPECT_THAT(fault(), HasSubstr("config.json"));
 }

@@ -145,6 +145,8 @@ TEST(Safetensors, TakesEveryTypeAndShapeThatIsWhole) {
   }
   write_text(path, file_of("{}", ""));
   EXPECT_TRUE(SafetensorsFile(path).tensors().empty());
+  write_text(path, file_of("{" + tensor("a", "F32", "[4611686018427387904,0]", "[0,0]") + "}", ""));
+  EXPECT_EQ(SafetensorsFile(path).tensors().at(0).count(), 0u);
 }
 
 // A bit of any byte of a header that is changed is refused, or read as other names and places within the file.

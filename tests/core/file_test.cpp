@@ -101,6 +101,23 @@ TEST(File, EachFaultOfWritingHasItsOwnAdvice) {
   EXPECT_ERROR(write_file_durably("/none/file", "x"), ExitCode::crash, "No such file or directory; check the path");
 }
 
+// That they survive a power loss: tests/system/check_crash_images.py.
+TEST(File, DirectoriesAreMadeWithThoseAbove) {
+  const Scratch scratch;
+  for (const char* name : {"a/b/c", "a/d/", "./e//f/.", "a"}) {
+    create_directories_durably(scratch / name);
+    EXPECT_TRUE(std::filesystem::is_directory(scratch / name)) << name;
+  }
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  create_directories_durably("relative");
+  create_directories_durably(".");
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(std::filesystem::is_directory(scratch / "relative"));
+  scratch.write("file", "");
+  EXPECT_THROW(create_directories_durably(scratch / "file/below"), std::filesystem::filesystem_error);
+}
+
 TEST(File, ParentDirectory) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("/c"), "/");

@@ -219,6 +219,21 @@ TEST(Tokenizer, ForeignModelsThatChangeTextAreRefused) {
   expect_kept(good, "  the  token\n\n\xFF");  // newline by its byte token
 }
 
+// A model that SentencePiece would follow out of its memory, and one for which it throws an exception of its own; both
+// were found by tests/fuzz/run.
+TEST(Tokenizer, HostileModelsAreRefused) {
+  const Scratch scratch;
+  const auto field = [](int number, const std::string& bytes) {  // of a message
+    return std::string({static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())}) + bytes;
+  };
+  const std::string table("\4\0\0\0\xFF\xFF\xFF\x7F" "abc", 12);  // with its end
+  EXPECT_ERROR(Tokenizer::load(scratch.write("table.model", example_model() + field(3, field(2, table)))),
+               ExitCode::bad_input, "changes text: it normalises characters");
+  const std::string user_defined("\x18\x04", 2);  // without a text
+  EXPECT_ERROR(Tokenizer::load(scratch.write("empty_piece.model", example_model() + field(1, user_defined))),
+               ExitCode::bad_input, "no SentencePiece model");
+}
+
 TEST(Tokenizer, WhatIsNoModelIsRefused) {
   const Scratch scratch;
   EXPECT_ERROR(Tokenizer::load(scratch / "none.model"), ExitCode::bad_input, "none.model");

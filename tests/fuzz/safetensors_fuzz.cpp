@@ -1,0 +1,63 @@
+// Bytes as a safetensors file. What is taken holds its promises: tensors lie side by side within the file, can be read,
+// and written again are the same.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+
+#include "checkpoint/safetensors.h"
+#include "fuzz/input.h"
+
+namespace shiftron::fuzz {
+namespace {
+
+// In memory, with a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
+    require(file_ >= 0 && ::write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+            "there is memory for an input");
+  }
+  ~MemoryFile() { ::close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
+bool is_floating(SafetensorsType type) {
+  return type == SafetensorsType::F64 || type == SafetensorsType::F32 || type == SafetensorsType::F16 ||
+         type == SafetensorsType::BF16;
+}
+
+}  // namespace
+
+std::string read_input(std::string_view bytes) {
+  const MemoryFile input(bytes);
+  return refusal_of([&] {
+    const SafetensorsFile file(input.path());
+    uint64_t at = file.tensors().empty() ? bytes.size() : file.tensors().front().begin;
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      require(tensor.shape.size() <= kMostSafetensorsDims && tensor.name.size() <= kLongestSafetensorsName, "bounds");
+      require(tensor.begin == at, "tensors lie side by side");
+      at += tensor.bytes();
+      if (!is_floating(tensor.type)) continue;
+      std::vector<double> wide(tensor.count());
+      std::vector<float> narrow(tensor.count());
+      file.read(tensor, 0, tensor.count(), wide.data());
+      file.read(tensor, 0, tensor.count(), narrow.data());
+      for (size_t i = 0; i < wide.size() && tensor.type != SafetensorsType::F64; ++i) {
+        require(std::bit_cast<uint64_t>(wide[i]) == std::bit_cast<uint64_t>(static_cast<double>(narrow[i])) ||
+                    wide[i] != wide[i],
+                "a float is a double");
+      }
+    }
+    require(at == bytes.size(), "tensors end where the file does");
+    shown_name(std::string(bytes));
+  });
+}
+
+}  // namespace shiftron::fuzz

@@ -1,0 +1,22 @@
+// Bytes as a SentencePiece model, and the files for Hugging Face's libraries that are made of it. What is taken keeps
+// every text.
+#include <nlohmann/json.hpp>
+
+#include "data/hugging_face_tokenizer.h"
+#include "fuzz/input.h"
+
+namespace shiftron::fuzz {
+
+std::string read_input(std::string_view bytes) {
+  return refusal_of([&] {
+    const Tokenizer tokenizer(std::string(bytes), "tokenizer.model");
+    const std::string text = "ab  \xE2\x96\x81</s><0x41>\n\xFF\xEF\xAC\x81" + std::string("\0", 1);
+    require(tokenizer.decode(tokenizer.encode(text)) == text, "text survives");
+    for (const auto& [name, content] : hugging_face_tokenizer(tokenizer)) {
+      const auto json = nlohmann::json::parse(content);
+      require(json.is_object(), name + " is an object");
+    }
+  });
+}
+
+}  // namespace shiftron::fuzz
