@@ -76,7 +76,7 @@ int run_export(const CommandLine& line) {
   ExportCheck check;
   how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
     progress.reset();
-    check = check_export(source, how.config, directory);
+    check = check_export(source, how.config.model, how.config.type, directory);
     if (!check.passed) {
       throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
                   check.largest_difference, ", ", check.allowed,

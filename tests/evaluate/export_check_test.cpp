@@ -75,7 +75,7 @@ TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
       const HuggingFaceExport how = export_of(model(), form, type);
       const std::string out = directory_.path() + "/" + std::to_string(exports++);
       write_hugging_face(source, how, out);
-      const ExportCheck check = check_export(source, how.config, out);
+      const ExportCheck check = check_export(source, how.config.model, how.config.type, out);
       EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
       EXPECT_GT(check.largest_logit, 0.1);
       if (type == SafetensorsType::BF16) {  // it is the rounded weights that are compared
@@ -123,14 +123,14 @@ TEST(ExportCheck, SeesWhatIsWrong) {
   const HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
   const std::string out = directory.path() + "/out";
   write_hugging_face(source, how, out);
-  ASSERT_TRUE(check_export(source, how.config, out).passed);
+  ASSERT_TRUE(check_export(source, how.config.model, how.config.type, out).passed);
   const std::string config = read_file(out + "/config.json");
   for (const auto& [key, value] :
        std::vector<std::pair<const char*, double>>{{"rms_norm_eps", 1.00001e-3}, {"rope_theta", 12346}}) {
     nlohmann::json changed = nlohmann::json::parse(config);
     changed[key] = value;
     write_text(out + "/config.json", changed.dump());
-    EXPECT_FALSE(check_export(source, how.config, out).passed) << key;
+    EXPECT_FALSE(check_export(source, how.config.model, how.config.type, out).passed) << key;
   }
   write_text(out + "/config.json", config);
   for (const std::string name :
@@ -138,9 +138,9 @@ TEST(ExportCheck, SeesWhatIsWrong) {
         "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
     MemorySource other(model);
     other.values(name)[1] += 1e-6f;
-    EXPECT_FALSE(check_export(other, how.config, out).passed) << name;
+    EXPECT_FALSE(check_export(other, how.config.model, how.config.type, out).passed) << name;
   }
-  EXPECT_TRUE(check_export(source, how.config, out).passed);
+  EXPECT_TRUE(check_export(source, how.config.model, how.config.type, out).passed);
 }
 
 }  // namespace
