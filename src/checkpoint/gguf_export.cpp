@@ -136,6 +136,12 @@ void refuse_gguf_of(const ModelConfig& model) {
   }
 }
 
+ModelConfig gguf_rounded(ModelConfig model) {
+  model.norm_epsilon = static_cast<float>(model.norm_epsilon);
+  model.rope_base = static_cast<float>(model.rope_base);
+  return model;
+}
+
 uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& path) {
   refuse_gguf_of(how.model);
   const std::string temporary = path + ".tmp";

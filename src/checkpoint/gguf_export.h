@@ -26,6 +26,9 @@ struct GgufExport {
 // Throws Error(bad_input), which says what to do instead, where llama.cpp could not compute what the model does.
 void refuse_gguf_of(const ModelConfig& model);
 
+// The model with its real numbers as the file holds them, in float32.
+ModelConfig gguf_rounded(ModelConfig model);
+
 // Writes the source's parameters as `path`, which must not be there: to PATH.tmp first, which is removed where anything
 // fails and replaced where an export was killed. Rows of queries and keys lie in the order in which llama.cpp rotates
 // them: channels i and i + head_dim / 2 of ours are its 2i and 2i + 1. Returns the file's bytes. Memory: a few

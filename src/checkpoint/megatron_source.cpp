@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -128,6 +129,22 @@ const SafetensorsSource::Entry* MegatronSource::entry_of(int64_t layer, const st
   return files_.find(prefix_ + "decoder.layers." + std::to_string(layer) + "." + ending);
 }
 
+// Of the stacked projections, or how many numbers stand in the names.
+uint64_t MegatronSource::count_layers() const {
+  if (const Entry* all = stacked(kProjection); all != nullptr && !all->tensor->shape.empty()) {
+    return all->tensor->count() > 0 ? all->tensor->shape[0] : 0;
+  }
+  const std::string prefix = prefix_ + "decoder.layers.";
+  std::set<std::string> numbers;
+  for (const auto& [name, entry] : files_.tensors()) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string number = name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
+    if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
+      numbers.insert(number);
+  }
+  return numbers.size();
+}
+
 MegatronSource::MegatronSource(const std::string& directory, const std::array<std::optional<int>, 3>& previous)
     : SafetensorsSource(without_pickles(directory)) {
   if (files_.find("model." + std::string(kTable)) != nullptr) prefix_ = "model.";
@@ -184,16 +201,11 @@ void MegatronSource::read_config(const std::string& path) {
   const auto table = need(files_.find(prefix_ + kTable), kTable, 2);
   otherwise("vocab_size", table[0]);
   otherwise("hidden_size", table[1]);
-  uint64_t layers = 0;
-  if (const Entry* all = stacked(kProjection); all != nullptr && !all->tensor->shape.empty()) {
-    layers = all->tensor->shape[0];
-  } else {
-    while (entry_of(static_cast<int64_t>(layers), kProjection) != nullptr) ++layers;
-  }
+  const uint64_t layers = count_layers();
   otherwise("num_hidden_layers", layers);
   if (whole("num_hidden_layers") != layers) {
     throw_bad_input(path, ": num_hidden_layers is ", json["num_hidden_layers"].dump(), ", the files hold ", layers,
-                    " layers with ", kProjection);
+                    " layers");
   }
   const uint64_t attended = in_layer(kProjection)[1], rows = in_layer(kQkv)[0];
   otherwise("intermediate_size", in_layer(kDown)[1]);

@@ -26,6 +26,7 @@ class MegatronSource : public SafetensorsSource {
   using Names = std::vector<std::string>;  // one behind "decoder.layers.N." each
   const Entry* stacked(const std::string& ending) const;
   const Entry* entry_of(int64_t layer, const std::string& ending) const;
+  uint64_t count_layers() const;
   void read_config(const std::string& path);
   Place layer_place(int64_t layer, const Names& endings, const std::vector<uint64_t>& shape);
   Place vocabulary_place(const std::string& name);

@@ -61,9 +61,10 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
     result.scores.push_back(static_cast<float>(score));
     result.types.push_back(static_cast<int32_t>(type));
   };
-  const auto reserved = [&](const char* what, int64_t id) {  // a name that no text becomes
+  // A name that no text becomes: llama.cpp writes U+2581 for the spaces of texts.
+  const auto reserved = [&](const char* what, int64_t id) {
     std::string name = std::string("[") + what + " " + std::to_string(id) + "]";
-    while (names.contains(name) || is_joined(name, names)) name += "]";
+    while (names.contains(name)) name += "]";
     return name;
   };
   bool has_unknown = false;
