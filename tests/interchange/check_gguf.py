@@ -7,6 +7,7 @@ numbers.
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,7 +17,7 @@ from llama_cpp import Llama
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
 import reference  # noqa: E402
-from harness import MODEL, ROOT, options, shiftron, step  # noqa: E402
+from harness import MODEL, PROGRAM, ROOT, environment, options, scaled, shiftron, step  # noqa: E402
 from read_checkpoint import read_step  # noqa: E402
 from tokenizer_cases import HARD, numbers_of, random_strings  # noqa: E402
 
@@ -116,7 +117,8 @@ class Gguf(unittest.TestCase):
     def test_greedy_text_is_that_of_generate(self):
         for case in CASES:
             directory, file = self.trained(case)
-            text = must("generate", "--checkpoint", directory, "--prompt", "The taps of a", "--tokens", 24)
+            words = [PROGRAM, "generate", "--checkpoint", str(directory), "--prompt", "The taps of a", "--tokens", "24"]
+            text = subprocess.run(words, capture_output=True, env=environment(), check=True, timeout=scaled(60)).stdout  # any bytes
             model = self.load(file)
             ids = model.tokenize(b"The taps of a", add_bos=True, special=False)
             prompt = list(ids)
@@ -125,8 +127,9 @@ class Gguf(unittest.TestCase):
                     break
                 ids.append(token)
             self.assertGreater(len(set(ids[len(prompt):])), 3, case)
-            theirs = model.detokenize(ids, special=False).decode(errors="replace")
-            self.assertEqual(text.rstrip("\n").lstrip(), theirs.rstrip("\n").lstrip(), case)
+            theirs = model.detokenize(ids, special=False)
+            self.assertGreater(len(theirs), len(b"The taps of a") + 20)
+            self.assertEqual(text.rstrip(b"\n"), theirs.rstrip(b"\n"), case)
 
     def numbers(self, case):
         """(string, ours, theirs) of every string."""
