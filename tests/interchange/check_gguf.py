@@ -168,6 +168,16 @@ class Gguf(unittest.TestCase):
         others = [row for row in found if any(is_byte[token] for token in row[1])]
         self.told("unigram, characters without one", [row for row in others if row[1] != row[2]], len(others))
 
+    def test_without_a_tokenizer(self):
+        directory, file = self.trained("bpe")
+        model, run, bare = (self.folder / name for name in ("bare", "bare-run", "bare.gguf"))
+        must("checkpoint", "export", directory, "--format", "hf", "--output", model)
+        (model / "tokenizer.model").unlink()
+        must("checkpoint", "import", model, "--format", "hf", "--output", run)
+        must("checkpoint", "export", step(run, 0), "--format", "gguf", "--output", bare, "--precision", "f32")
+        ids = numpy.random.default_rng(4).integers(3, VOCAB, 20)
+        self.assertTrue((self.logits(bare, ids) == self.logits(file, ids)).all())
+
     def test_a_shift_is_refused(self):
         run = self.folder / "shifted"
         self.trained("bpe")
