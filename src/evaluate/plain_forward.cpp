@@ -86,7 +86,7 @@ class GgufFiles : public PlainFiles {
                                                              {"rope_theta", "rope.freq_base"}};
     const GgufValue& value = file_.entries().at(std::string("llama.") + kKeys.at(key));
     const auto* whole = std::get_if<uint32_t>(&value);
-    return whole != nullptr ? *whole : std::get<float>(value);
+    return whole != nullptr ? static_cast<double>(*whole) : static_cast<double>(std::get<float>(value));
   }
   bool is_tied() const override { return !find("lm_head.weight"); }
   std::array<size_t, 2> rotated(size_t pair, size_t) const override { return {2 * pair, 2 * pair + 1}; }

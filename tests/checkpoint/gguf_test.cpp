@@ -155,7 +155,8 @@ struct GgufExportTest : public ::testing::Test {
 
 TEST_F(GgufExportTest, EveryParameterLiesWhereLlamaCppLooks) {
   MemorySource source(model_);
-  EXPECT_EQ(write_gguf(source, export_as(model_, SafetensorsType::F32), out_), fs::file_size(out_));
+  const uint64_t bytes = write_gguf(source, export_as(model_, SafetensorsType::F32), out_);
+  EXPECT_EQ(bytes, fs::file_size(out_));
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out.gguf"});
   const GgufFile file(out_);
   EXPECT_EQ(file.tensors().size(), source.tensors().size());
@@ -201,6 +202,10 @@ TEST_F(GgufExportTest, EveryParameterLiesWhereLlamaCppLooks) {
   for (const auto& [key, value] : sizes) EXPECT_EQ(std::get<uint32_t>(entries.at(key)), value) << key;
   EXPECT_EQ(std::get<float>(entries.at("llama.rope.freq_base")), 12345.0f);
   EXPECT_EQ(std::get<float>(entries.at("llama.attention.layer_norm_rms_epsilon")), 1e-3f);
+  model_.rope_base = 1e5 / 3;
+  EXPECT_EQ(gguf_rounded(model_).norm_epsilon, static_cast<double>(1e-3f));
+  EXPECT_EQ(gguf_rounded(model_).rope_base, static_cast<double>(static_cast<float>(1e5 / 3)));
+  EXPECT_NE(gguf_rounded(model_).rope_base, 1e5 / 3);
 }
 
 TEST_F(GgufExportTest, NormsStayFloat32AndATiedHeadIsLeftOut) {

@@ -244,7 +244,7 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
   EXPECT_THAT(with("ffn", 12), HasSubstr("mlp.linear_fc1.weight is [28, 10], config.json makes it [24, 10]"));
   EXPECT_THAT(with("vocab", 33),
               HasSubstr("embedding.word_embeddings.weight is [32, 10], config.json makes it [33, 10]"));
-  EXPECT_THAT(with("heads", 3), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(with("heads", 3), HasSubstr("linear_qkv.weight is [48, 10], config.json makes it [40, 10]"));
 }
 
 TEST_F(MegatronImports, WhatNoTensorSaysMustBeStated) {

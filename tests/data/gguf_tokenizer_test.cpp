@@ -56,21 +56,27 @@ TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
   }
 }
 
-// A model whose pieces join to "</s>" would make the end of a document out of text.
+// A model whose pieces join to "</s>" would make the end of a document out of text. SentencePiece joins no letters to
+// marks, so one such piece is written into a model of another program's here.
 TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
   const Scratch scratch;
   std::string text;
-  for (int i = 0; i < 400; ++i) text += "<s>a</s> <s>b</s>\n";
+  for (int i = 0; i < 400; ++i) text += "a bb </\n" + std::string(static_cast<size_t>(i % 26), 'a') + "\n";
   TokenizerTraining training;
   training.files = {scratch.write("text.txt", text)};
-  training.vocab = 266;
-  const Tokenizer tokenizer(Tokenizer::train(training), "joined");
-  std::set<std::string> pieces;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) pieces.insert(tokenizer.piece(id));
-  ASSERT_TRUE(pieces.contains("</") || pieces.contains("/s") || pieces.contains("s>"));
-  const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size());
-  EXPECT_EQ(found.pieces[found.end_of_document], "[control " + std::to_string(found.end_of_document) + "]");
-  EXPECT_EQ(found.types[found.end_of_document], 3);
+  training.vocab = 270;
+  std::string model = Tokenizer::train(training);
+  const std::string before = std::string("\x0A\x02") + "bb", after = std::string("\x0A\x02") + "s>";
+  EXPECT_EQ(gguf_tokenizer(Tokenizer(model, "trained"), 270).pieces[1], "</s>");
+  const size_t at = model.find(before);
+  ASSERT_NE(at, model.npos);
+  model.replace(at, before.size(), after);
+  const Tokenizer tokenizer(model, "joined");
+  const GgufTokenizer found = gguf_tokenizer(tokenizer, 270);
+  ASSERT_EQ(std::ranges::count(found.pieces, "</") + std::ranges::count(found.pieces, "s>"), 2);
+  EXPECT_EQ(found.end_of_document, 1u);
+  EXPECT_EQ(found.pieces[1], "[control 1]");
+  EXPECT_EQ(found.types[1], 3);
 }
 
 }  // namespace
