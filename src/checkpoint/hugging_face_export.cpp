@@ -2,13 +2,12 @@
 #include "checkpoint/hugging_face_export.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/embedded_files.h"
 #include "checkpoint/hugging_face_names.h"
+#include "checkpoint/stored_rows.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "kernels/element.h"
@@ -19,7 +18,6 @@ namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int64_t kPiece = int64_t{1} << 20;          // elements in memory at once, or one row
 constexpr char kMark[] = "export-that-is-under-way";  // in DIRECTORY.tmp: it may be swept
 constexpr uint64_t kRoomForFiles = 16'000'000;        // bytes beside the elements
 
@@ -69,7 +67,8 @@ std::vector<Item> items_of(const HuggingFaceConfig& config) {
 
 class Exporter {
  public:
-  Exporter(TensorSource& source, const HuggingFaceExport& how) : source_(source), how_(how), model_(how.config.model) {}
+  Exporter(TensorSource& source, const HuggingFaceExport& how)
+      : source_(source), how_(how), model_(how.config.model), rows_(source, how.config.model) {}
 
   void write(const std::string& directory) {
     std::vector<SafetensorsTensor> tensors;
@@ -94,77 +93,16 @@ class Exporter {
   }
 
  private:
-  // Values of the source's type in `values_`; returns the type.
-  DType read(int index, const Box& box) {
-    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
-    values_.resize(static_cast<size_t>(box.extent.count() * size_of(tensor.dtype)));
-    source_.read(index, box, values_.data());
-    return tensor.dtype;
-  }
-
-  int find(const std::string& name, const Shape& shape) {
-    const int index = source_.find(TensorGroup::parameters, name);
-    if (index < 0) throw_bad_input("parameters/", name, " is missing in the checkpoint");
-    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
-    if (!(tensor.shape == shape)) {
-      throw_bad_input(tensor.path(), " is ", tensor.shape.text(), " in the checkpoint, its configuration makes it ",
-                      shape.text());
-    }
-    return index;
-  }
-
-  // `count` values behind `from` to bytes of `type`, in bytes_.
-  template <typename From>
-  void convert(const From* from, int64_t count, SafetensorsType type, const std::string& name) {
-    bytes_.resize(static_cast<size_t>(count) * size_of(type));
-    for (int64_t i = 0; i < count; ++i) {
-      const auto value = to_accumulate(from[i]);
-      if (!std::isfinite(value))
-        throw_bad_input("parameters/", name, " holds a value that is not finite at element ", i,
-                        " of a piece: this step cannot be used");
-      if (type == SafetensorsType::F64) {
-        store(i, static_cast<double>(value));
-      } else if (type == SafetensorsType::F32) {
-        store(i, static_cast<float>(value));
-      } else if constexpr (std::is_same_v<From, bfloat16>) {
-        store(i, from[i]);
-      } else {
-        store(i, weight_half(static_cast<float>(value)));
-      }
-    }
-  }
-  template <typename To>
-  void store(int64_t index, To value) {
-    std::memcpy(bytes_.data() + static_cast<size_t>(index) * sizeof(To), &value, sizeof(To));
-  }
-
-  void append(SafetensorsWriter& writer) {
-    writer.append(bytes_.data(), bytes_.size());
-    done_ += bytes_.size();
+  void append(SafetensorsWriter& writer, const std::vector<std::byte>& bytes) {
+    writer.append(bytes.data(), bytes.size());
+    done_ += bytes.size();
     if (how_.progress) how_.progress(done_, total_);
   }
 
   void write_item(const Item& item, SafetensorsWriter& writer) {
     if (item.ours.empty()) return write_taps(item, writer);
-    const int index = find(item.ours, shape_of(item.ours));
-    const ManifestTensor& tensor = source_.tensors()[static_cast<size_t>(index)];
-    const int64_t rows = tensor.shape[0], row = tensor.shape.count() / rows;
-    const int64_t most = std::max<int64_t>(1, kPiece / row);
-    for (int64_t begin = 0; begin < rows; begin += most) {
-      const Box box = row_box(tensor.shape, begin, std::min(most, rows - begin));
-      for_type(read(index, box), [&](auto element) {
-        using From = decltype(element);
-        convert(reinterpret_cast<const From*>(values_.data()), box.extent.count(), item.tensor.type, item.ours);
-      });
-      append(writer);
-    }
-  }
-
-  Shape shape_of(const std::string& ours) {
-    if (shapes_.empty()) {
-      for (const HuggingFaceName& name : hugging_face_names(model_)) shapes_[name.ours] = name.shape;
-    }
-    return shapes_.at(ours);
+    rows_.for_each_piece(item.ours, item.tensor.type,
+                         [&](const std::vector<std::byte>& bytes) { append(writer, bytes); });
   }
 
   // [heads, previous + 1] of a stream, mixed as the model does; the identity where it has no shift.
@@ -174,14 +112,15 @@ class Exporter {
     const int previous = previous_tokens(model_.shift, stream);
     if (previous == 0) return std::vector<double>(static_cast<size_t>(heads), 1.0);
     const std::string name = "layers." + std::to_string(layer) + ".attention." + kNames[stream];
-    const Shape shape = shape_of(name);
-    const int index = find(name, shape);
+    const int index = rows_.find(name);
+    const Shape shape = source_.tensors()[static_cast<size_t>(index)].shape;
     std::vector<double> taps;
-    for_type(read(index, whole_box(shape)), [&](auto element) {
+    std::vector<std::byte> values;
+    for_type(rows_.read(index, whole_box(shape), values), [&](auto element) {
       using From = decltype(element);
       using A = Accumulation<From>;
       std::vector<A> raw(static_cast<size_t>(shape.count())), mixed(static_cast<size_t>(heads * (previous + 1)));
-      const auto* from = reinterpret_cast<const From*>(values_.data());
+      const auto* from = reinterpret_cast<const From*>(values.data());
       std::transform(from, from + shape.count(), raw.begin(), [](From value) { return to_accumulate(value); });
       const TapForm form = tap_form(model_.shift.form);
       if (form == TapForm::free) {
@@ -216,15 +155,15 @@ class Exporter {
         }
       }
     }
-    convert(taps.data(), static_cast<int64_t>(taps.size()), item.tensor.type, item.tensor.name);
-    append(writer);
+    std::vector<std::byte> bytes;
+    store_values(taps.data(), static_cast<int64_t>(taps.size()), item.tensor.type, item.tensor.name, bytes);
+    append(writer, bytes);
   }
 
   TensorSource& source_;
   const HuggingFaceExport& how_;
   const ModelConfig& model_;
-  std::map<std::string, Shape> shapes_;
-  std::vector<std::byte> values_, bytes_;
+  StoredRows rows_;
   uint64_t done_ = 0, total_ = 0;
 };
 

@@ -2,10 +2,8 @@
 #include "checkpoint/hugging_face_source.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "checkpoint/boxes.h"
 #include "core/check.h"
 #include "core/file.h"
 
@@ -13,13 +11,8 @@ namespace shiftron {
 namespace {
 
 constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
-constexpr size_t kMostNamed = 8;
 constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
-
-std::string text_of(const std::vector<uint64_t>& shape) {
-  return SafetensorsTensor{.name = {}, .shape = shape}.shape_text();
-}
 
 std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
   std::vector<float> values(static_cast<size_t>(entry.tensor->count()));
@@ -39,10 +32,9 @@ struct HuggingFaceSource::Found {
 };
 
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
-    : files_(directory),
-      config_(
-          parse_hugging_face_config(read_file(directory + "/config.json", kLongestConfig), directory + "/config.json")),
-      norm_head_(how.norm_head) {
+    : SafetensorsSource(directory), norm_head_(how.norm_head) {
+  const std::string config = directory + "/config.json";
+  config_ = parse_hugging_face_config(read_file(config, kLongestConfig), config);
   ModelConfig& model = config_.model;
   if (config_.norm_head && !how.norm_head) {
     throw_bad_input(directory,
@@ -56,29 +48,10 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
   if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
   read_taps(how);
   for (const HuggingFaceName& name : hugging_face_names(model)) {
-    by_name_[name.ours] = static_cast<int>(tensors_.size());
-    tensors_.push_back(
-        {.group = TensorGroup::parameters, .name = name.ours, .shape = name.shape, .dtype = DType::float32});
-    places_.push_back(name.stream < 0 ? weight_place(name) : Place{.taps = taps_.at({name.layer, name.stream})});
+    add(name, name.stream < 0 ? weight_place(name) : Place{.values = taps_.at({name.layer, name.stream})});
   }
   check_tied_head();
-  refuse_unused();
-}
-
-const HuggingFaceSource::Entry* HuggingFaceSource::take_if_there(const std::string& name) {
-  const Entry* entry = files_.find(name);
-  if (entry != nullptr) used_[name] = true;
-  return entry;
-}
-
-const HuggingFaceSource::Entry& HuggingFaceSource::take(const std::string& name, const std::vector<uint64_t>& shape) {
-  const Entry* entry = take_if_there(name);
-  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", text_of(shape), " is missing");
-  if (entry->tensor->shape != shape) {
-    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
-                    ", config.json makes it ", text_of(shape));
-  }
-  return *entry;
+  refuse_unused({".rotary_emb.inv_freq"});  // which follows from rope_theta
 }
 
 // conv_q, conv_k, conv_v, or K and V of the paper's listing: [heads, count] or [1, 1, heads, 1, count].
@@ -236,58 +209,6 @@ void HuggingFaceSource::check_tied_head() {
     throw_bad_input(head->file->path(),
                     ": tie_word_embeddings is true, but lm_head.weight is not model.embed_tokens.weight; "
                     "set it to false in config.json if both are meant");
-  }
-}
-
-void HuggingFaceSource::refuse_unused() const {
-  std::string names;
-  size_t unused = 0;
-  for (const auto& [name, entry] : files_.tensors()) {
-    if (used_.count(name) > 0 || name.ends_with(".rotary_emb.inv_freq")) continue;  // which follows from rope_theta
-    if (++unused <= kMostNamed) names += "\n  " + name + " " + entry.tensor->shape_text();
-  }
-  if (unused == 0) return;
-  if (unused > kMostNamed) names += "\n  and " + std::to_string(unused - kMostNamed) + " more";
-  throw_bad_input(files_.directory(), ": this model has no place for these tensors:", names);
-}
-
-int HuggingFaceSource::find(TensorGroup group, const std::string& name) const {
-  const auto found = by_name_.find(name);
-  return group != TensorGroup::parameters || found == by_name_.end() ? -1 : found->second;
-}
-
-// Rows divided by their length, as torch's normalize() has it: at least 1e-12.
-void HuggingFaceSource::read_normed(const Place& place, const Shape& shape, const Box& box, float* to) const {
-  const int64_t columns = shape[1];
-  std::vector<double> row(static_cast<size_t>(columns));
-  for (int64_t i = 0; i < box.extent[0]; ++i) {
-    place.entry->file->read(*place.entry->tensor, static_cast<uint64_t>((box.offset[0] + i) * columns), row.size(),
-                            row.data());
-    double squares = 0;
-    for (const double value : row) squares += value * value;
-    const double length = std::max(std::sqrt(squares), 1e-12);
-    for (int64_t j = 0; j < box.extent[1]; ++j) {
-      to[i * box.extent[1] + j] = static_cast<float>(row[static_cast<size_t>(box.offset[1] + j)] / length);
-    }
-  }
-}
-
-void HuggingFaceSource::read(int index, const Box& box, void* to) {
-  const Place& place = places_.at(static_cast<size_t>(index));
-  const ManifestTensor& tensor = tensors_[static_cast<size_t>(index)];
-  auto* values = static_cast<float*>(to);
-  try {
-    if (place.norm_rows) return read_normed(place, tensor.shape, box, values);
-    for_each_run(whole_box(tensor.shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
-      if (place.entry == nullptr) {
-        std::copy_n(place.taps.begin() + from, count, values + at);
-      } else {
-        place.entry->file->read(*place.entry->tensor, place.first + static_cast<uint64_t>(from),
-                                static_cast<uint64_t>(count), values + at);
-      }
-    });
-  } catch (const Error& error) {
-    throw Error(tensor.path() + ": " + error.what(), ExitCode::no_checkpoint);
   }
 }
 

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "checkpoint/half.h"
 #include "core/check.h"
 #include "core/json_reason.h"
 #include "kernels/element.h"
@@ -170,16 +170,6 @@ std::string size_fault(const HeaderReader::Found& found) {
   return "";
 }
 
-float half_to_float(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 0x1Fu, fraction = bits & 0x3FFu;
-  if (exponent == 0) {  // zero, or fraction · 2^−24
-    const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 0x1F ? 0xFFu : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
 template <typename Stored, typename To, typename Convert>
 void read_as(const FileDescriptor& file, uint64_t offset, uint64_t count, To* to, Convert convert) {
   constexpr uint64_t kPiece = 1 << 16;  // elements
@@ -311,6 +301,11 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, uint64_t first, uint
 
 void SafetensorsFile::read(const SafetensorsTensor& tensor, uint64_t first, uint64_t count, double* to) const {
   read_floats(file_, tensor, first, count, to);
+}
+
+void read_elements(const FileDescriptor& file, const SafetensorsTensor& tensor, uint64_t first, uint64_t count,
+                   double* to) {
+  read_floats(file, tensor, first, count, to);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<SafetensorsTensor>& tensors,

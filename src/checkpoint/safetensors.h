@@ -31,6 +31,10 @@ struct SafetensorsTensor {
   std::string shape_text() const;  // "[3, 4]"
 };
 
+// As SafetensorsFile::read(), of any file that holds the tensor's elements from byte `tensor.begin` on.
+void read_elements(const FileDescriptor& file, const SafetensorsTensor& tensor, uint64_t first, uint64_t count,
+                   double* to);
+
 // What an untrusted file may hold at most.
 inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;  // bytes, as in the reference implementation
 inline constexpr size_t kMostSafetensorsDims = 8;

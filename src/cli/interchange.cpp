@@ -1,12 +1,16 @@
-// `shiftron checkpoint export | import`: models to Hugging Face's format and from it.
+// `shiftron checkpoint export | import`: models to other programs' formats and from them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 
+#include "checkpoint/gguf_export.h"
 #include "checkpoint/hugging_face_export.h"
 #include "checkpoint/hugging_face_source.h"
+#include "checkpoint/megatron_source.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/step_writer.h"
 #include "checkpoint/steps.h"
@@ -18,6 +22,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/progress.h"
+#include "data/gguf_tokenizer.h"
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/export_check.h"
@@ -44,11 +49,40 @@ std::function<void(uint64_t, uint64_t)> show_bytes(std::optional<Progress>& prog
   };
 }
 
-SafetensorsType type_of(const CommandLine& line, Precision trained) {
+// What a format's files are told by, and which options it takes beside those that all take.
+struct Format {
+  const char* name;
+  const char* what;
+  std::vector<std::string> options;
+  std::vector<std::string> precisions{};                                  // values of --precision
+  int (*run_export)(const CommandLine&, const CheckpointModel&){};        // none: it is read alone
+  std::unique_ptr<SafetensorsSource> (*open)(const CommandLine& line){};  // none: it is written alone
+};
+const std::vector<Format>& formats();
+
+const char* const kOwnOptions[] = {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"};
+
+// The format that --format names. Throws Error(bad_input) where an option or its value is another format's.
+const Format& format_of(const CommandLine& line) {
+  const std::string name = line.text("format");
+  const Format& format = *std::ranges::find_if(formats(), [&](const Format& one) { return name == one.name; });
+  for (const std::string option : kOwnOptions) {
+    if (line.has(option) && std::ranges::find(format.options, option) == format.options.end()) {
+      throw_bad_input("--format ", name, " takes no --", option, "; leave it out");
+    }
+  }
+  const auto& precisions = format.precisions;
+  if (line.has("precision") && std::ranges::find(precisions, line.text("precision")) == precisions.end()) {
+    throw_bad_input("--format ", name, " takes --precision ", fmt::format("{}", fmt::join(precisions, "|")), ", not ",
+                    line.text("precision"));
+  }
+  return format;
+}
+
+SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsType widest) {
   const std::string precision = line.text("precision", to_string(trained));
-  return precision == "fp64"   ? SafetensorsType::F64
-         : precision == "fp32" ? SafetensorsType::F32
-                               : SafetensorsType::BF16;
+  if (precision == "fp64") return widest;
+  return precision == "bf16" ? SafetensorsType::BF16 : precision == "f16" ? SafetensorsType::F16 : SafetensorsType::F32;
 }
 
 HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
@@ -57,14 +91,36 @@ HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
       line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
 }
 
-int run_export(const CommandLine& line) {
-  outlive_failing_writes();
-  const CheckpointModel model = open_checkpoint(line.text("directory"));
+void refuse_difference(const ExportCheck& check) {
+  if (check.passed) return;
+  throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
+              check.largest_difference, ", ", check.allowed,
+              " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
+}
+
+// As JSON, or in lines; `what` is written, in so many files.
+int tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what) {
+  if (line.has("json")) {
+    json["check"] = {{"tokens", check.tokens},
+                     {"largest_difference", check.largest_difference},
+                     {"largest_logit", check.largest_logit},
+                     {"allowed", check.allowed}};
+    print_json(json);
+    return 0;
+  }
+  std::cout << what
+            << fmt::format(
+                   "\nchecked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
+                   check.tokens, check.largest_difference, check.largest_logit);
+  return 0;
+}
+
+int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   StepReader source(model.directory, check_step(model.directory));
   HuggingFaceExport how;
   how.config = {.model = model.config.model,
                 .form = form_of(line, model.config.model.shift),
-                .type = type_of(line, model.config.train.precision),
+                .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
                 .positions = model.config.train.sequence_length};
   if (!model.content.tokenizer_model.empty()) {
     const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
@@ -77,36 +133,76 @@ int run_export(const CommandLine& line) {
   ExportCheck check;
   how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
     progress.reset();
-    check = check_export(source, how.config, directory);
-    if (!check.passed) {
-      throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
-                  check.largest_difference, ", ", check.allowed,
-                  " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
-    }
+    check = check_export(source, how.config.model, how.config.type, directory);
+    refuse_difference(check);
     return {{"README.md", model_card(model, how.config, check)}};
   };
   const WrittenExport written = write_hugging_face(source, how, line.text("output"));
-  const Json json = {{"directory", written.directory},
-                     {"form", to_string(how.config.form)},
-                     {"precision", precision_text(how.config.type)},
-                     {"bytes", written.bytes},
-                     {"files", written.files},
-                     {"check",
-                      {{"tokens", check.tokens},
-                       {"largest_difference", check.largest_difference},
-                       {"largest_logit", check.largest_logit},
-                       {"allowed", check.allowed}}}};
-  if (line.has("json")) {
-    print_json(json);
-    return 0;
+  return tell(
+      line,
+      {{"directory", written.directory},
+       {"form", to_string(how.config.form)},
+       {"precision", precision_text(how.config.type)},
+       {"bytes", written.bytes},
+       {"files", written.files}},
+      check,
+      fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
+                  precision_text(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()));
+}
+
+// Keys of the tokenizer, or that there is none.
+std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::string& note) {
+  if (model.content.tokenizer_model.empty()) return {{"tokenizer.ggml.model", std::string("none")}};
+  GgufTokenizer tokenizer =
+      gguf_tokenizer(Tokenizer(model.content.tokenizer_model, model.directory), model.config.model.vocab);
+  note = tokenizer.note;
+  return {{"tokenizer.ggml.model", tokenizer.model},
+          {"tokenizer.ggml.pre", std::string("default")},
+          {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
+          {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
+          {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
+          {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
+          {"tokenizer.ggml.eos_token_id", tokenizer.end_of_document},
+          {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
+          {"tokenizer.ggml.add_bos_token", false},
+          {"tokenizer.ggml.add_eos_token", false},
+          {"tokenizer.ggml.add_space_prefix", false},
+          {"tokenizer.ggml.remove_extra_whitespaces", false}};
+}
+
+int export_gguf(const CommandLine& line, const CheckpointModel& model) {
+  const std::string file = line.text("output");
+  refuse_gguf_of(model.config.model);
+  StepReader source(model.directory, check_step(model.directory));
+  std::string note;
+  GgufExport how{.model = model.config.model,
+                 .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
+                 .positions = model.config.train.sequence_length,
+                 .entries = {{"general.name", fs::path(file).stem().string()}}};
+  for (GgufEntry& entry : tokenizer_entries(model, note)) how.entries.push_back(std::move(entry));
+  std::optional<Progress> progress;
+  how.progress = show_bytes(progress, "writing");
+  ExportCheck check;
+  how.check = [&](const std::string& path) {
+    progress.reset();
+    check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
+    refuse_difference(check);
+  };
+  const uint64_t bytes = write_gguf(source, how, file);
+  Json json = {{"file", file}, {"precision", precision_text(how.type)}, {"bytes", bytes}};
+  std::string text =
+      fmt::format("{}: llama in {}, {:.1f} MB", file, precision_text(how.type), static_cast<double>(bytes) / 1e6);
+  if (!note.empty()) {
+    json["note"] = note;
+    text += "\nnote: " + note;
   }
-  std::cout << fmt::format(
-      "{}: {} in {}, {:.1f} MB in {} files\nchecked on {} tokens: the largest difference of logits is {:.3g}, "
-      "of logits up to {:.3g}\n",
-      written.directory, to_string(how.config.form), precision_text(how.config.type),
-      static_cast<double>(written.bytes) / 1e6, written.files.size(), check.tokens, check.largest_difference,
-      check.largest_logit);
-  return 0;
+  return tell(line, json, check, text);
+}
+
+int run_export(const CommandLine& line) {
+  outlive_failing_writes();
+  const Format& format = format_of(line);
+  return format.run_export(line, open_checkpoint(line.text("directory")));
 }
 
 // The bytes of the directory's tokenizer.model where this program can use it; else empty, and `note` says why.
@@ -128,17 +224,62 @@ std::string model_sections(const RunConfig& config) {
   return text.substr(0, text.find("\n[train]"));
 }
 
+std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
+  const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
+  std::array<std::optional<int>, 3> previous;
+  for (size_t stream = 0; stream < 3; ++stream) {
+    if (line.has(keys[stream])) previous[stream] = static_cast<int>(line.integer(keys[stream]));
+  }
+  return previous;
+}
+
+std::unique_ptr<SafetensorsSource> open_hugging_face(const CommandLine& line) {
+  return std::make_unique<HuggingFaceSource>(
+      line.text("directory"), HuggingFaceImport{.previous = asked_previous(line), .norm_head = line.has("norm-head")});
+}
+
+std::unique_ptr<SafetensorsSource> open_megatron(const CommandLine& line) {
+  return std::make_unique<MegatronSource>(line.text("directory"), asked_previous(line));
+}
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> table = {
+      {"hf",
+       "Hugging Face's: safetensors and config.json",
+       {"as", "precision", "shift.query", "shift.key", "shift.value", "norm-head"},
+       {"fp32", "bf16", "fp64"},
+       export_hugging_face,
+       open_hugging_face},
+      {"gguf", "llama.cpp's, of models without any shift", {"precision"}, {"f32", "f16", "bf16"}, export_gguf, nullptr},
+      {"megatron",
+       "Megatron-LM's tensors in safetensors",
+       {"shift.query", "shift.key", "shift.value"},
+       {},
+       nullptr,
+       open_megatron}};
+  return table;
+}
+
+// --format, of those that a command has.
+CommandOption format_option(bool (*has)(const Format&)) {
+  std::vector<std::string> names, texts;
+  for (const Format& format : formats()) {
+    if (!has(format)) continue;
+    names.push_back(format.name);
+    texts.push_back(std::string(format.name) + ": " + format.what);
+  }
+  return required(with_choices(
+      text_option("format", fmt::format("{}", fmt::join(names, "|")), fmt::format("{}", fmt::join(texts, "; "))),
+      names));
+}
+
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
   const std::string from = line.text("directory"), run = line.text("output");
   if (fs::exists(run) && !(fs::is_directory(run) && fs::is_empty(run)))
     throw_bad_input(run, " is there already; name a new directory");
-  HuggingFaceImport how{.previous = {}, .norm_head = line.has("norm-head")};
-  const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
-  for (size_t stream = 0; stream < 3; ++stream) {
-    if (line.has(keys[stream])) how.previous[stream] = static_cast<int>(line.integer(keys[stream]));
-  }
-  HuggingFaceSource source(from, how);
+  const std::unique_ptr<SafetensorsSource> opened = format_of(line).open(line);
+  SafetensorsSource& source = *opened;
   RunConfig config;
   config.model = source.model();
   config.train.micro_batch = config.train.global_batch = 1;
@@ -199,8 +340,6 @@ int run_import(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> interchange_commands() {
-  const CommandOption format =
-      required(with_choices(text_option("format", "hf", "Hugging Face's: safetensors and config.json"), {"hf"}));
   const auto previous = [](const std::string& stream) {
     return whole_option("shift." + stream,
                         "previous tokens mixed into each " + stream +
@@ -210,23 +349,26 @@ std::vector<Command> interchange_commands() {
   return {
       {"checkpoint",
        "export",
-       "writes a step's model as a directory that transformers loads, and checks what it computes",
-       "STEP_DIR --format hf --output DIR [--as llama|kv-shift|canon] [--precision fp32|bf16]",
-       {directories("a step"), format,
+       "writes a step's model as transformers (hf) or llama.cpp (gguf) loads it, and checks what it computes",
+       "STEP_DIR --format hf|gguf --output PATH [--as llama|kv-shift|canon] [--precision P]",
+       {directories("a step"), format_option([](const Format& one) { return one.run_export != nullptr; }),
         with_choices(
             text_option("as", "FORM", "llama, kv-shift or canon (default: kv-shift, and llama where nothing shifts)"),
             {"llama", "kv-shift", "canon"}),
         with_choices(
-            text_option("precision", "fp32|bf16", "of the weights (default: what the run computed in); or fp64"),
-            {"fp32", "bf16", "fp64"}),
-        required(text_option("output", "DIR", "a new directory")), json_flag()},
+            text_option("precision", "P",
+                        "of the weights (default: what the run computed in): fp32, bf16 or fp64; of gguf f32, f16 or "
+                        "bf16, norms always in f32"),
+            {"fp32", "bf16", "fp64", "f32", "f16"}),
+        required(text_option("output", "PATH", "a new directory; of gguf a new file")), json_flag()},
        false,
        run_export},
       {"checkpoint",
        "import",
-       "makes step 0 of a new run from a directory of Hugging Face's",
-       "DIR --format hf --output RUN [--shift.key N …] [--norm-head]",
-       {directories("config.json and safetensors"), format,
+       "makes step 0 of a new run from a directory of Hugging Face's, or of Megatron-LM's tensors",
+       "DIR --format hf|megatron --output RUN [--shift.key N …] [--norm-head]",
+       {directories("config.json and safetensors"),
+        format_option([](const Format& one) { return one.open != nullptr; }),
         required(text_option("output", "RUN", "a new run's directory")), previous("query"), previous("key"),
         previous("value"),
         flag("norm-head", "divide every row of the head by its length, as models with NormHead do when they compute"),

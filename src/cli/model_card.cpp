@@ -51,7 +51,16 @@ std::string loading(HuggingFaceForm form) {
 }  // namespace
 
 std::string precision_text(SafetensorsType type) {
-  return type == SafetensorsType::F64 ? "float64" : type == SafetensorsType::F32 ? "float32" : "bfloat16";
+  switch (type) {
+    case SafetensorsType::F64:
+      return "float64";
+    case SafetensorsType::F32:
+      return "float32";
+    case SafetensorsType::F16:
+      return "float16";
+    default:
+      return "bfloat16";
+  }
 }
 
 std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check) {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "core/check.h"
-#include "data/proto_fields.h"
+#include "data/sentencepiece_model.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -18,54 +18,21 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers of sentencepiece_model.proto.
-enum class Algorithm : uint64_t { unigram = 1, bpe = 2 };
-enum class PieceType : uint64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-
-struct Piece {
-  std::string text;  // of control, unknown and byte tokens the model's name: "</s>", "<0x41>"
-  double score = 0;
-  PieceType type = PieceType::normal;
-  bool is_text() const { return type == PieceType::normal || type == PieceType::user_defined; }
-};
-
-struct Model {
-  Algorithm algorithm = Algorithm::unigram;
-  std::vector<Piece> pieces;
-};
-
+using Model = SentencePieceModel;
+using Piece = SentencePiece;
+using Algorithm = SentencePieceModel::Algorithm;
+using PieceType = SentencePiece::Type;
 const std::string kSource = "the tokenizer's model";
 
-Piece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int32_t id) {
-  Piece piece;
-  for (ProtoFields fields(bytes, kSource); fields.next();) {
-    if (fields.field() == 2) piece.score = static_cast<double>(fields.real());
-    if (fields.field() == 3) piece.type = static_cast<PieceType>(fields.number());
-  }
-  piece.text = piece.is_text() ? tokenizer.text_of(id) : tokenizer.piece(id);
-  return piece;
-}
-
+// The model, which tokenizer.json must be able to say.
 Model read_model(const Tokenizer& tokenizer) {
-  constexpr const char* kAdvice = "; make one with `shiftron tokenizer train`";
-  Model model;
-  for (ProtoFields fields(tokenizer.model_bytes(), kSource); fields.next();) {
-    if (fields.field() == 1) {
-      model.pieces.push_back(read_piece(fields.bytes(), tokenizer, static_cast<int32_t>(model.pieces.size())));
-    } else if (fields.field() == 2) {
-      for (ProtoFields trainer(fields.bytes(), kSource); trainer.next();) {
-        if (trainer.field() == 3) model.algorithm = static_cast<Algorithm>(trainer.number());
-      }
-    }
-  }
-  if (model.algorithm != Algorithm::unigram && model.algorithm != Algorithm::bpe) {
-    throw_bad_input(kSource, " is neither bpe nor unigram, which tokenizer.json could say", kAdvice);
-  }
+  Model model = read_sentencepiece_model(tokenizer);
   std::set<std::string_view> texts;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     const auto fail = [&](const char* why) {
-      throw_bad_input(kSource, ": piece ", id, " \"", printable(piece.text), "\" ", why, kAdvice);
+      throw_bad_input(kSource, ": piece ", id, " \"", printable(piece.text), "\" ", why,
+                      "; make one with `shiftron tokenizer train`");
     };
     if (piece.type == PieceType::unused) fail("is marked as unused, which tokenizer.json cannot say");
     if (piece.text.empty() || !is_utf8(piece.text)) fail("is no text in UTF-8");

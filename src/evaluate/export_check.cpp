@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/stored_rows.h"
 #include "core/philox.h"
 #include "core/progress.h"
 #include "evaluate/plain_forward.h"
@@ -19,14 +20,8 @@ constexpr int64_t kTokens = 16;
 constexpr int64_t kPiece = int64_t{1} << 20;  // elements read at once, or one row
 constexpr NumberTypes kTypes = {DType::float64, DType::float64};
 
-double rounded(double value, SafetensorsType type) {
-  if (type == SafetensorsType::F64) return value;
-  const auto single = static_cast<float>(value);
-  return type == SafetensorsType::F32 ? single : to_accumulate(weight_half(single));
-}
-
 // The stage's masters out of the source.
-void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
+void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
   std::vector<std::byte> values;
   std::vector<double> wide;
   for (const auto& parameter : set.parameters()) {
@@ -35,6 +30,7 @@ void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
     if (index < 0) throw_bad_input("parameters/", spec.name, " is missing in the checkpoint");
     const ManifestTensor& tensor = source.tensors()[static_cast<size_t>(index)];
     const bool is_taps = spec.group == DecayGroup::shift;  // which are never rounded to bfloat16
+    const SafetensorsType type = spec.shape.dims() == 1 ? types.norms : types.matrices;
     const SafetensorsType written = is_taps && type == SafetensorsType::BF16 ? SafetensorsType::F32 : type;
     const int64_t row = spec.shape.count() / spec.shape[0], most = std::max<int64_t>(1, kPiece / row);
     for (int64_t begin = 0; begin < spec.shape[0]; begin += most) {
@@ -47,7 +43,7 @@ void fill(ParameterSet& set, TensorSource& source, SafetensorsType type) {
         const auto* from = reinterpret_cast<const decltype(element)*>(values.data());
         for (int64_t i = 0; i < count; ++i) {
           const double value = to_accumulate(from[i]);
-          wide[static_cast<size_t>(i)] = rounded(value, written);
+          wide[static_cast<size_t>(i)] = stored_value(value, written);
         }
       });
       set.write(*parameter, ParameterState::master, begin * row, count, wide.data());
@@ -126,7 +122,7 @@ class Piece {
 
 }  // namespace
 
-std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, SafetensorsType type,
+std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, StoredTypes types,
                                                const std::vector<int32_t>& ids,
                                                const std::function<void()>& layer_done) {
   CHECK(static_cast<int64_t>(ids.size()) <= kTokens, ids.size(), " tokens");
@@ -147,7 +143,7 @@ std::vector<std::vector<double>> staged_logits(TensorSource& source, const Model
       plan = meta.peaks();
     }
     Piece piece(model, place, {.ledger = &ledger}, groups, plan);
-    fill(piece.parameters(), source, type);
+    fill(piece.parameters(), source, types);
     rows = piece.run(ids, rows);
     if (layer >= 0 && layer_done) layer_done();
   }
@@ -159,8 +155,7 @@ std::vector<std::vector<double>> staged_logits(TensorSource& source, const Model
   return logits;
 }
 
-ExportCheck check_export(TensorSource& source, const HuggingFaceConfig& config, const std::string& directory) {
-  const ModelConfig& model = config.model;
+ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredTypes types, const std::string& path) {
   const Philox random(0, "export check");
   std::vector<int32_t> ids(kTokens);
   for (size_t t = 0; t < ids.size(); ++t) {
@@ -168,8 +163,8 @@ ExportCheck check_export(TensorSource& source, const HuggingFaceConfig& config, 
   }
   Progress progress("checking", static_cast<uint64_t>(2 * (model.layers + 1)), "layers");
   const auto layer_done = [&] { progress.advance(1); };
-  const auto ours = staged_logits(source, model, config.type, ids, layer_done);
-  const auto theirs = plain_logits(directory, ids, layer_done);
+  const auto ours = staged_logits(source, model, types, ids, layer_done);
+  const auto theirs = plain_logits(path, ids, layer_done);
   ExportCheck check{.tokens = kTokens};
   for (size_t t = 0; t < ids.size(); ++t) {
     for (size_t i = 0; i < ours[t].size(); ++i) {
@@ -178,7 +173,7 @@ ExportCheck check_export(TensorSource& source, const HuggingFaceConfig& config, 
       check.largest_logit = std::max(check.largest_logit, std::abs(ours[t][i]));
     }
   }
-  const bool precise = source.tensors().front().dtype == DType::float64 && config.type == SafetensorsType::F64;
+  const bool precise = source.tensors().front().dtype == DType::float64 && types.matrices == SafetensorsType::F64;
   const bool gated = model.shift.form == ShiftForm::gate && !precise;
   check.allowed = (gated ? 1e-5 : 1e-9) * check.largest_logit;
   check.passed = check.largest_difference <= check.allowed;

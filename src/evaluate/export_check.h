@@ -6,14 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hugging_face_config.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_source.h"
+#include "model/config.h"
 
 namespace shiftron {
 
-// Logits [ids][vocab] in fp64 of the source's parameters, rounded as an export of `type` rounds them; the ids are one
+// What an export stores its weights in; taps are not rounded.
+struct StoredTypes {
+  StoredTypes(SafetensorsType all) : matrices(all), norms(all) {}
+  StoredTypes(SafetensorsType of_matrices, SafetensorsType of_norms) : matrices(of_matrices), norms(of_norms) {}
+  SafetensorsType matrices, norms;
+};
+
+// Logits [ids][vocab] in fp64 of the source's parameters, rounded as an export of `types` rounds them; the ids are one
 // document from position 0. One layer is in memory at a time. `layer_done` as in plain_logits().
-std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, SafetensorsType type,
+std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, StoredTypes types,
                                                const std::vector<int32_t>& ids,
                                                const std::function<void()>& layer_done = {});
 
@@ -24,7 +32,8 @@ struct ExportCheck {
   double allowed = 0;
   bool passed = false;
 };
-// Both on the same tokens. Nothing is thrown for a difference.
-ExportCheck check_export(TensorSource& source, const HuggingFaceConfig& config, const std::string& directory);
+// The source's `model` and the export at `path`, as plain_logits() reads it, on the same tokens. Nothing is thrown for
+// a difference.
+ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredTypes types, const std::string& path);
 
 }  // namespace shiftron

@@ -2,9 +2,17 @@
 #include "evaluate/plain_forward.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 
+#include "checkpoint/gguf.h"
 #include "checkpoint/safetensors.h"
 #include "core/check.h"
 #include "core/file.h"
@@ -16,10 +24,99 @@ constexpr size_t kLanes = 16;                   // tokens that one pass over wei
 constexpr uint64_t kPiece = uint64_t{1} << 18;  // elements read at once, or one row
 using Values = std::vector<double>;             // [channels][tokens]
 
+// The files of one format: tensors under Hugging Face's names, numbers under the keys of its config.json.
+class PlainFiles {
+ public:
+  virtual ~PlainFiles() = default;
+  struct Found {
+    std::vector<uint64_t> shape;
+    std::function<void(uint64_t first, uint64_t count, double* to)> read;
+    uint64_t count() const { return std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>()); }
+    std::string text() const { return SafetensorsTensor{.name = {}, .shape = shape}.shape_text(); }
+  };
+  virtual std::optional<Found> find(const std::string& name) const = 0;
+  virtual double number(const std::string& key) const = 0;  // true is 1
+  virtual bool is_tied() const = 0;
+  // Where a rotation's two channels of number `pair` lie in a head.
+  virtual std::array<size_t, 2> rotated(size_t pair, size_t head_dim) const = 0;
+};
+
+class HuggingFaceFiles : public PlainFiles {
+ public:
+  explicit HuggingFaceFiles(const std::string& directory)
+      : files_(directory), config_(nlohmann::json::parse(read_file(directory + "/config.json"))) {}
+  std::optional<Found> find(const std::string& name) const override {
+    const auto* entry = files_.find(name);
+    if (entry == nullptr) return {};
+    return Found{.shape = entry->tensor->shape, .read = [entry](uint64_t first, uint64_t count, double* to) {
+                   entry->file->read(*entry->tensor, first, count, to);
+                 }};
+  }
+  double number(const std::string& key) const override {
+    const nlohmann::json& value = config_.at(key);
+    return value.is_boolean() ? static_cast<double>(value.get<bool>()) : value.get<double>();
+  }
+  bool is_tied() const override { return config_.value("tie_word_embeddings", false); }
+  std::array<size_t, 2> rotated(size_t pair, size_t head_dim) const override { return {pair, pair + head_dim / 2}; }
+
+ private:
+  SafetensorsDirectory files_;
+  nlohmann::json config_;
+};
+
+// llama.cpp's architecture "llama": neighbouring channels are rotated.
+class GgufFiles : public PlainFiles {
+ public:
+  explicit GgufFiles(const std::string& path) : file_(path) {}
+  std::optional<Found> find(const std::string& name) const override {
+    const auto tensor = std::ranges::find(file_.tensors(), their_name(name), &SafetensorsTensor::name);
+    if (tensor == file_.tensors().end()) return {};
+    return Found{.shape = tensor->shape, .read = [this, tensor](uint64_t first, uint64_t count, double* to) {
+                   file_.read(*tensor, first, count, to);
+                 }};
+  }
+  double number(const std::string& key) const override {
+    static const std::map<std::string, const char*> kKeys = {{"num_hidden_layers", "block_count"},
+                                                             {"hidden_size", "embedding_length"},
+                                                             {"vocab_size", "vocab_size"},
+                                                             {"num_attention_heads", "attention.head_count"},
+                                                             {"num_key_value_heads", "attention.head_count_kv"},
+                                                             {"head_dim", "attention.key_length"},
+                                                             {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+                                                             {"rope_theta", "rope.freq_base"}};
+    const GgufValue& value = file_.entries().at(std::string("llama.") + kKeys.at(key));
+    const auto* whole = std::get_if<uint32_t>(&value);
+    return whole != nullptr ? static_cast<double>(*whole) : static_cast<double>(std::get<float>(value));
+  }
+  bool is_tied() const override { return !find("lm_head.weight"); }
+  std::array<size_t, 2> rotated(size_t pair, size_t) const override { return {2 * pair, 2 * pair + 1}; }
+
+ private:
+  static std::string their_name(std::string name) {
+    static const std::pair<const char*, const char*> kParts[] = {{"model.layers.", "blk."},
+                                                                 {"model.embed_tokens", "token_embd"},
+                                                                 {"model.norm", "output_norm"},
+                                                                 {"lm_head", "output"},
+                                                                 {"post_attention_layernorm", "ffn_norm"},
+                                                                 {"input_layernorm", "attn_norm"},
+                                                                 {"self_attn.q_proj", "attn_q"},
+                                                                 {"self_attn.k_proj", "attn_k"},
+                                                                 {"self_attn.v_proj", "attn_v"},
+                                                                 {"self_attn.o_proj", "attn_output"},
+                                                                 {"mlp.gate_proj", "ffn_gate"},
+                                                                 {"mlp.up_proj", "ffn_up"},
+                                                                 {"mlp.down_proj", "ffn_down"}};
+    for (const auto& [from, to] : kParts) {
+      if (const size_t at = name.find(from); at != name.npos) name.replace(at, std::strlen(from), to);
+    }
+    return name;
+  }
+  GgufFile file_;
+};
+
 class PlainModel {
  public:
-  PlainModel(const std::string& directory, size_t tokens)
-      : files_(directory), config_(nlohmann::json::parse(read_file(directory + "/config.json"))), tokens_(tokens) {}
+  PlainModel(const PlainFiles& files, size_t tokens) : files_(files), tokens_(tokens) {}
 
   std::vector<Values> logits(const std::vector<int32_t>& ids, const std::function<void()>& layer_done) {
     const size_t layers = size("num_hidden_layers"), vocab = size("vocab_size");
@@ -30,8 +127,8 @@ class PlainModel {
       add(x, mlp(norm(x, prefix_ + "post_attention_layernorm.weight")));
       if (layer_done) layer_done();
     }
-    const bool tied = config_.value("tie_word_embeddings", false);
-    const Values all = product(tied ? "model.embed_tokens.weight" : "lm_head.weight", norm(x, "model.norm.weight"));
+    const Values all =
+        product(files_.is_tied() ? "model.embed_tokens.weight" : "lm_head.weight", norm(x, "model.norm.weight"));
     if (layer_done) layer_done();
     CHECK(all.size() == vocab * tokens_, all.size(), " logits");
     std::vector<Values> of_tokens(tokens_, Values(vocab));
@@ -42,25 +139,25 @@ class PlainModel {
   }
 
  private:
-  size_t size(const char* key) const { return config_.at(key).get<size_t>(); }
-  const SafetensorsDirectory::Entry& tensor(const std::string& name) const {
-    const auto* entry = files_.find(name);
-    if (entry == nullptr) throw_crash(files_.directory(), ": tensor ", name, " is missing");
-    return *entry;
+  size_t size(const char* key) const { return static_cast<size_t>(files_.number(key)); }
+  PlainFiles::Found tensor(const std::string& name) const {
+    auto found = files_.find(name);
+    if (!found) throw_crash("the export: tensor ", name, " is missing");
+    return *std::move(found);
   }
   Values whole(const std::string& name) const {
-    const auto& entry = tensor(name);
-    Values values(entry.tensor->count());
-    entry.file->read(*entry.tensor, 0, values.size(), values.data());
+    const auto entry = tensor(name);
+    Values values(entry.count());
+    entry.read(0, values.size(), values.data());
     return values;
   }
 
   Values embed(const std::vector<int32_t>& ids) const {
-    const auto& entry = tensor("model.embed_tokens.weight");
+    const auto entry = tensor("model.embed_tokens.weight");
     const size_t hidden = size("hidden_size");
     Values x(hidden * tokens_), row(hidden);
     for (size_t t = 0; t < tokens_; ++t) {
-      entry.file->read(*entry.tensor, static_cast<uint64_t>(ids[t]) * hidden, hidden, row.data());
+      entry.read(static_cast<uint64_t>(ids[t]) * hidden, hidden, row.data());
       for (size_t i = 0; i < hidden; ++i) x[i * tokens_ + t] = row[i];
     }
     return x;
@@ -69,7 +166,7 @@ class PlainModel {
   Values norm(const Values& x, const std::string& name) const {
     const Values weight = whole(name);
     CHECK(weight.size() * tokens_ == x.size(), name, " has ", weight.size(), " elements");
-    const double epsilon = config_.at("rms_norm_eps").get<double>();
+    const double epsilon = files_.number("rms_norm_eps");
     Values y(x.size());
     for (size_t t = 0; t < tokens_; ++t) {
       double squares = 0;
@@ -82,15 +179,14 @@ class PlainModel {
 
   // W x, W [rows, columns] as it lies.
   Values product(const std::string& name, const Values& x) const {
-    const auto& entry = tensor(name);
-    CHECK(entry.tensor->shape.size() == 2 && entry.tensor->shape[1] * tokens_ == x.size(), name, " is ",
-          entry.tensor->shape_text());
-    const size_t rows = entry.tensor->shape[0], columns = entry.tensor->shape[1];
+    const auto entry = tensor(name);
+    CHECK(entry.shape.size() == 2 && entry.shape[1] * tokens_ == x.size(), name, " is ", entry.text());
+    const size_t rows = entry.shape[0], columns = entry.shape[1];
     const size_t most = std::max<size_t>(1, kPiece / columns);
     Values y(rows * tokens_), weights(std::min(rows, most) * columns);
     for (size_t begin = 0; begin < rows; begin += most) {
       const size_t now = std::min(most, rows - begin);
-      entry.file->read(*entry.tensor, begin * columns, now * columns, weights.data());
+      entry.read(begin * columns, now * columns, weights.data());
       for (size_t first = 0; first < tokens_; first += kLanes) {
         const size_t lanes = std::min(kLanes, tokens_ - first);
         for (size_t i = 0; i < now; ++i) {
@@ -122,36 +218,37 @@ class PlainModel {
   }
 
   void shift(Values& x, const char* name, size_t heads, size_t head_dim) const {
-    const auto* entry = files_.find(prefix_ + "self_attn." + name);
-    if (entry == nullptr) return;
+    const auto entry = files_.find(prefix_ + "self_attn." + name);
+    if (!entry) return;
     const Values taps = whole(prefix_ + "self_attn." + name);
     const size_t count = taps.size() / heads;
-    CHECK(count * heads == taps.size(), name, " is ", entry->tensor->shape_text());
+    CHECK(count * heads == taps.size(), name, " is ", entry->text());
     for (size_t channel = 0; channel < heads * head_dim; ++channel)
       mix(x, channel, taps.data() + channel / head_dim * count, count);
   }
 
   void canon(Values& q, Values& k, Values& v) const {
-    const auto* entry = files_.find(prefix_ + "self_attn.canonB.weight");
-    if (entry == nullptr) return;
+    const auto entry = files_.find(prefix_ + "self_attn.canonB.weight");
+    if (!entry) return;
     Values taps = whole(prefix_ + "self_attn.canonB.weight");
-    const size_t count = entry->tensor->shape.back();
+    const size_t count = entry->shape.back();
     size_t channel = 0;
     for (Values* stream : {&q, &k, &v}) {
       for (size_t i = 0; i < stream->size() / tokens_; ++i, ++channel) {
-        if (config_.at("canon_residual").get<bool>()) taps[(channel + 1) * count - 1] += 1;
+        if (files_.number("canon_residual") != 0) taps[(channel + 1) * count - 1] += 1;
         mix(*stream, i, taps.data() + channel * count, count);
       }
     }
   }
 
   void rotate(Values& x, size_t heads, size_t head_dim) const {
-    const double base = config_.at("rope_theta").get<double>();
+    const double base = files_.number("rope_theta");
     for (size_t head = 0; head < heads; ++head) {
       for (size_t i = 0; i < head_dim / 2; ++i) {
         const double frequency = 1 / std::pow(base, 2 * static_cast<double>(i) / static_cast<double>(head_dim));
-        double* low = x.data() + (head * head_dim + i) * tokens_;
-        double* high = low + head_dim / 2 * tokens_;
+        const auto [first, second] = files_.rotated(i, head_dim);
+        double* low = x.data() + (head * head_dim + first) * tokens_;
+        double* high = x.data() + (head * head_dim + second) * tokens_;
         for (size_t t = 0; t < tokens_; ++t) {
           const double angle = static_cast<double>(t) * frequency, a = low[t], b = high[t];
           low[t] = a * std::cos(angle) - b * std::sin(angle);
@@ -202,17 +299,22 @@ class PlainModel {
     return product(prefix_ + "mlp.down_proj.weight", gate);
   }
 
-  SafetensorsDirectory files_;
-  nlohmann::json config_;
+  const PlainFiles& files_;
   size_t tokens_;
   std::string prefix_;  // of the layer that is computed
 };
 
 }  // namespace
 
-std::vector<std::vector<double>> plain_logits(const std::string& directory, const std::vector<int32_t>& ids,
+std::vector<std::vector<double>> plain_logits(const std::string& path, const std::vector<int32_t>& ids,
                                               const std::function<void()>& layer_done) {
-  return PlainModel(directory, ids.size()).logits(ids, layer_done);
+  std::unique_ptr<PlainFiles> files;
+  if (std::filesystem::is_directory(path)) {
+    files = std::make_unique<HuggingFaceFiles>(path);
+  } else {
+    files = std::make_unique<GgufFiles>(path);
+  }
+  return PlainModel(*files, ids.size()).logits(ids, layer_done);
 }
 
 }  // namespace shiftron

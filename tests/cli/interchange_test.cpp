@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkpoint/gguf.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "checkpoint/reader.h"
@@ -44,7 +45,8 @@ class Interchange : public ::testing::Test {
   }
   json run(const std::string& verb, std::vector<std::string> words) {
     words.insert(words.begin(), {"checkpoint", verb});
-    words.insert(words.end(), {"--format", "hf", "--json"});
+    if (std::ranges::find(words, "--format") == words.end()) words.insert(words.end(), {"--format", "hf"});
+    words.push_back("--json");
     std::ostringstream text;
     struct Redirected {
       std::streambuf* before;
@@ -145,6 +147,99 @@ TEST_F(Interchange, AShiftThatIsAskedForBeginsAsTheIdentity) {
   const ShiftConfig shift = open_checkpoint(imported["directory"]).config.model.shift;
   EXPECT_EQ(shift, (ShiftConfig{.query = 0, .key = 1, .value = 2}));
   EXPECT_THAT(read_file(imported_ + "/config.conf"), HasSubstr("value = 2"));
+}
+
+TEST_F(Interchange, GgufIsCheckedToo) {
+  const ModelConfig model = small_model({.query = 0, .key = 0, .value = 0});
+  const std::string step = step_of(model), file = out_ + ".gguf";
+  const json exported = run("export", {step, "--format", "gguf", "--output", file});
+  EXPECT_EQ(exported["file"], file);
+  EXPECT_EQ(exported["precision"], "float32");
+  EXPECT_EQ(exported["bytes"], fs::file_size(file));
+  EXPECT_LE(exported["check"]["largest_difference"], exported["check"]["allowed"]);
+  EXPECT_GT(exported["check"]["largest_logit"], 0.1);
+  const GgufFile read(file);
+  EXPECT_EQ(std::get<std::string>(read.entries().at("general.name")), "out");
+  EXPECT_EQ(std::get<std::string>(read.entries().at("tokenizer.ggml.model")), "none");
+  for (const char* precision : {"f16", "bf16"}) {
+    const std::string other = out_ + precision;
+    EXPECT_EQ(run("export", {step, "--format", "gguf", "--output", other, "--precision", precision})["precision"],
+              precision == std::string("f16") ? "float16" : "bfloat16");
+  }
+}
+
+TEST_F(Interchange, AShiftIsNoGguf) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 0}));
+  const Error error = error_of([&] { run("export", {step, "--format", "gguf", "--output", out_}); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("llama.cpp does not compute"), HasSubstr("--format hf")));
+  EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"run"});
+}
+
+TEST_F(Interchange, OptionsOfAnotherFormatAreRefused) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  const auto fault = [&](const std::string& verb, const std::string& format, std::vector<std::string> more) {
+    more.insert(more.begin(), {step, "--format", format, "--output", out_});
+    const Error error = error_of([&] { run(verb, more); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_FALSE(fs::exists(out_));
+    return std::string(error.what());
+  };
+  EXPECT_THAT(fault("export", "gguf", {"--as", "llama"}), HasSubstr("--format gguf takes no --as"));
+  EXPECT_THAT(fault("export", "gguf", {"--precision", "fp32"}), HasSubstr("takes --precision f32|f16|bf16, not fp32"));
+  EXPECT_THAT(fault("export", "hf", {"--precision", "f16"}), HasSubstr("takes --precision fp32|bf16|fp64, not f16"));
+  EXPECT_THAT(fault("export", "megatron", {}), HasSubstr("megatron"));
+  EXPECT_THAT(fault("import", "gguf", {}), HasSubstr("gguf"));
+  EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron takes no --norm-head"));
+}
+
+// One KV head for each head and one layer of Megatron-LM's, out of the parameters; more forms:
+// checkpoint/megatron_test.
+TEST_F(Interchange, MegatronsTensorsBecomeARun) {
+  const ModelConfig model = small_model({.query = 0, .key = 0, .value = 0}, 4, true);
+  const std::string step = step_of(model), in = directory_.path() + "/megatron";
+  fs::create_directories(in);
+  std::map<std::string, std::pair<std::vector<uint64_t>, std::vector<float>>> tensors;
+  for (const std::string layer : {"0", "1"}) {
+    const auto ours = [&](const std::string& name) {
+      return source_->values("layers." + layer + "." + name + ".weight");
+    };
+    std::vector<float> qkv, up = ours("mlp.gate");
+    for (int head = 0; head < 4; ++head) {
+      for (const char* stream : {"query", "key", "value"}) {
+        const std::vector<float> all = ours(std::string("attention.") + stream);
+        qkv.insert(qkv.end(), all.begin() + head * 60, all.begin() + (head + 1) * 60);
+      }
+    }
+    const std::vector<float> second = ours("mlp.up");
+    up.insert(up.end(), second.begin(), second.end());
+    const std::string theirs = "decoder.layers." + layer + ".";
+    tensors[theirs + "self_attention.linear_qkv.weight"] = {{72, 10}, qkv};
+    tensors[theirs + "self_attention.linear_qkv.layer_norm_weight"] = {{10}, ours("attention_norm")};
+    tensors[theirs + "self_attention.linear_proj.weight"] = {{10, 24}, ours("attention.out")};
+    tensors[theirs + "mlp.linear_fc1.weight"] = {{28, 10}, up};
+    tensors[theirs + "mlp.linear_fc1.layer_norm_weight"] = {{10}, ours("mlp_norm")};
+    tensors[theirs + "mlp.linear_fc2.weight"] = {{10, 14}, ours("mlp.down")};
+  }
+  tensors["embedding.word_embeddings.weight"] = {{19, 10}, source_->values("embedding.weight")};
+  tensors["decoder.final_layernorm.weight"] = {{10}, source_->values("final_norm.weight")};
+  std::vector<SafetensorsTensor> described;
+  for (const auto& [name, tensor] : tensors) {
+    described.push_back({.name = name, .type = SafetensorsType::F32, .shape = tensor.first});
+  }
+  SafetensorsWriter writer(in + "/model.safetensors", described, {});
+  for (const auto& [name, tensor] : tensors) writer.append(tensor.second.data(), tensor.second.size() * sizeof(float));
+  writer.finish();
+  write_text(in + "/config.json", R"({"heads": 4, "rope_base": 12345, "norm_epsilon": 1e-3})");
+  const json imported = run("import", {in, "--format", "megatron", "--output", imported_, "--shift.key", "1"});
+  EXPECT_EQ(imported["form"], "llama");
+  StepReader read(imported["directory"], check_step(imported["directory"]));
+  for (const ManifestTensor& tensor : source_->tensors()) {
+    std::vector<float> values(static_cast<size_t>(tensor.shape.count()));
+    read.read(read.find(TensorGroup::parameters, tensor.name), whole_box(tensor.shape), values.data());
+    EXPECT_EQ(values, source_->values(tensor.name)) << tensor.name;
+  }
+  EXPECT_EQ(open_checkpoint(imported["directory"]).config.model.shift.key, 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/gguf_export.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "evaluate/generate.h"
@@ -75,7 +76,7 @@ TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
       const HuggingFaceExport how = export_of(model(), form, type);
       const std::string out = directory_.path() + "/" + std::to_string(exports++);
       write_hugging_face(source, how, out);
-      const ExportCheck check = check_export(source, how.config, out);
+      const ExportCheck check = check_export(source, how.config.model, how.config.type, out);
       EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
       EXPECT_GT(check.largest_logit, 0.1);
       if (type == SafetensorsType::BF16) {  // it is the rounded weights that are compared
@@ -123,14 +124,14 @@ TEST(ExportCheck, SeesWhatIsWrong) {
   const HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
   const std::string out = directory.path() + "/out";
   write_hugging_face(source, how, out);
-  ASSERT_TRUE(check_export(source, how.config, out).passed);
+  ASSERT_TRUE(check_export(source, how.config.model, how.config.type, out).passed);
   const std::string config = read_file(out + "/config.json");
   for (const auto& [key, value] :
        std::vector<std::pair<const char*, double>>{{"rms_norm_eps", 1.00001e-3}, {"rope_theta", 12346}}) {
     nlohmann::json changed = nlohmann::json::parse(config);
     changed[key] = value;
     write_text(out + "/config.json", changed.dump());
-    EXPECT_FALSE(check_export(source, how.config, out).passed) << key;
+    EXPECT_FALSE(check_export(source, how.config.model, how.config.type, out).passed) << key;
   }
   write_text(out + "/config.json", config);
   for (const std::string name :
@@ -138,9 +139,41 @@ TEST(ExportCheck, SeesWhatIsWrong) {
         "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "head.weight"}) {
     MemorySource other(model);
     other.values(name)[1] += 1e-6f;
-    EXPECT_FALSE(check_export(other, how.config, out).passed) << name;
+    EXPECT_FALSE(check_export(other, how.config.model, how.config.type, out).passed) << name;
   }
-  EXPECT_TRUE(check_export(source, how.config, out).passed);
+  EXPECT_TRUE(check_export(source, how.config.model, how.config.type, out).passed);
+}
+
+// The reader of GGUF finds every parameter, and what is wrong in one.
+TEST(ExportCheck, GgufComputesTheSame) {
+  TemporaryDirectory directory;
+  for (const bool tied : {false, true}) {
+    const ModelConfig model = small_model({.query = 0, .key = 0, .value = 0}, tied ? 4 : 2, tied);
+    MemorySource source(model);
+    for (const SafetensorsType type : {SafetensorsType::F32, SafetensorsType::F16, SafetensorsType::BF16}) {
+      SCOPED_TRACE(to_string(type));
+      const std::string out = directory.path() + "/" + to_string(type) + std::to_string(tied);
+      write_gguf(source, {.model = model, .type = type, .positions = 64, .entries = {}}, out);
+      const StoredTypes types(type, SafetensorsType::F32);
+      const ExportCheck check = check_export(source, gguf_rounded(model), types, out);
+      EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
+      EXPECT_GT(check.largest_logit, 0.1);
+      if (type != SafetensorsType::F32) {  // it is the rounded weights that are compared, and the norms are not rounded
+        EXPECT_FALSE(check_export(source, gguf_rounded(model), SafetensorsType::F32, out).passed);
+        EXPECT_FALSE(check_export(source, gguf_rounded(model), type, out).passed);
+      }
+      for (const std::string name :
+           {"layers.0.attention.query.weight", "layers.1.attention.key.weight", "layers.1.attention.out.weight",
+            "layers.0.attention_norm.weight", "layers.1.mlp.up.weight", "final_norm.weight", "embedding.weight"}) {
+        MemorySource other(model);
+        other.values(name)[1] += type == SafetensorsType::F32 ? 1e-6f : 0.05f;
+        if (name == "embedding.weight") {
+          for (float& value : other.values(name)) value += 0.05f;
+        }
+        EXPECT_FALSE(check_export(other, gguf_rounded(model), types, out).passed) << name;
+      }
+    }
+  }
 }
 
 }  // namespace

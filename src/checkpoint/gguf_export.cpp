@@ -1,0 +1,167 @@
+// Keys and names are those that llama.cpp's architecture "llama" asks for.
+#include "checkpoint/gguf_export.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoint/hugging_face_names.h"
+#include "checkpoint/stored_rows.h"
+#include "core/check.h"
+#include "core/file.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kRoomForHeader = 16'000'000;  // bytes beside the elements and the tokenizer's pieces
+
+struct Ending {
+  const char *ours, *theirs;
+};
+constexpr Ending kEndings[] = {
+    {"attention_norm.weight", "attn_norm.weight"},  {"attention.query.weight", "attn_q.weight"},
+    {"attention.key.weight", "attn_k.weight"},      {"attention.value.weight", "attn_v.weight"},
+    {"attention.out.weight", "attn_output.weight"}, {"mlp_norm.weight", "ffn_norm.weight"},
+    {"mlp.gate.weight", "ffn_gate.weight"},         {"mlp.up.weight", "ffn_up.weight"},
+    {"mlp.down.weight", "ffn_down.weight"},         {"embedding.weight", "token_embd.weight"},
+    {"final_norm.weight", "output_norm.weight"},    {"head.weight", "output.weight"}};
+
+std::string gguf_name(const HuggingFaceName& name) {
+  const std::string ours = name.layer < 0 ? "" : "layers." + std::to_string(name.layer) + ".";
+  const std::string theirs = name.layer < 0 ? "" : "blk." + std::to_string(name.layer) + ".";
+  for (const Ending& known : kEndings) {
+    if (name.ours == ours + known.ours) return theirs + known.theirs;
+  }
+  CHECK(false, "no name of GGUF for ", name.ours);
+}
+
+std::vector<GgufEntry> entries_of(const GgufExport& how) {
+  const ModelConfig& model = how.model;
+  const auto whole = [](int64_t value) { return static_cast<uint32_t>(value); };
+  const uint32_t file_type = how.type == SafetensorsType::F32 ? 0 : how.type == SafetensorsType::F16 ? 1 : 32;
+  std::vector<GgufEntry> entries = {{"general.architecture", std::string("llama")},
+                                    {"general.type", std::string("model")},
+                                    {"general.file_type", file_type},
+                                    {"llama.vocab_size", whole(model.vocab)},
+                                    {"llama.context_length", whole(how.positions)},
+                                    {"llama.embedding_length", whole(model.hidden)},
+                                    {"llama.block_count", whole(model.layers)},
+                                    {"llama.feed_forward_length", whole(model.ffn)},
+                                    {"llama.attention.head_count", whole(model.heads)},
+                                    {"llama.attention.head_count_kv", whole(model.kv_heads)},
+                                    {"llama.attention.key_length", whole(model.head_dim)},
+                                    {"llama.attention.value_length", whole(model.head_dim)},
+                                    {"llama.attention.layer_norm_rms_epsilon", static_cast<float>(model.norm_epsilon)},
+                                    {"llama.rope.dimension_count", whole(model.head_dim)},
+                                    {"llama.rope.freq_base", static_cast<float>(model.rope_base)}};
+  entries.insert(entries.end(), how.entries.begin(), how.entries.end());
+  return entries;
+}
+
+// Row i of the first half of each head's `head_dim` rows becomes row 2i, row i of the second half row 2i + 1.
+void interleave_halves(std::vector<std::byte>& bytes, uint64_t head_dim, uint64_t row_bytes,
+                       std::vector<std::byte>& head) {
+  const uint64_t head_bytes = head_dim * row_bytes;
+  for (uint64_t begin = 0; begin < bytes.size(); begin += head_bytes) {
+    const std::byte* const from = bytes.data() + begin;
+    head.assign(from, from + head_bytes);
+    for (uint64_t row = 0; row < head_dim; ++row) {
+      const uint64_t to = 2 * (row % (head_dim / 2)) + row / (head_dim / 2);
+      std::memcpy(bytes.data() + begin + to * row_bytes, head.data() + row * row_bytes, row_bytes);
+    }
+  }
+}
+
+bool is_rotated(const std::string& name) {
+  return name.ends_with("attention.query.weight") || name.ends_with("attention.key.weight");
+}
+
+void write_elements(TensorSource& source, const GgufExport& how, const std::string& path) {
+  std::vector<SafetensorsTensor> tensors;
+  uint64_t total = 0, done = 0;
+  const std::vector<HuggingFaceName> names = hugging_face_names(how.model);
+  for (const HuggingFaceName& name : names) {
+    const bool is_norm = name.their_shape.size() == 1;
+    tensors.push_back(
+        {.name = gguf_name(name), .type = is_norm ? SafetensorsType::F32 : how.type, .shape = name.their_shape});
+    total += tensors.back().bytes();
+  }
+  if (const uint64_t room = free_disk_space(parent_directory(path)); room < total + kRoomForHeader) {
+    throw_crash(path, ": the export takes ", total + kRoomForHeader, " bytes, ", room,
+                " are free; free space there, or choose another place");
+  }
+  GgufWriter writer(path, entries_of(how), tensors);
+  StoredRows rows(source, how.model);
+  std::vector<std::byte> head;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const SafetensorsTensor& tensor = tensors[i];
+    rows.for_each_piece(names[i].ours, tensor.type, [&](std::vector<std::byte>& bytes) {
+      if (is_rotated(names[i].ours)) {
+        interleave_halves(bytes, static_cast<uint64_t>(how.model.head_dim), tensor.shape[1] * size_of(tensor.type),
+                          head);
+      }
+      writer.append(bytes.data(), bytes.size());
+      done += bytes.size();
+      if (how.progress) how.progress(done, total);
+    });
+  }
+  writer.finish();
+}
+
+// Sweeps what a killed export left: a file that begins as one, or is empty.
+void sweep(const std::string& temporary) {
+  const fs::file_status status = fs::symlink_status(temporary);
+  if (!fs::exists(status)) return;
+  bool is_remains = fs::is_regular_file(status);
+  if (is_remains) {
+    FileDescriptor file = FileDescriptor::open_for_reading(temporary, false);
+    char magic[4];
+    const size_t count = file.read_some(magic, sizeof(magic));
+    is_remains = std::memcmp(magic, "GGUF", count) == 0;
+  }
+  if (!is_remains)
+    throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another file");
+  fs::remove(temporary);
+}
+
+}  // namespace
+
+void refuse_gguf_of(const ModelConfig& model) {
+  const ShiftConfig& shift = model.shift;
+  if (shift.query + shift.key + shift.value > 0) {
+    throw_bad_input("this model mixes previous tokens into its queries, keys or values (query ", shift.query, ", key ",
+                    shift.key, ", value ", shift.value,
+                    "), which llama.cpp does not compute: it would run as another model. Take --format hf, which "
+                    "transformers runs with its shift, or train with shift.query, shift.key and shift.value 0");
+  }
+}
+
+ModelConfig gguf_rounded(ModelConfig model) {
+  // GCC 12 leaves out two such pairs of conversions that stand side by side (-ftree-slp-vectorize), hence volatile.
+  for (double* number : {&model.norm_epsilon, &model.rope_base}) {
+    const volatile auto single = static_cast<float>(*number);
+    *number = single;
+  }
+  return model;
+}
+
+uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& path) {
+  refuse_gguf_of(how.model);
+  const std::string temporary = path + ".tmp";
+  if (fs::exists(fs::symlink_status(path))) throw_bad_input(path, " is there already; name a new file");
+  const std::string folder = parent_directory(path);
+  if (!fs::is_directory(folder)) throw_bad_input(folder, " is no directory; make it, or name another file");
+  sweep(temporary);
+  try {
+    write_elements(source, how, temporary);
+    if (how.check) how.check(temporary);
+    rename_durably(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  return fs::file_size(path);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,39 @@
+// Writing a model without any KV shift as a GGUF file, which llama.cpp runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/gguf.h"
+#include "checkpoint/tensor_source.h"
+#include "model/config.h"
+
+namespace shiftron {
+
+struct GgufExport {
+  ModelConfig model;                            // without any shift
+  SafetensorsType type = SafetensorsType::F16;  // of the matrices: F32, F16, BF16; norms are F32
+  int64_t positions = 0;                        // of the training's sequences; llama.context_length
+  std::vector<GgufEntry> entries;               // beside the sizes: names, tokenizer.ggml.*
+  // Bytes of elements written so far, of how many.
+  std::function<void(uint64_t done, uint64_t total)> progress{};
+  // Called with the file when all of it is written, before that gets its name. What it throws ends the export.
+  std::function<void(const std::string& path)> check{};
+};
+
+// Throws Error(bad_input), which says what to do instead, where llama.cpp could not compute what the model does.
+void refuse_gguf_of(const ModelConfig& model);
+
+// The model with its real numbers as the file holds them, in float32.
+ModelConfig gguf_rounded(ModelConfig model);
+
+// Writes the source's parameters as `path`, which must not be there: to PATH.tmp first, which is removed where anything
+// fails and replaced where an export was killed. Rows of queries and keys lie in the order in which llama.cpp rotates
+// them: channels i and i + head_dim / 2 of ours are its 2i and 2i + 1. Returns the file's bytes. Memory: a few
+// megabytes, or a head's rows. Errors: the file is there, the model shifts, a weight is not finite or does not fit the
+// type, a tensor is missing (bad_input); no room (crash); what the source throws.
+uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& path);
+
+}  // namespace shiftron

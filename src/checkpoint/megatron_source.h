@@ -1,0 +1,38 @@
+// MegatronSource: a Llama of Megatron-LM in safetensors, read as the model's own logical tensors.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors_source.h"
+
+namespace shiftron {
+
+class MegatronSource : public SafetensorsSource {
+ public:
+  // model.safetensors (or an index and its files) with Megatron-LM's whole tensors, under the names of its GPTModel:
+  // linear_qkv holds each group's queries, its key and its value, linear_fc1 gate and up; norms lie with the matrix
+  // that follows or by themselves; layers by number, or one tensor for all of them; names with or without "model.".
+  // config.json beside it has Llama's keys, ours or Megatron-LM's; sizes that the shapes say may be left out, RoPE's
+  // base and the norms' epsilon may not. `previous` tokens of query, key and value: taps of the identity. Throws
+  // Error(bad_input) that names file and tensor or key: what is missing, has another shape, is not used, or is no
+  // Llama; a directory of pickles (torch_dist): how to convert it.
+  MegatronSource(const std::string& directory, const std::array<std::optional<int>, 3>& previous = {});
+
+ private:
+  using Names = std::vector<std::string>;  // one behind "decoder.layers.N." each
+  const Entry* stacked(const std::string& ending) const;
+  const Entry* entry_of(int64_t layer, const std::string& ending) const;
+  uint64_t count_layers() const;
+  void read_config(const std::string& path);
+  Place layer_place(int64_t layer, const Names& endings, const std::vector<uint64_t>& shape);
+  Place vocabulary_place(const std::string& name);
+  Place place_of(const HuggingFaceName& name);
+
+  std::string prefix_;  // "model." or nothing
+};
+
+}  // namespace shiftron

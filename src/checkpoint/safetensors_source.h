@@ -1,0 +1,61 @@
+// SafetensorsSource: a model in another program's safetensors, read as the model's own logical tensors.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/hugging_face_config.h"
+#include "checkpoint/hugging_face_names.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_source.h"
+
+namespace shiftron {
+
+// "[3, 4]"
+std::string shape_text(const std::vector<uint64_t>& shape);
+
+// What stands where is said by the constructors of the classes below it. F64 is rounded to float32, other types are
+// widened.
+class SafetensorsSource : public TensorSource {
+ public:
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }  // parameters, float32
+  int find(TensorGroup group, const std::string& name) const override;
+  void read(int index, const Box& box, void* to) override;
+
+  const HuggingFaceConfig& config() const { return config_; }  // its shift is that of tensors()
+  const ModelConfig& model() const { return config_.model; }
+
+ protected:
+  explicit SafetensorsSource(const std::string& directory) : files_(directory) {}
+  using Entry = SafetensorsDirectory::Entry;
+  struct Place {
+    const Entry* entry = nullptr;   // null: `values` are the elements
+    uint64_t first = 0;             // element of the entry's tensor
+    std::vector<uint64_t> parts{};  // the first elements of what each index of dim 0 holds; empty: all follow `first`
+    std::vector<float> values{};
+    bool norm_rows = false;  // divided by their length, as torch's normalize() has it: at least 1e-12
+  };
+  // A tensor of the files; it counts as used.
+  const Entry* take_if_there(const std::string& name);
+  // Throws Error(bad_input): missing, or of another shape.
+  const Entry& take(const std::string& name, const std::vector<uint64_t>& shape);
+  void add(const HuggingFaceName& name, Place place);
+  // Throws Error(bad_input) that names what was not taken, but for names with one of these endings.
+  void refuse_unused(const std::vector<std::string>& ignored_endings) const;
+
+  SafetensorsDirectory files_;
+  HuggingFaceConfig config_;
+
+ private:
+  void read_normed(const Place& place, const Shape& shape, const Box& box, float* to) const;
+  void read_parts(const Place& place, const Shape& shape, uint64_t from, uint64_t count, float* to) const;
+
+  std::vector<ManifestTensor> tensors_;
+  std::vector<Place> places_;  // of tensors_
+  std::map<std::string, int> by_name_;
+  std::set<std::string> used_;  // of the files' tensors
+};
+
+}  // namespace shiftron

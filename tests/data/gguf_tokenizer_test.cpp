@@ -1,0 +1,83 @@
+// What llama.cpp is told of a tokenizer; that it gives the same numbers is shown by tests/interchange/check_gguf.py.
+#include "data/gguf_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "fixture.h"
+
+namespace shiftron {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string trained(const std::string& kind) {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", example_text(400))};
+  training.vocab = 300;
+  training.kind = kind;
+  return Tokenizer::train(training);
+}
+
+TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
+  for (const std::string kind : {"bpe", "unigram"}) {
+    const Tokenizer tokenizer(trained(kind), kind);
+    const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size() + 2);
+    EXPECT_EQ(found.model, kind == "bpe" ? "llama" : "t5");
+    EXPECT_EQ(found.note.empty(), kind == "bpe");
+    const auto vocab = static_cast<size_t>(tokenizer.vocab_size());
+    ASSERT_EQ(found.pieces.size(), vocab + 2);
+    ASSERT_EQ(found.scores.size(), vocab + 2);
+    ASSERT_EQ(found.types.size(), vocab + 2);
+    std::map<int32_t, int> types;
+    bool scored = false;
+    for (size_t id = 0; id < vocab; ++id) {
+      const auto token = static_cast<int32_t>(id);
+      EXPECT_EQ(found.pieces[id], tokenizer.piece(token));
+      const bool is_byte = found.pieces[id].starts_with("<0x");
+      const int32_t type = is_byte                          ? 6
+                           : found.pieces[id] == "\n"       ? 4
+                           : found.pieces[id] == "<unk>"    ? 2
+                           : tokenizer.bytes_of(token) == 0 ? 3
+                                                            : 1;
+      EXPECT_EQ(found.types[id], type) << found.pieces[id];
+      ++types[type];
+      scored = scored || (type == 1 && found.scores[id] < -1);
+    }
+    EXPECT_TRUE(scored);
+    EXPECT_EQ(types[6], 256);
+    EXPECT_EQ(types[4], 1);
+    EXPECT_EQ(found.end_of_document, static_cast<uint32_t>(tokenizer.end_of_document()));
+    EXPECT_EQ(found.pieces[found.unknown], "<unk>");
+    EXPECT_EQ(found.pieces[vocab], "[unused " + std::to_string(vocab) + "]");
+    EXPECT_EQ(found.types[vocab + 1], 3);
+  }
+}
+
+// A model whose pieces join to "</s>" would make the end of a document out of text. SentencePiece joins no letters to
+// marks, so one such piece is written into a model of another program's here.
+TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
+  const Scratch scratch;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "a bb </\n" + std::string(static_cast<size_t>(i % 26), 'a') + "\n";
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", text)};
+  training.vocab = 270;
+  std::string model = Tokenizer::train(training);
+  const std::string before = std::string("\x0A\x02") + "bb", after = std::string("\x0A\x02") + "s>";
+  EXPECT_EQ(gguf_tokenizer(Tokenizer(model, "trained"), 270).pieces[1], "</s>");
+  const size_t at = model.find(before);
+  ASSERT_NE(at, model.npos);
+  model.replace(at, before.size(), after);
+  const Tokenizer tokenizer(model, "joined");
+  const GgufTokenizer found = gguf_tokenizer(tokenizer, 270);
+  ASSERT_EQ(std::ranges::count(found.pieces, "</") + std::ranges::count(found.pieces, "s>"), 2);
+  EXPECT_EQ(found.end_of_document, 1u);
+  EXPECT_EQ(found.pieces[1], "[control 1]");
+  EXPECT_EQ(found.types[1], 3);
+}
+
+}  // namespace
+}  // namespace shiftron
