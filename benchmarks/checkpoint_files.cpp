@@ -80,7 +80,7 @@ double forget(const std::string& path) {
 class State {
  public:
   State(const RunConfig& config, int threads, const std::string& directory)
-      : config_(config), trainer_(config, threads), world_(make_single_world()), directory_(directory) {
+      : config_(config), threads_(threads), trainer_(config, threads), world_(make_single_world()), directory_(directory) {
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     uint64_t bits = 1;
@@ -133,6 +133,7 @@ class State {
     fs::create_directories(checkpoints());
     std::map<std::string, double> points;
     SaveOptions options;
+    options.threads = threads_;
     const auto start = Clock::now();
     options.at_point = [&](const std::string& point) { points[point] = seconds_since(start); };
     const SaveResult saved = save_checkpoint(checkpoints(), content(), set(), *world_, {.keep = 2}, log_, options);
@@ -143,14 +144,16 @@ class State {
   double restore(bool cold) {
     if (cold) note_cold(forget(step()));
     const auto start = Clock::now();
-    load_parameters(step(), set(), {.with_moments = true});
+    load_parameters(step(), set(), {.with_moments = true, .threads = threads_});
     return seconds_since(start);
   }
   // A step of files for two ranks, out of the saved one, which the page cache holds.
   double convert() {
     const std::string output = directory_ + "/converted";
+    ConvertOptions options;
+    options.write.threads = threads_;
     const auto start = Clock::now();
-    convert_step(step(), "tp=2", output, log_);
+    convert_step(step(), "tp=2", output, log_, options);
     const double seconds = seconds_since(start);
     fs::remove_all(output);
     return seconds;
@@ -212,6 +215,7 @@ class State {
   }
 
   RunConfig config_;
+  int threads_;
   LocalTrainer trainer_;
   std::unique_ptr<HostCommunicator> world_;
   std::string directory_;

@@ -14,6 +14,7 @@
 #include "checkpoint/verify.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
+#include "cli/process.h"
 #include "core/check.h"
 #include "core/progress.h"
 #include "train/convert.h"
@@ -287,6 +288,7 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   {
     ByteProgress progress("writing");
     options.write.progress = progress.tell();
+    options.write.threads = thread_count(0, 1);
     made = convert_step(directory, layout, output, log, options);
   }
   const std::string next = next_command(made, output);

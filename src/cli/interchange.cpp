@@ -164,7 +164,8 @@ int run_import(const CommandLine& line) {
   std::optional<Progress> progress;
   try {
     fs::create_directories(run);
-    written = write_step(source, step, run + "/checkpoints", {.progress = show_bytes(progress, "writing")});
+    written = write_step(source, step, run + "/checkpoints",
+                         {.threads = thread_count(0, 1), .progress = show_bytes(progress, "writing")});
     write_file_durably(run + "/config.conf", model_sections(config));
   } catch (...) {
     std::error_code ignored;
