@@ -270,6 +270,57 @@ def generation_lines(results):
     yield from provenance(kept)
 
 
+CHECKPOINT_ROWS = {"written": "written, hashed and synced", "saved": "saved: and read back, and named", "restored cold": "restored, cold",
+                   "restored warm": "restored, warm", "raw write": "plain write and fsync", "raw read cold": "plain pread, cold",
+                   "raw read warm": "plain pread, warm", "read back": "the read-back of a save, warm", "converted": "converted to tp = 2, from warm files",
+                   "exported": "exported in bfloat16, from warm files (of what is written)"}
+
+
+def checkpoint_lines(results):
+    kept = results.of("checkpoint_files")
+    if not kept:
+        return
+    yield "## Checkpoints"
+    yield ""
+    yield ("Masters and two moments of a model with random bits, saved and restored by one rank as a run does it. Plain calls move as many "
+           "bytes between the same memory and the same disk, in pieces of a block, by one thread and without a hash; they take turns with "
+           "ours in every round, and the share is their time over ours. Cold: the page cache held nothing of the file; warm: all of it.")
+    yield ""
+    rows = []
+    for result in kept:
+        data = result["result"]
+        for name, label in CHECKPOINT_ROWS.items():
+            figure = data["figures"][name]
+            rows.append([result["model"], data["precision"], result["letter"], str(data["threads"]), label, f"{figure['seconds']:.2f} s",
+                         f"{figure['bytes_per_second'] / 1e9:.2f} GB/s", f"{figure['share_of_raw']:.2f}" if "share_of_raw" in figure else "",
+                         interval(figure.get("share_range"), "{:.2f}".format) if "share_of_raw" in figure else ""])
+    yield from table(["model", "precision", "machine", "threads", "", "time", "rate", "share of plain calls", "rounds"], rows)
+    yield from provenance(kept)
+
+
+def checkpoint_comparison_lines(results):
+    kept = results.of("checkpoint_vs_pytorch")
+    if not kept:
+        return
+    yield "## Checkpoints against PyTorch"
+    yield ""
+    yield ("The same tensors in fp32 on the same disk, by live processes that take turns; every save ends with its files synced, every "
+           "restore with the bytes back in tensors that are there. The ratio is the time of the row over that of Shiftron, by rounds. "
+           "Shiftron hashes what it writes, reads it back, and compares the hashes when it restores; the others do neither.")
+    yield ""
+    rows = []
+    names = {"shiftron": "Shiftron", "dcp": "torch.distributed.checkpoint, one process", "safetensors": "safetensors.torch"}
+    for result in kept:
+        for side, figures in result["result"]["sides"].items():
+            for words, figure in figures.items():
+                own = side == "shiftron"
+                rows.append([result["model"], result["letter"], names.get(side, side), words, f"{figure['seconds']:.2f} s",
+                             f"{figure['bytes_per_second'] / 1e9:.2f} GB/s", "" if own else f"{figure['ratio']:.2f}",
+                             "" if own else interval(figure["ratio_range"], "{:.2f}".format)])
+    yield from table(["model", "machine", "", "", "time", "rate", "times as long", "rounds"], rows)
+    yield from provenance(kept)
+
+
 def kernel_lines(results):
     kept = results.of("kernels_benchmark")
     if not kept:
@@ -297,7 +348,8 @@ def document(results):
     lines = ["# Performance", "",
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
-    for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines, kernel_lines, device_lines):
+    for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
+                    checkpoint_lines, checkpoint_comparison_lines, kernel_lines, device_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

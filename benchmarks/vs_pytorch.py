@@ -12,7 +12,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import tempfile
 import h5py
 import numpy as np
 
+from live_process import LiveProcess
 from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, wait_until_quiet
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile"],
@@ -41,25 +41,15 @@ def interval_95(logarithms):
     return math.exp(mean), [math.exp(mean - half), math.exp(mean + half)]
 
 
-class Side:
-    """One live process: a name, its blocks."""
+class Side(LiveProcess):
+    """What one process did: losses of its steps, seconds of its steps and blocks."""
 
     def __init__(self, name, command, environment):
-        self.name, self.seconds, self.losses, self.blocks = name, [], [], []
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment)
-        self.ready = self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise Fault(f"{self.name} ended with code {self.process.wait()}; its message stands above")
-        return json.loads(line)
+        self.seconds, self.losses, self.blocks = [], [], []
+        super().__init__(name, command, environment)
 
     def run(self, steps, counts=True):
-        self.process.stdin.write(f"run {steps}\n")
-        self.process.stdin.flush()
-        answer = self.answer()
+        answer = self.ask(f"run {steps}")
         self.losses += answer["losses"]
         if counts:
             self.seconds += answer["seconds"]
@@ -69,14 +59,6 @@ class Side:
     def drop_block(self, steps):
         self.blocks.pop()
         del self.seconds[-steps:]
-
-    def peak_bytes(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def write_inputs(path, description, random):

@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "checkpoint/boxes.h"
+#include "core/quiet_thread.h"
 
 namespace shiftron {
 namespace {
@@ -30,12 +34,16 @@ int StepReader::find(TensorGroup group, const std::string& name) const {
   return found == by_path_.end() ? -1 : found->second;
 }
 
-const FileDescriptor& StepReader::open(int file) {
+const FileDescriptor& StepReader::open(const ManifestBox& box) {
   constexpr size_t kMostOpen = 64;
-  if (const auto found = files_.find(file); found != files_.end()) return found->second;
+  if (const auto found = files_.find(box.file); found != files_.end()) return found->second;
   if (files_.size() == kMostOpen) files_.clear();
-  const std::string path = directory_ + "/" + manifest_.files[static_cast<size_t>(file)].name;
-  return files_.emplace(file, FileDescriptor::open_for_reading(path, false)).first->second;
+  const std::string path = directory_ + "/" + manifest_.files[static_cast<size_t>(box.file)].name;
+  try {
+    return files_.emplace(box.file, FileDescriptor::open_for_reading(path, false)).first->second;
+  } catch (const Error& error) {
+    throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
+  }
 }
 
 std::vector<StepReader::Part> StepReader::parts_of(int tensor, const Box& box) const {
@@ -48,24 +56,99 @@ std::vector<StepReader::Part> StepReader::parts_of(int tensor, const Box& box) c
   return parts;
 }
 
-void StepReader::load_block(const ManifestBox& box, uint64_t index, std::vector<std::byte>& block) {
-  const uint64_t begin = index * manifest_.block_bytes;
-  const size_t bytes = static_cast<size_t>(std::min(manifest_.block_bytes, box.bytes - begin));
-  if (visit_) visit_(manifest_.files[static_cast<size_t>(box.file)], box.byte_offset + begin, bytes);
-  block.resize(bytes);
+uint64_t StepReader::bytes_of(const ManifestBox& box, uint64_t index) const {
+  return std::min(manifest_.block_bytes, box.bytes - index * manifest_.block_bytes);
+}
+
+void StepReader::visit(const ManifestBox& box, uint64_t index) const {
+  if (!visit_) return;
+  visit_(manifest_.files[static_cast<size_t>(box.file)], box.byte_offset + index * manifest_.block_bytes,
+         bytes_of(box, index));
+}
+
+void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to) const {
+  const uint64_t offset = box.byte_offset + index * manifest_.block_bytes, bytes = bytes_of(box, index);
   try {
-    open(box.file).read_at(box.byte_offset + begin, block.data(), bytes);
+    file.read_at(offset, to, bytes);
   } catch (const Error& error) {
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
   const uint64_t stated = box.block_hashes[index];
-  const uint64_t actual = xxh3_64(block.data(), bytes);
+  const uint64_t actual = xxh3_64(to, bytes);
   if (actual != stated) {
-    throw Error(directory_ + "/" + manifest_.files[static_cast<size_t>(box.file)].name + ": " + manifest_.dataset(box) +
-                    ": block " + std::to_string(index) + " at byte " + std::to_string(box.byte_offset + begin) +
-                    " hashes to " + to_hex(actual) + ", the manifest states " + to_hex(stated) + "; it is damaged",
+    throw Error(file.path() + ": " + manifest_.dataset(box) + ": block " + std::to_string(index) + " at byte " +
+                    std::to_string(offset) + " hashes to " + to_hex(actual) + ", the manifest states " +
+                    to_hex(stated) + "; it is damaged",
                 ExitCode::no_checkpoint);
   }
+}
+
+bool StepReader::append_blocks(const Part& part, const Box& box, void* to, std::vector<BlockRead>& blocks) const {
+  const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
+  if (intersect(stored.box, box) != stored.box) return false;
+  int64_t place = 0;  // of the first element, in `to`
+  int64_t elements = 0;
+  for_each_run(stored.box, box, stored.box, [&](int64_t from_index, int64_t to_index, int64_t count) {
+    if (from_index == 0) place = to_index, elements = count;
+  });
+  if (elements != stored.box.extent.count()) return false;
+  const auto size = static_cast<int64_t>(size_of(manifest_.tensors[static_cast<size_t>(stored.tensor)].dtype));
+  for (uint64_t index = 0; index < stored.block_hashes.size(); ++index) {
+    blocks.push_back({part.stored, index,
+                      static_cast<std::byte*>(to) + place * size + static_cast<int64_t>(index * manifest_.block_bytes)});
+  }
+  return true;
+}
+
+void StepReader::read_blocks(const std::vector<BlockRead>& blocks, int threads) {
+  const auto file_of = [&](const BlockRead& block) { return manifest_.boxes[static_cast<size_t>(block.stored)].file; };
+  for (auto begin = blocks.begin(); begin != blocks.end();) {
+    const auto end =
+        std::find_if(begin, blocks.end(), [&](const BlockRead& block) { return file_of(block) != file_of(*begin); });
+    read_blocks_of_file({begin, end}, threads);
+    begin = end;
+  }
+}
+
+void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int threads) {
+  constexpr size_t kAhead = 8;  // blocks that the disk is asked for while others are read
+  const auto box_of = [&](size_t i) -> const ManifestBox& {
+    return manifest_.boxes[static_cast<size_t>(blocks[i].stored)];
+  };
+  const FileDescriptor& file = open(box_of(0));
+  const auto ask = [&](size_t i) {
+    if (i >= blocks.size()) return;
+    file.will_need(box_of(i).byte_offset + blocks[i].index * manifest_.block_bytes,
+                   bytes_of(box_of(i), blocks[i].index));
+  };
+  std::mutex mutex;
+  size_t next = 0;
+  std::exception_ptr fault;
+  const auto work = [&] {
+    try {
+      while (true) {
+        size_t mine = 0;
+        {
+          const std::lock_guard lock(mutex);
+          if (next == blocks.size() || fault) return;
+          mine = next++;
+          visit(box_of(mine), blocks[mine].index);
+        }
+        ask(mine + kAhead);
+        load_block(file, box_of(mine), blocks[mine].index, blocks[mine].to);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!fault) fault = std::current_exception();
+    }
+  };
+  for (size_t i = 0; i < kAhead; ++i) ask(i);
+  std::vector<std::thread> others;
+  const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), blocks.size());
+  while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
+  work();
+  for (std::thread& other : others) other.join();
+  if (fault) std::rethrow_exception(fault);
 }
 
 const std::byte* StepReader::block(int box, uint64_t index) {
@@ -75,7 +158,10 @@ const std::byte* StepReader::block(int box, uint64_t index) {
     if (found == blocks_.end()) {
       found = std::ranges::min_element(blocks_, {}, &Block::used);
       found->box = -1;
-      load_block(manifest_.boxes[static_cast<size_t>(box)], index, found->bytes);
+      const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(box)];
+      visit(stored, index);
+      found->bytes.resize(bytes_of(stored, index));
+      load_block(open(stored), stored, index, found->bytes.data());
       found->box = box;
       found->index = index;
     }

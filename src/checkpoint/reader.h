@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,18 @@ class StepReader : public TensorSource {
   // Those elements of `box` alone that the part holds, each to its place in `to`, as read().
   void read_part(const Part& part, const Box& box, void* to);
 
-  // Called for every block that is read, before it is.
+  // A block of a stored box and where its bytes go.
+  struct BlockRead {
+    int stored = 0;
+    uint64_t index = 0;
+    std::byte* to = nullptr;
+  };
+  // Appends the part's blocks with their places in `to`, if the part lies in `box` whole and in one piece; else false.
+  bool append_blocks(const Part& part, const Box& box, void* to, std::vector<BlockRead>& blocks) const;
+  // Reads each straight to its place, in their order, the next ones by further threads meanwhile.
+  void read_blocks(const std::vector<BlockRead>& blocks, int threads);
+
+  // Called for every block that is read, before it is; by one thread at a time.
   using ReadVisitor = std::function<void(const ManifestFile& file, uint64_t byte_offset, uint64_t bytes)>;
   void visit_reads(ReadVisitor visit) { visit_ = std::move(visit); }
 
@@ -46,8 +58,12 @@ class StepReader : public TensorSource {
     std::vector<std::byte> bytes{};
   };
   const std::byte* block(int box, uint64_t index);
-  void load_block(const ManifestBox& box, uint64_t index, std::vector<std::byte>& bytes);
-  const FileDescriptor& open(int file);
+  uint64_t bytes_of(const ManifestBox& box, uint64_t index) const;  // of a block
+  void visit(const ManifestBox& box, uint64_t index) const;
+  // Reads a block and compares its hash; several threads may.
+  void load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to) const;
+  void read_blocks_of_file(std::span<const BlockRead> blocks, int threads);
+  const FileDescriptor& open(const ManifestBox& box);
   std::string directory_;
   Manifest manifest_;
   std::map<std::string, int> by_path_;

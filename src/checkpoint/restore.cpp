@@ -5,12 +5,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/elements.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/helper_thread.h"
 
 namespace shiftron {
 namespace {
@@ -121,29 +123,66 @@ void tell_casts(const std::string& path, const Manifest& manifest, const Paramet
   log.warning(path + ": parameters of " + name_of(other->dtype) + " are read into " + name_of(masters) + " masters");
 }
 
-// By rows that together hold a few blocks, cast where the types differ.
-void read_by_rows(StepReader& reader, int tensor, const Wanted& entry, const Box& box, int64_t begin,
-                  const ParameterSet& set) {
-  constexpr uint64_t kBlocks = 4;
-  const DType there = reader.tensors()[static_cast<size_t>(tensor)].dtype, here = entry.tensor.dtype;
-  Box rows = box;
-  const int64_t row = box.extent.count() / box.extent[0];
-  const auto room = static_cast<int64_t>(kBlocks * reader.manifest().block_bytes) / size_of(there);
-  const int64_t most = std::max<int64_t>(1, room / row);
-  std::vector<std::byte> values, rounded;
-  for (int64_t at = 0; at < box.extent[0]; at += most) {
-    rows.offset[0] = box.offset[0] + at;
-    rows.extent[0] = std::min(most, box.extent[0] - at);
-    const int64_t count = rows.extent.count();
-    values.resize(static_cast<size_t>(count * size_of(there)));
-    reader.read(tensor, rows, values.data());
-    if (there != here) {
-      rounded.resize(static_cast<size_t>(count * size_of(here)));
-      cast_elements(there, values.data(), here, rounded.data(), count);
+// What the host cannot read into place: by rows that together hold a few blocks, cast where the types differ. A helper
+// reads the next rows while those before them are written.
+class RowsReader {
+ public:
+  RowsReader(StepReader& reader, const ParameterSet& set, int threads)
+      : reader_(reader), set_(set), helper_(threads > 1) {}
+
+  void read(int tensor, const Wanted& entry, const Box& box, int64_t begin) {
+    constexpr uint64_t kBlocks = 2;
+    const DType there = reader_.tensors()[static_cast<size_t>(tensor)].dtype;
+    const int64_t row = box.extent.count() / box.extent[0];
+    const auto room = static_cast<int64_t>(kBlocks * reader_.manifest().block_bytes) / size_of(there);
+    const int64_t most = std::max<int64_t>(1, room / row);
+    for (int64_t at = 0; at < box.extent[0]; at += most) {
+      Box rows = box;
+      rows.offset[0] = box.offset[0] + at;
+      rows.extent[0] = std::min(most, box.extent[0] - at);
+      helper_.finish();
+      std::swap(arrived_, coming_);
+      coming_.entry = &entry;
+      coming_.type = there;
+      coming_.begin = begin + at * row;
+      coming_.values.resize(static_cast<size_t>(rows.extent.count() * size_of(there)));
+      helper_.start([this, tensor, rows] { reader_.read(tensor, rows, coming_.values.data()); });
+      write_arrived();
     }
-    set.write(*entry.parameter, entry.state, begin + at * row, count, there == here ? values.data() : rounded.data());
   }
-}
+  // Until all of it is written; nobody else uses the reader before.
+  void finish() {
+    helper_.finish();
+    std::swap(arrived_, coming_);
+    write_arrived();
+  }
+
+ private:
+  struct Rows {
+    const Wanted* entry = nullptr;  // null: none
+    DType type = DType::float32;    // of the values
+    int64_t begin = 0;
+    std::vector<std::byte> values{};
+  };
+  void write_arrived() {
+    if (arrived_.entry == nullptr) return;
+    const Wanted& entry = *std::exchange(arrived_.entry, nullptr);
+    const auto count = static_cast<int64_t>(arrived_.values.size()) / size_of(arrived_.type);
+    const std::byte* values = arrived_.values.data();
+    if (arrived_.type != entry.tensor.dtype) {
+      rounded_.resize(static_cast<size_t>(count * size_of(entry.tensor.dtype)));
+      cast_elements(arrived_.type, values, entry.tensor.dtype, rounded_.data(), count);
+      values = rounded_.data();
+    }
+    set_.write(*entry.parameter, entry.state, arrived_.begin, count, values);
+  }
+
+  StepReader& reader_;
+  const ParameterSet& set_;
+  Rows arrived_, coming_;
+  std::vector<std::byte> rounded_;
+  HelperThread helper_;  // last: it ends before what it uses
+};
 
 void clear(const Wanted& entry, const ParameterSet& set) {
   constexpr int64_t kMost = 1 << 20;  // elements
@@ -157,7 +196,7 @@ void clear(const Wanted& entry, const ParameterSet& set) {
 }
 
 // Files are read front to back, where the host can read into place; what it cannot is read box by box.
-void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set) {
+void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set, int threads) {
   struct Read {
     StepReader::Part part;
     int tensor;
@@ -185,12 +224,25 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     }
   }
   std::ranges::stable_sort(reads, {}, &Read::part);
+  std::vector<StepReader::BlockRead> blocks;  // straight to their places, not yet read
+  RowsReader rows(reader, set, threads);
+  const auto finish = [&] {
+    reader.read_blocks(blocks, threads);
+    blocks.clear();
+    rows.finish();
+  };
+  bool by_rows = false;  // the read before
   for (const auto& [part, tensor, entry, box, begin, target] : reads) {
-    if (target != nullptr)
+    if (by_rows != (target == nullptr)) finish();
+    by_rows = target == nullptr;
+    if (by_rows) {
+      rows.read(tensor, *entry, *box, begin);
+    } else if (!reader.append_blocks(part, *box, target, blocks)) {
+      finish();
       reader.read_part(part, *box, target);
-    else
-      read_by_rows(reader, tensor, *entry, *box, begin, set);
+    }
   }
+  finish();
 }
 
 std::string read_tokenizer(const std::string& step_directory, const Manifest& manifest) {
@@ -298,7 +350,7 @@ std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vecto
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, ControlPlane& world, Log& log) {
+                                                 ParameterSet& set, ControlPlane& world, Log& log, int threads) {
   const std::vector<Wanted> wanted = wanted_of(set, true);
   std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
   const bool leads = world.rank() == 0;
@@ -324,7 +376,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
-      read_into(*reader, wanted, set);
+      read_into(*reader, wanted, set, threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       fault = "rank " + std::to_string(world.rank()) + ": " + error.what();
@@ -348,7 +400,7 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
     throw_bad_input(fault);
   }
   if (options.log != nullptr) tell_casts(step_directory, reader.manifest(), set, options.with_moments, *options.log);
-  read_into(reader, wanted, set);
+  read_into(reader, wanted, set, options.threads);
 }
 
 CheckpointContent read_content(const std::string& step_directory) {

@@ -19,12 +19,14 @@ namespace shiftron {
 // step belongs to another model, or `which` is not there (bad_input).
 // A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and
 // parameters of another type are cast to this one (logged). A step with moments is read in its own type or refused: a
-// run goes on bit by bit.
+// run goes on bit by bit. `threads` read and hash together.
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, ControlPlane& world, Log& log);
+                                                 ParameterSet& set, ControlPlane& world, Log& log,
+                                                 int threads = 1);
 
 struct LoadOptions {
   bool with_moments = false;
+  int threads = 1;                    // that read and hash together
   Log* log = nullptr;                 // is told of casts
   StepReader::ReadVisitor at_read{};  // every read of a file
 };

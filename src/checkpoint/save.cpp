@@ -163,7 +163,7 @@ void Save::prepare(uint64_t bytes) {
 Manifest Save::write() {
   if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
   Manifest part = write_file(
-      temporary_, file_, options_.block_bytes,
+      temporary_, file_, {.block_bytes = options_.block_bytes, .threads = options_.threads},
       [this](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) {
         return pieces_[index].rows(first, count, room);
       },

@@ -24,6 +24,7 @@ struct SaveResult {
 
 struct SaveOptions {
   uint64_t block_bytes = uint64_t{4} << 20;  // hashed together
+  int threads = 1;                           // as WriteOptions::threads
   // Rank 0 calls it directly before the step gets its name; what it throws fails the save.
   std::function<void()> before_commit{};
   // Called with the name of every point of the protocol that this rank passes, in order; what it throws fails the save.

@@ -10,6 +10,7 @@
 #include "checkpoint/verify.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/helper_thread.h"
 
 namespace shiftron {
 namespace {
@@ -52,28 +53,48 @@ class BlockHashes {
   std::vector<uint64_t> hashes_;
 };
 
-// In rows of about `block_bytes` together; returns the hashes of blocks.
-std::vector<uint64_t> write_box(Hdf5File& file, const std::string& dataset, const BoxOfTensor& box, size_t index,
-                                uint64_t block_bytes, const RowsOfBox& rows_of) {
-  std::vector<int64_t> shape;
-  for (int dim = 0; dim < box.box.extent.dims(); ++dim) shape.push_back(box.box.extent[dim]);
-  file.create_dataset(dataset, stored_type(box.tensor.dtype), shape);
-  if (box.tensor.dtype == DType::bfloat16) file.set_attribute(dataset, kTypeAttribute, name_of(box.tensor.dtype));
-  const int64_t row = static_cast<int64_t>(box.bytes()) / shape[0];  // bytes
-  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(block_bytes) / row);
-  BlockHashes hashes(block_bytes);
-  std::vector<std::byte> room;
-  for (int64_t at = 0; at < shape[0]; at += most) {
-    const int64_t count = std::min(most, shape[0] - at);
-    const void* values = rows_of(index, at, count, room);
-    hashes.update(values, static_cast<uint64_t>(count * row));
-    file.write_range(dataset, at, count, values);
+// Writes the boxes of a file by rows that together hold about a block. Rows are made and hashed here while the rows
+// before them are written by a helper, which also has the disk begin with them: what is left for the sync is little.
+class BoxWriter {
+ public:
+  BoxWriter(Hdf5File& file, const FileDescriptor& written, const WriteOptions& options)
+      : file_(file), written_(written), options_(options), helper_(options.threads > 1) {}
+
+  // Returns the hashes of blocks. The last rows may still be under way.
+  std::vector<uint64_t> write(const std::string& dataset, const BoxOfTensor& box, size_t index,
+                              const RowsOfBox& rows_of) {
+    std::vector<int64_t> shape;
+    for (int dim = 0; dim < box.box.extent.dims(); ++dim) shape.push_back(box.box.extent[dim]);
+    file_.create_dataset(dataset, stored_type(box.tensor.dtype), shape);
+    if (box.tensor.dtype == DType::bfloat16) file_.set_attribute(dataset, kTypeAttribute, name_of(box.tensor.dtype));
+    const int64_t row = static_cast<int64_t>(box.bytes()) / shape[0];  // bytes
+    const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(options_.block_bytes) / row);
+    BlockHashes hashes(options_.block_bytes);
+    for (int64_t at = 0; at < shape[0]; at += most) {
+      const int64_t count = std::min(most, shape[0] - at);
+      const void* values = rows_of(index, at, count, rooms_[next_]);
+      next_ = 1 - next_;  // the other one was written when start() returns
+      hashes.update(values, static_cast<uint64_t>(count * row));
+      helper_.start([this, dataset, at, count, values] {
+        file_.write_range(dataset, at, count, values);
+        written_.start_writing();
+      });
+    }
+    return hashes.finish();
   }
-  return hashes.finish();
-}
+  void finish() { helper_.finish(); }
+
+ private:
+  Hdf5File& file_;
+  const FileDescriptor& written_;
+  const WriteOptions& options_;
+  std::vector<std::byte> rooms_[2];
+  size_t next_ = 0;
+  HelperThread helper_;  // last: it ends before what it uses
+};
 
 // What the disk holds must be what was written; fills in places and the file's hash.
-void read_back(const FileDescriptor& file, Manifest& part) {
+void read_back(const FileDescriptor& file, Manifest& part, int threads) {
   {
     const Hdf5File view = Hdf5File::open(file.path());
     for (ManifestBox& box : part.boxes) box.byte_offset = view.info(part.dataset(box)).byte_offset;
@@ -84,7 +105,7 @@ void read_back(const FileDescriptor& file, Manifest& part) {
             [](const ManifestBox* a, const ManifestBox* b) { return a->byte_offset < b->byte_offset; });
   std::vector<Segment> segments;
   for (const ManifestBox* box : order) segments.push_back({box->byte_offset, box->bytes});
-  const FileHashes hashes = hash_file(file, segments, part.block_bytes);
+  const FileHashes hashes = hash_file(file, segments, part.block_bytes, {}, threads);
   for (size_t i = 0; i < order.size(); ++i) {
     if (hashes.blocks[i] != order[i]->block_hashes) {
       throw_crash(file.path(), ": ", part.dataset(*order[i]), " reads back other bytes than were written");
@@ -158,26 +179,30 @@ void require_space(const std::string& directory, uint64_t bytes, const std::stri
               advice);
 }
 
-Manifest write_file(const std::string& directory, const StepFile& file, uint64_t block_bytes, const RowsOfBox& rows,
-                    const PassedPoint& at) {
-  CHECK(block_bytes % sizeof(double) == 0, "blocks of ", block_bytes, " bytes hold no whole elements");
-  Manifest part = describe(file, block_bytes);
+Manifest write_file(const std::string& directory, const StepFile& file, const WriteOptions& options,
+                    const RowsOfBox& rows, const PassedPoint& at) {
+  CHECK(options.block_bytes % sizeof(double) == 0, "blocks of ", options.block_bytes, " bytes hold no whole elements");
+  Manifest part = describe(file, options.block_bytes);
   if (file.boxes.empty()) return part;
   const std::string path = directory + "/" + file.name;
   Hdf5File target = Hdf5File::create(path);
   // Opened before the data is written, so that sync() reports every error of writing it.
   FileDescriptor written = FileDescriptor::open_for_reading(path, false);
   at("file created");
-  for (size_t i = 0; i < file.boxes.size(); ++i) {
-    part.boxes[i].block_hashes = write_box(target, part.dataset(part.boxes[i]), file.boxes[i], i, block_bytes, rows);
-    if (i == file.boxes.size() / 2) at("half written");
+  {
+    BoxWriter writer(target, written, options);
+    for (size_t i = 0; i < file.boxes.size(); ++i) {
+      part.boxes[i].block_hashes = writer.write(part.dataset(part.boxes[i]), file.boxes[i], i, rows);
+      if (i == file.boxes.size() / 2) at("half written");
+    }
+    writer.finish();
   }
   target.close();
   at("file closed");
   written.sync();
   fsync_directory(directory);
   at("file synced");
-  read_back(written, part);
+  read_back(written, part, options.threads);
   at("file verified");
   return part;
 }

@@ -43,11 +43,17 @@ uint64_t most_bytes(const CheckpointContent& content);
 // Throws Error(crash) where the disk of `directory` has less than `bytes` free; `advice`: what then helps.
 void require_space(const std::string& directory, uint64_t bytes, const std::string& advice);
 
-// Writes DIRECTORY/`file.name`, by rows that together hold about `block_bytes`, syncs it, and compares what the disk
-// gives back with the hashes of what was written. Returns a manifest of the file, its boxes and their tensors. Errors:
-// what the disk tells, or another content read back (crash).
-Manifest write_file(const std::string& directory, const StepFile& file, uint64_t block_bytes, const RowsOfBox& rows,
-                    const PassedPoint& at);
+struct WriteOptions {
+  uint64_t block_bytes = 0;  // hashed together
+  int threads = 1;           // from 2 on, a second one writes while the first makes rows and hashes them
+};
+
+// Writes DIRECTORY/`file.name`, by rows that together hold about a block, syncs it, and compares what the disk gives
+// back with the hashes of what was written; the bytes do not depend on the threads. `rows` and `at` are called by the
+// caller's thread; what `rows` gives stays as it is during its next call. Returns a manifest of the file, its boxes and
+// their tensors. Errors: what the disk tells, or another content read back (crash).
+Manifest write_file(const std::string& directory, const StepFile& file, const WriteOptions& options,
+                    const RowsOfBox& rows, const PassedPoint& at);
 
 // The files of `manifest` lie in `temporary`: adds the tokenizer, checks that every tensor is covered once, writes the
 // manifest, and renames `temporary` to `final_directory`; a directory of that name is set aside as broken-…. The step

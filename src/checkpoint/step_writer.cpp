@@ -106,7 +106,7 @@ uint64_t StepWriter::write() {
   std::vector<Manifest> parts;
   for (const StepFile& file : step_.files) {
     parts.push_back(write_file(
-        temporary_, file, options_.block_bytes,
+        temporary_, file, {.block_bytes = options_.block_bytes, .threads = options_.threads},
         [&](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) {
           return rows(file.boxes[index], first, count, room);
         },

@@ -10,6 +10,7 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/hdf5_file.h"
+#include "core/helper_thread.h"
 
 namespace shiftron {
 namespace {
@@ -82,16 +83,23 @@ std::vector<std::string> hdf5_faults(const std::string& path, const Manifest& ma
 }  // namespace
 
 FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes,
-                     const BytesRead& progress) {
+                     const BytesRead& progress, int threads) {
   FileHashes hashes;
   HashStream whole;
-  std::vector<std::byte> buffer(std::min(block_bytes, file.size()));
+  std::vector<std::byte> buffers[2];
+  for (std::vector<std::byte>& buffer : buffers) buffer.resize(std::min(block_bytes, file.size()));
+  size_t next = 0;
   uint64_t at = 0;
-  const auto take = [&](uint64_t bytes) {  // the next bytes of the file, at most a block
-    file.read_at(at, buffer.data(), bytes);
-    whole.update(buffer.data(), bytes);
+  HelperThread helper(threads > 1);
+  // The next bytes of the file, at most a block; they stay until those behind the next ones are taken.
+  const auto take = [&](uint64_t bytes) -> const std::byte* {
+    std::byte* const data = buffers[next].data();
+    next = 1 - next;
+    file.read_at(at, data, bytes);
+    helper.start([&whole, data, bytes] { whole.update(data, bytes); });
     at += bytes;
     if (progress) progress(at, file.size());
+    return data;
   };
   const auto skip_to = [&](uint64_t end) {
     while (at < end) take(std::min(block_bytes, end - at));
@@ -103,11 +111,11 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
     std::vector<uint64_t>& blocks = hashes.blocks.emplace_back();
     while (at < segment.offset + segment.bytes) {
       const uint64_t bytes = std::min(block_bytes, segment.offset + segment.bytes - at);
-      take(bytes);
-      blocks.push_back(xxh3_64(buffer.data(), bytes));
+      blocks.push_back(xxh3_64(take(bytes), bytes));
     }
   }
   skip_to(file.size());
+  helper.finish();
   hashes.whole = whole.digest_128();
   return hashes;
 }

@@ -20,8 +20,9 @@ struct FileHashes {
 };
 
 // One pass over the file; `progress` is told of its bytes. Segments are ascending, not empty, and share no bytes.
+// From 2 `threads` on, a second one makes the hash of the whole.
 FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& segments, uint64_t block_bytes,
-                     const BytesRead& progress = {});
+                     const BytesRead& progress = {}, int threads = 1);
 
 // For commands that take a step: throws Error(bad_input) where `directory` is none but a run or its folder of
 // checkpoints, and names its newest step, or where it is no directory.

@@ -26,14 +26,13 @@
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/export_check.h"
-#include "train/saved_state.h"
+#include "train/import_run.h"
 
 namespace shiftron::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-constexpr int64_t kLongestSequence = 4096;  // that an imported model is evaluated with unless it is said otherwise
 constexpr uint64_t kLargestTokenizer = uint64_t{1} << 28;  // bytes
 
 CommandOption with_choices(CommandOption option, std::vector<std::string> choices) {
@@ -218,12 +217,6 @@ std::string usable_tokenizer(const std::string& directory, int64_t vocab, std::s
   return "";
 }
 
-// [model] and [shift], as a file of the configuration.
-std::string model_sections(const RunConfig& config) {
-  const std::string text = to_config_text(config);
-  return text.substr(0, text.find("\n[train]"));
-}
-
 std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
   const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
   std::array<std::optional<int>, 3> previous;
@@ -276,62 +269,32 @@ CommandOption format_option(bool (*has)(const Format&)) {
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
   const std::string from = line.text("directory"), run = line.text("output");
-  if (fs::exists(run) && !(fs::is_directory(run) && fs::is_empty(run)))
-    throw_bad_input(run, " is there already; name a new directory");
-  const std::unique_ptr<SafetensorsSource> opened = format_of(line).open(line);
-  SafetensorsSource& source = *opened;
-  RunConfig config;
-  config.model = source.model();
-  config.train.micro_batch = config.train.global_batch = 1;
-  config.train.sequence_length = std::min(source.config().positions, kLongestSequence);
-  if (const std::vector<std::string> faults = find_faults(config, 1, Use::evaluate); !faults.empty()) {
-    std::string text;
-    for (const std::string& fault : faults) text += "\n  " + fault;
-    throw_bad_input(from, ": this model cannot be used:", text);
-  }
+  const std::unique_ptr<SafetensorsSource> source = format_of(line).open(line);
+  const ModelConfig& model = source->model();
   std::string note;
-  const std::string tokenizer = usable_tokenizer(from, config.model.vocab, note);
-  SavedState state;
-  state.configuration = config;
-  state.imported_from = from;
-  const StepToWrite step{.content = {.step = 0,
-                                     .configuration = to_config_text(config),
-                                     .state_json = to_json(state),
-                                     .tokenizer_model = tokenizer,
-                                     .data_fingerprint = {},
-                                     .code_version = version_text()},
-                         .files = one_file(source.tensors())};
-  const bool was_there = fs::exists(run);
-  WrittenStep written;
+  const std::string tokenizer = usable_tokenizer(from, model.vocab, note);
+  Log log;
   std::optional<Progress> progress;
-  try {
-    create_directories_durably(run);
-    written = write_step(source, step, run + "/checkpoints", {.progress = show_bytes(progress, "writing")});
-    write_file_durably(run + "/config.conf", model_sections(config));
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(run + "/checkpoints", ignored);
-    fs::remove(run + "/config.conf", ignored);
-    if (!was_there) fs::remove(run, ignored);
-    throw;
-  }
+  const ImportedRun made =
+      import_run(*source, {.from = from, .model = model, .positions = source->config().positions, .tokenizer_model = tokenizer},
+                 run, version_text(), log, {.threads = thread_count(0, 1), .progress = show_bytes(progress, "writing")});
   progress.reset();
   if (!tokenizer.empty()) note.clear();
   const std::string next =
-      "shiftron train --config " + run + "/config.conf --config YOURS.conf --output.directory " + run;
+      "shiftron train --config " + made.config_file + " --config YOURS.conf --output.directory " + run;
   if (line.has("json")) {
-    print_json({{"directory", written.directory},
-                {"config", run + "/config.conf"},
-                {"form", to_string(source.config().form)},
-                {"bytes", written.bytes},
-                {"parameters", parameter_count(config.model)},
+    print_json({{"directory", made.step.directory},
+                {"config", made.config_file},
+                {"form", to_string(source->config().form)},
+                {"bytes", made.step.bytes},
+                {"parameters", parameter_count(model)},
                 {"tokenizer", !tokenizer.empty()},
                 {"next", next}});
     return 0;
   }
-  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", written.directory,
-                           to_string(source.config().form), parameter_count(config.model),
-                           static_cast<double>(written.bytes) / 1e6);
+  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", made.step.directory,
+                           to_string(source->config().form), parameter_count(model),
+                           static_cast<double>(made.step.bytes) / 1e6);
   if (!note.empty()) std::cout << "without a tokenizer: " << note << "\n";
   std::cout << "next: " << next << "\n";
   return 0;

@@ -162,6 +162,14 @@ void FileDescriptor::append(const void* data, size_t bytes) {
   }
 }
 
+void FileDescriptor::start_writing() const {
+  ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);  // without waiting, it takes no error away from fsync
+}
+
+void FileDescriptor::will_need(uint64_t offset, uint64_t bytes) const {
+  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 void FileDescriptor::sync() {
   if (::fsync(descriptor_) != 0) throw_system_error("write", path_, errno);
 }

@@ -34,6 +34,10 @@ class FileDescriptor {
   // At the current position, which begins at 0. Returns what is there, up to `bytes`; 0 at the end.
   size_t read_some(void* data, size_t bytes);
   void append(const void* data, size_t bytes);
+  // Has the disk begin with what was written, so that sync(), which reports its errors, waits less. A hint.
+  void start_writing() const;
+  // Asks for bytes that will be read soon. A hint.
+  void will_need(uint64_t offset, uint64_t bytes) const;
   void sync();
   // Reports what a delayed write may report only here; the destructor closes without a word.
   void close();

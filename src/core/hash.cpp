@@ -1,7 +1,11 @@
 // XXH3 by the xxHash library.
 #include "core/hash.h"
 
+#ifdef SHIFTRON_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the same functions, in the vectors that the processor has
+#else
 #include <xxhash.h>
+#endif
 
 #include "core/check.h"
 

@@ -120,7 +120,8 @@ Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, const Ho
     : Decoder(model.config,
               [&](ParameterSet& set) {
                 Log log(world.rank());
-                load_parameters(model.directory, set, {.log = world.rank() == 0 ? &log : nullptr});
+                load_parameters(model.directory, set,
+                                {.threads = share.threads, .log = world.rank() == 0 ? &log : nullptr});
               },
               world, share, capacity, chunk) {}
 

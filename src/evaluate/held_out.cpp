@@ -75,7 +75,8 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
   Log log(world.rank());
   all_agree(world, [&] {
-    load_parameters(model.directory, engine.parameters(), {.log = world.rank() == 0 ? &log : nullptr});
+    load_parameters(model.directory, engine.parameters(),
+                    {.threads = share.threads, .log = world.rank() == 0 ? &log : nullptr});
   });
 
   const Coordinates at = engine.groups().at;

@@ -195,7 +195,7 @@ void TrainingRun::resume() {
     });
     wanted = world.broadcast_text(wanted, 0);
     content = load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
-                              parameters, world, environment_.log);
+                              parameters, world, environment_.log, stream_.cpu.threads);
   }
   if (!content) {
     parameters.initialise(static_cast<uint64_t>(config_.train.seed));
@@ -314,7 +314,7 @@ bool TrainingRun::save(int64_t step) {
   const SaveResult result = save_checkpoint(
       checkpoints(), content, trainer_->engine().parameters(), environment_.world,
       {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay},
-      environment_.log, {.before_commit = [&] { require_own(environment_); }});
+      environment_.log, {.threads = stream_.cpu.threads, .before_commit = [&] { require_own(environment_); }});
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   if (!first_rank()) return result.saved;

@@ -1,0 +1,34 @@
+"""A process that waits on its pipe for words and answers each with a line of JSON: sides of a comparison take turns so."""
+import json
+import pathlib
+import re
+import subprocess
+
+from record import Fault
+
+
+class LiveProcess:
+    def __init__(self, name, command, environment):
+        self.name = name
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env=environment)
+        self.ready = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise Fault(f"{self.name} ended with code {self.process.wait()}; its message stands above")
+        return json.loads(line)
+
+    def ask(self, words):
+        self.process.stdin.write(f"{words}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def peak_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()

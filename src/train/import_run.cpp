@@ -1,0 +1,52 @@
+// The state says that no training is behind the step, so that resuming asks for nothing but the model's own keys.
+#include "train/import_run.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "train/faults.h"
+#include "train/new_run.h"
+#include "train/saved_state.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int64_t kLongestSequence = 4096;  // that it is evaluated with unless that is said otherwise
+
+// [model] and [shift], as a file of the configuration.
+std::string model_sections(const RunConfig& config) {
+  const std::string text = to_config_text(config);
+  return text.substr(0, text.find("\n[train]"));
+}
+
+}  // namespace
+
+ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
+                       const std::string& code_version, Log& log, StepWriteOptions write) {
+  RunConfig config;
+  config.model = foreign.model;
+  config.train.micro_batch = config.train.global_batch = 1;
+  config.train.sequence_length = std::min(foreign.positions, kLongestSequence);
+  refuse_faults(find_faults(config, 1, Use::evaluate), foreign.from);
+  SavedState state;
+  state.configuration = config;
+  state.imported_from = foreign.from;
+  const StepToWrite step{.content = {.step = 0,
+                                     .configuration = to_config_text(config),
+                                     .state_json = to_json(state),
+                                     .tokenizer_model = foreign.tokenizer_model,
+                                     .data_fingerprint = {},
+                                     .code_version = code_version},
+                         .files = one_file(source.tensors())};
+  NewRun run(output, log);
+  run.require_config(model_sections(config));
+  write.before_commit = [&, before = write.before_commit] {
+    run.write_config(model_sections(config));
+    if (before) before();
+  };
+  const WrittenStep written = write_step(source, step, run.checkpoints(), write);
+  run.done();
+  return {.step = written, .config_file = run.config_file()};
+}
+
+}  // namespace shiftron

@@ -1,0 +1,30 @@
+// A run made of another program's model: step 0, parameters alone, and the configuration of the model.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/step_writer.h"
+#include "core/log.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+struct ForeignModel {
+  std::string from;             // where it comes from: stands in messages and in the step's state
+  ModelConfig model;
+  int64_t positions = 0;        // tokens of its longest sequence
+  std::string tokenizer_model;  // bytes; empty = none
+};
+
+struct ImportedRun {
+  WrittenStep step;
+  std::string config_file;
+};
+
+// Writes OUTPUT/checkpoints/step-00000000 and OUTPUT/config.conf, with [model] and [shift]; `train` goes on from there with
+// moments of zero. What fails or is killed leaves no step, and the same import may be made again. Errors: the model or
+// the output (bad_input); the disk (crash).
+ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
+                       const std::string& code_version, Log& log, StepWriteOptions write = {});
+
+}  // namespace shiftron
