@@ -98,7 +98,7 @@ TEST_P(Threads, DamageIsNamedByAnyOfThem) {
   }
 }
 
-TEST_P(Threads, AFaultOfTheHelperFailsTheSave) {
+TEST_P(Threads, AStopAtAnyPointLeavesOtherStepsAlone) {
   ASSERT_TRUE(save_by(2, directory_.path(), model(), {}) != "");
   for (const char* point : {"file created", "half written", "file closed", "file synced"}) {
     SaveOptions options = by_threads(2);
