@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "checkpoint/hugging_face_export.h"
@@ -21,6 +22,7 @@
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/export_check.h"
+#include "train/run_files.h"
 #include "train/saved_state.h"
 
 namespace shiftron::cli {
@@ -128,11 +130,23 @@ std::string model_sections(const RunConfig& config) {
   return text.substr(0, text.find("\n[train]"));
 }
 
+// An import needs a place that holds nothing but what a killed one left.
+void refuse_what_is_there(const std::string& run) {
+  if (!fs::exists(fs::symlink_status(run))) return;
+  bool free = fs::is_directory(run) && list_steps(run + "/checkpoints").empty();
+  if (free) {
+    for (const auto& entry : fs::directory_iterator(run)) {
+      const std::string name = entry.path().filename();
+      free = free && (name == ".lock" || name == "checkpoints");
+    }
+  }
+  if (!free) throw_bad_input(run, " is there already; name a new directory");
+}
+
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
   const std::string from = line.text("directory"), run = line.text("output");
-  if (fs::exists(run) && !(fs::is_directory(run) && fs::is_empty(run)))
-    throw_bad_input(run, " is there already; name a new directory");
+  refuse_what_is_there(run);
   HuggingFaceImport how{.previous = {}, .norm_head = line.has("norm-head")};
   const char* const keys[] = {"shift.query", "shift.key", "shift.value"};
   for (size_t stream = 0; stream < 3; ++stream) {
@@ -161,16 +175,19 @@ int run_import(const CommandLine& line) {
                                      .code_version = version_text()},
                          .files = one_file(source.tensors())};
   const bool was_there = fs::exists(run);
+  Log log;
+  std::unique_ptr<DirectoryLock> lock = open_run(run, log);  // a second import there is refused
+  refuse_what_is_there(run);
   WrittenStep written;
   std::optional<Progress> progress;
   try {
-    create_directories_durably(run);
     written = write_step(source, step, run + "/checkpoints", {.progress = show_bytes(progress, "writing")});
     write_file_durably(run + "/config.conf", model_sections(config));
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(run + "/checkpoints", ignored);
     fs::remove(run + "/config.conf", ignored);
+    lock.reset();
     if (!was_there) fs::remove(run, ignored);
     throw;
   }
