@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/embedded_files.h"
 #include "checkpoint/hugging_face_names.h"
+#include "checkpoint/steps.h"
 #include "checkpoint/stored_rows.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/file_lock.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "model/kv_shift.h"
@@ -178,18 +181,25 @@ void refuse_form(const HuggingFaceConfig& config) {
   if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; take llama");
 }
 
-// A fresh DIRECTORY.tmp.
-std::string make_temporary(const std::string& directory) {
-  const std::string temporary = directory + ".tmp";
+// DIRECTORY.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused.
+FileLock make_temporary(const std::string& directory, const std::string& temporary) {
+  refuse_inside_a_step(directory);
   if (fs::exists(fs::symlink_status(directory))) throw_bad_input(directory, " is there already; name a new directory");
-  if (fs::exists(fs::symlink_status(temporary))) {
-    if (!fs::exists(temporary + "/" + kMark))
-      throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another directory");
-    fs::remove_all(temporary);
+  const std::string mark = temporary + "/" + kMark;
+  if (fs::exists(fs::symlink_status(temporary)) && !fs::exists(mark)) {
+    throw_bad_input(temporary,
+                    " is there already and no remains of an export; rename it or name another directory");
   }
   create_directories_durably(temporary);
-  write_file_durably(temporary + "/" + kMark, "");
-  return temporary;
+  std::optional<FileLock> lock = FileLock::take(mark);
+  if (!lock) throw_bad_input(temporary, " is in use by another export; wait for it, or name another directory");
+  std::vector<fs::path> remains;
+  for (const auto& entry : fs::directory_iterator(temporary)) {
+    if (entry.path().filename() != kMark) remains.push_back(entry.path());
+  }
+  for (const fs::path& path : remains) fs::remove_all(path);
+  fsync_directory(temporary);
+  return std::move(*lock);
 }
 
 }  // namespace
@@ -197,7 +207,8 @@ std::string make_temporary(const std::string& directory) {
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& named) {
   refuse_form(how.config);
   const std::string directory = named.substr(0, std::max<size_t>(1, named.find_last_not_of('/') + 1));
-  const std::string temporary = make_temporary(directory);
+  const std::string temporary = directory + ".tmp";
+  const FileLock lock = make_temporary(directory, temporary);
   WrittenExport written{.directory = directory, .files = {}};
   try {
     const auto add = [&](const std::string& name, std::string_view bytes) {

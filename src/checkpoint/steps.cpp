@@ -60,6 +60,15 @@ std::string step_name(int64_t step) {
   return "step-" + std::string(digits.size() < kDigits ? kDigits - digits.size() : 0, '0') + digits;
 }
 
+void refuse_inside_a_step(const std::string& directory) {
+  std::error_code ignored;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(directory), ignored);
+  for (fs::path above = whole; above.has_relative_path(); above = above.parent_path()) {
+    if (!step_of(above.filename().string()) || !fs::exists(above / kManifestName, ignored)) continue;
+    throw_bad_input(directory, " lies in the step ", above.string(), ", into which nothing is written; name another");
+  }
+}
+
 std::vector<StepDirectory> list_steps(const std::string& directory) {
   std::vector<StepDirectory> steps;
   if (!fs::is_directory(directory)) return steps;

@@ -28,6 +28,9 @@ inline const char* const kTokenizerName = "tokenizer.model";
 
 std::string step_name(int64_t step);  // "step-00000500"
 
+// Nothing is ever written into a step: throws Error(bad_input) where `directory`, there or not, lies in one.
+void refuse_inside_a_step(const std::string& directory);
+
 // Committed steps, valid or not, newest first; a missing directory has none.
 std::vector<StepDirectory> list_steps(const std::string& directory);
 

@@ -53,12 +53,6 @@ Initializer init_constant(double value) {
   return [value](const Philox&, int64_t) { return value; };
 }
 
-std::string Box::text() const {
-  std::string text;
-  for (int dim = 0; dim < offset.dims(); ++dim) text += (dim == 0 ? "" : ",") + std::to_string(offset[dim]);
-  return text;
-}
-
 std::vector<Box> boxes_of(const ParameterSpec& spec, const ParallelLayout& layout, const Coordinates& at) {
   Box box{.offset = spec.shape, .extent = spec.shape};
   for (int dim = 0; dim < spec.shape.dims(); ++dim) box.offset[dim] = 0;

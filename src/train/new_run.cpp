@@ -17,8 +17,14 @@ NewRun::NewRun(const std::string& directory, Log& log)
       was_there_(fs::exists(fs::symlink_status(directory))),
       lock_(open_run(directory, log, {.option = "--output", .advice = "wait for it, or choose another --output"})) {
   const std::vector<StepDirectory> steps = list_steps(checkpoints());
-  if (steps.empty()) return;
-  throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
+  if (!steps.empty()) {
+    throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
+  }
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name == DirectoryLock::kName || entry.path() == checkpoints() || entry.path() == config_file()) continue;
+    throw_bad_input("--output ", directory, " holds ", name, ", which no interrupted command left; name a new directory");
+  }
 }
 
 NewRun::~NewRun() {

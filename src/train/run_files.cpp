@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/host.h"
@@ -110,6 +111,7 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
 
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words) {
   try {
+    refuse_inside_a_step(directory);
     create_directories_durably(directory);
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;

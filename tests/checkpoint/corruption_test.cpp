@@ -1,8 +1,12 @@
-// Two hundred random damages of a step: each is found, named by file and tensor, and the older step is loaded.
+// Two hundred random damages of a step, as it was saved, converted, or as parameters alone in bfloat16: each is found, named by
+// file and tensor, and the older step is loaded.
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/step_writer.h"
 #include "checkpoint/verify.h"
 
 namespace shiftron {
@@ -126,7 +130,56 @@ class Corruption : public ::testing::Test {
   Manifest manifest_;
 };
 
-TEST_F(Corruption, TwoHundredDamagesAreFoundAndNamed) {
+enum class Written { saved, converted, bare };
+void PrintTo(Written written, std::ostream* out) {
+  *out << std::array{"saved", "converted", "bare"}[static_cast<size_t>(written)];
+}
+
+class DamagedSteps : public Corruption, public ::testing::WithParamInterface<Written> {
+ public:
+  void SetUp() override {
+    Corruption::SetUp();
+    if (GetParam() == Written::saved) return;
+    for (const char* name : {"/step-00000010", "/step-00000020"}) {
+      const std::string step = source_.path() + name, place = source_.path() + "/new";
+      StepReader reader(step, check_step(step));
+      std::vector<StepFile> files;
+      for (int rank = 0; rank < 3; ++rank) files.push_back({rank_file_name(rank), {}});
+      for (ManifestTensor tensor : reader.tensors()) {  // another cut: whole tensors, one file after the other
+        if (GetParam() == Written::bare && tensor.group != TensorGroup::parameters) continue;
+        if (GetParam() == Written::bare) tensor.dtype = DType::bfloat16;
+        std::vector<BoxOfTensor>& least =
+            std::ranges::min_element(files, {}, [](const StepFile& file) { return file.boxes.size(); })->boxes;
+        least.push_back({tensor, whole_box(tensor.shape)});
+      }
+      const WrittenStep made = write_step(reader, {.content = read_content(step), .files = files}, place,
+                                          {.block_bytes = 512});
+      fs::remove_all(step);
+      fs::rename(made.directory, step);
+      fs::remove_all(place);
+    }
+    manifest_ = check_step(source_.path() + "/step-00000020");
+  }
+  // The step whose every tensor is read, the newest first, as who evaluates would; the log names what is damaged.
+  static int64_t read_newest(const std::string& directory, const std::string& log_file) {
+    Log log;
+    log.add_file(log_file);
+    for (const StepDirectory& entry : list_steps(directory)) {
+      try {
+        digest_step(entry.path);
+        return entry.step;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::no_checkpoint);
+        log.warning("step " + std::to_string(entry.step) + " cannot be used: " + error.what());
+      }
+    }
+    return -1;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, DamagedSteps, ::testing::Values(Written::saved, Written::converted, Written::bare),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(DamagedSteps, TwoHundredAreFoundAndNamed) {
   using Damage = void (Corruption::*)(Case&, Random&);
   const std::vector<Damage> damages = {&Corruption::flip_bit,        &Corruption::zero_page,  &Corruption::truncate,
                                        &Corruption::remove_file,     &Corruption::swap_files, &Corruption::repeat_entry,
@@ -143,9 +196,10 @@ TEST_F(Corruption, TwoHundredDamagesAreFoundAndNamed) {
 
     const std::string log_file = c->directory.path() + "/log";
     int64_t wrong = 0;
-    EXPECT_EQ(load_state(
-                  c->directory.path(), kModel, kReader, [](int64_t step) { return static_cast<uint64_t>(step); },
-                  &wrong, {}, log_file),
+    const auto salt = [](int64_t step) { return static_cast<uint64_t>(step); };
+    EXPECT_EQ(GetParam() == Written::bare
+                  ? read_newest(c->directory.path(), log_file)
+                  : load_state(c->directory.path(), kModel, kReader, salt, &wrong, {}, log_file),
               10)
         << what;
     EXPECT_EQ(wrong, 0) << what;

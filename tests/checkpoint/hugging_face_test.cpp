@@ -2,8 +2,10 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
+#include "checkpoint/digest.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "expect_error.h"
@@ -353,6 +355,40 @@ TEST_F(FailingExports, NothingHalfMadeStays) {
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
 
+TEST_F(FailingExports, OfTwoAtOnceOneIsRefused) {
+  const ModelConfig model = small_model(kPaper);
+  HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
+  MemorySource source(model), second(model);
+  how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
+    const auto before = names_in(directory);
+    const Error error = error_of([&] { write_hugging_face(second, export_of(model, HuggingFaceForm::kv_shift), out_); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("is in use by another export"));
+    EXPECT_EQ(names_in(directory), before);
+    return {};
+  };
+  const WrittenExport written = write_hugging_face(source, how, out_);
+  EXPECT_EQ(written.files, names_in(out_));
+}
+
+TEST_F(FailingExports, NothingIsWrittenIntoAStep) {
+  const ModelConfig model = small_model(kPaper);
+  const std::string step = directory_.path() + "/run/checkpoints/step-00000007";
+  fs::create_directories(step);
+  write_text(step + "/manifest.json", "{}");
+  fs::create_directory_symlink(step, directory_.path() + "/link");
+  MemorySource source(model);
+  for (const std::string& place : {step + "/out", step + "/a/b", directory_.path() + "/link/out",
+                                   directory_.path() + "/run/../run/checkpoints/step-00000007/./c"}) {
+    const Error error = error_of([&] { write_hugging_face(source, export_of(model, HuggingFaceForm::kv_shift), place); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input) << place;
+    EXPECT_THAT(error.what(), HasSubstr("into which nothing is written")) << place;
+  }
+  EXPECT_EQ(names_in(step), std::vector<std::string>{"manifest.json"});
+  fs::remove_all(directory_.path() + "/run");
+  fs::remove(directory_.path() + "/link");
+}
+
 TEST_F(FailingExports, WhatIsThereStays) {
   const ModelConfig model = small_model(kPaper);
   const HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
@@ -458,7 +494,7 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
   }
   write_text(out_ + "/config.json", "{");
   EXPECT_THAT(fault(), HasSubstr("config.json: no valid JSON"));
-  const size_t deep = 1'000'000;  // showing such a value takes more than a stack
+  const size_t deep = 400'000;  // showing such a value takes more than a stack
   write_text(out_ + "/config.json", "{\"model_type\":" + std::string(deep, '[') + std::string(deep, ']') + "}");
   EXPECT_THAT(fault(), HasSubstr("config.json: nested deeper than 32"));
   fs::remove(out_ + "/config.json");
@@ -498,6 +534,70 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
 }
 
 // The names and shapes of the paper's listing, in a directory that states no shift.
+// Two hundred damages of an export. Nothing in it holds a hash of the elements: what hits these is seen by comparison alone.
+TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
+  const ModelConfig model = small_model(kPaper);
+  HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
+  how.shard_bytes = 2000;
+  fs::remove_all(out_);
+  write_hugging_face(*source_, how, out_);
+  const std::string whole_export = directory_.path() + "/whole", index = "/model.safetensors.index.json";
+  fs::copy(out_, whole_export, fs::copy_options::recursive);
+  std::vector<std::string> shards;
+  for (const std::string& name : names_in(out_)) {
+    if (name.ends_with(".safetensors")) shards.push_back("/" + name);
+  }
+  ASSERT_GE(shards.size(), 3u);
+  std::mt19937_64 random(5);
+  int refused = 0, compared = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    fs::remove_all(out_);
+    fs::copy(whole_export, out_, fs::copy_options::recursive);
+    const std::string name = trial % 10 == 0 ? index : shards[random() % shards.size()];
+    std::string bytes = read_file(out_ + name);
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    const uint64_t elements = name == index ? bytes.size() : sizeof(header) + header;  // where they begin
+    bool in_elements = false;
+    switch (name == index ? 0 : trial % 5) {
+      case 0:
+      case 1: {
+        // Neither metadata, which nobody reads, nor spaces, which may become others.
+        const size_t first = name == index ? bytes.find("weight_map") : bytes.find("\"model.");
+        size_t at = 0;
+        do {
+          at = name != index && random() % 8 == 0 ? random() % sizeof(header) : first + random() % (elements - first);
+        } while (bytes[at] == ' ' || bytes[at] == '\n');
+        bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+        break;
+      }
+      case 2:
+        bytes.resize(random() % bytes.size());
+        break;
+      case 3:
+        bytes += std::string(1 + random() % 16, '\0');
+        break;
+      default:
+        in_elements = true;
+        const size_t at = elements + random() % (bytes.size() - elements);
+        bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+    }
+    SCOPED_TRACE("trial " + std::to_string(trial) + ": " + name);
+    write_text(out_ + name, bytes);
+    if (in_elements) {
+      HuggingFaceSource read(out_), sound(whole_export);
+      const auto differences = diff_sources(read, sound);
+      EXPECT_EQ(std::ranges::count_if(differences, [](const auto& one) { return one.unequal == 1; }), 1);
+      ++compared;
+    } else {
+      EXPECT_THAT(fault(), HasSubstr(".safetensors"));
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 150);
+  EXPECT_GE(compared, 30);
+}
+
 TEST_F(HuggingFaceImports, NamesOfThePaper) {
   set({{"model_type", "llama"}});
   rewrite([](SafetensorsTensor& tensor, std::vector<float>&) {

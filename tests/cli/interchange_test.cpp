@@ -9,6 +9,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/step_writer.h"
 #include "cli/dispatch.h"
+#include "core/directory_lock.h"
 #include "evaluate/checkpoint_model.h"
 #include "train/run_config.h"
 
@@ -119,6 +120,25 @@ TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
   const Error error = error_of([&] { run("export", {step, "--output", out_ + "3", "--as", "llama"}); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
   EXPECT_FALSE(fs::exists(out_ + "3"));
+}
+
+// A killed import may be given again; of two at once the later one is refused, and harms nothing.
+TEST_F(Interchange, ImportsAfterAKillAndAtOnce) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  run("export", {step, "--output", out_});
+  fs::create_directories(imported_ + "/checkpoints/step-00000000.tmp");
+  write_text(imported_ + "/checkpoints/step-00000000.tmp/rank-00000.h5", "half");
+  {
+    const DirectoryLock other(imported_, "wait for it", [](const std::string&) {});
+    const Error error = error_of([&] { run("import", {out_, "--output", imported_}); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("is in use"));
+    EXPECT_TRUE(fs::exists(imported_ + "/checkpoints/step-00000000.tmp/rank-00000.h5"));
+  }
+  run("import", {out_, "--output", imported_});
+  EXPECT_EQ(names_in(imported_), (std::vector<std::string>{"checkpoints", "config.conf"}));
+  EXPECT_EQ(names_in(imported_ + "/checkpoints"), std::vector<std::string>{"step-00000000"});
+  EXPECT_THAT(error_of([&] { run("import", {out_, "--output", imported_}); }).what(), HasSubstr("is there already"));
 }
 
 TEST_F(Interchange, WhatIsThereIsNotTouched) {

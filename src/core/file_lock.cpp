@@ -1,0 +1,29 @@
+// Open, lock, and see that the name still stands for the same file.
+#include "core/file_lock.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "core/check.h"
+
+namespace shiftron {
+
+std::optional<FileLock> FileLock::take(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(parent_directory(path), ignored)) return {};
+  FileDescriptor file = FileDescriptor::open_for_appending(path);
+  int result = 0;
+  do {
+    result = ::flock(file.get(), LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == EWOULDBLOCK) return {};
+  struct stat mine {}, there {};  // another holder may have removed it in between
+  if (::fstat(file.get(), &mine) != 0 || ::stat(path.c_str(), &there) != 0) return {};
+  if (mine.st_ino != there.st_ino || mine.st_dev != there.st_dev) return {};
+  return FileLock(std::move(file));
+}
+
+}  // namespace shiftron
