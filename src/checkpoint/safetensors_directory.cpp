@@ -5,8 +5,8 @@
 #include <set>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/json_fields.h"
 #include "core/check.h"
-#include "core/json_reason.h"
 
 namespace shiftron {
 namespace {
@@ -27,12 +27,12 @@ using Json = nlohmann::ordered_json;
 
 // tensor → file, of an index.
 std::map<std::string, std::string> read_index(const std::string& path) {
-  constexpr uint64_t kLongest = 100'000'000;
+  constexpr uint64_t kLongest = 16'000'000;  // bytes: more than a hundred thousand tensors
   nlohmann::json json;
   try {
-    json = nlohmann::json::parse(read_file(path, kLongest));
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(path, ": no valid JSON: ", json_reason(error));
+    json = parse_strict_json(read_file(path, kLongest), path);
+  } catch (const Error& error) {
+    throw_bad_input(error.what());
   }
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw_bad_input(path, ": weight_map is missing");

@@ -1,9 +1,9 @@
 // Markdown with the front matter that Hugging Face's hub reads.
 #include "cli/model_card.h"
+#include "train/saved_state.h"
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 
 namespace shiftron::cli {
 namespace {
@@ -72,8 +72,11 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
       "# A language model with KV shifting attention\n\n";
   if (written.form == HuggingFaceForm::llama)
     text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
+  const std::string imported_from = saved_state(model.content.state_json, model.directory).imported_from;
+  const bool trained = imported_from.empty();
+  text += trained ? "Trained and exported by Shiftron. " : "Exported by Shiftron. ";
   text +=
-      "Trained and exported by Shiftron. Formula of the shift: \"KV Shifting Attention Enhances Language "
+      "Formula of the shift: \"KV Shifting Attention Enhances Language "
       "Modeling\".\n\n| | |\n|---|---|\n";
   const auto row = [&](const char* name, const std::string& value) {
     text += fmt::format("| {} | {} |\n", name, value);
@@ -85,15 +88,15 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
           sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
           sizes.tie_embeddings ? ", head tied to the embedding" : ""));
   row("shift", shift_text(sizes.shift));
-  row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
-                              config.train.global_batch, config.train.sequence_length, tokens));
-  row("precision",
-      fmt::format("trained in {}, written in {}", to_string(config.train.precision), precision_text(written.type)));
-  const nlohmann::json state = nlohmann::json::parse(model.content.state_json);
-  if (const auto loss = state.find("validation_loss"); loss != state.end() && loss->is_number()) {
-    row("validation loss", fmt::format("{:.6f} nats per token", loss->get<double>()));
+  if (trained) {
+    row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
+                                config.train.global_batch, config.train.sequence_length, tokens));
   }
-  row("data fingerprint", "`" + model.content.data_fingerprint + "`");
+  row("precision", fmt::format("{}written in {}",
+                               trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
+                               precision_text(written.type)));
+  if (!trained) row("origin", "imported from " + one_line(imported_from) + ", not trained since");
+  if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", one_line(model.content.code_version));
   text += "\n## Loading\n\n" + loading(written.form);
   text += fmt::format(
