@@ -23,7 +23,8 @@ NewRun::NewRun(const std::string& directory, Log& log)
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (name == DirectoryLock::kName || entry.path() == checkpoints() || entry.path() == config_file()) continue;
-    throw_bad_input("--output ", directory, " holds ", name, ", which no interrupted command left; name a new directory");
+    throw_bad_input("--output ", directory, " is there already and holds ", name,
+                    ", which no interrupted command left; name a new directory");
   }
 }
 

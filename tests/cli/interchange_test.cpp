@@ -12,6 +12,7 @@
 #include "core/directory_lock.h"
 #include "evaluate/checkpoint_model.h"
 #include "train/run_config.h"
+#include "train/saved_state.h"
 
 namespace shiftron::cli {
 namespace {
@@ -32,11 +33,12 @@ class Interchange : public ::testing::Test {
     config.train.precision = precision;
     config.optimizer.learning_rate = 0.1;
     source_.emplace(model);
-    const json state = {{"configuration", json::parse(to_json(config))}, {"trainer", json::object()}};
+    SavedState state;
+    state.configuration = config;
     return write_step(*source_,
                       {.content = {.step = 9,
                                    .configuration = to_config_text(config),
-                                   .state_json = state.dump(),
+                                   .state_json = to_json(state),
                                    .tokenizer_model = {},
                                    .data_fingerprint = "0123",
                                    .code_version = "test\n1\n"},
