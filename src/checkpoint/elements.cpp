@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/check.h"
 #include "kernels/element.h"
 
 namespace shiftron {
@@ -36,26 +35,11 @@ To cast(From value) {
   }
 }
 
-// Calls body(element) with an element of the type.
-template <typename Body>
-void with_type(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::float64:
-      return body(double{});
-    case DType::float32:
-      return body(float{});
-    case DType::bfloat16:
-      return body(bfloat16{});
-    default:
-      CHECK(false, "elements of ", name_of(dtype), " in a checkpoint");
-  }
-}
-
 }  // namespace
 
 void cast_elements(DType from_type, const void* from, DType to_type, void* to, int64_t count) {
-  with_type(from_type, [&](auto source) {
-    with_type(to_type, [&](auto target) {
+  for_type(from_type, [&](auto source) {
+    for_type(to_type, [&](auto target) {
       for (int64_t i = 0; i < count; ++i) {
         decltype(source) value;
         std::memcpy(&value, static_cast<const std::byte*>(from) + i * static_cast<int64_t>(sizeof(value)),
