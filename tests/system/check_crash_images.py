@@ -405,7 +405,8 @@ class CrashImages(SystemTest):
         for number, tree in enumerate(self.random.sample(trees, self.FEW)):
             write_tree(run, tree)
             self.expect(0, self.train(1, self.tiny(run)))
-            self.assertEqual(losses(run), expected, f"disk {number}")
+            # Rows are not synced: of steps behind which a step is valid they may be lost. Others are as without a crash.
+            self.assertLessEqual(losses(run).items(), expected.items(), f"disk {number}")
             self.assertTrue(part(read_tree(run), "checkpoints/step-00000004") == files, f"disk {number}")
             shutil.rmtree(run)
 
