@@ -59,6 +59,12 @@ void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   append_whole(file_, rounded(object, digits).dump() + "\n");
 }
 
+void JsonLines::sync() {
+  if (path_.empty()) return;
+  file_.sync();
+  fsync_directory(parent_directory(path_));
+}
+
 void Events::write(const std::string& event, const nlohmann::ordered_json& details) const noexcept {
   if (path_.empty()) return;
   try {

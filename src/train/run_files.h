@@ -22,6 +22,7 @@ class JsonLines {
   explicit JsonLines(const std::string& path);
   // `digits`: significant digits of floating-point numbers (9, or 17 in float64 runs).
   void write(const nlohmann::ordered_json& object, int digits = 17);
+  void sync();  // what was written survives a power loss
 
  private:
   std::string path_;

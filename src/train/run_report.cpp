@@ -100,6 +100,14 @@ void RunReport::validation(int64_t step, double loss) {
 }
 
 // A disk that is full ends no run: the lines are lost until there is room again.
+void RunReport::sync() {
+  try {
+    metrics_.sync();
+  } catch (const Error& error) {
+    log_->warning(fmt::format("{}; after a power loss rows of metrics.jsonl may be missing", error.what()));
+  }
+}
+
 void RunReport::write(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<int64_t>();
   tensorboard_.write(step, scalars_of(line));

@@ -26,6 +26,8 @@ class RunReport {
   // Of one step: its result, and where this rank's memory is.
   void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
   void validation(int64_t step, double loss);
+  // Before a step is saved: rows of the steps behind it are then on the disk too.
+  void sync();
   // The time that is left is reckoned from here.
   void start_clock() { started_ = Clock::now(); }
 

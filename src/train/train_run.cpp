@@ -314,7 +314,11 @@ bool TrainingRun::save(int64_t step) {
   const SaveResult result = save_checkpoint(
       checkpoints(), content, trainer_->engine().parameters(), environment_.world,
       {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay},
-      environment_.log, {.threads = stream_.cpu.threads, .before_commit = [&] { require_own(environment_); }});
+      environment_.log,
+      {.threads = stream_.cpu.threads, .before_commit = [&] {
+         require_own(environment_);
+         report_.sync();
+       }});
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   if (!first_rank()) return result.saved;

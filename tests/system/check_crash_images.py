@@ -151,7 +151,7 @@ class Log:
                 entry[1] = offset + result
             self.sizes[inode] = max(self.sizes[inode], offset + result)
             self.operations.append(("write", inode, offset, data))
-        else:
+        elif call != "sync_file_range":  # which promises nothing
             raise AssertionError(f"a call that is not followed: {call}({text[:300]})")
 
 
@@ -405,8 +405,7 @@ class CrashImages(SystemTest):
         for number, tree in enumerate(self.random.sample(trees, self.FEW)):
             write_tree(run, tree)
             self.expect(0, self.train(1, self.tiny(run)))
-            # Rows are not synced: of steps behind which a step is valid they may be lost. Others are as without a crash.
-            self.assertLessEqual(losses(run).items(), expected.items(), f"disk {number}")
+            self.assertEqual(losses(run), expected, f"disk {number}")
             self.assertTrue(part(read_tree(run), "checkpoints/step-00000004") == files, f"disk {number}")
             shutil.rmtree(run)
 
