@@ -70,13 +70,6 @@ Box whole_box(const Shape& shape) {
   return box;
 }
 
-Box row_box(const Shape& shape, int64_t begin, int64_t count) {
-  Box box = whole_box(shape);
-  box.offset[0] = begin;
-  box.extent[0] = count;
-  return box;
-}
-
 std::vector<Box> boxes_of_range(const Box& whole, Range range) {
   CHECK(range.begin >= 0 && range.begin <= range.end && range.end <= whole.extent.count(), "elements ", range.begin, " to ",
         range.end, " of ", whole.extent.text());

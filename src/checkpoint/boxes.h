@@ -13,8 +13,20 @@ namespace shiftron {
 Box whole_box(const Shape& shape);
 // Nothing where they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);
-// Rows [begin, begin + count) of dim 0, whole in the others.
-Box row_box(const Shape& shape, int64_t begin, int64_t count);
+
+// Calls visit(rows, first) for boxes of whole rows of dim 0 of `box`, in order: each of at most `most` elements, or one row;
+// `first` is the index of its first element in the box's own row-major storage.
+template <typename Visit>
+void for_each_rows(const Box& box, int64_t most, Visit visit) {
+  const int64_t row = box.extent.count() / box.extent[0];
+  const int64_t count = std::max<int64_t>(1, most / row);
+  for (int64_t begin = 0; begin < box.extent[0]; begin += count) {
+    Box rows = box;
+    rows.offset[0] += begin;
+    rows.extent[0] = std::min(count, box.extent[0] - begin);
+    visit(rows, begin * row);
+  }
+}
 
 // Elements [range) of the row-major storage of `whole` as boxes, in their order: each contiguous there, at most 2·dims − 1.
 std::vector<Box> boxes_of_range(const Box& whole, Range range);

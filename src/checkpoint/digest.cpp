@@ -25,14 +25,10 @@ uint64_t bytes_of(const ManifestTensor& tensor) {
   return static_cast<uint64_t>(tensor.shape.count() * size_of(tensor.dtype));
 }
 
-// Calls visit(box, index of its first element) for rows of dim 0 that together hold about kSlabBytes, in order.
+// In slabs of about kSlabBytes, in order.
 template <typename Visit>
 void for_each_slab(const ManifestTensor& tensor, Visit visit) {
-  const int64_t row = tensor.shape.count() / tensor.shape[0];
-  const int64_t rows = std::max<int64_t>(1, kSlabBytes / (row * size_of(tensor.dtype)));
-  for (int64_t begin = 0; begin < tensor.shape[0]; begin += rows) {
-    visit(row_box(tensor.shape, begin, std::min(rows, tensor.shape[0] - begin)), begin * row);
-  }
+  for_each_rows(whole_box(tensor.shape), kSlabBytes / size_of(tensor.dtype), visit);
 }
 
 // Without the configuration, which names directories and the layout.
@@ -115,18 +111,6 @@ void compare(const Shape& shape, int64_t begin, const std::vector<std::byte>& a,
   }
 }
 
-// Elements of `box` in the type `as`; `room` holds them before that where the types differ.
-void read_as(TensorSource& source, int index, const Box& box, DType as, std::vector<std::byte>& values,
-             std::vector<std::byte>& room) {
-  const DType there = source.tensors()[static_cast<size_t>(index)].dtype;
-  const int64_t count = box.extent.count();
-  values.resize(static_cast<size_t>(count * size_of(as)));
-  if (there == as) return source.read(index, box, values.data());
-  room.resize(static_cast<size_t>(count * size_of(there)));
-  source.read(index, box, room.data());
-  cast_elements(there, room.data(), as, values.data(), count);
-}
-
 class Comparison {
  public:
   Comparison(TensorSource& a, TensorSource& b, const DiffOptions& options) : a_(a), b_(b), options_(options) {}
@@ -148,8 +132,8 @@ void Comparison::compare_elements(int index_a, int index_b, DType as, TensorDiff
   const ManifestTensor& tensor = a_.tensors()[static_cast<size_t>(index_a)];
   Sums sums;
   for_each_slab(tensor, [&](const Box& box, int64_t begin) {
-    read_as(a_, index_a, box, as, left_, room_);
-    read_as(b_, index_b, box, as, right_, room_);
+    read_elements(a_, index_a, box, as, left_, room_);
+    read_elements(b_, index_b, box, as, right_, room_);
     if (as == DType::float64) {
       compare<double>(tensor.shape, begin, left_, right_, found, sums);
     } else if (as == DType::float32) {

@@ -51,4 +51,15 @@ void cast_elements(DType from_type, const void* from, DType to_type, void* to, i
   });
 }
 
+void read_elements(TensorSource& source, int index, const Box& box, DType as, std::vector<std::byte>& values,
+                   std::vector<std::byte>& room) {
+  const DType there = source.tensors()[static_cast<size_t>(index)].dtype;
+  const int64_t count = box.extent.count();
+  values.resize(static_cast<size_t>(count * size_of(as)));
+  if (there == as) return source.read(index, box, values.data());
+  room.resize(static_cast<size_t>(count * size_of(there)));
+  source.read(index, box, room.data());
+  cast_elements(there, room.data(), as, values.data(), count);
+}
+
 }  // namespace shiftron

@@ -5,6 +5,8 @@
 
 namespace shiftron {
 
+inline constexpr const char* kModelModule = "modeling_kv_shift_llama";  // as Python names the file
+
 // src/checkpoint/modeling_kv_shift_llama.py: configuration and model for Hugging Face transformers, with KV shift.
 std::string_view modeling_kv_shift_llama();
 

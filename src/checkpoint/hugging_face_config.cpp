@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/embedded_files.h"
 #include "core/check.h"
 #include "core/json_reason.h"
 
@@ -126,7 +127,7 @@ void read_kv_shift(const Keys& keys, HuggingFaceConfig& config) {
   shift.key = previous("shift_k");
   shift.value = previous("shift_v");
   config.states_shift = true;
-  const int64_t window = 1 + std::max({shift.query, shift.key, shift.value});
+  const int64_t window = 1 + most_previous_tokens(shift);
   if (keys.whole("conv_window", window) != window) {
     keys.refuse("conv_window", "the largest of shift_q, shift_k and shift_v makes it " + std::to_string(window));
   }
@@ -206,7 +207,7 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
   const ModelConfig& model = config.model;
   const ModelType& type = type_of(config.form);
   const Json end = config.end_of_document ? Json(*config.end_of_document) : Json();
-  const int largest = std::max({model.shift.query, model.shift.key, model.shift.value});
+  const int largest = most_previous_tokens(model.shift);
   CHECK(config.form != HuggingFaceForm::baichuan_m1 && (config.form != HuggingFaceForm::llama || largest == 0),
         "a shift of ", largest, " is no ", type.name);
   Json json = {{"architectures", {type.architecture}},
@@ -229,12 +230,11 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
                {"bos_token_id", Json()},  // no such token: documents end, nothing begins them
                {"eos_token_id", end},
                {"pad_token_id", Json()},
-               {"dtype", config.type == SafetensorsType::F64   ? "float64"
-                         : config.type == SafetensorsType::F32 ? "float32"
-                                                               : "bfloat16"}};
+               {"dtype", dtype_name(config.type)}};
   if (config.form == HuggingFaceForm::kv_shift) {
-    json["auto_map"] = {{"AutoConfig", "modeling_kv_shift_llama.KVShiftLlamaConfig"},
-                        {"AutoModelForCausalLM", "modeling_kv_shift_llama.KVShiftLlamaForCausalLM"}};
+    const std::string module = kModelModule;
+    json["auto_map"] = {{"AutoConfig", module + ".KVShiftLlamaConfig"},
+                        {"AutoModelForCausalLM", module + ".KVShiftLlamaForCausalLM"}};
     json.update({{"conv_window", 1 + largest},
                  {"shift_q", model.shift.query},
                  {"shift_k", model.shift.key},

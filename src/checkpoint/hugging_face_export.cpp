@@ -32,14 +32,10 @@ struct Item {
   int stream = -1;     // of taps; −1: canonB, all three
 };
 
-int64_t heads_of(const ModelConfig& model, int stream) {
-  return stream == 0 ? model.heads : model.kv_heads;
-}
-
 std::vector<Item> items_of(const HuggingFaceConfig& config) {
   const ModelConfig& model = config.model;
   const SafetensorsType taps_type = config.type == SafetensorsType::F64 ? SafetensorsType::F64 : SafetensorsType::F32;
-  const auto window = static_cast<uint64_t>(1 + std::max({model.shift.query, model.shift.key, model.shift.value}));
+  const auto window = static_cast<uint64_t>(1 + most_previous_tokens(model.shift));
   std::vector<Item> items;
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     if (name.stream < 0) {
@@ -171,8 +167,7 @@ class Exporter {
 };
 
 void refuse_form(const HuggingFaceConfig& config) {
-  const ShiftConfig& shift = config.model.shift;
-  const bool shifts = std::max({shift.query, shift.key, shift.value}) > 0;
+  const bool shifts = most_previous_tokens(config.model.shift) > 0;
   if (config.form == HuggingFaceForm::baichuan_m1)
     throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
   if (config.form == HuggingFaceForm::llama && shifts) {
@@ -217,7 +212,7 @@ WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& 
     Exporter(source, how).write(temporary);
     add("config.json", to_hugging_face_text(how.config));
     add("generation_config.json", generation_config_text(how.config));
-    if (how.config.form == HuggingFaceForm::kv_shift) add("modeling_kv_shift_llama.py", modeling_kv_shift_llama());
+    if (how.config.form == HuggingFaceForm::kv_shift) add(kModelModule + std::string(".py"), modeling_kv_shift_llama());
     for (const auto& [name, bytes] : how.files) add(name, bytes);
     if (how.check) {
       for (const auto& [name, bytes] : how.check(temporary)) add(name, bytes);

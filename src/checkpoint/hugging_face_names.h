@@ -27,9 +27,5 @@ inline constexpr std::array<const char*, 3> kConvolutions = {"conv_q", "conv_k",
 inline std::string attention_prefix(int64_t layer) {
   return "model.layers." + std::to_string(layer) + ".self_attn.";
 }
-// Previous tokens mixed into a stream.
-inline int previous_tokens(const ShiftConfig& shift, int stream) {
-  return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
-}
 
 }  // namespace shiftron

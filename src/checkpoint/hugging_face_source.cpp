@@ -20,10 +20,6 @@ std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
   return values;
 }
 
-int64_t heads_of(const ModelConfig& model, int stream) {
-  return stream == 0 ? model.heads : model.kv_heads;
-}
-
 }  // namespace
 
 struct HuggingFaceSource::Found {

@@ -289,6 +289,11 @@ void check_state(const Manifest& manifest, const std::string& source) {
   }
 }
 
+bool has_moments(const std::vector<ManifestTensor>& tensors) {
+  return std::ranges::any_of(tensors,
+                             [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
+}
+
 Manifest merge(const std::vector<Manifest>& parts) {
   Manifest whole = parts.at(0);
   whole.tensors.clear();

@@ -59,6 +59,9 @@ struct Manifest {
   const ManifestFile* find_file(const std::string& name) const;  // or null
 };
 
+// False of parameters alone.
+bool has_moments(const std::vector<ManifestTensor>& tensors);
+
 // JSON; its first line holds the hash of all bytes behind that line.
 std::string to_text(const Manifest& manifest);
 // Checks the hash and every field: names, bounds, sizes, that no two boxes share bytes. Does not check tiling.

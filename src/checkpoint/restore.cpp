@@ -51,11 +51,6 @@ std::vector<ManifestTensor> tensors_of(const std::vector<Wanted>& wanted) {
   return tensors;
 }
 
-bool has_moments(const std::vector<ManifestTensor>& tensors) {
-  return std::ranges::any_of(tensors,
-                             [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
-}
-
 // Empty where the step holds the tensors of `expected` with their shapes and types; `whole`: and no others of the
 // groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
 std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestTensor>& expected, bool whole) {
@@ -133,22 +128,17 @@ class RowsReader {
   void read(int tensor, const Wanted& entry, const Box& box, int64_t begin) {
     constexpr uint64_t kBlocks = 2;
     const DType there = reader_.tensors()[static_cast<size_t>(tensor)].dtype;
-    const int64_t row = box.extent.count() / box.extent[0];
     const auto room = static_cast<int64_t>(kBlocks * reader_.manifest().block_bytes) / size_of(there);
-    const int64_t most = std::max<int64_t>(1, room / row);
-    for (int64_t at = 0; at < box.extent[0]; at += most) {
-      Box rows = box;
-      rows.offset[0] = box.offset[0] + at;
-      rows.extent[0] = std::min(most, box.extent[0] - at);
+    for_each_rows(box, room, [&](const Box& rows, int64_t first) {
       helper_.finish();
       std::swap(arrived_, coming_);
       coming_.entry = &entry;
       coming_.type = there;
-      coming_.begin = begin + at * row;
+      coming_.begin = begin + first;
       coming_.values.resize(static_cast<size_t>(rows.extent.count() * size_of(there)));
       helper_.start([this, tensor, rows] { reader_.read(tensor, rows, coming_.values.data()); });
       write_arrived();
-    }
+    });
   }
   // Until all of it is written; nobody else uses the reader before.
   void finish() {
@@ -404,7 +394,10 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
 }
 
 CheckpointContent read_content(const std::string& step_directory) {
-  const Manifest manifest = read_manifest(step_directory);
+  return read_content(step_directory, read_manifest(step_directory));
+}
+
+CheckpointContent read_content(const std::string& step_directory, const Manifest& manifest) {
   return content_of(manifest, read_tokenizer(step_directory, manifest));
 }
 

@@ -36,5 +36,6 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
 
 // Everything but the tensors. Throws Error(no_checkpoint).
 CheckpointContent read_content(const std::string& step_directory);
+CheckpointContent read_content(const std::string& step_directory, const Manifest& manifest);  // which was read
 
 }  // namespace shiftron

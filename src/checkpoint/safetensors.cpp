@@ -225,6 +225,21 @@ std::string shown_name(const std::string& name) {
       .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+std::string dtype_name(SafetensorsType type) {
+  switch (type) {
+    case SafetensorsType::F64:
+      return "float64";
+    case SafetensorsType::F32:
+      return "float32";
+    case SafetensorsType::F16:
+      return "float16";
+    case SafetensorsType::BF16:
+      return "bfloat16";
+    default:
+      CHECK(false, "weights of ", to_string(type));
+  }
+}
+
 uint64_t size_of(SafetensorsType type) {
   switch (type) {
     case SafetensorsType::F64:

@@ -20,6 +20,8 @@ constexpr std::array<const char*, 15> names_of(SafetensorsType) {
           "I16", "I8",  "U64", "U32",  "U16",     "U8",      "BOOL"};
 }
 uint64_t size_of(SafetensorsType type);  // bytes of one element
+// "bfloat16": of the types of weights, F64, F32, F16 and BF16.
+std::string dtype_name(SafetensorsType type);
 
 struct SafetensorsTensor {
   std::string name;

@@ -85,19 +85,8 @@ const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t coun
   Box some = box.box;
   some.offset[0] += first;
   some.extent[0] = count;
-  const int index = indices_.at(box.tensor.path());
-  const DType there = source_.tensors()[static_cast<size_t>(index)].dtype;
-  const int64_t elements = some.extent.count();
-  const auto bytes = static_cast<size_t>(elements * size_of(box.tensor.dtype));
-  done_ += bytes;
-  room.resize(bytes);
-  if (there == box.tensor.dtype) {
-    source_.read(index, some, room.data());
-  } else {
-    read_.resize(static_cast<size_t>(elements * size_of(there)));
-    source_.read(index, some, read_.data());
-    cast_elements(there, read_.data(), box.tensor.dtype, room.data(), elements);
-  }
+  read_elements(source_, indices_.at(box.tensor.path()), some, box.tensor.dtype, room, read_);
+  done_ += room.size();
   if (options_.progress) options_.progress(done_, total_);
   return room.data();
 }

@@ -87,16 +87,13 @@ DType StoredRows::read(int index, const Box& box, std::vector<std::byte>& values
 
 void StoredRows::for_each_piece(const std::string& name, SafetensorsType type, const Visit& visit) {
   const int index = find(name);
-  const Shape& shape = shapes_.at(name);
-  const int64_t most = std::max<int64_t>(1, kPiece / (shape.count() / shape[0]));
-  for (int64_t begin = 0; begin < shape[0]; begin += most) {
-    const Box box = row_box(shape, begin, std::min(most, shape[0] - begin));
+  for_each_rows(whole_box(shapes_.at(name)), kPiece, [&](const Box& box, int64_t) {
     for_type(read(index, box, values_), [&](auto element) {
       const auto* from = reinterpret_cast<const decltype(element)*>(values_.data());
       store_values(from, box.extent.count(), type, "parameters/" + name, bytes_);
     });
     visit(bytes_);
-  }
+  });
 }
 
 }  // namespace shiftron

@@ -12,6 +12,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
+#include "cli/byte_progress.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
@@ -32,22 +33,6 @@ std::string step_argument(const CommandLine& line, size_t index = 0) {
   refuse_other_than_a_step(directory);
   return directory;
 }
-
-// Shown from two seconds on.
-class ByteProgress {
- public:
-  explicit ByteProgress(std::string label) : label_(std::move(label)) {}
-  BytesRead tell() {
-    return [this](uint64_t done, uint64_t total) {
-      if (!progress_) progress_.emplace(label_, total, "bytes");
-      progress_->update(done);
-    };
-  }
-
- private:
-  const std::string label_;
-  std::optional<Progress> progress_;
-};
 
 Json shape_of(const Shape& shape) {
   Json list = Json::array();

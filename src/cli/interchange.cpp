@@ -14,6 +14,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/step_writer.h"
 #include "checkpoint/steps.h"
+#include "cli/byte_progress.h"
 #include "cli/command.h"
 #include "cli/model_card.h"
 #include "cli/print_json.h"
@@ -21,7 +22,6 @@
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "core/progress.h"
 #include "data/gguf_tokenizer.h"
 #include "data/hugging_face_tokenizer.h"
 #include "evaluate/checkpoint_model.h"
@@ -38,14 +38,6 @@ constexpr uint64_t kLargestTokenizer = uint64_t{1} << 28;  // bytes
 CommandOption with_choices(CommandOption option, std::vector<std::string> choices) {
   option.choices = std::move(choices);
   return option;
-}
-
-// Progress of bytes, shown from two seconds on.
-std::function<void(uint64_t, uint64_t)> show_bytes(std::optional<Progress>& progress, const std::string& label) {
-  return [&progress, label](uint64_t done, uint64_t total) {
-    if (!progress) progress.emplace(label, total, "bytes");
-    progress->update(done);
-  };
 }
 
 // What a format's files are told by, and which options it takes beside those that all take.
@@ -127,11 +119,11 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
     how.files = hugging_face_tokenizer(tokenizer);
     how.files["tokenizer.model"] = model.content.tokenizer_model;
   }
-  std::optional<Progress> progress;
-  how.progress = show_bytes(progress, "writing");
+  ByteProgress progress("writing");
+  how.progress = progress.tell();
   ExportCheck check;
   how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
-    progress.reset();
+    progress.finish();
     check = check_export(source, how.config.model, how.config.type, directory);
     refuse_difference(check);
     return {{"README.md", model_card(model, how.config, check)}};
@@ -141,12 +133,12 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
       line,
       {{"directory", written.directory},
        {"form", to_string(how.config.form)},
-       {"precision", precision_text(how.config.type)},
+       {"precision", dtype_name(how.config.type)},
        {"bytes", written.bytes},
        {"files", written.files}},
       check,
       fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
-                  precision_text(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()));
+                  dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()));
 }
 
 // Keys of the tokenizer, or that there is none.
@@ -179,18 +171,18 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
                  .positions = model.config.train.sequence_length,
                  .entries = {{"general.name", fs::path(file).stem().string()}}};
   for (GgufEntry& entry : tokenizer_entries(model, note)) how.entries.push_back(std::move(entry));
-  std::optional<Progress> progress;
-  how.progress = show_bytes(progress, "writing");
+  ByteProgress progress("writing");
+  how.progress = progress.tell();
   ExportCheck check;
   how.check = [&](const std::string& path) {
-    progress.reset();
+    progress.finish();
     check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
     refuse_difference(check);
   };
   const uint64_t bytes = write_gguf(source, how, file);
-  Json json = {{"file", file}, {"precision", precision_text(how.type)}, {"bytes", bytes}};
+  Json json = {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}};
   std::string text =
-      fmt::format("{}: llama in {}, {:.1f} MB", file, precision_text(how.type), static_cast<double>(bytes) / 1e6);
+      fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6);
   if (!note.empty()) {
     json["note"] = note;
     text += "\nnote: " + note;
@@ -274,11 +266,11 @@ int run_import(const CommandLine& line) {
   std::string note;
   const std::string tokenizer = usable_tokenizer(from, model.vocab, note);
   Log log;
-  std::optional<Progress> progress;
+  ByteProgress progress("writing");
   const ImportedRun made =
       import_run(*source, {.from = from, .model = model, .positions = source->config().positions, .tokenizer_model = tokenizer},
-                 run, version_text(), log, {.threads = thread_count(0, 1), .progress = show_bytes(progress, "writing")});
-  progress.reset();
+                 run, version_text(), log, {.threads = thread_count(0, 1), .progress = progress.tell()});
+  progress.finish();
   if (!tokenizer.empty()) note.clear();
   const std::string next =
       "shiftron train --config " + made.config_file + " --config YOURS.conf --output.directory " + run;

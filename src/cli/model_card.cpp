@@ -50,19 +50,6 @@ std::string loading(HuggingFaceForm form) {
 
 }  // namespace
 
-std::string precision_text(SafetensorsType type) {
-  switch (type) {
-    case SafetensorsType::F64:
-      return "float64";
-    case SafetensorsType::F32:
-      return "float32";
-    case SafetensorsType::F16:
-      return "float16";
-    default:
-      return "bfloat16";
-  }
-}
-
 std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check) {
   const RunConfig& config = model.config;
   const ModelConfig& sizes = config.model;
@@ -94,7 +81,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   }
   row("precision", fmt::format("{}written in {}",
                                trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
-                               precision_text(written.type)));
+                               dtype_name(written.type)));
   if (!trained) row("origin", "imported from " + one_line(imported_from) + ", not trained since");
   if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", one_line(model.content.code_version));

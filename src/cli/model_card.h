@@ -11,7 +11,4 @@ namespace shiftron::cli {
 
 std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check);
 
-// "float32"; of the matrices of an export.
-std::string precision_text(SafetensorsType type);
-
 }  // namespace shiftron::cli

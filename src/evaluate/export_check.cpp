@@ -32,9 +32,7 @@ void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
     const bool is_taps = spec.group == DecayGroup::shift;  // which are never rounded to bfloat16
     const SafetensorsType type = spec.shape.dims() == 1 ? types.norms : types.matrices;
     const SafetensorsType written = is_taps && type == SafetensorsType::BF16 ? SafetensorsType::F32 : type;
-    const int64_t row = spec.shape.count() / spec.shape[0], most = std::max<int64_t>(1, kPiece / row);
-    for (int64_t begin = 0; begin < spec.shape[0]; begin += most) {
-      const Box box = row_box(spec.shape, begin, std::min(most, spec.shape[0] - begin));
+    for_each_rows(whole_box(spec.shape), kPiece, [&](const Box& box, int64_t first) {
       const int64_t count = box.extent.count();
       values.resize(static_cast<size_t>(count * size_of(tensor.dtype)));
       source.read(index, box, values.data());
@@ -46,8 +44,8 @@ void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
           wide[static_cast<size_t>(i)] = stored_value(value, written);
         }
       });
-      set.write(*parameter, ParameterState::master, begin * row, count, wide.data());
-    }
+      set.write(*parameter, ParameterState::master, first, count, wide.data());
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 // The model's shape and its KV shift, as the user sets them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -37,6 +38,14 @@ struct ShiftConfig {
   bool operator==(const ShiftConfig&) const = default;
 };
 
+// Streams by number: 0 query, 1 key, 2 value.
+constexpr int previous_tokens(const ShiftConfig& shift, int stream) {
+  return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
+}
+constexpr int most_previous_tokens(const ShiftConfig& shift) {
+  return std::max({shift.query, shift.key, shift.value});
+}
+
 // Sizes of the whole model; 0 = not set.
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0;
@@ -50,6 +59,10 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 };
+
+constexpr int64_t heads_of(const ModelConfig& config, int stream) {  // previous_tokens() numbers streams
+  return stream == 0 ? config.heads : config.kv_heads;
+}
 
 // `config` with kv_heads and head_dim filled in where they are 0 and follow from the rest.
 ModelConfig with_defaults(ModelConfig config);

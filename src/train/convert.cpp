@@ -60,11 +60,6 @@ std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors,
   return files;
 }
 
-bool holds_moments(const std::vector<ManifestTensor>& tensors) {
-  return std::ranges::any_of(tensors,
-                             [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
-}
-
 // A model that was never trained here need not say how it would be.
 bool trains(const RunConfig& config) {
   return config.train.steps > 0 && config.train.global_batch > 0;
@@ -143,14 +138,14 @@ std::vector<StepFile> files_of_layout(const RunConfig& given, const ParallelLayo
 ConvertedStep convert_step(const std::string& step_directory, const std::string& layout_text, const std::string& output,
                            Log& log, const ConvertOptions& options) {
   StepReader reader(step_directory, check_step(step_directory));
-  CheckpointContent content = read_content(step_directory);
+  CheckpointContent content = read_content(step_directory, reader.manifest());
   int ranks = 0;
   RunConfig saved = saved_config(content.state_json, step_directory);
   saved.output.directory = output;
   saved.checkpoint.resume = {};
   const RunConfig config = under_layout(saved, read_layout_words(layout_text), ranks);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
-  const bool keeps_moments = holds_moments(reader.tensors()) && !options.drop_optimizer;
+  const bool keeps_moments = has_moments(reader.tensors()) && !options.drop_optimizer;
   const bool casts = options.precision && std::ranges::any_of(reader.tensors(), [&](const ManifestTensor& tensor) {
                        return tensor.group == TensorGroup::parameters && tensor.dtype != *options.precision;
                      });

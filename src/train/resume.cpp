@@ -7,6 +7,7 @@
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/hash.h"
 #include "train/learning_rate.h"
 #include "train/saved_state.h"
 
@@ -45,6 +46,21 @@ void require_same_data(const char* key, int64_t step, const std::string& before,
   if (before == now) return;
   throw_bad_input(key, ": the data has changed since step ", step, " was saved (fingerprint ", before, ", now ", now,
                   "); restore the dataset, wherever it lies, or start a new run");
+}
+
+void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
+                          const CheckpointContent& content, const std::string& hash, Log& log) {
+  if (content.tokenizer_model.empty()) {
+    if (log.rank() == 0) {
+      log.warning(imported_from + " brought no tokenizer.model: that data.train was made with this model's tokenizer "
+                                  "cannot be checked");
+    }
+    return;
+  }
+  if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
+  throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
+                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
+                  step_directory, "/", kTokenizerName);
 }
 
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {

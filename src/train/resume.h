@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/content.h"
 #include "checkpoint/manifest.h"
 #include "core/log.h"
 #include "train/run_config.h"
@@ -21,6 +22,11 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
 
 // Throws Error(bad_input) where the fingerprints of a dataset differ; where it lies does not matter.
 void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now);
+
+// Behind an imported model's tokens stand its tokenizer's words: throws Error(bad_input) where the data has another one,
+// `hash`; warns, on rank 0, where the model brought none.
+void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,
+                          const CheckpointContent& content, const std::string& hash, Log& log);
 
 // Warns where train.steps differs and the learning rate follows the end of the run.
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);

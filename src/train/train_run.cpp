@@ -51,7 +51,6 @@ class TrainingRun {
   void check_vocabulary() const;
   void open_directory();
   void write_start() const;
-  void require_tokenizer_of(const CheckpointContent& content, const std::string& imported_from) const;
   void resume();
   void announce() const;
   void choose_algorithms();
@@ -156,21 +155,6 @@ void TrainingRun::check_vocabulary() const {
   }
 }
 
-// Behind an imported model's tokens stand its tokenizer's words.
-void TrainingRun::require_tokenizer_of(const CheckpointContent& content, const std::string& imported_from) const {
-  if (content.tokenizer_model.empty()) {
-    if (first_rank()) {
-      environment_.log.warning(imported_from + " brought no tokenizer.model: that data.train was made with this model's "
-                               "tokenizer cannot be checked");
-    }
-    return;
-  }
-  if (to_hex(xxh3_128(content.tokenizer_model)) == train_->tokenizer_hash()) return;
-  throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
-                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
-                  checkpoints(), "/", step_name(content.step), "/", kTokenizerName);
-}
-
 void TrainingRun::resume() {
   using Kind = ResumeChoice::Kind;
   const ResumeChoice& choice = config_.checkpoint.resume;
@@ -205,7 +189,8 @@ void TrainingRun::resume() {
     const bool imported = !state.imported_from.empty();
     require_resumable(saved, config_, imported);
     if (imported) {
-      require_tokenizer_of(*content, state.imported_from);
+      require_tokenizer_of(state.imported_from, checkpoints() + "/" + step_name(content->step), *content,
+                           train_->tokenizer_hash(), environment_.log);
     } else {
       require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
     }

@@ -14,10 +14,6 @@ namespace {
 constexpr int kStreams = 3;
 constexpr int kMostTaps = 4;
 
-int previous_of(const ShiftConfig& shift, int stream) {
-  return stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
-}
-
 // What the host gives a step, float64.
 enum Given { kGivenRate, kGivenStop, kGivenAttended, kGiven };
 
@@ -224,8 +220,8 @@ void Trainer::add_taps(const double* sums, StepResult& result) const {
   for (int layer = 0; layer < model.layers; ++layer) {
     result.taps.emplace_back();
     for (int stream = 0; stream < kStreams; ++stream) {
-      const int previous = previous_of(model.shift, stream);
-      const int64_t heads = stream == 0 ? model.heads : model.kv_heads;
+      const int previous = previous_tokens(model.shift, stream);
+      const int64_t heads = heads_of(model, stream);
       for (int tap = 0; previous > 0 && tap <= previous; ++tap) {
         result.taps.back()[static_cast<size_t>(stream)].push_back(sums[tap_slot(layer, stream) + tap] /
                                                                   static_cast<double>(heads));

@@ -87,10 +87,26 @@ TEST(Boxes, RunsCopyExactlyTheCommonElements) {
   }
 }
 
+TEST(Boxes, RowsCoverABoxInOrder) {
+  const Box box = {.offset = {3, 1}, .extent = {7, 4}};
+  for (const int64_t most : {0, 4, 11, 28, 1000}) {
+    int64_t next = 0;
+    for_each_rows(box, most, [&](const Box& rows, int64_t first) {
+      EXPECT_EQ(first, next) << most;
+      EXPECT_EQ(rows.offset, (Shape{3 + first / 4, 1}));
+      EXPECT_EQ(rows.extent[1], 4);
+      EXPECT_LE(rows.extent.count(), std::max<int64_t>(most, 4));
+      next += rows.extent.count();
+    });
+    EXPECT_EQ(next, 28) << most;
+  }
+}
+
 TEST(Boxes, WholeRowsAreOneRun) {
   const Shape shape = {8, 3, 5};
+  const Box rows = {.offset = {2, 0, 0}, .extent = {4, 3, 5}};
   int runs = 0;
-  for_each_run(whole_box(shape), row_box(shape, 2, 4), row_box(shape, 2, 4), [&](int64_t from, int64_t to, int64_t n) {
+  for_each_run(whole_box(shape), rows, rows, [&](int64_t from, int64_t to, int64_t n) {
     ++runs;
     EXPECT_EQ(from, 30);
     EXPECT_EQ(to, 0);

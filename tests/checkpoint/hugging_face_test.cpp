@@ -45,17 +45,7 @@ std::vector<float> mixed(const std::vector<float>& raw, ShiftForm form) {
   return taps;
 }
 
-struct Case {
-  const char* name;
-  ShiftConfig shift;
-  int64_t kv_heads = 2;
-  bool tied = false;
-};
-void PrintTo(const Case& item, std::ostream* out) {
-  *out << item.name;
-}
-
-std::vector<Case> cases() {
+std::vector<ShiftCase> cases() {
   return {{"vanilla", {.query = 0, .key = 0, .value = 0}},
           {"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
           {"paper", {.query = 0, .key = 1, .value = 1}},
@@ -70,7 +60,7 @@ std::vector<Case> cases() {
           {"project", {.query = 0, .key = 1, .value = 1, .form = ShiftForm::project}}};
 }
 
-class HuggingFaceRoundTrip : public ::testing::TestWithParam<Case> {
+class HuggingFaceRoundTrip : public ::testing::TestWithParam<ShiftCase> {
  protected:
   ModelConfig model() const { return small_model(GetParam().shift, GetParam().kv_heads, GetParam().tied); }
   void expect_same(MemorySource& source, HuggingFaceSource& read) const {

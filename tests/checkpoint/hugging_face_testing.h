@@ -71,6 +71,16 @@ inline ModelConfig small_model(const ShiftConfig& shift, int64_t kv_heads = 2, b
           .shift = shift};
 }
 
+struct ShiftCase {
+  const char* name;
+  ShiftConfig shift;
+  int64_t kv_heads = 2;
+  bool tied = false;
+};
+inline void PrintTo(const ShiftCase& item, std::ostream* out) {
+  *out << item.name;
+}
+
 inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm form,
                                    SafetensorsType type = SafetensorsType::F32) {
   HuggingFaceExport how;

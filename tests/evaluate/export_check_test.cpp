@@ -30,17 +30,7 @@ std::vector<int32_t> sixteen_ids() {
   return ids;
 }
 
-struct Case {
-  const char* name;
-  ShiftConfig shift;
-  int64_t kv_heads = 2;
-  bool tied = false;
-};
-void PrintTo(const Case& item, std::ostream* out) {
-  *out << item.name;
-}
-
-class ExportCheckTest : public ::testing::TestWithParam<Case> {
+class ExportCheckTest : public ::testing::TestWithParam<ShiftCase> {
  protected:
   ModelConfig model() const { return small_model(GetParam().shift, GetParam().kv_heads, GetParam().tied); }
   TemporaryDirectory directory_;
@@ -105,14 +95,14 @@ TEST_P(ExportCheckTest, ImportsComputeTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExportCheckTest,
-                         ::testing::Values(Case{"vanilla", {.query = 0, .key = 0, .value = 0}},
-                                           Case{"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
-                                           Case{"paper", {.query = 0, .key = 1, .value = 1}},
-                                           Case{"paper_tied", {.query = 0, .key = 1, .value = 1}, 1, true},
-                                           Case{"windows", {.query = 1, .key = 3, .value = 2}, 4},
-                                           Case{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
-                                           Case{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
-                                           Case{"project",
+                         ::testing::Values(ShiftCase{"vanilla", {.query = 0, .key = 0, .value = 0}},
+                                           ShiftCase{"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
+                                           ShiftCase{"paper", {.query = 0, .key = 1, .value = 1}},
+                                           ShiftCase{"paper_tied", {.query = 0, .key = 1, .value = 1}, 1, true},
+                                           ShiftCase{"windows", {.query = 1, .key = 3, .value = 2}, 4},
+                                           ShiftCase{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
+                                           ShiftCase{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
+                                           ShiftCase{"project",
                                                 {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
                          [](const auto& item) { return std::string(item.param.name); });
 
