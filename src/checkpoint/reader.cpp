@@ -56,6 +56,10 @@ std::vector<StepReader::Part> StepReader::parts_of(int tensor, const Box& box) c
   return parts;
 }
 
+int64_t StepReader::element_bytes(const ManifestBox& box) const {
+  return size_of(manifest_.tensors[static_cast<size_t>(box.tensor)].dtype);
+}
+
 uint64_t StepReader::bytes_of(const ManifestBox& box, uint64_t index) const {
   return std::min(manifest_.block_bytes, box.bytes - index * manifest_.block_bytes);
 }
@@ -83,21 +87,27 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
   }
 }
 
-bool StepReader::append_blocks(const Part& part, const Box& box, void* to, std::vector<BlockRead>& blocks) const {
+std::optional<int64_t> StepReader::place_of(const Part& part, const Box& box) const {
   const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
-  if (intersect(stored.box, box) != stored.box) return false;
-  int64_t place = 0;  // of the first element, in `to`
+  if (intersect(stored.box, box) != stored.box) return std::nullopt;
+  if (static_cast<int64_t>(manifest_.block_bytes) % element_bytes(stored) != 0) return std::nullopt;
+  int64_t place = 0;
   int64_t elements = 0;
   for_each_run(stored.box, box, stored.box, [&](int64_t from_index, int64_t to_index, int64_t count) {
     if (from_index == 0) place = to_index, elements = count;
   });
-  if (elements != stored.box.extent.count()) return false;
-  const auto size = static_cast<int64_t>(size_of(manifest_.tensors[static_cast<size_t>(stored.tensor)].dtype));
-  for (uint64_t index = 0; index < stored.block_hashes.size(); ++index) {
-    blocks.push_back({part.stored, index,
-                      static_cast<std::byte*>(to) + place * size + static_cast<int64_t>(index * manifest_.block_bytes)});
+  if (elements != stored.box.extent.count()) return std::nullopt;
+  return place;
+}
+
+void StepReader::append_blocks(const Part& part, const Box& box, const Destination& destination,
+                               std::vector<BlockRead>& blocks) const {
+  const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
+  const int64_t block = static_cast<int64_t>(manifest_.block_bytes) / element_bytes(stored);  // elements
+  int64_t first = place_of(part, box).value();
+  for (uint64_t index = 0; index < stored.block_hashes.size(); ++index, first += block) {
+    blocks.push_back({part.stored, index, first, &destination});
   }
-  return true;
 }
 
 void StepReader::read_blocks(const std::vector<BlockRead>& blocks, int threads) {
@@ -125,6 +135,7 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
   size_t next = 0;
   std::exception_ptr fault;
   const auto work = [&] {
+    std::vector<std::byte> room;
     try {
       while (true) {
         size_t mine = 0;
@@ -135,7 +146,7 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
           visit(box_of(mine), blocks[mine].index);
         }
         ask(mine + kAhead);
-        load_block(file, box_of(mine), blocks[mine].index, blocks[mine].to);
+        load_block(file, box_of(mine), blocks[mine], room);
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -149,6 +160,19 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
   work();
   for (std::thread& other : others) other.join();
   if (fault) std::rethrow_exception(fault);
+}
+
+void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, const BlockRead& block,
+                            std::vector<std::byte>& room) const {
+  const Destination& destination = *block.destination;
+  const int64_t size = element_bytes(box);
+  if (destination.to != nullptr) {
+    return load_block(file, box, block.index, static_cast<std::byte*>(destination.to) + block.first * size);
+  }
+  const uint64_t bytes = bytes_of(box, block.index);
+  room.resize(std::max<uint64_t>(room.size(), bytes));
+  load_block(file, box, block.index, room.data());
+  destination.take(block.first, static_cast<int64_t>(bytes) / size, room.data());
 }
 
 const std::byte* StepReader::block(int box, uint64_t index) {
@@ -178,7 +202,7 @@ void StepReader::read(int tensor, const Box& box, void* to) {
 void StepReader::read_part(const Part& part, const Box& box, void* to) {
   const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
   const Box& from = stored.box;
-  const auto size = static_cast<uint64_t>(size_of(manifest_.tensors[static_cast<size_t>(stored.tensor)].dtype));
+  const auto size = static_cast<uint64_t>(element_bytes(stored));
   const std::optional<Box> common = intersect(from, box);
   if (!common) return;
   for_each_run(from, box, *common, [&](int64_t from_index, int64_t to_index, int64_t count) {

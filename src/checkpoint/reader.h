@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,15 +36,24 @@ class StepReader : public TensorSource {
   // Those elements of `box` alone that the part holds, each to its place in `to`, as read().
   void read_part(const Part& part, const Box& box, void* to);
 
-  // A block of a stored box and where its bytes go.
+  // Where the elements of a box go: to memory that holds them as the step does, or block by block to `take`, with the
+  // index in the box of a block's first element; by several threads, of different blocks.
+  struct Destination {
+    void* to = nullptr;  // null: take
+    std::function<void(int64_t first, int64_t count, const std::byte* values)> take{};
+  };
   struct BlockRead {
     int stored = 0;
     uint64_t index = 0;
-    std::byte* to = nullptr;
+    int64_t first = 0;  // element of the box that the block begins with
+    const Destination* destination = nullptr;
   };
-  // Appends the part's blocks with their places in `to`, if the part lies in `box` whole and in one piece; else false.
-  bool append_blocks(const Part& part, const Box& box, void* to, std::vector<BlockRead>& blocks) const;
-  // Reads each straight to its place, in their order, the next ones by further threads meanwhile.
+  // Whether the part lies in `box` whole and in one piece.
+  bool comes_by_blocks(const Part& part, const Box& box) const { return place_of(part, box).has_value(); }
+  // Appends the blocks of a part that does. The destination is referred to.
+  void append_blocks(const Part& part, const Box& box, const Destination& destination,
+                     std::vector<BlockRead>& blocks) const;
+  // Reads each straight to its destination, in their order, the next ones by further threads meanwhile.
   void read_blocks(const std::vector<BlockRead>& blocks, int threads);
 
   // Called for every block that is read, before it is; by one thread at a time.
@@ -58,10 +68,15 @@ class StepReader : public TensorSource {
     std::vector<std::byte> bytes{};
   };
   const std::byte* block(int box, uint64_t index);
+  std::optional<int64_t> place_of(const Part& part, const Box& box) const;  // in `box`, of the part's first element
+  int64_t element_bytes(const ManifestBox& box) const;
   uint64_t bytes_of(const ManifestBox& box, uint64_t index) const;  // of a block
   void visit(const ManifestBox& box, uint64_t index) const;
   // Reads a block and compares its hash; several threads may.
   void load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to) const;
+  // `room`: of the calling thread, for what has no place in memory.
+  void load_block(const FileDescriptor& file, const ManifestBox& box, const BlockRead& block,
+                  std::vector<std::byte>& room) const;
   void read_blocks_of_file(std::span<const BlockRead> blocks, int threads);
   const FileDescriptor& open(const ManifestBox& box);
   std::string directory_;

@@ -2,8 +2,11 @@
 #include "checkpoint/restore.h"
 
 #include <algorithm>
+#include <array>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -118,8 +121,22 @@ void tell_casts(const std::string& path, const Manifest& manifest, const Paramet
   log.warning(path + ": parameters of " + name_of(other->dtype) + " are read into " + name_of(masters) + " masters");
 }
 
-// What the host cannot read into place: by rows that together hold a few blocks, cast where the types differ. A helper
-// reads the next rows while those before them are written.
+// Elements of a parameter from `first` on, of the step's type, cast where the model's is another. `write`: to it.
+template <typename Write>
+void write_cast(DType there, const Wanted& entry, int64_t first, int64_t count, const std::byte* values, Write write) {
+  const DType here = entry.tensor.dtype;
+  if (there == here) return write(first, count, values);
+  constexpr int64_t kPiece = 1 << 13;  // elements; stay in the cache
+  std::array<std::byte, kPiece * sizeof(double)> cast;
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t some = std::min(kPiece, count - at);
+    cast_elements(there, values + at * size_of(there), here, cast.data(), some);
+    write(first + at, some, cast.data());
+  }
+}
+
+// What does not come block by block: by rows that together hold a few blocks. A helper reads the next rows while those
+// before them are written.
 class RowsReader {
  public:
   RowsReader(StepReader& reader, const ParameterSet& set, int threads)
@@ -158,19 +175,15 @@ class RowsReader {
     if (arrived_.entry == nullptr) return;
     const Wanted& entry = *std::exchange(arrived_.entry, nullptr);
     const auto count = static_cast<int64_t>(arrived_.values.size()) / size_of(arrived_.type);
-    const std::byte* values = arrived_.values.data();
-    if (arrived_.type != entry.tensor.dtype) {
-      rounded_.resize(static_cast<size_t>(count * size_of(entry.tensor.dtype)));
-      cast_elements(arrived_.type, values, entry.tensor.dtype, rounded_.data(), count);
-      values = rounded_.data();
-    }
-    set_.write(*entry.parameter, entry.state, arrived_.begin, count, values);
+    write_cast(arrived_.type, entry, arrived_.begin, count, arrived_.values.data(),
+               [&](int64_t first, int64_t some, const std::byte* values) {
+                 set_.write(*entry.parameter, entry.state, first, some, values);
+               });
   }
 
   StepReader& reader_;
   const ParameterSet& set_;
   Rows arrived_, coming_;
-  std::vector<std::byte> rounded_;
   HelperThread helper_;  // last: it ends before what it uses
 };
 
@@ -185,7 +198,21 @@ void clear(const Wanted& entry, const ParameterSet& set) {
   }
 }
 
-// Files are read front to back, where the host can read into place; what it cannot is read box by box.
+// Where a box of a parameter goes that begins with its element `begin`; nothing where only rows can be written.
+std::optional<StepReader::Destination> destination_of(DType there, const Wanted& entry, int64_t begin,
+                                                      const ParameterSet& set) {
+  if (there == entry.tensor.dtype) {
+    if (void* to = set.on_host(*entry.parameter, entry.state, begin)) return StepReader::Destination{.to = to};
+  }
+  if (!set.await_host(*entry.parameter)) return std::nullopt;
+  return StepReader::Destination{.take = [=, &entry, &set](int64_t first, int64_t count, const std::byte* values) {
+    write_cast(there, entry, begin + first, count, values, [&](int64_t at, int64_t some, const std::byte* cast) {
+      set.write_on_host(*entry.parameter, entry.state, at, some, cast);
+    });
+  }};
+}
+
+// Files are read front to back, by blocks where they go to the host's memory; what does not is read box by box.
 void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const ParameterSet& set, int threads) {
   struct Read {
     StepReader::Part part;
@@ -193,28 +220,36 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     const Wanted* entry;
     const Box* box;
     int64_t begin;
-    void* target;  // null: by rows
+    const StepReader::Destination* destination;  // null: by rows
   };
   std::vector<Read> reads;
+  std::deque<StepReader::Destination> destinations;
   for (const Wanted& entry : wanted) {
     const int tensor = reader.find(entry.tensor.group, entry.tensor.name);
     if (tensor < 0) {  // moments of a step of parameters alone
       clear(entry, set);
       continue;
     }
-    const bool same_type = reader.tensors()[static_cast<size_t>(tensor)].dtype == entry.tensor.dtype;
+    const DType there = reader.tensors()[static_cast<size_t>(tensor)].dtype;
     int64_t begin = entry.begin;
     for (const Box& box : entry.boxes) {
-      void* target = same_type ? set.on_host(*entry.parameter, entry.state, begin) : nullptr;
-      for (const StepReader::Part& part : reader.parts_of(tensor, box)) {
-        reads.push_back({part, tensor, &entry, &box, begin, target});
-        if (target == nullptr) break;
+      const std::vector<StepReader::Part> parts = reader.parts_of(tensor, box);
+      const StepReader::Destination* destination = nullptr;
+      if (const auto found = destination_of(there, entry, begin, set);
+          found && (found->to != nullptr || std::ranges::all_of(parts, [&](const StepReader::Part& part) {
+                      return reader.comes_by_blocks(part, box);
+                    }))) {
+        destination = &destinations.emplace_back(*found);
+      }
+      for (const StepReader::Part& part : parts) {
+        reads.push_back({part, tensor, &entry, &box, begin, destination});
+        if (destination == nullptr) break;
       }
       begin += box.extent.count();
     }
   }
   std::ranges::stable_sort(reads, {}, &Read::part);
-  std::vector<StepReader::BlockRead> blocks;  // straight to their places, not yet read
+  std::vector<StepReader::BlockRead> blocks;  // straight to their destinations, not yet read
   RowsReader rows(reader, set, threads);
   const auto finish = [&] {
     reader.read_blocks(blocks, threads);
@@ -222,14 +257,16 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     rows.finish();
   };
   bool by_rows = false;  // the read before
-  for (const auto& [part, tensor, entry, box, begin, target] : reads) {
-    if (by_rows != (target == nullptr)) finish();
-    by_rows = target == nullptr;
+  for (const auto& [part, tensor, entry, box, begin, destination] : reads) {
+    if (by_rows != (destination == nullptr)) finish();
+    by_rows = destination == nullptr;
     if (by_rows) {
       rows.read(tensor, *entry, *box, begin);
-    } else if (!reader.append_blocks(part, *box, target, blocks)) {
+    } else if (reader.comes_by_blocks(part, *box)) {
+      reader.append_blocks(part, *box, *destination, blocks);
+    } else {
       finish();
-      reader.read_part(part, *box, target);
+      reader.read_part(part, *box, destination->to);
     }
   }
   finish();

@@ -285,13 +285,22 @@ bool in_halves(const Parameter& parameter, ParameterState state) {
   return state == ParameterState::master && parameter.rest.defined();
 }
 
+// Those of `count` elements from `first` on whose lower halves are here.
+Range kept_of(const Parameter& parameter, int64_t first, int64_t count) {
+  return {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
+}
+
 }  // namespace
+
+bool ParameterSet::await_host(const Parameter& parameter) const {
+  if (parameter.weight.device() != DeviceKind::cpu) return false;
+  HostCopies(stream_, *this, transfer_).finish();
+  return true;
+}
 
 void* ParameterSet::on_host(const Parameter& parameter, ParameterState state, int64_t first) const {
   const Tensor& values = tensor_of(parameter, state);
-  if (values.device() != DeviceKind::cpu || in_halves(parameter, state)) return nullptr;
-  HostCopies copies(stream_, *this, transfer_);
-  copies.finish();
+  if (in_halves(parameter, state) || !await_host(parameter)) return nullptr;
   return static_cast<std::byte*>(values.raw()) + (first - first_of(parameter, state)) * size_of(types_.accumulation);
 }
 
@@ -324,6 +333,7 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
 
 void ParameterSet::write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                          const void* from) const {
+  if (await_host(parameter)) return write_on_host(parameter, state, first, count, from);
   HostCopies copies(stream_, *this, transfer_);
   if (!in_halves(parameter, state)) {
     copies.from_host(from, range_of(tensor_of(parameter, state), first - first_of(parameter, state), count));
@@ -338,12 +348,29 @@ void ParameterSet::write(const Parameter& parameter, ParameterState state, int64
     rest[static_cast<size_t>(i)] = rest_half(masters[i]);
   }
   copies.from_host(weight.data(), range_of(parameter.weight, first, count));
-  const Range kept = {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
+  const Range kept = kept_of(parameter, first, count);
   if (kept.size() > 0) {
     copies.from_host(rest.data() + (kept.begin - first),
                      range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
   }
   copies.finish();
+}
+
+void ParameterSet::write_on_host(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
+                                 const void* from) const {
+  const auto* masters = static_cast<const float*>(from);
+  if (!in_halves(parameter, state)) {
+    const Tensor to = range_of(tensor_of(parameter, state), first - first_of(parameter, state), count);
+    std::memcpy(to.raw(), from, static_cast<size_t>(to.bytes()));
+    return;
+  }
+  bfloat16* weight = range_of(parameter.weight, first, count).data<bfloat16>();
+  for (int64_t i = 0; i < count; ++i) weight[i] = weight_half(masters[i]);
+  const Range kept = kept_of(parameter, first, count);
+  if (kept.size() == 0) return;
+  uint16_t* rest = range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()).data<uint16_t>();
+  masters += kept.begin - first;
+  for (int64_t i = 0; i < kept.size(); ++i) rest[i] = rest_half(masters[i]);
 }
 
 void ParameterSet::initialise(uint64_t seed) {

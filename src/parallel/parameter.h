@@ -115,6 +115,12 @@ class ParameterSet {
   const void* read(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                    std::vector<std::byte>& room) const;
   void write(const Parameter& parameter, ParameterState state, int64_t first, int64_t count, const void* from) const;
+  // Whether the parameter lies in the host's memory; then until all that the stream was given is done.
+  bool await_host(const Parameter& parameter) const;
+  // As write(), behind await_host() and with nothing given to the stream since; several threads may, other elements
+  // each.
+  void write_on_host(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
+                     const void* from) const;
   // Where element `first` lies, and the others behind it, if the host may read and write there; else null.
   void* on_host(const Parameter& parameter, ParameterState state, int64_t first) const;
 
