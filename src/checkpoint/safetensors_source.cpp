@@ -20,7 +20,9 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 
 const SafetensorsSource::Entry* SafetensorsSource::take_if_there(const std::string& name) {
   const Entry* entry = files_.find(name);
-  if (entry != nullptr) used_.insert(name);
+  if (entry == nullptr) return nullptr;
+  require_weight_type(entry->file->path(), *entry->tensor);
+  used_.insert(name);
   return entry;
 }
 

@@ -37,9 +37,9 @@ class SafetensorsSource : public TensorSource {
     std::vector<float> values{};
     bool norm_rows = false;  // divided by their length, as torch's normalize() has it: at least 1e-12
   };
-  // A tensor of the files; it counts as used.
+  // A tensor of the files; it counts as used. Throws Error(bad_input) where its type is none of weights'.
   const Entry* take_if_there(const std::string& name);
-  // Throws Error(bad_input): missing, or of another shape.
+  // Throws Error(bad_input) too where it is missing, or of another shape.
   const Entry& take(const std::string& name, const std::vector<uint64_t>& shape);
   void add(const HuggingFaceName& name, Place place);
   // Throws Error(bad_input) that names what was not taken, but for names with one of these endings.

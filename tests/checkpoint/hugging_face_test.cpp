@@ -523,7 +523,19 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
   EXPECT_EQ(HuggingFaceSource(out_).tensors().size(), source_->tensors().size());
 }
 
-// The names and shapes of the paper's listing, in a directory that states no shift.
+// Before anything is read: an import that began would end as one of a damaged file.
+TEST_F(HuggingFaceImports, TypesThatNoWeightsHave) {
+  for (const char* name : {"model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.conv_k"}) {
+    write(small_model(kPaper));
+    rewrite([&](SafetensorsTensor& tensor, std::vector<float>& values) {
+      if (tensor.name != name) return;
+      tensor.type = SafetensorsType::I8;
+      values.resize((tensor.count() + 3) / 4);
+    });
+    EXPECT_THAT(fault(), HasSubstr(out_ + "/model.safetensors: tensor " + name + " is of I8; weights are read"));
+  }
+}
+
 // Two hundred damages of an export. Nothing in it holds a hash of the elements: what hits these is seen by comparison alone.
 TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
   const ModelConfig model = small_model(kPaper);
@@ -588,6 +600,7 @@ TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
   EXPECT_GE(compared, 30);
 }
 
+// The names and shapes of the paper's listing, in a directory that states no shift.
 TEST_F(HuggingFaceImports, NamesOfThePaper) {
   set({{"model_type", "llama"}});
   rewrite([](SafetensorsTensor& tensor, std::vector<float>&) {
