@@ -13,6 +13,7 @@ namespace {
 constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
 constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
+constexpr char kPacked[] = "W_pack.weight";  // query, key and value one behind the other
 
 std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
   std::vector<float> values(static_cast<size_t>(entry.tensor->count()));
@@ -42,12 +43,39 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
                     " tensors");
   }
   if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
+  check_sizes();
   read_taps(how);
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     add(name, name.stream < 0 ? weight_place(name) : Place{.values = taps_.at({name.layer, name.stream})});
   }
   check_tied_head();
   refuse_unused({".rotary_emb.inv_freq"});  // which follows from rope_theta
+}
+
+// What is made by config.json's sizes is no larger than tensors that are there; a file cannot hold the product of sizes
+// that would overflow.
+void HuggingFaceSource::check_sizes() {
+  const ModelConfig& model = config_.model;
+  const auto size = [](const char* key, int64_t value) { return std::string(key) + " " + std::to_string(value); };
+  const auto unsigned_of = [](int64_t value) { return static_cast<uint64_t>(value); };
+  const uint64_t hidden = unsigned_of(model.hidden), head_dim = unsigned_of(model.head_dim);
+  const uint64_t heads = unsigned_of(model.heads), kv_heads = unsigned_of(model.kv_heads);
+  const std::string columns = ", " + size("hidden_size", model.hidden);
+  take("model.embed_tokens.weight", {unsigned_of(model.vocab), hidden}, size("vocab_size", model.vocab) + columns);
+  const std::string queries = size("num_attention_heads", model.heads),
+                    keys = size("num_key_value_heads", model.kv_heads);
+  const std::string rows = ", " + size("head_dim", model.head_dim) + columns;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::string prefix = attention_prefix(layer), packed = prefix + kPacked;
+    if (files_.find(packed) != nullptr) {
+      take(packed, {(heads + 2 * kv_heads) * head_dim, hidden}, queries + ", " + keys + rows);
+    } else {
+      take(prefix + "q_proj.weight", {heads * head_dim, hidden}, queries + rows);
+      take(prefix + "k_proj.weight", {kv_heads * head_dim, hidden}, keys + rows);
+    }
+    const std::string up = "model.layers." + std::to_string(layer) + ".mlp.up_proj.weight";
+    take(up, {unsigned_of(model.ffn), hidden}, size("intermediate_size", model.ffn) + columns);
+  }
 }
 
 // conv_q, conv_k, conv_v, or K and V of the paper's listing: [heads, count] or [1, 1, heads, 1, count].
@@ -166,8 +194,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
 HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& name) {
   const ModelConfig& model = config_.model;
   const bool is_head = name.ours == "head.weight";
-  if (name.layer >= 0) {  // query, key and value may lie one behind the other
-    const std::string packed = attention_prefix(name.layer) + "W_pack.weight";
+  if (name.layer >= 0) {
+    const std::string packed = attention_prefix(name.layer) + kPacked;
     const std::array<const char*, 3> endings = {"attention.query.weight", "attention.key.weight",
                                                 "attention.value.weight"};
     const auto part = std::ranges::find_if(endings, [&](const char* ending) { return name.ours.ends_with(ending); });

@@ -26,6 +26,7 @@ class HuggingFaceSource : public SafetensorsSource {
   HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how = {});
 
  private:
+  void check_sizes();
   struct Found;  // taps of one stream in one layer, as they are stored
   Found find_taps(int64_t layer, int stream);
   Found canon_taps(int64_t layer, int stream);

@@ -223,6 +223,13 @@ void MegatronSource::read_config(const std::string& path) {
   }
   config_ = parse_hugging_face_config(json.dump(), path);
   if (config_.form != HuggingFaceForm::llama) throw_bad_input(path, ": model_type must be llama, or left out");
+  const ModelConfig& model = config_.model;  // before anything is made of its sizes
+  const uint64_t stated = (static_cast<uint64_t>(model.heads) + 2 * static_cast<uint64_t>(model.kv_heads)) *
+                          static_cast<uint64_t>(model.head_dim);
+  if (stated != rows) {
+    throw_bad_input(path, ": num_attention_heads ", model.heads, ", num_key_value_heads ", model.kv_heads,
+                    " and head_dim ", model.head_dim, " make ", stated, " rows of ", kQkv, ", the files hold ", rows);
+  }
 }
 
 // The first of the names that is there, of a layer by itself or of all.

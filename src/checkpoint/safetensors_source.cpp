@@ -26,12 +26,14 @@ const SafetensorsSource::Entry* SafetensorsSource::take_if_there(const std::stri
   return entry;
 }
 
-const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name, const std::vector<uint64_t>& shape) {
+const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name, const std::vector<uint64_t>& shape,
+                                                        const std::string& sizes) {
   const Entry* entry = take_if_there(name);
-  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", shape_text(shape), " is missing");
+  const std::string wanted = shape_text(shape) + (sizes.empty() ? "" : " (" + sizes + ")");
+  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", wanted, " is missing");
   if (entry->tensor->shape != shape) {
     throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
-                    ", config.json makes it ", shape_text(shape));
+                    ", config.json makes it ", wanted);
   }
   return *entry;
 }

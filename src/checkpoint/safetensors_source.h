@@ -40,7 +40,8 @@ class SafetensorsSource : public TensorSource {
   // A tensor of the files; it counts as used. Throws Error(bad_input) where its type is none of weights'.
   const Entry* take_if_there(const std::string& name);
   // Throws Error(bad_input) too where it is missing, or of another shape.
-  const Entry& take(const std::string& name, const std::vector<uint64_t>& shape);
+  // `sizes` of config.json that make the shape stand behind it: "hidden_size 10".
+  const Entry& take(const std::string& name, const std::vector<uint64_t>& shape, const std::string& sizes = "");
   void add(const HuggingFaceName& name, Place place);
   // Throws Error(bad_input) that names what was not taken, but for names with one of these endings.
   void refuse_unused(const std::vector<std::string>& ignored_endings) const;

@@ -470,7 +470,9 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"hidden_size", "10"}}, "hidden_size is \"10\""},
       {{{"hidden_size", 11}}, "config.json makes it"},
       {{{"num_hidden_layers", 2000000000}}, "config.json says 2000000000 layers"},
-      {{{"num_hidden_layers", 3}}, "layer 2 holds no taps"},
+      {{{"num_hidden_layers", 3}},
+       "model.layers.2.self_attn.q_proj.weight [24, 10] (num_attention_heads 4, "
+       "head_dim 6, hidden_size 10) is missing"},
       {{{"num_hidden_layers", 1}}, "no place for these tensors"},
       {{{"vocab_size", 20}}, "model.embed_tokens.weight is [19, 10], config.json makes it [20, 10]"},
       {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"},
@@ -521,6 +523,27 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
   rewrite([](auto&, auto&) {},
           {{{.name = "model.layers.0.self_attn.rotary_emb.inv_freq", .shape = {3}}, std::vector<float>(3)}});
   EXPECT_EQ(HuggingFaceSource(out_).tensors().size(), source_->tensors().size());
+}
+
+// Sizes of config.json alone make nothing: these would take more memory than there is, and products that overflow.
+TEST_F(HuggingFaceImports, SizesBeyondTheFilesAreRefusedFirst) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const auto refusal = [&](const json& changes) {
+    write(small_model(kPaper));
+    set(changes);
+    return fault();
+  };
+  const std::string file = out_ + "/model.safetensors: tensor model.";
+  EXPECT_THAT(refusal({{"num_attention_heads", kMost}}),
+              HasSubstr(file + "layers.0.self_attn.q_proj.weight is [24, 10], config.json makes it [12884901888, 10] "
+                               "(num_attention_heads 2147483648, head_dim 6, hidden_size 10)"));
+  EXPECT_THAT(refusal({{"num_attention_heads", kMost}, {"num_key_value_heads", kMost}, {"head_dim", kMost}}),
+              HasSubstr("makes it [4611686018427387904, 10]"));
+  EXPECT_THAT(refusal({{"num_key_value_heads", 4}}),
+              HasSubstr("k_proj.weight is [12, 10], config.json makes it [24, 10] (num_key_value_heads 4, "));
+  EXPECT_THAT(refusal({{"hidden_size", kMost}, {"vocab_size", kMost}}),
+              HasSubstr("makes it [2147483648, 2147483648] (vocab_size 2147483648, hidden_size 2147483648)"));
+  EXPECT_THAT(refusal({{"intermediate_size", kMost}}), HasSubstr("(intermediate_size 2147483648, hidden_size 10)"));
 }
 
 // Before anything is read: an import that began would end as one of a damaged file.
