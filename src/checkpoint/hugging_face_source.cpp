@@ -15,8 +15,8 @@ constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
 constexpr char kPacked[] = "W_pack.weight";  // query, key and value one behind the other
 
-std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
-  std::vector<float> values(static_cast<size_t>(entry.tensor->count()));
+std::vector<double> values_of(const SafetensorsDirectory::Entry& entry) {
+  std::vector<double> values(static_cast<size_t>(entry.tensor->count()));
   entry.file->read(*entry.tensor, 0, values.size(), values.data());
   return values;
 }
@@ -24,8 +24,8 @@ std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
 }  // namespace
 
 struct HuggingFaceSource::Found {
-  std::vector<float> taps{};  // [heads, count], oldest first
-  int64_t count = 1;          // 1: none are stored, the token itself
+  std::vector<double> taps{};  // [heads, count], oldest first
+  int64_t count = 1;           // 1: none are stored, the token itself
 };
 
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
@@ -49,7 +49,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
     add(name, name.stream < 0 ? weight_place(name) : Place{.values = taps_.at({name.layer, name.stream})});
   }
   check_tied_head();
-  refuse_unused({".rotary_emb.inv_freq"});  // which follows from rope_theta
+  finish({".rotary_emb.inv_freq"});  // which follows from rope_theta
 }
 
 // What is made by config.json's sizes is no larger than tensors that are there; a file cannot hold the product of sizes
@@ -117,12 +117,12 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   }
   const int64_t first = stream == 0 ? 0 : stream == 1 ? model.heads : model.heads + model.kv_heads;  // head
   const int64_t heads = heads_of(model, stream), width = static_cast<int64_t>(count);
-  std::vector<float> kernels(static_cast<size_t>(heads * model.head_dim * width));
+  std::vector<double> kernels(static_cast<size_t>(heads * model.head_dim * width));
   entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(),
                     kernels.data());
   Found found{.taps = {}, .count = width};
   for (int64_t head = 0; head < heads; ++head) {
-    const float* kernel = kernels.data() + head * model.head_dim * width;
+    const double* kernel = kernels.data() + head * model.head_dim * width;
     for (int64_t channel = 1; channel < model.head_dim; ++channel) {
       if (std::equal(kernel, kernel + width, kernel + channel * width)) continue;
       throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head,
@@ -152,7 +152,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
                         kStreams[stream], ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ",
                         found.taps.empty() ? "" : std::to_string(found.count - 1));
       }
-      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0f);
+      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0);
       int64_t used = found.count;
       const auto is_unused = [&](int64_t column) {
         for (int64_t head = 0; head < heads; ++head) {
@@ -166,7 +166,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
         for (int64_t head = 0; head < heads; ++head)
           identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
         if (used == 1 && !identity) used = 2;
-      } else if (used == 1 && std::ranges::any_of(found.taps, [](float tap) { return tap != 1; })) {
+      } else if (used == 1 && std::ranges::any_of(found.taps, [](double tap) { return tap != 1; })) {
         used = 2;  // a factor alone
       }
       stored = std::max(stored, used);
@@ -180,7 +180,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
     previous = asked;
     for (int64_t layer = 0; layer < config_.model.layers && asked > 0; ++layer) {
       const Found& found = layers[static_cast<size_t>(layer)];
-      std::vector<float> taps(static_cast<size_t>(heads * (asked + 1)), 0.0f);
+      std::vector<double> taps(static_cast<size_t>(heads * (asked + 1)), 0.0);
       for (int64_t head = 0; head < heads; ++head) {
         const int64_t kept = std::min<int64_t>(found.count, asked + 1);
         std::copy_n(found.taps.begin() + (head + 1) * found.count - kept, kept,

@@ -160,12 +160,12 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
       add(name, place_of(name));
       continue;
     }
-    std::vector<float> taps(static_cast<size_t>(name.shape.count()), 0.0f);  // [heads, previous + 1], the identity
+    std::vector<double> taps(static_cast<size_t>(name.shape.count()), 0.0);  // [heads, previous + 1], the identity
     const auto width = static_cast<size_t>(name.shape[1]);
     for (size_t at = width - 1; at < taps.size(); at += width) taps[at] = 1;
     add(name, {.values = std::move(taps)});
   }
-  refuse_unused({"_extra_state", "rotary_pos_emb.inv_freq"});  // of scaled types; follows from RoPE's base
+  finish({"_extra_state", "rotary_pos_emb.inv_freq"});  // of scaled types; follows from RoPE's base
 }
 
 // Sizes that are not given are those of the tensors.

@@ -263,12 +263,18 @@ int run_import(const CommandLine& line) {
   const std::string from = line.text("directory"), run = line.text("output");
   const std::unique_ptr<SafetensorsSource> source = format_of(line).open(line);
   const ModelConfig& model = source->model();
+  const bool is_wide = source->tensors().front().dtype == DType::float64;
   std::string note;
   const std::string tokenizer = usable_tokenizer(from, model.vocab, note);
   Log log;
   ByteProgress progress("writing");
   const ImportedRun made =
-      import_run(*source, {.from = from, .model = model, .positions = source->config().positions, .tokenizer_model = tokenizer},
+      import_run(*source,
+                 {.from = from,
+                  .model = model,
+                  .positions = source->config().positions,
+                  .precision = is_wide ? Precision::fp64 : Precision::fp32,
+                  .tokenizer_model = tokenizer},
                  run, version_text(), log, {.threads = thread_count(0, 1), .progress = progress.tell()});
   progress.finish();
   if (!tokenizer.empty()) note.clear();

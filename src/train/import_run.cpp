@@ -26,6 +26,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   RunConfig config;
   config.model = foreign.model;
   config.train.micro_batch = config.train.global_batch = 1;
+  config.train.precision = foreign.precision;
   config.train.sequence_length = std::min(foreign.positions, kLongestSequence);
   refuse_faults(find_faults(config, 1, Use::evaluate), foreign.from);
   SavedState state;

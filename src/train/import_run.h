@@ -13,6 +13,7 @@ struct ForeignModel {
   std::string from;             // where it comes from: stands in messages and in the step's state
   ModelConfig model;
   int64_t positions = 0;        // tokens of its longest sequence
+  Precision precision = Precision::fp32;  // that it is evaluated in unless that is said otherwise
   std::string tokenizer_model;  // bytes; empty = none
 };
 

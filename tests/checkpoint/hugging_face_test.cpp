@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "checkpoint/digest.h"
+#include "checkpoint/elements.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "expect_error.h"
@@ -22,8 +23,10 @@ std::vector<float> whole(TensorSource& source, const std::string& name) {
   const int index = source.find(TensorGroup::parameters, name);
   EXPECT_GE(index, 0) << name;
   const Shape shape = source.tensors()[static_cast<size_t>(index)].shape;
+  std::vector<std::byte> bytes, room;
+  read_elements(source, index, whole_box(shape), DType::float32, bytes, room);
   std::vector<float> values(static_cast<size_t>(shape.count()));
-  source.read(index, whole_box(shape), values.data());
+  std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
@@ -749,6 +752,7 @@ TEST_F(HuggingFaceImports, OtherTypesAreWidened) {
   fs::remove_all(out_);
   write_hugging_face(*source_, export_of(model, HuggingFaceForm::kv_shift, SafetensorsType::F64), out_);
   HuggingFaceSource read(out_);
+  for (const ManifestTensor& tensor : read.tensors()) EXPECT_EQ(tensor.dtype, DType::float64) << tensor.name;
   EXPECT_EQ(whole(read, "layers.1.mlp.down.weight"), source_->values("layers.1.mlp.down.weight"));
   EXPECT_EQ(whole(read, "layers.1.attention.shift_key"), source_->values("layers.1.attention.shift_key"));
 }

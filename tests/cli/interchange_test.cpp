@@ -21,6 +21,25 @@ using namespace shiftron::testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+// Its tensors in float64, of values that float32 does not have.
+class WideSource : public TensorSource {
+ public:
+  explicit WideSource(MemorySource& narrow) : narrow_(narrow), tensors_(narrow.tensors()) {
+    for (ManifestTensor& tensor : tensors_) tensor.dtype = DType::float64;
+  }
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
+  int find(TensorGroup group, const std::string& name) const override { return narrow_.find(group, name); }
+  void read(int index, const Box& box, void* to) override {
+    std::vector<float> values(static_cast<size_t>(box.extent.count()));
+    narrow_.read(index, box, values.data());
+    for (size_t i = 0; i < values.size(); ++i) static_cast<double*>(to)[i] = values[i] * (1 + 0x1p-40);
+  }
+
+ private:
+  MemorySource& narrow_;
+  std::vector<ManifestTensor> tensors_;
+};
+
 class Interchange : public ::testing::Test {
  protected:
   // Writes a step of `model` as a run leaves it, without a tokenizer.
@@ -35,14 +54,16 @@ class Interchange : public ::testing::Test {
     source_.emplace(model);
     SavedState state;
     state.configuration = config;
-    return write_step(*source_,
+    WideSource wide(*source_);
+    TensorSource& source = precision == Precision::fp64 ? static_cast<TensorSource&>(wide) : *source_;
+    return write_step(source,
                       {.content = {.step = 9,
                                    .configuration = to_config_text(config),
                                    .state_json = to_json(state),
                                    .tokenizer_model = {},
                                    .data_fingerprint = "0123",
                                    .code_version = "test\n1\n"},
-                       .files = one_file(source_->tensors())},
+                       .files = one_file(source.tensors())},
                       directory_.path() + "/run/checkpoints")
         .directory;
   }
@@ -57,6 +78,15 @@ class Interchange : public ::testing::Test {
     } const redirected{std::cout.rdbuf(text.rdbuf())};
     EXPECT_EQ(dispatch(interchange_commands(), words), 0);
     return json::parse(text.str());
+  }
+  json diff(const std::string& first, const std::string& second) {
+    std::ostringstream text;
+    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", first, second, "--json"});
+    std::cout.rdbuf(before);
+    json answer = json::parse(text.str());
+    EXPECT_EQ(answer["equal"], code == 0);
+    return answer;
   }
   TemporaryDirectory directory_;
   std::optional<MemorySource> source_;
@@ -97,20 +127,30 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
 TEST_F(Interchange, DiffComparesAStepWithItsExport) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
   run("export", {step, "--output", out_});
-  const auto diff = [&](const std::string& other) {
-    std::ostringstream text;
-    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
-    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", step, other, "--json"});
-    std::cout.rdbuf(before);
-    EXPECT_EQ(json::parse(text.str())["equal"], code == 0);
-    return code;
-  };
-  EXPECT_EQ(diff(out_), 0);
+  const json same = diff(step, out_);
+  EXPECT_EQ(same["equal"], true);
+  EXPECT_EQ(same["steps"], json::parse("[9, null]"));  // files of another program know no step
+  EXPECT_EQ(same["state_equal"], json());
   MemorySource changed(small_model({.query = 0, .key = 1, .value = 1}));
   changed.values("layers.1.attention.shift_value")[3] += 1;
   write_hugging_face(changed, export_of(small_model({.query = 0, .key = 1, .value = 1}), HuggingFaceForm::kv_shift),
                      out_ + "2");
-  EXPECT_EQ(diff(out_ + "2"), 1);
+  EXPECT_EQ(diff(step, out_ + "2")["equal"], false);
+  EXPECT_EQ(diff(out_, out_ + "2")["steps"], json::parse("[null, null]"));
+  run("export", {step, "--output", out_ + "3", "--precision", "fp64"});
+  EXPECT_EQ(diff(out_ + "3", step)["equal"], true);  // the same numbers in another type
+}
+
+// In float64 no bit is lost on either way.
+TEST_F(Interchange, AWideRunAndItsExportAreEqual) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}), Precision::fp64);
+  EXPECT_EQ(run("export", {step, "--output", out_})["precision"], "float64");
+  EXPECT_EQ(diff(step, out_)["equal"], true);
+  const std::string imported = run("import", {out_, "--output", imported_})["directory"];
+  EXPECT_EQ(open_checkpoint(imported).config.train.precision, Precision::fp64);
+  EXPECT_EQ(diff(imported, out_)["equal"], true);
+  run("export", {step, "--output", out_ + "2", "--precision", "fp32"});
+  EXPECT_EQ(diff(step, out_ + "2")["equal"], false);
 }
 
 TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
