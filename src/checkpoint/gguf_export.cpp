@@ -113,7 +113,7 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
 
 void refuse_gguf_of(const ModelConfig& model) {
   const ShiftConfig& shift = model.shift;
-  if (shift.query + shift.key + shift.value > 0) {
+  if (most_previous_tokens(shift) > 0) {
     throw_bad_input("this model mixes previous tokens into its queries, keys or values (query ", shift.query, ", key ",
                     shift.key, ", value ", shift.value,
                     "), which llama.cpp does not compute: it would run as another model. Take --format hf, which "

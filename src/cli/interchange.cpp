@@ -77,7 +77,7 @@ SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsT
 }
 
 HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
-  const bool shifts = shift.query + shift.key + shift.value > 0;
+  const bool shifts = most_previous_tokens(shift) > 0;
   return *from_string<HuggingFaceForm>(
       line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
 }

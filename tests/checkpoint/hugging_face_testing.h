@@ -89,7 +89,7 @@ inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm for
 }
 
 inline HuggingFaceForm usual_form(const ShiftConfig& shift) {
-  return shift.query + shift.key + shift.value == 0 ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
+  return most_previous_tokens(shift) == 0 ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
 }
 
 }  // namespace shiftron::testing
