@@ -106,7 +106,8 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
   return path + " holds parameters alone, without the moments of the " +
          (applied.is_null() ? "" : applied.dump() + " ") +
          "updates behind them: training cannot go on from it, evaluate and generate can; resume from the step that it "
-         "was made of";
+         "was made of, or begin a new run with its parameters: shiftron checkpoint import " +
+         path + " --format shiftron --output RUN";
 }
 
 // What a run should know of how a step is read into masters of `type`.

@@ -360,7 +360,9 @@ std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
       text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
   precision.choices = {"bf16", "fp32"};
   options.push_back(precision);
-  options.push_back(flag("drop-optimizer", "parameters alone: evaluate and generate take them, train does not"));
+  options.push_back(
+      flag("drop-optimizer",
+           "parameters alone: evaluate and generate take them, train behind checkpoint import --format shiftron"));
   options.push_back(json_flag());
   return options;
 }

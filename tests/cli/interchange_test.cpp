@@ -43,19 +43,32 @@ class WideSource : public TensorSource {
 class Interchange : public ::testing::Test {
  protected:
   // Writes a step of `model` as a run leaves it, without a tokenizer.
-  std::string step_of(const ModelConfig& model, Precision precision = Precision::fp32) {
+  std::string step_of(const ModelConfig& model, Precision precision = Precision::fp32, std::optional<DType> type = {},
+                      bool moments = false) {
     RunConfig config;
     config.model = model;
     config.train.steps = 9;
     config.train.global_batch = 4;
     config.train.sequence_length = 32;
     config.train.precision = precision;
+    config.data.document_reset = false;
     config.optimizer.learning_rate = 0.1;
     source_.emplace(model);
     SavedState state;
     state.configuration = config;
+    state.trainer.applied_updates = 9;
+    for (size_t i = 0, count = source_->tensors().size(); moments && i < count; ++i) {
+      for (const TensorGroup group : {TensorGroup::first_moment, TensorGroup::second_moment}) {
+        const ManifestTensor tensor = source_->tensors()[i];
+        source_->add(tensor.name, tensor.shape, source_->values(tensor.name), group);
+      }
+    }
     WideSource wide(*source_);
     TensorSource& source = precision == Precision::fp64 ? static_cast<TensorSource&>(wide) : *source_;
+    std::vector<ManifestTensor> tensors = source.tensors();
+    for (ManifestTensor& tensor : tensors) {
+      if (type && tensor.group == TensorGroup::parameters) tensor.dtype = *type;
+    }
     return write_step(source,
                       {.content = {.step = 9,
                                    .configuration = to_config_text(config),
@@ -63,7 +76,7 @@ class Interchange : public ::testing::Test {
                                    .tokenizer_model = {},
                                    .data_fingerprint = "0123",
                                    .code_version = "test\n1\n"},
-                       .files = one_file(source.tensors())},
+                       .files = one_file(tensors)},
                       directory_.path() + "/run/checkpoints")
         .directory;
   }
@@ -79,10 +92,11 @@ class Interchange : public ::testing::Test {
     EXPECT_EQ(dispatch(interchange_commands(), words), 0);
     return json::parse(text.str());
   }
-  json diff(const std::string& first, const std::string& second) {
+  json diff(const std::string& first, const std::string& second, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"checkpoint", "diff", first, second, "--json"});
     std::ostringstream text;
     std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
-    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", first, second, "--json"});
+    const int code = dispatch(checkpoint_commands(), words);
     std::cout.rdbuf(before);
     json answer = json::parse(text.str());
     EXPECT_EQ(answer["equal"], code == 0);
@@ -253,6 +267,40 @@ TEST_F(Interchange, OptionsOfAnotherFormatAreRefused) {
   EXPECT_THAT(fault("export", "megatron", {}), HasSubstr("megatron"));
   EXPECT_THAT(fault("import", "gguf", {}), HasSubstr("gguf"));
   EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron takes no --norm-head"));
+}
+
+// Parameters alone with updates behind them, in halves: the gate's raw taps, the tokenizer's absence and the numbers
+// that it is evaluated by go along.
+TEST_F(Interchange, AStepOfOursBeginsANewRun) {
+  const ModelConfig model =
+      small_model({.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate, .reset = ShiftReset::never});
+  const std::string step = step_of(model, Precision::bf16, DType::bfloat16, true);
+  const std::string imported = run("import", {step, "--format", "shiftron", "--output", imported_})["directory"];
+  EXPECT_EQ(imported, imported_ + "/checkpoints/step-00000000");
+  EXPECT_EQ(diff(step, imported, {"--parameters"})["equal"], true);
+  const CheckpointModel opened = open_checkpoint(imported);
+  EXPECT_EQ(opened.config.model, model);
+  EXPECT_EQ(opened.config.train.precision, Precision::bf16);
+  EXPECT_EQ(opened.config.train.sequence_length, 32);
+  EXPECT_FALSE(opened.config.data.document_reset);
+  const SavedState state = saved_state(opened.content.state_json, imported);
+  EXPECT_EQ(state.imported_from, step);
+  EXPECT_EQ(state.trainer, TrainerState{});
+  for (const ManifestTensor& tensor : read_manifest(imported).tensors) {
+    EXPECT_EQ(tensor.group, TensorGroup::parameters) << tensor.name;
+    EXPECT_EQ(tensor.dtype, DType::bfloat16) << tensor.name;
+  }
+  EXPECT_TRUE(may_begin_without_moments(opened.content.state_json));
+  EXPECT_FALSE(may_begin_without_moments(open_checkpoint(step).content.state_json));
+  EXPECT_THAT(read_file(imported_ + "/config.conf"), AllOf(HasSubstr("form = gate"), HasSubstr("reset = never")));
+  EXPECT_THAT(error_of([&] {
+                run("import", {directory_.path() + "/run", "--format", "shiftron", "--output", out_});
+              }).what(),
+              HasSubstr("its newest step is " + step));
+  EXPECT_THAT(error_of([&] {
+                run("import", {step, "--format", "shiftron", "--output", out_, "--shift.key", "2"});
+              }).what(),
+              HasSubstr("--format shiftron takes no --shift.key"));
 }
 
 // One KV head for each head and one layer of Megatron-LM's, out of the parameters; more forms:
