@@ -163,11 +163,10 @@ class State {
     const std::string output = directory_ + "/exported";
     HuggingFaceExport how;
     const ShiftConfig& shift = config_.model.shift;
-    how.config = {
-        .model = config_.model,
-        .form = shift.query + shift.key + shift.value > 0 ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama,
-        .type = SafetensorsType::BF16,
-        .positions = config_.train.sequence_length};
+    how.config = {.model = config_.model,
+                  .form = most_previous_tokens(shift) > 0 ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama,
+                  .type = SafetensorsType::BF16,
+                  .positions = config_.train.sequence_length};
     const auto start = Clock::now();
     StepReader source(step(), check_step(step()));
     const WrittenExport written = write_hugging_face(source, how, output);

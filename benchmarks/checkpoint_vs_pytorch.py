@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
 
 WORDS = ["save", "restore cold", "restore warm"]
 FORMATS = ["dcp", "safetensors"]
@@ -74,9 +74,7 @@ def show(name, result):
 
 
 def main():
-    words, own = sys.argv[1:], []
-    if "--" in words:
-        words, own = words[:words.index("--")], words[words.index("--") + 1:]
+    words, own = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--rounds", type=int, default=6)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from record import QUIET_CORES, ROOT, Fault, OtherWork, command_text, keep, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, command_text, keep, split_words, wait_until_quiet
 
 
 def step_seconds(ranks, options, folder):
@@ -72,9 +72,7 @@ def compare(arguments, options, folder):
 
 
 def main():
-    words, own = sys.argv[1:], []
-    if "--" in words:
-        words, own = words[:words.index("--")], words[words.index("--") + 1:]
+    words, own = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--data", required=True, help="a dataset, as the quick start leaves it in quickstart/data/train")

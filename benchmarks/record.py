@@ -27,6 +27,12 @@ class Fault(Exception):
     pass
 
 
+def split_words(words):
+    """A benchmark's own words and those behind --, which go to the program."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1:]
+
+
 def machine():
     fields = {}
     for line in subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines():

@@ -147,7 +147,7 @@ std::pair<double, double> median_interval(std::vector<double> values) {
 }
 
 json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
-  if (config.model.shift.query + config.model.shift.key + config.model.shift.value == 0) {
+  if (most_previous_tokens(config.model.shift) == 0) {
     throw_bad_input("--compare-shift needs a configuration with a shift; leave vanilla.conf out");
   }
   RunConfig vanilla = config;

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile"],
             "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile"]}
@@ -150,9 +150,7 @@ def show(name, precision, result):
 
 
 def parse_arguments():
-    words, own = sys.argv[1:], []
-    if "--" in words:
-        words, own = words[:words.index("--")], words[words.index("--") + 1:]
+    words, own = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="names of configs/NAME.conf")
     parser.add_argument("--precision", choices=VARIANTS, default="fp32")

@@ -268,7 +268,7 @@ StepDifference diff_steps(const std::string& a, const std::string& b, const Diff
 }
 
 bool StepDifference::equal() const {
-  return (parameters_only || (step_a == step_b && state_equal)) &&
+  return (parameters_only || (step_a == step_b && state_equal == true)) &&
          std::all_of(tensors.begin(), tensors.end(), [](const TensorDifference& tensor) { return tensor.equal(); });
 }
 

@@ -77,8 +77,8 @@ struct DiffOptions {
 std::vector<TensorDifference> diff_sources(TensorSource& a, TensorSource& b, const DiffOptions& options = {});
 
 struct StepDifference {
-  int64_t step_a = 0, step_b = 0;
-  bool state_equal = false;               // of the trainer
+  std::optional<int64_t> step_a, step_b;  // nothing: another program's files, which know no step
+  std::optional<bool> state_equal;        // of the trainer; nothing where one of them has none
   std::vector<TensorDifference> tensors;  // as diff_sources()
   bool parameters_only = false;
   // Of parameters alone: their bits; else step and state too.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "checkpoint/export_under_way.h"
 #include "checkpoint/hugging_face_names.h"
 #include "checkpoint/stored_rows.h"
 #include "core/check.h"
@@ -108,27 +109,11 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
   writer.finish();
 }
 
-// Sweeps what a killed export left: a file that begins as one, or is empty.
-void sweep(const std::string& temporary) {
-  const fs::file_status status = fs::symlink_status(temporary);
-  if (!fs::exists(status)) return;
-  bool is_remains = fs::is_regular_file(status);
-  if (is_remains) {
-    FileDescriptor file = FileDescriptor::open_for_reading(temporary, false);
-    char magic[4];
-    const size_t count = file.read_some(magic, sizeof(magic));
-    is_remains = std::memcmp(magic, "GGUF", count) == 0;
-  }
-  if (!is_remains)
-    throw_bad_input(temporary, " is there already and no remains of an export; rename it or name another file");
-  fs::remove(temporary);
-}
-
 }  // namespace
 
 void refuse_gguf_of(const ModelConfig& model) {
   const ShiftConfig& shift = model.shift;
-  if (shift.query + shift.key + shift.value > 0) {
+  if (most_previous_tokens(shift) > 0) {
     throw_bad_input("this model mixes previous tokens into its queries, keys or values (query ", shift.query, ", key ",
                     shift.key, ", value ", shift.value,
                     "), which llama.cpp does not compute: it would run as another model. Take --format hf, which "
@@ -145,23 +130,14 @@ ModelConfig gguf_rounded(ModelConfig model) {
   return model;
 }
 
-uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& path) {
+uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& named) {
   refuse_gguf_of(how.model);
-  const std::string temporary = path + ".tmp";
-  if (fs::exists(fs::symlink_status(path))) throw_bad_input(path, " is there already; name a new file");
-  const std::string folder = parent_directory(path);
-  if (!fs::is_directory(folder)) throw_bad_input(folder, " is no directory; make it, or name another file");
-  sweep(temporary);
-  try {
-    write_elements(source, how, temporary);
-    if (how.check) how.check(temporary);
-    rename_durably(temporary, path);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-  return fs::file_size(path);
+  ExportUnderWay place(named);
+  const std::string file = fs::path(place.name()).filename(), path = place.directory() + "/" + file;
+  write_elements(source, how, path);
+  if (how.check) how.check(path);
+  place.finish_file(file);
+  return fs::file_size(place.name());
 }
 
 }  // namespace shiftron

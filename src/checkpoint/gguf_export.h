@@ -29,11 +29,10 @@ void refuse_gguf_of(const ModelConfig& model);
 // The model with its real numbers as the file holds them, in float32.
 ModelConfig gguf_rounded(ModelConfig model);
 
-// Writes the source's parameters as `path`, which must not be there: to PATH.tmp first, which is removed where anything
-// fails and replaced where an export was killed. Rows of queries and keys lie in the order in which llama.cpp rotates
-// them: channels i and i + head_dim / 2 of ours are its 2i and 2i + 1. Returns the file's bytes. Memory: a few
-// megabytes, or a head's rows. Errors: the file is there, the model shifts, a weight is not finite or does not fit the
-// type, a tensor is missing (bad_input); no room (crash); what the source throws.
-uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& path);
+// Writes the source's parameters as the file `named`, by an ExportUnderWay. Rows of queries and keys lie in the order
+// in which llama.cpp rotates them: channels i and i + head_dim / 2 of ours are its 2i and 2i + 1. Returns the file's
+// bytes. Memory: a few megabytes, or a head's rows. Errors: the file is there, the model shifts, a weight is not finite
+// or does not fit the type, a tensor is missing (bad_input); no room (crash); what the source throws.
+uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::string& named);
 
 }  // namespace shiftron

@@ -13,7 +13,6 @@ namespace shiftron {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kLargestSize = int64_t{1} << 31;
 constexpr int64_t kMostPrevious = 3;
 constexpr int kDeepest = 32;  // lists and objects in each other
 
@@ -45,7 +44,7 @@ class Keys {
     throw_bad_input(source_, ": ", key, " is ", value, ": ", reason);
   }
   int64_t whole(const char* key, std::optional<int64_t> otherwise, int64_t least = 1,
-                int64_t most = kLargestSize) const {
+                int64_t most = kLargestHuggingFaceSize) const {
     if (!has(key) && otherwise) return *otherwise;
     const bool fits =
         has(key) && at(key).is_number_unsigned() && at(key).get<uint64_t>() <= static_cast<uint64_t>(most);

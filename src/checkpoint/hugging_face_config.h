@@ -19,6 +19,9 @@ constexpr std::array<const char*, 4> names_of(HuggingFaceForm) {
   return {"llama", "kv-shift", "canon", "baichuan-m1"};
 }
 
+// Sizes are at most this: products of two, also three times, fit 64 bits without a sign; of three they need not.
+inline constexpr int64_t kLargestHuggingFaceSize = int64_t{1} << 31;
+
 struct HuggingFaceConfig {
   ModelConfig model;  // with all sizes filled in
   HuggingFaceForm form = HuggingFaceForm::llama;

@@ -7,12 +7,11 @@
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/embedded_files.h"
+#include "checkpoint/export_under_way.h"
 #include "checkpoint/hugging_face_names.h"
-#include "checkpoint/steps.h"
 #include "checkpoint/stored_rows.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "core/file_lock.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "model/kv_shift.h"
@@ -21,8 +20,7 @@ namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kMark[] = "export-that-is-under-way";  // in DIRECTORY.tmp: it may be swept
-constexpr uint64_t kRoomForFiles = 16'000'000;        // bytes beside the elements
+constexpr uint64_t kRoomForFiles = 16'000'000;  // bytes beside the elements
 
 // A tensor of the export: one parameter as it lies, or taps.
 struct Item {
@@ -176,59 +174,31 @@ void refuse_form(const HuggingFaceConfig& config) {
   if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; take llama");
 }
 
-// DIRECTORY.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused.
-FileLock make_temporary(const std::string& directory, const std::string& temporary) {
-  refuse_inside_a_step(directory);
-  if (fs::exists(fs::symlink_status(directory))) throw_bad_input(directory, " is there already; name a new directory");
-  const std::string mark = temporary + "/" + kMark;
-  if (fs::exists(fs::symlink_status(temporary)) && !fs::exists(mark)) {
-    throw_bad_input(temporary,
-                    " is there already and no remains of an export; rename it or name another directory");
-  }
-  create_directories_durably(temporary);
-  std::optional<FileLock> lock = FileLock::take(mark);
-  if (!lock) throw_bad_input(temporary, " is in use by another export; wait for it, or name another directory");
-  std::vector<fs::path> remains;
-  for (const auto& entry : fs::directory_iterator(temporary)) {
-    if (entry.path().filename() != kMark) remains.push_back(entry.path());
-  }
-  for (const fs::path& path : remains) fs::remove_all(path);
-  fsync_directory(temporary);
-  return std::move(*lock);
-}
-
 }  // namespace
 
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& named) {
   refuse_form(how.config);
-  const std::string directory = named.substr(0, std::max<size_t>(1, named.find_last_not_of('/') + 1));
-  const std::string temporary = directory + ".tmp";
-  const FileLock lock = make_temporary(directory, temporary);
-  WrittenExport written{.directory = directory, .files = {}};
-  try {
-    const auto add = [&](const std::string& name, std::string_view bytes) {
-      write_file_durably(temporary + "/" + name, bytes);
-    };
-    Exporter(source, how).write(temporary);
-    add("config.json", to_hugging_face_text(how.config));
-    add("generation_config.json", generation_config_text(how.config));
-    if (how.config.form == HuggingFaceForm::kv_shift) add(kModelModule + std::string(".py"), modeling_kv_shift_llama());
-    for (const auto& [name, bytes] : how.files) add(name, bytes);
-    if (how.check) {
-      for (const auto& [name, bytes] : how.check(temporary)) add(name, bytes);
-    }
-    fs::remove(temporary + "/" + kMark);
-    for (const auto& entry : fs::directory_iterator(temporary)) {
-      written.files.push_back(entry.path().filename());
-      written.bytes += entry.file_size();
-    }
-    std::ranges::sort(written.files);
-    rename_durably(temporary, directory);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-    throw;
+  ExportUnderWay place(named);
+  const std::string& directory = place.directory();
+  const auto add = [&](const std::string& name, std::string_view bytes) {
+    write_file_durably(directory + "/" + name, bytes);
+  };
+  Exporter(source, how).write(directory);
+  add("config.json", to_hugging_face_text(how.config));
+  add("generation_config.json", generation_config_text(how.config));
+  if (how.config.form == HuggingFaceForm::kv_shift) add(kModelModule + std::string(".py"), modeling_kv_shift_llama());
+  for (const auto& [name, bytes] : how.files) add(name, bytes);
+  if (how.check) {
+    for (const auto& [name, bytes] : how.check(directory)) add(name, bytes);
   }
+  place.remove_mark();
+  WrittenExport written{.directory = place.name(), .files = {}};
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    written.files.push_back(entry.path().filename());
+    written.bytes += entry.file_size();
+  }
+  std::ranges::sort(written.files);
+  place.finish();
   return written;
 }
 

@@ -13,9 +13,10 @@ namespace {
 constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
 constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
+constexpr char kPacked[] = "W_pack.weight";  // query, key and value one behind the other
 
-std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
-  std::vector<float> values(static_cast<size_t>(entry.tensor->count()));
+std::vector<double> values_of(const SafetensorsDirectory::Entry& entry) {
+  std::vector<double> values(static_cast<size_t>(entry.tensor->count()));
   entry.file->read(*entry.tensor, 0, values.size(), values.data());
   return values;
 }
@@ -23,8 +24,8 @@ std::vector<float> values_of(const SafetensorsDirectory::Entry& entry) {
 }  // namespace
 
 struct HuggingFaceSource::Found {
-  std::vector<float> taps{};  // [heads, count], oldest first
-  int64_t count = 1;          // 1: none are stored, the token itself
+  std::vector<double> taps{};  // [heads, count], oldest first
+  int64_t count = 1;           // 1: none are stored, the token itself
 };
 
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
@@ -42,12 +43,39 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
                     " tensors");
   }
   if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
+  check_sizes();
   read_taps(how);
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     add(name, name.stream < 0 ? weight_place(name) : Place{.values = taps_.at({name.layer, name.stream})});
   }
   check_tied_head();
-  refuse_unused({".rotary_emb.inv_freq"});  // which follows from rope_theta
+  finish({".rotary_emb.inv_freq"});  // which follows from rope_theta
+}
+
+// What is made by config.json's sizes is no larger than tensors that are there; a file cannot hold the product of sizes
+// that would overflow.
+void HuggingFaceSource::check_sizes() {
+  const ModelConfig& model = config_.model;
+  const auto size = [](const char* key, int64_t value) { return std::string(key) + " " + std::to_string(value); };
+  const auto unsigned_of = [](int64_t value) { return static_cast<uint64_t>(value); };
+  const uint64_t hidden = unsigned_of(model.hidden), head_dim = unsigned_of(model.head_dim);
+  const uint64_t heads = unsigned_of(model.heads), kv_heads = unsigned_of(model.kv_heads);
+  const std::string columns = ", " + size("hidden_size", model.hidden);
+  take("model.embed_tokens.weight", {unsigned_of(model.vocab), hidden}, size("vocab_size", model.vocab) + columns);
+  const std::string queries = size("num_attention_heads", model.heads),
+                    keys = size("num_key_value_heads", model.kv_heads);
+  const std::string rows = ", " + size("head_dim", model.head_dim) + columns;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::string prefix = attention_prefix(layer), packed = prefix + kPacked;
+    if (files_.find(packed) != nullptr) {
+      take(packed, {(heads + 2 * kv_heads) * head_dim, hidden}, queries + ", " + keys + rows);
+    } else {
+      take(prefix + "q_proj.weight", {heads * head_dim, hidden}, queries + rows);
+      take(prefix + "k_proj.weight", {kv_heads * head_dim, hidden}, keys + rows);
+    }
+    const std::string up = "model.layers." + std::to_string(layer) + ".mlp.up_proj.weight";
+    take(up, {unsigned_of(model.ffn), hidden}, size("intermediate_size", model.ffn) + columns);
+  }
 }
 
 // conv_q, conv_k, conv_v, or K and V of the paper's listing: [heads, count] or [1, 1, heads, 1, count].
@@ -89,12 +117,12 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   }
   const int64_t first = stream == 0 ? 0 : stream == 1 ? model.heads : model.heads + model.kv_heads;  // head
   const int64_t heads = heads_of(model, stream), width = static_cast<int64_t>(count);
-  std::vector<float> kernels(static_cast<size_t>(heads * model.head_dim * width));
+  std::vector<double> kernels(static_cast<size_t>(heads * model.head_dim * width));
   entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(),
                     kernels.data());
   Found found{.taps = {}, .count = width};
   for (int64_t head = 0; head < heads; ++head) {
-    const float* kernel = kernels.data() + head * model.head_dim * width;
+    const double* kernel = kernels.data() + head * model.head_dim * width;
     for (int64_t channel = 1; channel < model.head_dim; ++channel) {
       if (std::equal(kernel, kernel + width, kernel + channel * width)) continue;
       throw_bad_input(entry->file->path(), ": layer ", layer, ", ", kStreams[stream], " head ", head,
@@ -124,7 +152,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
                         kStreams[stream], ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ",
                         found.taps.empty() ? "" : std::to_string(found.count - 1));
       }
-      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0f);
+      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0);
       int64_t used = found.count;
       const auto is_unused = [&](int64_t column) {
         for (int64_t head = 0; head < heads; ++head) {
@@ -138,7 +166,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
         for (int64_t head = 0; head < heads; ++head)
           identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
         if (used == 1 && !identity) used = 2;
-      } else if (used == 1 && std::ranges::any_of(found.taps, [](float tap) { return tap != 1; })) {
+      } else if (used == 1 && std::ranges::any_of(found.taps, [](double tap) { return tap != 1; })) {
         used = 2;  // a factor alone
       }
       stored = std::max(stored, used);
@@ -152,7 +180,7 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
     previous = asked;
     for (int64_t layer = 0; layer < config_.model.layers && asked > 0; ++layer) {
       const Found& found = layers[static_cast<size_t>(layer)];
-      std::vector<float> taps(static_cast<size_t>(heads * (asked + 1)), 0.0f);
+      std::vector<double> taps(static_cast<size_t>(heads * (asked + 1)), 0.0);
       for (int64_t head = 0; head < heads; ++head) {
         const int64_t kept = std::min<int64_t>(found.count, asked + 1);
         std::copy_n(found.taps.begin() + (head + 1) * found.count - kept, kept,
@@ -166,8 +194,8 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
 HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& name) {
   const ModelConfig& model = config_.model;
   const bool is_head = name.ours == "head.weight";
-  if (name.layer >= 0) {  // query, key and value may lie one behind the other
-    const std::string packed = attention_prefix(name.layer) + "W_pack.weight";
+  if (name.layer >= 0) {
+    const std::string packed = attention_prefix(name.layer) + kPacked;
     const std::array<const char*, 3> endings = {"attention.query.weight", "attention.key.weight",
                                                 "attention.value.weight"};
     const auto part = std::ranges::find_if(endings, [&](const char* ending) { return name.ours.ends_with(ending); });

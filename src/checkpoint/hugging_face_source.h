@@ -26,6 +26,7 @@ class HuggingFaceSource : public SafetensorsSource {
   HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how = {});
 
  private:
+  void check_sizes();
   struct Found;  // taps of one stream in one layer, as they are stored
   Found find_taps(int64_t layer, int stream);
   Found canon_taps(int64_t layer, int stream);
@@ -33,7 +34,7 @@ class HuggingFaceSource : public SafetensorsSource {
   Place weight_place(const HuggingFaceName& name);
   void check_tied_head();
 
-  std::map<std::pair<int64_t, int>, std::vector<float>> taps_;  // layer, stream → [heads, previous + 1]
+  std::map<std::pair<int64_t, int>, std::vector<double>> taps_;  // layer, stream → [heads, previous + 1]
   bool norm_head_ = false;
 };
 

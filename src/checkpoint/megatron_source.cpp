@@ -160,12 +160,12 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
       add(name, place_of(name));
       continue;
     }
-    std::vector<float> taps(static_cast<size_t>(name.shape.count()), 0.0f);  // [heads, previous + 1], the identity
+    std::vector<double> taps(static_cast<size_t>(name.shape.count()), 0.0);  // [heads, previous + 1], the identity
     const auto width = static_cast<size_t>(name.shape[1]);
     for (size_t at = width - 1; at < taps.size(); at += width) taps[at] = 1;
     add(name, {.values = std::move(taps)});
   }
-  refuse_unused({"_extra_state", "rotary_pos_emb.inv_freq"});  // of scaled types; follows from RoPE's base
+  finish({"_extra_state", "rotary_pos_emb.inv_freq"});  // of scaled types; follows from RoPE's base
 }
 
 // Sizes that are not given are those of the tensors.
@@ -223,6 +223,13 @@ void MegatronSource::read_config(const std::string& path) {
   }
   config_ = parse_hugging_face_config(json.dump(), path);
   if (config_.form != HuggingFaceForm::llama) throw_bad_input(path, ": model_type must be llama, or left out");
+  const ModelConfig& model = config_.model;  // before anything is made of its sizes
+  const uint64_t stated = (static_cast<uint64_t>(model.heads) + 2 * static_cast<uint64_t>(model.kv_heads)) *
+                          static_cast<uint64_t>(model.head_dim);
+  if (stated != rows) {
+    throw_bad_input(path, ": num_attention_heads ", model.heads, ", num_key_value_heads ", model.kv_heads,
+                    " and head_dim ", model.head_dim, " make ", stated, " rows of ", kQkv, ", the files hold ", rows);
+  }
 }
 
 // The first of the names that is there, of a layer by itself or of all.

@@ -81,12 +81,14 @@ class KVShiftCacheLayer(DynamicLayer):
         self.record_past = True
 
     def crop(self, tokens_to_remove):
+        for stream, rows in self.raw.items():  # before anything is changed
+            recorded = rows.shape[-2] - self.previous[stream]
+            if recorded + tokens_to_remove < 0:
+                raise ValueError(f"the cache cannot give up {-tokens_to_remove} tokens: only {recorded} raw rows were "
+                                 "recorded; call activate_past_recording() on the cache before those tokens")
         super().crop(tokens_to_remove)
         for stream, rows in self.raw.items():
             kept, needed = rows.shape[-2] + tokens_to_remove, self.previous[stream]
-            if kept < needed:
-                raise ValueError(f"the cache cannot give up {-tokens_to_remove} tokens: only {rows.shape[-2] - needed} raw rows were "
-                                 "recorded; call activate_past_recording() on the cache before those tokens")
             self.raw[stream] = rows[..., kept - needed:kept, :].clone()
 
     def reset(self):

@@ -94,17 +94,23 @@ std::string mismatch_message(const std::string& path, const std::string& mismatc
   return path + " belongs to another model:" + mismatch;
 }
 
+// As it stands in the state; null where it does not.
+nlohmann::json applied_updates(const std::string& state_json) {
+  const nlohmann::json state = nlohmann::json::parse(state_json);
+  return state.value("trainer", nlohmann::json::object()).value("applied_updates", nlohmann::json());
+}
+
 // Empty where training may go on from the step with the moments of `expected`, if there are any.
 std::string moments_fault(const std::string& path, const Manifest& manifest,
                           const std::vector<ManifestTensor>& expected) {
   if (!has_moments(expected) || has_moments(manifest.tensors)) return "";
-  const nlohmann::json trainer = nlohmann::json::parse(manifest.state_json).value("trainer", nlohmann::json::object());
-  const auto applied = trainer.find("applied_updates");
-  if (applied != trainer.end() && applied->is_number() && *applied == 0) return "";
+  if (may_begin_without_moments(manifest.state_json)) return "";
+  const nlohmann::json applied = applied_updates(manifest.state_json);
   return path + " holds parameters alone, without the moments of the " +
-         (applied == trainer.end() ? "" : applied->dump() + " ") +
+         (applied.is_null() ? "" : applied.dump() + " ") +
          "updates behind them: training cannot go on from it, evaluate and generate can; resume from the step that it "
-         "was made of";
+         "was made of, or begin a new run with its parameters: shiftron checkpoint import " +
+         path + " --format shiftron --output RUN";
 }
 
 // What a run should know of how a step is read into masters of `type`.
@@ -428,6 +434,11 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
   }
   if (options.log != nullptr) tell_casts(step_directory, reader.manifest(), set, options.with_moments, *options.log);
   read_into(reader, wanted, set, options.threads);
+}
+
+bool may_begin_without_moments(const std::string& state_json) {
+  const nlohmann::json applied = applied_updates(state_json);
+  return applied.is_number() && applied == 0;
 }
 
 CheckpointContent read_content(const std::string& step_directory) {

@@ -34,6 +34,9 @@ struct LoadOptions {
 // Error(bad_input) where the step belongs to another model. Casts as load_checkpoint() does.
 void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options = {});
 
+// Whether training may begin from the parameters of a step alone, with moments of zero: where no update is behind them.
+bool may_begin_without_moments(const std::string& state_json);
+
 // Everything but the tensors. Throws Error(no_checkpoint).
 CheckpointContent read_content(const std::string& step_directory);
 CheckpointContent read_content(const std::string& step_directory, const Manifest& manifest);  // which was read

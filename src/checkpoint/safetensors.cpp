@@ -197,8 +197,7 @@ void read_floats(const FileDescriptor& file, const SafetensorsTensor& tensor, ui
     case SafetensorsType::BF16:
       return read_as<bfloat16>(file, offset, count, to, [](bfloat16 value) { return to_accumulate(value); });
     default:
-      throw_bad_input(file.path(), ": tensor ", tensor.name, " is of ", to_string(tensor.type),
-                      "; weights are read from F64, F32, F16 and BF16: write it anew in one of these");
+      require_weight_type(file.path(), tensor);
   }
 }
 
@@ -238,6 +237,14 @@ std::string dtype_name(SafetensorsType type) {
     default:
       CHECK(false, "weights of ", to_string(type));
   }
+}
+
+void require_weight_type(const std::string& path, const SafetensorsTensor& tensor) {
+  const SafetensorsType known[] = {SafetensorsType::F64, SafetensorsType::F32, SafetensorsType::F16,
+                                   SafetensorsType::BF16};
+  if (std::ranges::find(known, tensor.type) != std::end(known)) return;
+  throw_bad_input(path, ": tensor ", tensor.name, " is of ", to_string(tensor.type),
+                  "; weights are read from F64, F32, F16 and BF16: write it anew in one of these");
 }
 
 uint64_t size_of(SafetensorsType type) {

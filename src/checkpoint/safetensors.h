@@ -33,6 +33,9 @@ struct SafetensorsTensor {
   std::string shape_text() const;  // "[3, 4]"
 };
 
+// Throws Error(bad_input) that names file, tensor and type where that is none of weights'.
+void require_weight_type(const std::string& path, const SafetensorsTensor& tensor);
+
 // As SafetensorsFile::read(), of any file that holds the tensor's elements from byte `tensor.begin` on.
 void read_elements(const FileDescriptor& file, const SafetensorsTensor& tensor, uint64_t first, uint64_t count,
                    double* to);

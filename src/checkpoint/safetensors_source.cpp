@@ -20,16 +20,20 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 
 const SafetensorsSource::Entry* SafetensorsSource::take_if_there(const std::string& name) {
   const Entry* entry = files_.find(name);
-  if (entry != nullptr) used_.insert(name);
+  if (entry == nullptr) return nullptr;
+  require_weight_type(entry->file->path(), *entry->tensor);
+  used_.insert(name);
   return entry;
 }
 
-const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name, const std::vector<uint64_t>& shape) {
+const SafetensorsSource::Entry& SafetensorsSource::take(const std::string& name, const std::vector<uint64_t>& shape,
+                                                        const std::string& sizes) {
   const Entry* entry = take_if_there(name);
-  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", shape_text(shape), " is missing");
+  const std::string wanted = shape_text(shape) + (sizes.empty() ? "" : " (" + sizes + ")");
+  if (entry == nullptr) throw_bad_input(files_.directory(), ": tensor ", name, " ", wanted, " is missing");
   if (entry->tensor->shape != shape) {
     throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(),
-                    ", config.json makes it ", shape_text(shape));
+                    ", config.json makes it ", wanted);
   }
   return *entry;
 }
@@ -39,6 +43,13 @@ void SafetensorsSource::add(const HuggingFaceName& name, Place place) {
   tensors_.push_back(
       {.group = TensorGroup::parameters, .name = name.ours, .shape = name.shape, .dtype = DType::float32});
   places_.push_back(std::move(place));
+}
+
+void SafetensorsSource::finish(const std::vector<std::string>& ignored_endings) {
+  refuse_unused(ignored_endings);
+  const bool is_wide = std::ranges::any_of(
+      used_, [&](const std::string& name) { return files_.find(name)->tensor->type == SafetensorsType::F64; });
+  for (ManifestTensor& tensor : tensors_) tensor.dtype = is_wide ? DType::float64 : DType::float32;
 }
 
 void SafetensorsSource::refuse_unused(const std::vector<std::string>& ignored_endings) const {
@@ -60,7 +71,8 @@ int SafetensorsSource::find(TensorGroup group, const std::string& name) const {
   return group != TensorGroup::parameters || found == by_name_.end() ? -1 : found->second;
 }
 
-void SafetensorsSource::read_normed(const Place& place, const Shape& shape, const Box& box, float* to) const {
+template <typename Real>
+void SafetensorsSource::read_normed(const Place& place, const Shape& shape, const Box& box, Real* to) const {
   const int64_t columns = shape[1];
   std::vector<double> row(static_cast<size_t>(columns));
   for (int64_t i = 0; i < box.extent[0]; ++i) {
@@ -70,14 +82,15 @@ void SafetensorsSource::read_normed(const Place& place, const Shape& shape, cons
     for (const double value : row) squares += value * value;
     const double length = std::max(std::sqrt(squares), 1e-12);
     for (int64_t j = 0; j < box.extent[1]; ++j) {
-      to[i * box.extent[1] + j] = static_cast<float>(row[static_cast<size_t>(box.offset[1] + j)] / length);
+      to[i * box.extent[1] + j] = static_cast<Real>(row[static_cast<size_t>(box.offset[1] + j)] / length);
     }
   }
 }
 
 // Elements [from, from + count) of the logical tensor, part by part.
+template <typename Real>
 void SafetensorsSource::read_parts(const Place& place, const Shape& shape, uint64_t from, uint64_t count,
-                                   float* to) const {
+                                   Real* to) const {
   const auto part = static_cast<uint64_t>(shape.count() / shape[0]);
   while (count > 0) {
     const uint64_t within = from % part, now = std::min(count, part - within);
@@ -88,22 +101,27 @@ void SafetensorsSource::read_parts(const Place& place, const Shape& shape, uint6
   }
 }
 
+template <typename Real>
+void SafetensorsSource::read_as(const Place& place, const Shape& shape, const Box& box, Real* to) const {
+  if (place.norm_rows) return read_normed(place, shape, box, to);
+  for_each_run(whole_box(shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
+    const auto first = static_cast<uint64_t>(from), elements = static_cast<uint64_t>(count);
+    if (place.entry == nullptr) {
+      for (int64_t i = 0; i < count; ++i) to[at + i] = static_cast<Real>(place.values[static_cast<size_t>(from + i)]);
+    } else if (!place.parts.empty()) {
+      read_parts(place, shape, first, elements, to + at);
+    } else {
+      place.entry->file->read(*place.entry->tensor, place.first + first, elements, to + at);
+    }
+  });
+}
+
 void SafetensorsSource::read(int index, const Box& box, void* to) {
   const Place& place = places_.at(static_cast<size_t>(index));
   const ManifestTensor& tensor = tensors_[static_cast<size_t>(index)];
-  auto* values = static_cast<float*>(to);
   try {
-    if (place.norm_rows) return read_normed(place, tensor.shape, box, values);
-    for_each_run(whole_box(tensor.shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
-      const auto first = static_cast<uint64_t>(from), elements = static_cast<uint64_t>(count);
-      if (place.entry == nullptr) {
-        std::copy_n(place.values.begin() + from, count, values + at);
-      } else if (!place.parts.empty()) {
-        read_parts(place, tensor.shape, first, elements, values + at);
-      } else {
-        place.entry->file->read(*place.entry->tensor, place.first + first, elements, values + at);
-      }
-    });
+    if (tensor.dtype == DType::float64) return read_as(place, tensor.shape, box, static_cast<double*>(to));
+    read_as(place, tensor.shape, box, static_cast<float*>(to));
   } catch (const Error& error) {
     throw Error(tensor.path() + ": " + error.what(), ExitCode::no_checkpoint);
   }

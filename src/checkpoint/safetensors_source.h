@@ -16,11 +16,11 @@ namespace shiftron {
 // "[3, 4]"
 std::string shape_text(const std::vector<uint64_t>& shape);
 
-// What stands where is said by the constructors of the classes below it. F64 is rounded to float32, other types are
-// widened.
+// What stands where is said by the constructors of the classes below it. All is float64 where a tensor that is taken is
+// F64, else float32; other types are widened.
 class SafetensorsSource : public TensorSource {
  public:
-  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }  // parameters, float32
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }  // parameters
   int find(TensorGroup group, const std::string& name) const override;
   void read(int index, const Box& box, void* to) override;
 
@@ -34,23 +34,29 @@ class SafetensorsSource : public TensorSource {
     const Entry* entry = nullptr;   // null: `values` are the elements
     uint64_t first = 0;             // element of the entry's tensor
     std::vector<uint64_t> parts{};  // the first elements of what each index of dim 0 holds; empty: all follow `first`
-    std::vector<float> values{};
+    std::vector<double> values{};
     bool norm_rows = false;  // divided by their length, as torch's normalize() has it: at least 1e-12
   };
-  // A tensor of the files; it counts as used.
+  // A tensor of the files; it counts as used. Throws Error(bad_input) where its type is none of weights'.
   const Entry* take_if_there(const std::string& name);
-  // Throws Error(bad_input): missing, or of another shape.
-  const Entry& take(const std::string& name, const std::vector<uint64_t>& shape);
+  // Throws Error(bad_input) too where it is missing, or of another shape.
+  // `sizes` of config.json that make the shape stand behind it: "hidden_size 10".
+  const Entry& take(const std::string& name, const std::vector<uint64_t>& shape, const std::string& sizes = "");
   void add(const HuggingFaceName& name, Place place);
-  // Throws Error(bad_input) that names what was not taken, but for names with one of these endings.
-  void refuse_unused(const std::vector<std::string>& ignored_endings) const;
+  // All was added. Throws Error(bad_input) that names what was not taken, but for names with one of these endings.
+  void finish(const std::vector<std::string>& ignored_endings);
 
   SafetensorsDirectory files_;
   HuggingFaceConfig config_;
 
  private:
-  void read_normed(const Place& place, const Shape& shape, const Box& box, float* to) const;
-  void read_parts(const Place& place, const Shape& shape, uint64_t from, uint64_t count, float* to) const;
+  void refuse_unused(const std::vector<std::string>& ignored_endings) const;
+  template <typename Real>
+  void read_as(const Place& place, const Shape& shape, const Box& box, Real* to) const;
+  template <typename Real>
+  void read_normed(const Place& place, const Shape& shape, const Box& box, Real* to) const;
+  template <typename Real>
+  void read_parts(const Place& place, const Shape& shape, uint64_t from, uint64_t count, Real* to) const;
 
   std::vector<ManifestTensor> tensors_;
   std::vector<Place> places_;  // of tensors_

@@ -176,10 +176,16 @@ std::string text_of(const FirstDifference& first) {
                      first.ulp ? fmt::format(", {} ulp", *first.ulp) : "");
 }
 
+// What is not there is null.
+template <typename Value>
+Json json_of(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
+
 Json json_of(const StepDifference& found) {
   Json json = {{"equal", found.equal()},
-               {"steps", {found.step_a, found.step_b}},
-               {"state_equal", found.state_equal},
+               {"steps", {json_of(found.step_a), json_of(found.step_b)}},
+               {"state_equal", json_of(found.state_equal)},
                {"tensors", found.tensors.size()},
                {"unequal", Json::array()}};
   for (const TensorDifference& tensor : found.tensors) {
@@ -201,8 +207,8 @@ Json json_of(const StepDifference& found) {
 
 void print(const StepDifference& found) {
   if (!found.parameters_only) {
-    if (found.step_a != found.step_b) std::cout << "steps " << found.step_a << " and " << found.step_b << "\n";
-    if (!found.state_equal) std::cout << "the trainer's state differs\n";
+    if (found.step_a != found.step_b) std::cout << "steps " << *found.step_a << " and " << *found.step_b << "\n";
+    if (found.state_equal == false) std::cout << "the trainer's state differs\n";
   }
   size_t unequal = 0;
   bool told = false;
@@ -222,16 +228,20 @@ void print(const StepDifference& found) {
   std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
 }
 
-// Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix.
+// Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix,
+// and widened, since an export's type need not be the masters'.
 bool is_hugging_face(const std::string& directory) {
   return std::filesystem::exists(directory + "/config.json") && !std::filesystem::exists(directory + "/" + kManifestName);
 }
 
-std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t index) {
+// `number`: of the step, if it is one.
+std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t index, std::optional<int64_t>& number) {
   const std::string& directory = line.texts("directory").at(index);
   if (is_hugging_face(directory)) return std::make_unique<HuggingFaceSource>(directory);
   const std::string step = step_argument(line, index);
-  return std::make_unique<StepReader>(step, check_step(step));
+  auto reader = std::make_unique<StepReader>(step, check_step(step));
+  number = reader->manifest().step;
+  return reader;
 }
 
 int diff(const CommandLine& line) {
@@ -242,8 +252,9 @@ int diff(const CommandLine& line) {
     DiffOptions options{
         .parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()};
     if (std::ranges::any_of(directories_given, is_hugging_face)) {
-      options.parameters_only = found.parameters_only = true;
-      found.tensors = diff_sources(*source_argument(line, 0), *source_argument(line, 1), options);
+      options.parameters_only = options.widen = found.parameters_only = true;
+      found.tensors =
+          diff_sources(*source_argument(line, 0, found.step_a), *source_argument(line, 1, found.step_b), options);
     } else {
       found = diff_steps(step_argument(line), step_argument(line, 1), options);
     }
@@ -349,7 +360,9 @@ std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
       text_option("precision", "bf16|fp32", "type of the parameters (default: as they are); needs --drop-optimizer");
   precision.choices = {"bf16", "fp32"};
   options.push_back(precision);
-  options.push_back(flag("drop-optimizer", "parameters alone: evaluate and generate take them, train does not"));
+  options.push_back(
+      flag("drop-optimizer",
+           "parameters alone: evaluate and generate take them, train behind checkpoint import --format shiftron"));
   options.push_back(json_flag());
   return options;
 }

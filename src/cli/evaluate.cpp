@@ -33,7 +33,7 @@ std::vector<CommandOption> generate_options() {
 std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& now) {
   std::vector<std::string> faults;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
-    if (!changed.key.starts_with("model.") && !changed.key.starts_with("shift.")) continue;
+    if (!is_of_model(changed.key)) continue;
     const auto origin = now.origins.find(changed.key);
     if (origin == now.origins.end() || origin->second.unreadable) continue;  // told already, or follows from others
     faults.push_back(changed.key + " is '" + changed.before + "' in the checkpoint, cannot be '" + changed.after +

@@ -34,11 +34,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 constexpr uint64_t kLargestTokenizer = uint64_t{1} << 28;  // bytes
+constexpr int64_t kLongestSequence = 4096;                 // that another program's model is evaluated with
 
 CommandOption with_choices(CommandOption option, std::vector<std::string> choices) {
   option.choices = std::move(choices);
   return option;
 }
+
+// What an import reads, and what is told of it.
+struct Origin {
+  std::unique_ptr<TensorSource> tensors;
+  ForeignModel model;
+  std::string form;  // in words
+  std::string note;  // why there is no tokenizer
+};
 
 // What a format's files are told by, and which options it takes beside those that all take.
 struct Format {
@@ -47,7 +56,7 @@ struct Format {
   std::vector<std::string> options;
   std::vector<std::string> precisions{};                                  // values of --precision
   int (*run_export)(const CommandLine&, const CheckpointModel&){};        // none: it is read alone
-  std::unique_ptr<SafetensorsSource> (*open)(const CommandLine& line){};  // none: it is written alone
+  Origin (*open)(const CommandLine& line){};                              // none: it is written alone
 };
 const std::vector<Format>& formats();
 
@@ -77,7 +86,7 @@ SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsT
 }
 
 HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
-  const bool shifts = shift.query + shift.key + shift.value > 0;
+  const bool shifts = most_previous_tokens(shift) > 0;
   return *from_string<HuggingFaceForm>(
       line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
 }
@@ -218,13 +227,48 @@ std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
   return previous;
 }
 
-std::unique_ptr<SafetensorsSource> open_hugging_face(const CommandLine& line) {
-  return std::make_unique<HuggingFaceSource>(
-      line.text("directory"), HuggingFaceImport{.previous = asked_previous(line), .norm_head = line.has("norm-head")});
+Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& from) {
+  const bool is_wide = source->tensors().front().dtype == DType::float64;
+  const HuggingFaceConfig& config = source->config();
+  Origin origin{.tensors = {},
+                .model = {.from = from,
+                          .model = config.model,
+                          .sequence_length = std::min(config.positions, kLongestSequence),
+                          .precision = is_wide ? Precision::fp64 : Precision::fp32,
+                          .tokenizer_model = {}},
+                .form = to_string(config.form),
+                .note = {}};
+  origin.model.tokenizer_model = usable_tokenizer(from, config.model.vocab, origin.note);
+  origin.tensors = std::move(source);
+  return origin;
 }
 
-std::unique_ptr<SafetensorsSource> open_megatron(const CommandLine& line) {
-  return std::make_unique<MegatronSource>(line.text("directory"), asked_previous(line));
+Origin open_hugging_face(const CommandLine& line) {
+  const std::string from = line.text("directory");
+  return origin_of(std::make_unique<HuggingFaceSource>(
+                       from, HuggingFaceImport{.previous = asked_previous(line), .norm_head = line.has("norm-head")}),
+                   from);
+}
+
+Origin open_megatron(const CommandLine& line) {
+  const std::string from = line.text("directory");
+  return origin_of(std::make_unique<MegatronSource>(from, asked_previous(line)), from);
+}
+
+// A step of ours, of which the parameters alone are taken.
+Origin open_step(const CommandLine& line) {
+  CheckpointModel step = open_checkpoint(line.text("directory"));
+  const RunConfig& config = step.config;
+  const bool has_tokenizer = !step.content.tokenizer_model.empty();
+  return {.tensors = std::make_unique<StepReader>(step.directory, check_step(step.directory)),
+          .model = {.from = step.directory,
+                    .model = config.model,
+                    .sequence_length = config.train.sequence_length,
+                    .precision = config.train.precision,
+                    .document_reset = config.data.document_reset,
+                    .tokenizer_model = std::move(step.content.tokenizer_model)},
+          .form = "shiftron",
+          .note = has_tokenizer ? "" : step.directory + " has none"};
 }
 
 const std::vector<Format>& formats() {
@@ -241,7 +285,8 @@ const std::vector<Format>& formats() {
        {"shift.query", "shift.key", "shift.value"},
        {},
        nullptr,
-       open_megatron}};
+       open_megatron},
+      {"shiftron", "a step of a run, its parameters alone", {}, {}, nullptr, open_step}};
   return table;
 }
 
@@ -260,34 +305,30 @@ CommandOption format_option(bool (*has)(const Format&)) {
 
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
-  const std::string from = line.text("directory"), run = line.text("output");
-  const std::unique_ptr<SafetensorsSource> source = format_of(line).open(line);
-  const ModelConfig& model = source->model();
-  std::string note;
-  const std::string tokenizer = usable_tokenizer(from, model.vocab, note);
+  const std::string run = line.text("output");
+  const Origin origin = format_of(line).open(line);
+  const ModelConfig& model = origin.model.model;
+  const bool has_tokenizer = !origin.model.tokenizer_model.empty();
   Log log;
   ByteProgress progress("writing");
-  const ImportedRun made =
-      import_run(*source, {.from = from, .model = model, .positions = source->config().positions, .tokenizer_model = tokenizer},
-                 run, version_text(), log, {.threads = thread_count(0, 1), .progress = progress.tell()});
+  const ImportedRun made = import_run(*origin.tensors, origin.model, run, version_text(), log,
+                                      {.threads = thread_count(0, 1), .progress = progress.tell()});
   progress.finish();
-  if (!tokenizer.empty()) note.clear();
   const std::string next =
       "shiftron train --config " + made.config_file + " --config YOURS.conf --output.directory " + run;
   if (line.has("json")) {
     print_json({{"directory", made.step.directory},
                 {"config", made.config_file},
-                {"form", to_string(source->config().form)},
+                {"form", origin.form},
                 {"bytes", made.step.bytes},
                 {"parameters", parameter_count(model)},
-                {"tokenizer", !tokenizer.empty()},
+                {"tokenizer", has_tokenizer},
                 {"next", next}});
     return 0;
   }
-  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", made.step.directory,
-                           to_string(source->config().form), parameter_count(model),
-                           static_cast<double>(made.step.bytes) / 1e6);
-  if (!note.empty()) std::cout << "without a tokenizer: " << note << "\n";
+  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", made.step.directory, origin.form,
+                           parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
+  if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.note << "\n";
   std::cout << "next: " << next << "\n";
   return 0;
 }
@@ -320,9 +361,9 @@ std::vector<Command> interchange_commands() {
        run_export},
       {"checkpoint",
        "import",
-       "makes step 0 of a new run from a directory of Hugging Face's, or of Megatron-LM's tensors",
-       "DIR --format hf|megatron --output RUN [--shift.key N …] [--norm-head]",
-       {directories("config.json and safetensors"),
+       "makes step 0 of a new run from a directory of Hugging Face's, of Megatron-LM's tensors, or a step's parameters",
+       "DIR --format hf|megatron|shiftron --output RUN [--shift.key N …] [--norm-head]",
+       {directories("config.json and safetensors, or a step"),
         format_option([](const Format& one) { return one.open != nullptr; }),
         required(text_option("output", "RUN", "a new run's directory")), previous("query"), previous("key"),
         previous("value"),

@@ -9,7 +9,7 @@ namespace shiftron::cli {
 namespace {
 
 std::string shift_text(const ShiftConfig& shift) {
-  if (shift.query + shift.key + shift.value == 0) return "none";
+  if (most_previous_tokens(shift) == 0) return "none";
   return fmt::format(
       "previous tokens mixed into queries {}, keys {}, values {}; trained in the form `{}`, written as the taps that "
       "it gives",

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/export_under_way.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
@@ -147,22 +148,15 @@ std::vector<CommandOption> export_options() {
 }
 
 int export_files(const CommandLine& line) {
+  outlive_failing_writes();
   const Tokenizer tokenizer = Tokenizer::load(line.text("file"));
-  const std::string output = line.text("output");
-  std::error_code ignored;
-  if (std::filesystem::exists(std::filesystem::symlink_status(output, ignored)))
-    throw_bad_input("--output ", output, " is there already; name a new directory");
   const auto files = hugging_face_tokenizer(tokenizer);
-  const std::string unfinished = output + ".tmp-" + std::to_string(::getpid());
-  try {
-    std::filesystem::create_directory(unfinished);
-    for (const auto& [name, bytes] : files) write_file_durably(unfinished + "/" + name, bytes);
-    rename_durably(unfinished, output);
-  } catch (const std::exception& error) {
-    std::filesystem::remove_all(unfinished, ignored);
-    throw_bad_input("--output ", output, " cannot be written (", error.what(), ")");
+  ExportUnderWay place(line.text("output"));
+  for (const auto& [name, bytes] : files) write_file_durably(place.directory() + "/" + name, bytes);
+  place.finish();
+  for (const auto& [name, bytes] : files) {
+    std::cout << place.name() << "/" << name << ": " << bytes.size() << " bytes\n";
   }
-  for (const auto& [name, bytes] : files) std::cout << output << "/" << name << ": " << bytes.size() << " bytes\n";
   return 0;
 }
 

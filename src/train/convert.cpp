@@ -170,13 +170,12 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
   };
   const WrittenStep written = write_step(reader, step, place.checkpoints(), write);
   place.done();
-  const nlohmann::json applied = state.at("trainer").value("applied_updates", nlohmann::json());
   return {.directory = written.directory,
           .config_file = place.config_file(),
           .layout = layout,
           .files = step.files.size(),
           .bytes = written.bytes,
-          .can_train = keeps_moments || (applied.is_number() && applied == 0),
+          .can_train = keeps_moments || may_begin_without_moments(content.state_json),
           .says_how = trains(config)};
 }
 

@@ -11,8 +11,6 @@
 namespace shiftron {
 namespace {
 
-constexpr int64_t kLongestSequence = 4096;  // that it is evaluated with unless that is said otherwise
-
 // [model] and [shift], as a file of the configuration.
 std::string model_sections(const RunConfig& config) {
   const std::string text = to_config_text(config);
@@ -26,18 +24,22 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   RunConfig config;
   config.model = foreign.model;
   config.train.micro_batch = config.train.global_batch = 1;
-  config.train.sequence_length = std::min(foreign.positions, kLongestSequence);
+  config.train.precision = foreign.precision;
+  config.train.sequence_length = foreign.sequence_length;
+  config.data.document_reset = foreign.document_reset;
   refuse_faults(find_faults(config, 1, Use::evaluate), foreign.from);
   SavedState state;
   state.configuration = config;
   state.imported_from = foreign.from;
+  std::vector<ManifestTensor> parameters = source.tensors();
+  std::erase_if(parameters, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
   const StepToWrite step{.content = {.step = 0,
                                      .configuration = to_config_text(config),
                                      .state_json = to_json(state),
                                      .tokenizer_model = foreign.tokenizer_model,
                                      .data_fingerprint = {},
                                      .code_version = code_version},
-                         .files = one_file(source.tensors())};
+                         .files = one_file(parameters)};
   NewRun run(output, log);
   run.require_config(model_sections(config));
   write.before_commit = [&, before = write.before_commit] {

@@ -1,4 +1,5 @@
-// A run made of another program's model: step 0, parameters alone, and the configuration of the model.
+// A run made of a model that another run or another program trained: step 0, parameters alone, and the configuration of
+// the model.
 #pragma once
 
 #include <string>
@@ -12,7 +13,10 @@ namespace shiftron {
 struct ForeignModel {
   std::string from;             // where it comes from: stands in messages and in the step's state
   ModelConfig model;
-  int64_t positions = 0;        // tokens of its longest sequence
+  // That it is evaluated with unless that is said otherwise.
+  int64_t sequence_length = 0;
+  Precision precision = Precision::fp32;
+  bool document_reset = RunConfig{}.data.document_reset;
   std::string tokenizer_model;  // bytes; empty = none
 };
 
@@ -21,9 +25,9 @@ struct ImportedRun {
   std::string config_file;
 };
 
-// Writes OUTPUT/checkpoints/step-00000000 and OUTPUT/config.conf, with [model] and [shift]; `train` goes on from there with
-// moments of zero. What fails or is killed leaves no step, and the same import may be made again. Errors: the model or
-// the output (bad_input); the disk (crash).
+// Writes the source's parameters as OUTPUT/checkpoints/step-00000000, and OUTPUT/config.conf, with [model] and [shift];
+// `train` goes on from there with moments of zero. What fails or is killed leaves no step, and the same import may be
+// made again. Errors: the model or the output (bad_input); the disk (crash).
 ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
                        const std::string& code_version, Log& log, StepWriteOptions write = {});
 

@@ -155,6 +155,10 @@ std::string hash_input(const RunConfig& config) {
   return text;
 }
 
+bool is_of_model(const std::string& key) {
+  return key.starts_with("model.") || key.starts_with("shift.");
+}
+
 std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after) {
   std::vector<ChangedKey> changed;
   for (const Option& option : option_table()) {
@@ -170,7 +174,7 @@ void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_
   std::string faults;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;
-    if (model_alone && !changed.key.starts_with("model.") && !changed.key.starts_with("shift.")) continue;
+    if (model_alone && !is_of_model(changed.key)) continue;
     faults += "\n  " + changed.key + " was '" + changed.before + "', is now '" + changed.after + "'";
     if (const auto origin = now.origins.find(changed.key); origin != now.origins.end())
       faults += bracketed(origin->second);

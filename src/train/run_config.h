@@ -83,6 +83,9 @@ RunConfig config_from_json(const std::string& json, const std::string& source = 
 // What a run's hash is taken of: "key=text" lines of the keys that may not differ on resume.
 std::string hash_input(const RunConfig& config);
 
+// Whether the key is of [model] or [shift], which say what a model computes.
+bool is_of_model(const std::string& key);
+
 struct ChangedKey {
   std::string key, before, after;
   bool may_differ = false;  // on resume

@@ -243,7 +243,7 @@ TEST_F(GgufExportTest, WhatFailsLeavesNothing) {
   EXPECT_THAT(fault(shifted), HasSubstr("--format hf"));
   GgufExport checked = how;
   checked.check = [&](const std::string& path) {
-    EXPECT_EQ(path, out_ + ".tmp");
+    EXPECT_EQ(path, out_ + ".tmp/out.gguf");
     EXPECT_EQ(GgufFile(path).tensors().size(), source.tensors().size());
     throw_crash("the check fails");
   };
@@ -260,15 +260,39 @@ TEST_F(GgufExportTest, RemainsAreSweptAndWhatIsThereIsNot) {
   write_text(out_ + ".tmp", "mine");
   EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("no remains of an export"));
   EXPECT_EQ(read_file(out_ + ".tmp"), "mine");
-  for (const char* remains : {"", "GG", "GGUF and more"}) {
-    write_text(out_ + ".tmp", remains);
-    write_gguf(source, how, out_);
-    EXPECT_FALSE(fs::exists(out_ + ".tmp"));
-    EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("is there already"));
-    fs::remove(out_);
-  }
-  EXPECT_THAT(error_of([&] { write_gguf(source, how, directory_.path() + "/none/out.gguf"); }).what(),
-              HasSubstr("/none is no directory"));
+  fs::remove(out_ + ".tmp");
+  fs::create_directory(out_ + ".tmp");
+  for (const char* name : {"out.gguf", "export-that-is-under-way"}) write_text(out_ + ".tmp/" + name, "");
+  write_gguf(source, how, out_);
+  EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out.gguf"});
+  EXPECT_THAT(error_of([&] { write_gguf(source, how, out_); }).what(), HasSubstr("is there already"));
+}
+
+TEST_F(GgufExportTest, FoldersAreMadeAndNothingInAStep) {
+  MemorySource source(model_);
+  const GgufExport how = export_as(model_, SafetensorsType::F32);
+  write_gguf(source, how, directory_.path() + "/a/b/out.gguf");
+  EXPECT_EQ(names_in(directory_.path() + "/a/b"), std::vector<std::string>{"out.gguf"});
+  const std::string step = directory_.path() + "/run/checkpoints/step-00000007";
+  fs::create_directories(step);
+  write_text(step + "/manifest.json", "{}");
+  EXPECT_THAT(error_of([&] { write_gguf(source, how, step + "/out.gguf"); }).what(),
+              HasSubstr("into which nothing is written"));
+  EXPECT_EQ(names_in(step), std::vector<std::string>{"manifest.json"});
+}
+
+TEST_F(GgufExportTest, OfTwoAtOnceOneIsRefused) {
+  MemorySource source(model_), second(model_);
+  const GgufExport plain = export_as(model_, SafetensorsType::F32);
+  GgufExport how = plain;
+  how.check = [&](const std::string& path) {
+    const Error error = error_of([&] { write_gguf(second, plain, out_); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("is in use by another export"));
+    EXPECT_TRUE(fs::exists(path));
+  };
+  write_gguf(source, how, out_);
+  EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out.gguf"});
 }
 
 }  // namespace

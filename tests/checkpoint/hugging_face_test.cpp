@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "checkpoint/digest.h"
+#include "checkpoint/elements.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/hugging_face_testing.h"
 #include "expect_error.h"
@@ -22,8 +23,10 @@ std::vector<float> whole(TensorSource& source, const std::string& name) {
   const int index = source.find(TensorGroup::parameters, name);
   EXPECT_GE(index, 0) << name;
   const Shape shape = source.tensors()[static_cast<size_t>(index)].shape;
+  std::vector<std::byte> bytes, room;
+  read_elements(source, index, whole_box(shape), DType::float32, bytes, room);
   std::vector<float> values(static_cast<size_t>(shape.count()));
-  source.read(index, whole_box(shape), values.data());
+  std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
@@ -470,7 +473,9 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"hidden_size", "10"}}, "hidden_size is \"10\""},
       {{{"hidden_size", 11}}, "config.json makes it"},
       {{{"num_hidden_layers", 2000000000}}, "config.json says 2000000000 layers"},
-      {{{"num_hidden_layers", 3}}, "layer 2 holds no taps"},
+      {{{"num_hidden_layers", 3}},
+       "model.layers.2.self_attn.q_proj.weight [24, 10] (num_attention_heads 4, "
+       "head_dim 6, hidden_size 10) is missing"},
       {{{"num_hidden_layers", 1}}, "no place for these tensors"},
       {{{"vocab_size", 20}}, "model.embed_tokens.weight is [19, 10], config.json makes it [20, 10]"},
       {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"},
@@ -523,7 +528,40 @@ TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
   EXPECT_EQ(HuggingFaceSource(out_).tensors().size(), source_->tensors().size());
 }
 
-// The names and shapes of the paper's listing, in a directory that states no shift.
+// Sizes of config.json alone make nothing: these would take more memory than there is, and products that overflow.
+TEST_F(HuggingFaceImports, SizesBeyondTheFilesAreRefusedFirst) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const auto refusal = [&](const json& changes) {
+    write(small_model(kPaper));
+    set(changes);
+    return fault();
+  };
+  const std::string file = out_ + "/model.safetensors: tensor model.";
+  EXPECT_THAT(refusal({{"num_attention_heads", kMost}}),
+              HasSubstr(file + "layers.0.self_attn.q_proj.weight is [24, 10], config.json makes it [12884901888, 10] "
+                               "(num_attention_heads 2147483648, head_dim 6, hidden_size 10)"));
+  EXPECT_THAT(refusal({{"num_attention_heads", kMost}, {"num_key_value_heads", kMost}, {"head_dim", kMost}}),
+              HasSubstr("makes it [4611686018427387904, 10]"));
+  EXPECT_THAT(refusal({{"num_key_value_heads", 4}}),
+              HasSubstr("k_proj.weight is [12, 10], config.json makes it [24, 10] (num_key_value_heads 4, "));
+  EXPECT_THAT(refusal({{"hidden_size", kMost}, {"vocab_size", kMost}}),
+              HasSubstr("makes it [2147483648, 2147483648] (vocab_size 2147483648, hidden_size 2147483648)"));
+  EXPECT_THAT(refusal({{"intermediate_size", kMost}}), HasSubstr("(intermediate_size 2147483648, hidden_size 10)"));
+}
+
+// Before anything is read: an import that began would end as one of a damaged file.
+TEST_F(HuggingFaceImports, TypesThatNoWeightsHave) {
+  for (const char* name : {"model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.conv_k"}) {
+    write(small_model(kPaper));
+    rewrite([&](SafetensorsTensor& tensor, std::vector<float>& values) {
+      if (tensor.name != name) return;
+      tensor.type = SafetensorsType::I8;
+      values.resize((tensor.count() + 3) / 4);
+    });
+    EXPECT_THAT(fault(), HasSubstr(out_ + "/model.safetensors: tensor " + name + " is of I8; weights are read"));
+  }
+}
+
 // Two hundred damages of an export. Nothing in it holds a hash of the elements: what hits these is seen by comparison alone.
 TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
   const ModelConfig model = small_model(kPaper);
@@ -588,6 +626,7 @@ TEST_F(HuggingFaceImports, DamagesOfHeadersAndSizesAreFound) {
   EXPECT_GE(compared, 30);
 }
 
+// The names and shapes of the paper's listing, in a directory that states no shift.
 TEST_F(HuggingFaceImports, NamesOfThePaper) {
   set({{"model_type", "llama"}});
   rewrite([](SafetensorsTensor& tensor, std::vector<float>&) {
@@ -713,6 +752,7 @@ TEST_F(HuggingFaceImports, OtherTypesAreWidened) {
   fs::remove_all(out_);
   write_hugging_face(*source_, export_of(model, HuggingFaceForm::kv_shift, SafetensorsType::F64), out_);
   HuggingFaceSource read(out_);
+  for (const ManifestTensor& tensor : read.tensors()) EXPECT_EQ(tensor.dtype, DType::float64) << tensor.name;
   EXPECT_EQ(whole(read, "layers.1.mlp.down.weight"), source_->values("layers.1.mlp.down.weight"));
   EXPECT_EQ(whole(read, "layers.1.attention.shift_key"), source_->values("layers.1.attention.shift_key"));
 }

@@ -25,8 +25,8 @@ class MemorySource : public TensorSource {
       add(name.ours, name.shape, std::move(values));
     }
   }
-  void add(const std::string& name, const Shape& shape, std::vector<float> values) {
-    tensors_.push_back({TensorGroup::parameters, name, shape, DType::float32});
+  void add(std::string name, Shape shape, std::vector<float> values, TensorGroup group = TensorGroup::parameters) {
+    tensors_.push_back({group, std::move(name), shape, DType::float32});
     values_.push_back(std::move(values));
   }
   std::vector<float>& values(const std::string& name) {
@@ -89,7 +89,7 @@ inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm for
 }
 
 inline HuggingFaceForm usual_form(const ShiftConfig& shift) {
-  return shift.query + shift.key + shift.value == 0 ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
+  return most_previous_tokens(shift) == 0 ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
 }
 
 }  // namespace shiftron::testing

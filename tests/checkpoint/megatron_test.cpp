@@ -244,7 +244,8 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
   EXPECT_THAT(with("ffn", 12), HasSubstr("mlp.linear_fc1.weight is [28, 10], config.json makes it [24, 10]"));
   EXPECT_THAT(with("vocab", 33),
               HasSubstr("embedding.word_embeddings.weight is [32, 10], config.json makes it [33, 10]"));
-  EXPECT_THAT(with("heads", 3), HasSubstr("linear_qkv.weight is [48, 10], config.json makes it [40, 10]"));
+  EXPECT_THAT(with("heads", 3), HasSubstr("num_attention_heads 3, num_key_value_heads 1 and head_dim 8 make 40 rows of "
+                                          "self_attention.linear_qkv.weight, the files hold 48"));
 }
 
 TEST_F(MegatronImports, WhatNoTensorSaysMustBeStated) {

@@ -200,7 +200,7 @@ TEST_F(Restore, DigestsAndDifferences) {
   EXPECT_TRUE(diff_steps(a, b).equal());
   const StepDifference found = diff_steps(a, directory_.path() + "/step-00000030");
   EXPECT_FALSE(found.equal());
-  EXPECT_FALSE(found.state_equal);
+  EXPECT_EQ(found.state_equal, false);
   for (const TensorDifference& tensor : found.tensors) {
     EXPECT_GT(tensor.unequal, tensor.count * 9 / 10) << tensor.path;
     EXPECT_LT(tensor.max_absolute, 1);

@@ -451,7 +451,9 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   }
   const Error error = error_of([&] { load("trained", set); });
   EXPECT_EQ(error.code(), ExitCode::bad_input);
-  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("parameters alone"), HasSubstr("3 updates")));
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("parameters alone"), HasSubstr("3 updates"),
+                                             HasSubstr("shiftron checkpoint import " + directory_.path() +
+                                                       "/trained/step-00000010 --format shiftron --output RUN")));
   // Whoever only reads the model takes it.
   ParameterSet reads = make_set(kSmall, {.tp = 2}, 1, ledger, false);
   load_parameters(directory_.path() + "/trained/step-00000010", reads);

@@ -21,28 +21,62 @@ using namespace shiftron::testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+// Its tensors in float64, of values that float32 does not have.
+class WideSource : public TensorSource {
+ public:
+  explicit WideSource(MemorySource& narrow) : narrow_(narrow), tensors_(narrow.tensors()) {
+    for (ManifestTensor& tensor : tensors_) tensor.dtype = DType::float64;
+  }
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
+  int find(TensorGroup group, const std::string& name) const override { return narrow_.find(group, name); }
+  void read(int index, const Box& box, void* to) override {
+    std::vector<float> values(static_cast<size_t>(box.extent.count()));
+    narrow_.read(index, box, values.data());
+    for (size_t i = 0; i < values.size(); ++i) static_cast<double*>(to)[i] = values[i] * (1 + 0x1p-40);
+  }
+
+ private:
+  MemorySource& narrow_;
+  std::vector<ManifestTensor> tensors_;
+};
+
 class Interchange : public ::testing::Test {
  protected:
   // Writes a step of `model` as a run leaves it, without a tokenizer.
-  std::string step_of(const ModelConfig& model, Precision precision = Precision::fp32) {
+  std::string step_of(const ModelConfig& model, Precision precision = Precision::fp32, std::optional<DType> type = {},
+                      bool moments = false) {
     RunConfig config;
     config.model = model;
     config.train.steps = 9;
     config.train.global_batch = 4;
     config.train.sequence_length = 32;
     config.train.precision = precision;
+    config.data.document_reset = false;
     config.optimizer.learning_rate = 0.1;
     source_.emplace(model);
     SavedState state;
     state.configuration = config;
-    return write_step(*source_,
+    state.trainer.applied_updates = 9;
+    for (size_t i = 0, count = source_->tensors().size(); moments && i < count; ++i) {
+      for (const TensorGroup group : {TensorGroup::first_moment, TensorGroup::second_moment}) {
+        const ManifestTensor tensor = source_->tensors()[i];
+        source_->add(tensor.name, tensor.shape, source_->values(tensor.name), group);
+      }
+    }
+    WideSource wide(*source_);
+    TensorSource& source = precision == Precision::fp64 ? static_cast<TensorSource&>(wide) : *source_;
+    std::vector<ManifestTensor> tensors = source.tensors();
+    for (ManifestTensor& tensor : tensors) {
+      if (type && tensor.group == TensorGroup::parameters) tensor.dtype = *type;
+    }
+    return write_step(source,
                       {.content = {.step = 9,
                                    .configuration = to_config_text(config),
                                    .state_json = to_json(state),
                                    .tokenizer_model = {},
                                    .data_fingerprint = "0123",
                                    .code_version = "test\n1\n"},
-                       .files = one_file(source_->tensors())},
+                       .files = one_file(tensors)},
                       directory_.path() + "/run/checkpoints")
         .directory;
   }
@@ -57,6 +91,16 @@ class Interchange : public ::testing::Test {
     } const redirected{std::cout.rdbuf(text.rdbuf())};
     EXPECT_EQ(dispatch(interchange_commands(), words), 0);
     return json::parse(text.str());
+  }
+  json diff(const std::string& first, const std::string& second, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"checkpoint", "diff", first, second, "--json"});
+    std::ostringstream text;
+    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+    const int code = dispatch(checkpoint_commands(), words);
+    std::cout.rdbuf(before);
+    json answer = json::parse(text.str());
+    EXPECT_EQ(answer["equal"], code == 0);
+    return answer;
   }
   TemporaryDirectory directory_;
   std::optional<MemorySource> source_;
@@ -97,20 +141,30 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
 TEST_F(Interchange, DiffComparesAStepWithItsExport) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
   run("export", {step, "--output", out_});
-  const auto diff = [&](const std::string& other) {
-    std::ostringstream text;
-    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
-    const int code = dispatch(checkpoint_commands(), {"checkpoint", "diff", step, other, "--json"});
-    std::cout.rdbuf(before);
-    EXPECT_EQ(json::parse(text.str())["equal"], code == 0);
-    return code;
-  };
-  EXPECT_EQ(diff(out_), 0);
+  const json same = diff(step, out_);
+  EXPECT_EQ(same["equal"], true);
+  EXPECT_EQ(same["steps"], json::parse("[9, null]"));  // files of another program know no step
+  EXPECT_EQ(same["state_equal"], json());
   MemorySource changed(small_model({.query = 0, .key = 1, .value = 1}));
   changed.values("layers.1.attention.shift_value")[3] += 1;
   write_hugging_face(changed, export_of(small_model({.query = 0, .key = 1, .value = 1}), HuggingFaceForm::kv_shift),
                      out_ + "2");
-  EXPECT_EQ(diff(out_ + "2"), 1);
+  EXPECT_EQ(diff(step, out_ + "2")["equal"], false);
+  EXPECT_EQ(diff(out_, out_ + "2")["steps"], json::parse("[null, null]"));
+  run("export", {step, "--output", out_ + "3", "--precision", "fp64"});
+  EXPECT_EQ(diff(out_ + "3", step)["equal"], true);  // the same numbers in another type
+}
+
+// In float64 no bit is lost on either way.
+TEST_F(Interchange, AWideRunAndItsExportAreEqual) {
+  const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}), Precision::fp64);
+  EXPECT_EQ(run("export", {step, "--output", out_})["precision"], "float64");
+  EXPECT_EQ(diff(step, out_)["equal"], true);
+  const std::string imported = run("import", {out_, "--output", imported_})["directory"];
+  EXPECT_EQ(open_checkpoint(imported).config.train.precision, Precision::fp64);
+  EXPECT_EQ(diff(imported, out_)["equal"], true);
+  run("export", {step, "--output", out_ + "2", "--precision", "fp32"});
+  EXPECT_EQ(diff(step, out_ + "2")["equal"], false);
 }
 
 TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
@@ -213,6 +267,40 @@ TEST_F(Interchange, OptionsOfAnotherFormatAreRefused) {
   EXPECT_THAT(fault("export", "megatron", {}), HasSubstr("megatron"));
   EXPECT_THAT(fault("import", "gguf", {}), HasSubstr("gguf"));
   EXPECT_THAT(fault("import", "megatron", {"--norm-head"}), HasSubstr("--format megatron takes no --norm-head"));
+}
+
+// Parameters alone with updates behind them, in halves: the gate's raw taps, the tokenizer's absence and the numbers
+// that it is evaluated by go along.
+TEST_F(Interchange, AStepOfOursBeginsANewRun) {
+  const ModelConfig model =
+      small_model({.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate, .reset = ShiftReset::never});
+  const std::string step = step_of(model, Precision::bf16, DType::bfloat16, true);
+  const std::string imported = run("import", {step, "--format", "shiftron", "--output", imported_})["directory"];
+  EXPECT_EQ(imported, imported_ + "/checkpoints/step-00000000");
+  EXPECT_EQ(diff(step, imported, {"--parameters"})["equal"], true);
+  const CheckpointModel opened = open_checkpoint(imported);
+  EXPECT_EQ(opened.config.model, model);
+  EXPECT_EQ(opened.config.train.precision, Precision::bf16);
+  EXPECT_EQ(opened.config.train.sequence_length, 32);
+  EXPECT_FALSE(opened.config.data.document_reset);
+  const SavedState state = saved_state(opened.content.state_json, imported);
+  EXPECT_EQ(state.imported_from, step);
+  EXPECT_EQ(state.trainer, TrainerState{});
+  for (const ManifestTensor& tensor : read_manifest(imported).tensors) {
+    EXPECT_EQ(tensor.group, TensorGroup::parameters) << tensor.name;
+    EXPECT_EQ(tensor.dtype, DType::bfloat16) << tensor.name;
+  }
+  EXPECT_TRUE(may_begin_without_moments(opened.content.state_json));
+  EXPECT_FALSE(may_begin_without_moments(open_checkpoint(step).content.state_json));
+  EXPECT_THAT(read_file(imported_ + "/config.conf"), AllOf(HasSubstr("form = gate"), HasSubstr("reset = never")));
+  EXPECT_THAT(error_of([&] {
+                run("import", {directory_.path() + "/run", "--format", "shiftron", "--output", out_});
+              }).what(),
+              HasSubstr("its newest step is " + step));
+  EXPECT_THAT(error_of([&] {
+                run("import", {step, "--format", "shiftron", "--output", out_, "--shift.key", "2"});
+              }).what(),
+              HasSubstr("--format shiftron takes no --shift.key"));
 }
 
 // One KV head for each head and one layer of Megatron-LM's, out of the parameters; more forms:

@@ -1,8 +1,49 @@
-// Bytes as config.json. What is taken has sizes that a model can have, and written again is taken as the same.
+// Bytes as config.json, alone and beside the files of a small model. What is taken has sizes that a model can have, and
+// written again is taken as the same; beside the files it has theirs.
 #include "checkpoint/hugging_face_config.h"
+#include "checkpoint/hugging_face_names.h"
+#include "checkpoint/hugging_face_source.h"
 #include "fuzz/input.h"
+#include "scratch.h"
 
 namespace shiftron::fuzz {
+namespace {
+
+// model.safetensors of the sizes that most of the corpus states, without taps; all zero.
+std::string write_model(const Scratch& directory) {
+  const ModelConfig model{.layers = 2,
+                          .hidden = 24,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 6,
+                          .ffn = 36,
+                          .vocab = 101,
+                          .shift = {.query = 0, .key = 0, .value = 0}};
+  std::vector<SafetensorsTensor> tensors;
+  uint64_t bytes = 0;
+  for (const HuggingFaceName& name : hugging_face_names(model)) {
+    tensors.push_back({.name = name.theirs, .type = SafetensorsType::BF16, .shape = name.their_shape});
+    bytes += tensors.back().bytes();
+  }
+  SafetensorsWriter writer(directory / "model.safetensors", tensors, {});
+  const std::string zeros(bytes, '\0');
+  writer.append(zeros.data(), zeros.size());
+  writer.finish();
+  return directory.path();
+}
+
+void read_beside_files(std::string_view bytes) {
+  static const Scratch directory;
+  static const std::string path = write_model(directory);
+  directory.write("config.json", std::string(bytes));
+  refusal_of([&] {
+    const HuggingFaceSource source(path);
+    require(source.model().heads * source.model().head_dim == 24 && source.model().hidden == 24,
+            "sizes are the files'");
+  });
+}
+
+}  // namespace
 
 std::string read_input(std::string_view bytes) {
   return refusal_of([&] {
@@ -14,6 +55,7 @@ std::string read_input(std::string_view bytes) {
     }
     require(model.heads % model.kv_heads == 0 && model.head_dim % 2 == 0, "heads fit each other");
     require(model.rope_base > 0 && model.norm_epsilon > 0 && model.init_std > 0, "numbers are above 0");
+    read_beside_files(bytes);
     if (config.form == HuggingFaceForm::baichuan_m1) return;
     const std::string text = to_hugging_face_text(config);
     const HuggingFaceConfig again = parse_hugging_face_config(text, "again");

@@ -220,9 +220,11 @@ class Transformers(unittest.TestCase):
             cache.reset()
             self.assert_close(model(ids, past_key_values=cache).logits, whole, 1e-12)
             cache = DynamicCache()
-            model(ids, past_key_values=cache)
+            model(ids[:, :10], past_key_values=cache)
             with self.assertRaisesRegex(ValueError, "activate_past_recording"):
                 cache.crop(-4)
+            self.assertEqual(cache.get_seq_length(), 10)  # what is refused changes nothing
+            self.assert_close(model(ids[:, 10:], past_key_values=cache).logits, whole[:, 10:], 1e-12)
 
     def test_a_cache_of_another_model_is_refused(self):
         model, plain, ids = MODELS.load("shift"), MODELS.load("vanilla"), ids_of(5)

@@ -1,0 +1,33 @@
+// ExportUnderWay: what an export writes has no name of its own until it is whole.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/file_lock.h"
+
+namespace shiftron {
+
+// The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused.
+// What a killed one left there is swept, and what this one did not finish is removed at its end.
+class ExportUnderWay {
+ public:
+  // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above
+  // it, durably. Throws Error(bad_input): it is there, or would lie in a step; NAME.tmp is something else, or in use.
+  explicit ExportUnderWay(const std::string& named);
+  ~ExportUnderWay();
+  ExportUnderWay(const ExportUnderWay&) = delete;
+  ExportUnderWay& operator=(const ExportUnderWay&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& directory() const { return temporary_; }  // to write in
+  void remove_mark();                                          // nothing but the export is in the directory then
+  void finish();                              // the directory gets the name. Durable; throws Error(crash)
+  void finish_file(const std::string& file);  // as finish(), the file alone, by its name in the directory
+
+ private:
+  const std::string name_, temporary_;
+  std::optional<FileLock> lock_;
+};
+
+}  // namespace shiftron
