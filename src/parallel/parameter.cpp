@@ -285,7 +285,7 @@ bool in_halves(const Parameter& parameter, ParameterState state) {
   return state == ParameterState::master && parameter.rest.defined();
 }
 
-// Those of `count` elements from `first` on whose lower halves are here.
+// Those of `count` elements from `first` on whose lower halves are here; of negative size where none is.
 Range kept_of(const Parameter& parameter, int64_t first, int64_t count) {
   return {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
 }
@@ -367,7 +367,7 @@ void ParameterSet::write_on_host(const Parameter& parameter, ParameterState stat
   bfloat16* weight = range_of(parameter.weight, first, count).data<bfloat16>();
   for (int64_t i = 0; i < count; ++i) weight[i] = weight_half(masters[i]);
   const Range kept = kept_of(parameter, first, count);
-  if (kept.size() == 0) return;
+  if (kept.size() <= 0) return;
   uint16_t* rest = range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()).data<uint16_t>();
   masters += kept.begin - first;
   for (int64_t i = 0; i < kept.size(); ++i) rest[i] = rest_half(masters[i]);
