@@ -1,0 +1,51 @@
+// Evaluations held against each other, item by item.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+// One evaluation, as BenchmarkReport::write() or the harness left it.
+struct Evaluation {
+  std::string path{};  // of results_<time>.json
+  std::string name{};  // by which tables call it
+  nlohmann::ordered_json results{};
+};
+
+// `path`: a results file, or a directory that holds such below it, of which the newest is taken. Throws
+// Error(bad_input) where there is none, or it is no report.
+Evaluation open_evaluation(const std::string& path);
+// Short names that differ: the parts of the paths that tell them apart.
+void name_evaluations(std::vector<Evaluation>& evaluations);
+
+// A metric of a task, of which both evaluations hold every item's value.
+struct PairedDifference {
+  std::string task{}, metric{};
+  double first = 0, second = 0;  // values of the metric, as reported
+  int64_t items = 0;             // that both answered, and that are the same in both
+  double difference = 0;         // mean over items of the second's value less the first's; higher is better
+  double error = 0;              // its standard error; 0 for a single item
+  int64_t wins = 0, losses = 0;  // items in which the second's value is higher, lower
+  double sign_test = 1;          // probability of so uneven wins and losses, or more, where both are alike
+};
+
+struct Comparison {
+  std::string first{}, second{};              // names
+  std::vector<PairedDifference> differences{};  // tasks in the first's order
+  std::vector<std::string> faults{};  // what cannot be compared: tasks that one lacks, items that differ, by number
+};
+
+// Every other evaluation against the first. Throws Error(bad_input) where a file of samples is missing or malformed.
+std::vector<Comparison> compare_evaluations(const std::vector<Evaluation>& evaluations);
+
+// Two-sided: as few wins or losses as the fewer of them, or fewer, in wins + losses throws of a fair coin.
+double sign_test(int64_t wins, int64_t losses);
+
+// A table in Markdown, and behind it a drawing of each difference with twice its error on a common axis.
+std::string to_text(const Comparison& comparison);
+nlohmann::ordered_json to_json(const Comparison& comparison);
+
+}  // namespace shiftron

@@ -1,0 +1,84 @@
+// Results of benchmark tasks: as lm-evaluation-harness writes them, and as a table for people.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluate/tasks/metrics.h"
+#include "evaluate/tasks/request.h"
+#include "evaluate/tasks/task.h"
+
+namespace shiftron {
+
+struct AnsweredTask {
+  LoadedTask task;
+  std::vector<Answer> answers;  // of all requests of all items, in their order
+};
+
+// A metric of a task or a group.
+struct ResultRow {
+  std::string name{}, alias{};
+  int depth = 0;  // groups above it
+  bool is_group = false;
+  std::string metric{};
+  Estimate estimate{};
+  double macro = 0;  // of a group: the mean of its tasks, each counted once
+  bool higher_is_better = true;
+  int64_t items = 0;
+  int64_t fewshot = 0;  // of a task
+};
+
+// What stands beside results: of the model and of the evaluation.
+struct ReportFacts {
+  std::string model_name{};               // what it was asked by: the step's directory
+  nlohmann::ordered_json configuration{};  // "config" of the report: harness's keys and ours
+  int64_t max_length = 0;
+  std::string end_of_document{};  // the piece's name
+  int32_t end_of_document_id = 0;
+  std::string code_version{};
+  double seconds = 0;
+  std::string time{};  // as time_of_report() gives it
+};
+
+class BenchmarkReport {
+ public:
+  // `resamples` as of aggregate().
+  BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples = 100'000);
+
+  // Groups before what is in them, in the order of the selection.
+  const std::vector<ResultRow>& rows() const { return rows_; }
+  nlohmann::ordered_json results(const ReportFacts& facts) const;
+  // A line of JSON for each item of task `index`.
+  std::string samples(size_t index) const;
+  std::span<const AnsweredTask> tasks() const { return tasks_; }
+
+  // Writes DIRECTORY/<name of the model>/results_<time>.json, samples_<task>_<time>.jsonl and table_<time>.md, the
+  // results last; returns the path of the results. Throws Error where the disk refuses.
+  std::string write(const std::string& directory, const ReportFacts& facts) const;
+
+ private:
+  void add_task(size_t index, int depth);
+  void add_group(const TaskGroup& group, int depth);
+  const AnsweredTask* find(const std::string& name) const;
+  std::span<const Answer> answers_of(const AnsweredTask& task, size_t item) const;
+  Selection selection_;
+  std::vector<AnsweredTask> tasks_;
+  std::vector<std::vector<std::vector<MetricValue>>> values_;  // [task][metric][item]
+  std::vector<std::vector<Estimate>> estimates_;               // [task][metric]
+  std::vector<std::vector<size_t>> first_answers_;             // [task][item]
+  std::vector<ResultRow> rows_;
+};
+
+// A table in Markdown that reads well as plain text too.
+std::string results_table(const std::vector<ResultRow>& rows);
+
+// "2026-01-31T10-20-30.123456" of this moment, in UTC.
+std::string time_of_report();
+// As a part of a path: each run of characters that file systems refuse becomes "__".
+std::string sanitized_model_name(const std::string& name);
+
+}  // namespace shiftron
