@@ -25,9 +25,9 @@ struct Item {
 };
 
 struct TaskOptions {
-  std::optional<int64_t> fewshot;  // examples before each item; nothing: what the task takes by itself
+  std::optional<int64_t> fewshot{};  // examples before each item; nothing: what the task takes by itself
   double limit = 0;                // items of each task: the first n; below 1 that share of them, rounded up; 0: all
-  std::optional<int64_t> most_tokens;  // of a generated text
+  std::optional<int64_t> most_tokens{};  // of a generated text
   bool keep_cmmlu_index = false;       // DatasetOptions::keep_index
 };
 
