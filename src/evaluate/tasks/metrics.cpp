@@ -1,0 +1,165 @@
+// Values, means and errors as the harness computes them: plain sums in the order of items.
+#include "evaluate/tasks/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "evaluate/tasks/math_answers.h"
+#include "evaluate/tasks/python_random.h"
+#include "evaluate/tasks/python_text.h"
+#include "evaluate/tasks/task.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int64_t kResamplesOfSeed = 1000;  // each thousand resamples has a generator of its own
+
+double as_double(size_t count) {
+  return static_cast<double>(count);
+}
+
+MetricValue likeliest(const Item& item, std::span<const Answer> answers, double (*length)(const std::string&)) {
+  std::vector<double> values;
+  for (size_t i = 0; i < answers.size(); ++i) values.push_back(answers[i].log_likelihood / length(item.choices.at(i)));
+  return {index_of_largest(values) == static_cast<size_t>(item.gold) ? 1.0 : 0.0};
+}
+
+MetricValue whole(bool is_right) {
+  return {is_right ? 1.0 : 0.0, 1, true};
+}
+
+double mean(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / as_double(values.size());
+}
+
+double sample_deviation(std::span<const double> values) {
+  const double middle = mean(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - middle) * (value - middle);
+  return std::sqrt(sum / (as_double(values.size()) - 1));
+}
+
+// The deviation of the perplexity over resampled items.
+std::optional<double> bootstrap_error(std::span<const double> values, int64_t resamples) {
+  const int64_t piece = std::min(kResamplesOfSeed, resamples);
+  if (resamples < 2) return std::nullopt;
+  std::vector<double> drawn(static_cast<size_t>(resamples / piece * piece));
+  const auto count = static_cast<int64_t>(values.size());
+#pragma omp parallel for schedule(static)
+  for (int64_t seed = 0; seed < resamples / piece; ++seed) {
+    python::Random random(static_cast<uint64_t>(seed));
+    for (int64_t i = 0; i < piece; ++i) {
+      double sum = 0;
+      for (int64_t k = 0; k < count; ++k) sum += values[static_cast<size_t>(random.choice(count))];
+      drawn[static_cast<size_t>(seed * piece + i)] = std::exp(-(sum / static_cast<double>(count)));
+    }
+  }
+  return sample_deviation(drawn);
+}
+
+}  // namespace
+
+std::vector<Metric> known_metrics() {
+  return {{"acc", Scorer::likeliest, Aggregation::mean, true},
+          {"acc_norm", Scorer::likeliest_per_length, Aggregation::mean, true},
+          {"acc_bytes", Scorer::likeliest_per_byte, Aggregation::mean, true},
+          {"perplexity", Scorer::log_likelihood, Aggregation::perplexity, false},
+          {"acc", Scorer::greedy, Aggregation::mean, true},
+          {"exact_match", Scorer::same_text, Aggregation::mean, true},
+          {"math_match", Scorer::same_math, Aggregation::mean, true},
+          {"minerva_match", Scorer::same_minerva, Aggregation::mean, true},
+          {"word_perplexity", Scorer::rolling_words, Aggregation::weighted_perplexity, false},
+          {"byte_perplexity", Scorer::rolling_bytes, Aggregation::weighted_perplexity, false},
+          {"bits_per_byte", Scorer::rolling_bytes, Aggregation::bits, false}};
+}
+
+MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers) {
+  CHECK(answers.size() == item.requests.size() && !answers.empty(), item.where, ": ", answers.size(), " answers to ",
+        item.requests.size(), " requests");
+  const Answer& first = answers[0];
+  switch (metric.scorer) {
+    case Scorer::likeliest:
+      return likeliest(item, answers, [](const std::string&) { return 1.0; });
+    case Scorer::likeliest_per_length:
+      return likeliest(item, answers,
+                       [](const std::string& choice) { return static_cast<double>(python::length(choice)); });
+    case Scorer::likeliest_per_byte:
+      return likeliest(item, answers, [](const std::string& choice) { return as_double(choice.size()); });
+    case Scorer::log_likelihood:
+      return {first.log_likelihood};
+    case Scorer::greedy:
+      return whole(first.greedy);
+    case Scorer::same_text:
+      return whole(python::strip(first.text) == python::strip(item.answer));
+    case Scorer::same_math:
+      return whole(is_same_math(dollar_answer(first.text), item.answer));
+    case Scorer::same_minerva: {
+      const std::string answer = normalized_minerva_answer(minerva_answer(first.text));
+      return whole(!answer.empty() && answer == item.answer);
+    }
+    case Scorer::rolling_words:
+      return {first.log_likelihood, item.words};
+    case Scorer::rolling_bytes:
+      return {first.log_likelihood, item.bytes};
+  }
+  throw_crash("no such scorer");
+}
+
+size_t index_of_largest(std::span<const double> values) {
+  size_t largest = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) return i;
+    if (values[i] > values[largest]) largest = i;
+  }
+  return largest;
+}
+
+Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples) {
+  CHECK(!values.empty(), "no items");
+  std::vector<double> plain;
+  double sum = 0, weights = 0;
+  for (const MetricValue& each : values) {
+    plain.push_back(each.value);
+    sum += each.value;
+    weights += each.weight;
+  }
+  const double count = as_double(plain.size());
+  switch (aggregation) {
+    case Aggregation::mean:
+      if (plain.size() == 1) return {mean(plain), std::nullopt};
+      return {mean(plain), sample_deviation(plain) / std::sqrt(count)};
+    case Aggregation::perplexity:
+      return {std::exp(-mean(plain)), bootstrap_error(plain, resamples)};
+    case Aggregation::weighted_perplexity:
+      return {std::exp(-(sum / weights)), std::nullopt};
+    case Aggregation::bits:
+      return {-(sum / weights) / std::log(2.0), std::nullopt};
+  }
+  throw_crash("no such aggregation");
+}
+
+Estimate aggregate_group(std::span<const Part> parts) {
+  CHECK(!parts.empty(), "a group without tasks");
+  double items = 0, sum = 0, variance = 0;
+  bool known = true;
+  for (const Part& part : parts) {
+    const auto count = static_cast<double>(part.items);
+    items += count;
+    sum += part.estimate.value * count;
+    known = known && part.estimate.error;
+    if (known) variance += (count - 1) * (*part.estimate.error * *part.estimate.error) * count;
+  }
+  if (!known) return {sum / items, std::nullopt};
+  return {sum / items, std::sqrt(variance / (items - as_double(parts.size())) / items)};
+}
+
+double mean_of_parts(std::span<const Part> parts) {
+  double sum = 0;
+  for (const Part& part : parts) sum += part.estimate.value;
+  return sum / as_double(parts.size());
+}
+
+}  // namespace shiftron

@@ -1,0 +1,79 @@
+// What answers are worth: values of items, of tasks and of groups, with their standard errors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluate/tasks/request.h"
+
+namespace shiftron {
+
+struct Item;
+
+// How an item's answers become a number.
+enum class Scorer {
+  likeliest,             // 1 where the gold choice has the highest log-likelihood, else 0
+  likeliest_per_length,  // … for each code point of the choice
+  likeliest_per_byte,    // … for each byte of the choice in UTF-8
+  log_likelihood,        // of the first answer
+  greedy,                // 1 where the first answer is greedy
+  same_text,             // 1 where the generated text is the target, without white space at their ends
+  same_math,             // 1 by boxed or dollar answer (math_answers.h)
+  same_minerva,          // 1 by minerva_math's answer, compared as texts
+  rolling_words,         // log-likelihood, weighted by Item::words
+  rolling_bytes,         // log-likelihood, weighted by Item::bytes
+};
+
+// How the values of items become that of a task.
+enum class Aggregation {
+  mean,
+  perplexity,           // exp(−mean)
+  weighted_perplexity,  // exp(−sum of values / sum of weights)
+  bits,                 // −sum of values / (sum of weights · ln 2)
+};
+
+struct Metric {
+  std::string name;  // in reports
+  Scorer scorer = Scorer::likeliest;
+  Aggregation aggregation = Aggregation::mean;
+  bool higher_is_better = true;
+};
+
+// All that a user's task may name; the same name in a built-in task may have another scorer.
+std::vector<Metric> known_metrics();
+
+struct MetricValue {
+  double value = 0;
+  double weight = 1;
+  bool is_whole = false;  // a count, which the harness writes without ".0"
+};
+
+// `answers`: one for each request of the item.
+MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers);
+
+// The index of the largest value: the first of several, or the first that is not a number.
+size_t index_of_largest(std::span<const double> values);
+
+struct Estimate {
+  double value = 0;
+  std::optional<double> error;  // standard error; nothing where it is not defined
+};
+
+// Of one task. `resamples`: bootstrap draws for the error of a perplexity, 0 for none. Throws Error(crash) for no
+// values.
+Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples = 100'000);
+
+// One task of a group.
+struct Part {
+  Estimate estimate;
+  int64_t items = 0;
+};
+// The mean of all items of the parts, with their errors pooled; nothing as soon as one part has none.
+Estimate aggregate_group(std::span<const Part> parts);
+// The mean of the parts, each counted once.
+double mean_of_parts(std::span<const Part> parts);
+
+}  // namespace shiftron

@@ -1,0 +1,15 @@
+// Numbers and JSON as Python writes them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace shiftron::python {
+
+// repr(number): the shortest digits that read back as the same number.
+std::string repr(double number);
+
+// json.dumps(value, indent=2, ensure_ascii=False)
+std::string json_text(const nlohmann::ordered_json& value);
+
+}  // namespace shiftron::python

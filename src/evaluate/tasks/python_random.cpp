@@ -1,0 +1,108 @@
+// The generator's recurrence and seeding are the published ones; how words become numbers and samples is CPython's.
+#include "evaluate/tasks/python_random.h"
+
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <unordered_set>
+
+#include "core/check.h"
+
+namespace shiftron::python {
+namespace {
+constexpr size_t kWords = 624;
+constexpr size_t kMiddle = 397;
+}  // namespace
+
+Random::Random(uint64_t seed) {
+  std::vector<uint32_t> key{static_cast<uint32_t>(seed)};
+  if (seed >> 32) key.push_back(static_cast<uint32_t>(seed >> 32));
+  seed_by_number(19650218);
+  size_t i = 1, j = 0;
+  const auto mixed = [&](uint32_t factor) { return state_[i] ^ ((state_[i - 1] ^ (state_[i - 1] >> 30)) * factor); };
+  const auto advance = [&] {
+    if (++i == kWords) {
+      state_[0] = state_[kWords - 1];
+      i = 1;
+    }
+  };
+  for (size_t k = kWords; k > 0; --k) {
+    state_[i] = mixed(1664525) + key[j] + static_cast<uint32_t>(j);
+    advance();
+    j = (j + 1) % key.size();
+  }
+  for (size_t k = kWords - 1; k > 0; --k) {
+    state_[i] = mixed(1566083941) - static_cast<uint32_t>(i);
+    advance();
+  }
+  state_[0] = 0x80000000;
+}
+
+void Random::seed_by_number(uint32_t seed) {
+  state_[0] = seed;
+  for (size_t i = 1; i < kWords; ++i) {
+    state_[i] = 1812433253 * (state_[i - 1] ^ (state_[i - 1] >> 30)) + static_cast<uint32_t>(i);
+  }
+  at_ = kWords;
+}
+
+uint32_t Random::next_word() {
+  if (at_ == kWords) {
+    for (size_t i = 0; i < kWords; ++i) {
+      const uint32_t joined = (state_[i] & 0x80000000) | (state_[(i + 1) % kWords] & 0x7FFFFFFF);
+      state_[i] = state_[(i + kMiddle) % kWords] ^ (joined >> 1) ^ (joined & 1 ? 0x9908B0DF : 0);
+    }
+    at_ = 0;
+  }
+  uint32_t word = state_[at_++];
+  word ^= word >> 11;
+  word ^= (word << 7) & 0x9D2C5680;
+  word ^= (word << 15) & 0xEFC60000;
+  return word ^ (word >> 18);
+}
+
+uint32_t Random::bits(int count) {
+  return next_word() >> (32 - count);
+}
+
+uint32_t Random::below(uint32_t limit) {
+  const int count = std::bit_width(limit);
+  uint32_t drawn = bits(count);
+  while (drawn >= limit) drawn = bits(count);
+  return drawn;
+}
+
+double Random::real() {
+  const uint32_t high = next_word() >> 5;
+  const uint32_t low = next_word() >> 6;
+  return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0);
+}
+
+std::vector<int64_t> Random::sample(int64_t population, int64_t count) {
+  CHECK(count >= 0 && count <= population, "a sample of ", count, " out of ", population);
+  std::vector<int64_t> drawn(static_cast<size_t>(count));
+  // A pool where that is smaller than a set of what was drawn.
+  int64_t set_size = 21;
+  if (count > 5)
+    set_size +=
+        int64_t{1} << (2 * static_cast<int>(std::ceil(std::log(3.0 * static_cast<double>(count)) / std::log(4.0))));
+  if (population <= set_size) {
+    std::vector<int64_t> pool(static_cast<size_t>(population));
+    std::iota(pool.begin(), pool.end(), 0);
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      const uint32_t at = below(static_cast<uint32_t>(pool.size()));
+      drawn[i] = pool[at];
+      pool[at] = pool.back();
+      pool.pop_back();
+    }
+    return drawn;
+  }
+  std::unordered_set<int64_t> taken;
+  for (int64_t& number : drawn) {
+    do number = below(static_cast<uint32_t>(population));
+    while (!taken.insert(number).second);
+  }
+  return drawn;
+}
+
+}  // namespace shiftron::python

@@ -1,0 +1,207 @@
+// Python's strings, by ICU where the Unicode tables are needed.
+#include "evaluate/tasks/python_text.h"
+
+#include <unicode/brkiter.h>
+#include <unicode/locid.h>
+#include <unicode/regex.h>
+#include <unicode/uchar.h>
+#include <unicode/unistr.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/check.h"
+#include "data/utf8.h"
+
+namespace shiftron::python {
+namespace {
+
+constexpr int64_t kMostDigits = 4300;  // of int()
+
+icu::UnicodeString unicode(std::string_view text) {
+  CHECK(text.size() < size_t{1} << 30, "a text of ", text.size(), " bytes is too long");
+  return icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+}
+
+std::string utf8_of(const icu::UnicodeString& text) {
+  std::string bytes;
+  text.toUTF8String(bytes);
+  return bytes;
+}
+
+std::unique_ptr<icu::RegexMatcher> matcher(const std::string& pattern, const icu::UnicodeString& text) {
+  UErrorCode status = U_ZERO_ERROR;
+  auto result = std::make_unique<icu::RegexMatcher>(unicode(pattern), text, UREGEX_UNIX_LINES, status);
+  CHECK(U_SUCCESS(status), "the pattern ", pattern, ": ", u_errorName(status));
+  result->setStackLimit(0, status);
+  return result;
+}
+
+// Bytes of the white space that `text` begins with.
+size_t leading_space(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bytes = utf8_length(text.substr(at));
+    if (bytes == 0 || !is_space(code_points(text.substr(at, bytes))[0])) break;
+    at += bytes;
+  }
+  return at;
+}
+
+size_t trailing_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    if (utf8_length(text.substr(begin, end - begin)) != end - begin) break;
+    if (!is_space(code_points(text.substr(begin, end - begin))[0])) break;
+    end = begin;
+  }
+  return text.size() - end;
+}
+
+}  // namespace
+
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+std::u32string code_points(std::string_view text) {
+  std::u32string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const size_t bytes = utf8_length(text);
+    const auto first = static_cast<uint8_t>(text[0]);
+    char32_t character = 0xFFFD;
+    if (bytes == 1) character = first;
+    if (bytes > 1) {
+      character = first & (0x7F >> bytes);
+      for (size_t i = 1; i < bytes; ++i) character = (character << 6) | (static_cast<uint8_t>(text[i]) & 0x3F);
+    }
+    result += character;
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return result;
+}
+
+std::string utf8(std::u32string_view text) {
+  std::string bytes;
+  bytes.reserve(text.size());
+  for (const char32_t c : text) {
+    const auto more = [&](int shift) { bytes += static_cast<char>(0x80 | ((c >> shift) & 0x3F)); };
+    if (c < 0x80) {
+      bytes += static_cast<char>(c);
+    } else if (c < 0x800) {
+      bytes += static_cast<char>(0xC0 | (c >> 6));
+      more(0);
+    } else if (c < 0x10000) {
+      bytes += static_cast<char>(0xE0 | (c >> 12));
+      more(6);
+      more(0);
+    } else {
+      bytes += static_cast<char>(0xF0 | (c >> 18));
+      more(12);
+      more(6);
+      more(0);
+    }
+  }
+  return bytes;
+}
+
+int64_t length(std::string_view text) {
+  return static_cast<int64_t>(code_points(text).size());
+}
+
+std::string strip_left(std::string_view text) {
+  return std::string(text.substr(leading_space(text)));
+}
+
+std::string strip_right(std::string_view text) {
+  return std::string(text.substr(0, text.size() - trailing_space(text)));
+}
+
+std::string strip(std::string_view text) {
+  return strip_right(strip_left(text));
+}
+
+std::string capitalize(std::string_view text) {
+  if (text.empty()) return {};
+  const icu::UnicodeString whole = unicode(text);
+  icu::UnicodeString first(whole, 0, whole.moveIndex32(0, 1));
+  // The whole is made lower case, as a sigma depends on its neighbours; no first character does.
+  icu::UnicodeString lower = whole;
+  lower.toLower(icu::Locale::getRoot());
+  icu::UnicodeString lower_first = first;
+  lower_first.toLower(icu::Locale::getRoot());
+  first.toTitle(nullptr, icu::Locale::getRoot());
+  return utf8_of(first + icu::UnicodeString(lower, lower_first.length()));
+}
+
+std::string replace(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  for (size_t at; (at = text.find(from)) != std::string_view::npos;) {
+    result.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  return result.append(text);
+}
+
+std::vector<std::string> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string> parts;
+  for (size_t at; (at = text.find(separator)) != std::string_view::npos;) {
+    parts.emplace_back(text.substr(0, at));
+    text.remove_prefix(at + separator.size());
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+int64_t count_split_by_space(std::string_view text) {
+  int64_t parts = 1;
+  bool in_space = false;
+  for (const char32_t character : code_points(text)) {
+    const bool space = is_space(character);
+    if (space && !in_space) ++parts;
+    in_space = space;
+  }
+  return parts;
+}
+
+std::string substitute(const std::string& pattern, const std::string& replacement, std::string_view text) {
+  const icu::UnicodeString subject = unicode(text);
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::UnicodeString result = matcher(pattern, subject)->replaceAll(unicode(replacement), status);
+  CHECK(U_SUCCESS(status), "the pattern ", pattern, ": ", u_errorName(status));
+  return utf8_of(result);
+}
+
+std::optional<std::string> first_group(const std::string& pattern, std::string_view text) {
+  const icu::UnicodeString subject = unicode(text);
+  const auto match = matcher(pattern, subject);
+  UErrorCode status = U_ZERO_ERROR;
+  if (!match->find(status)) return std::nullopt;
+  const std::string group = utf8_of(match->group(1, status));
+  CHECK(U_SUCCESS(status), "the pattern ", pattern, ": ", u_errorName(status));
+  return group;
+}
+
+bool is_integer(std::string_view text) {
+  std::u32string characters = code_points(strip(text));
+  if (!characters.empty() && (characters[0] == U'+' || characters[0] == U'-')) characters.erase(0, 1);
+  int64_t digits = 0;
+  bool after_digit = false;  // where an underscore may stand
+  for (const char32_t character : characters) {
+    if (character == U'_') {
+      if (!after_digit) return false;
+      after_digit = false;
+      continue;
+    }
+    if (u_charType(static_cast<UChar32>(character)) != U_DECIMAL_DIGIT_NUMBER) return false;
+    ++digits;
+    after_digit = true;
+  }
+  return after_digit && digits <= kMostDigits;
+}
+
+}  // namespace shiftron::python

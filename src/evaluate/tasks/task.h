@@ -1,0 +1,97 @@
+// Benchmark tasks: which there are, what they ask, and what their files say.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evaluate/tasks/request.h"
+#include "evaluate/tasks/task_definition.h"
+
+namespace shiftron {
+
+// A document of a task with its requests.
+struct Item {
+  int64_t number = 0;                // in its split, from 0
+  nlohmann::ordered_json document{};   // as it is hashed: the hub's columns in their order, with what processing appended
+  std::string target{};                // as it is hashed: Python's str() of the harness's target
+  std::vector<Request> requests{};     // in order of the choices; one where there are none
+  int64_t gold = -1;                 // index of the right choice; −1: there are no choices
+  std::vector<std::string> choices{};  // by whose length acc_norm divides
+  std::string answer{};                // generate: the right one
+  double words = 0, bytes = 0;       // rolling: of the measured text
+  std::string where{};                 // FILE:LINE
+};
+
+struct TaskOptions {
+  std::optional<int64_t> fewshot{};  // examples before each item; nothing: what the task takes by itself
+  double limit = 0;                // items of each task: the first n; below 1 that share of them, rounded up; 0: all
+  std::optional<int64_t> most_tokens{};  // of a generated text
+  bool keep_cmmlu_index = false;       // DatasetOptions::keep_index
+};
+
+struct LoadedTask {
+  std::string name{};
+  TaskDefinition definition{};
+  int64_t fewshot = 0;         // examples before each item
+  int64_t original_items = 0;  // of the split, before the limit
+  std::vector<Item> items{};
+  std::vector<std::string> files{};  // that were read
+
+  const std::string& alias() const { return definition.alias.empty() ? name : definition.alias; }
+};
+
+// A group of a selection, with what lies below it.
+struct TaskGroup {
+  GroupDefinition definition{};
+  std::vector<std::string> groups{};  // directly below, in order
+  std::vector<std::string> tasks{};   // all below, in order
+};
+
+struct Selection {
+  std::vector<std::string> tasks{};  // each once, in the order in which they were asked for
+  std::vector<TaskGroup> groups{};   // that have metrics; a group before those in it
+};
+
+struct ListedTask {
+  std::string name{};
+  std::string help{};
+  bool is_group = false;
+  bool own = false;                  // not of the harness
+  std::string dataset{};               // of the hub
+  std::string origin{};                // of the original files
+  std::string folder{};                // below --data
+  std::vector<std::string> files{};    // of which one for each split must be there; <part> is to be replaced
+  std::vector<std::string> members{};  // of a group
+};
+
+class TaskRegistry {
+ public:
+  TaskRegistry();  // with the built-in tasks
+
+  // Names of tasks and groups, paths of task files (ending with .json), and perplexity:FILE. Throws one
+  // Error(bad_input) that names every unknown one and its nearest.
+  Selection select(const std::vector<std::string>& names);
+
+  // A leaf's items out of the files below `data`. Throws Error(bad_input).
+  LoadedTask load(const std::string& name, const std::string& data, const TaskOptions& options = {}) const;
+
+  const TaskDefinition& definition(const std::string& name) const;
+  // Groups first, then tasks that are in no group with metrics.
+  std::vector<ListedTask> list() const;
+  // Adds a task or replaces the one of its name.
+  void add(TaskDefinition task);
+
+ private:
+  const GroupDefinition* group(const std::string& name) const;
+  void select_group(const GroupDefinition& group, Selection& selection, TaskGroup* above) const;
+
+  std::vector<TaskDefinition> tasks_;
+  std::vector<GroupDefinition> groups_;
+};
+
+// Items of a definition, for tests and for tasks that are in no registry.
+LoadedTask load_task(const TaskDefinition& definition, const std::string& data, const TaskOptions& options = {});
+
+}  // namespace shiftron

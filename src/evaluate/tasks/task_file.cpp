@@ -1,0 +1,295 @@
+// Reads a task file, and says all that is wrong with it at once.
+#include "evaluate/tasks/task_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+#include "core/check.h"
+#include "core/nearest_name.h"
+#include "data/utf8.h"
+#include "evaluate/tasks/datasets.h"
+#include "evaluate/tasks/records.h"
+#include "evaluate/tasks/task_definition.h"
+#include "evaluate/tasks/text_template.h"
+
+namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 3> kDraws = {"first", "sampled", "apart"};
+
+TaskKind kind_of(Scorer scorer) {
+  switch (scorer) {
+    case Scorer::likeliest:
+    case Scorer::likeliest_per_length:
+    case Scorer::likeliest_per_byte:
+      return TaskKind::multiple_choice;
+    case Scorer::log_likelihood:
+    case Scorer::greedy:
+      return TaskKind::log_likelihood;
+    case Scorer::same_text:
+    case Scorer::same_math:
+    case Scorer::same_minerva:
+      return TaskKind::generate;
+    case Scorer::rolling_words:
+    case Scorer::rolling_bytes:
+      return TaskKind::rolling;
+  }
+  return TaskKind::multiple_choice;
+}
+
+class TaskFile {
+ public:
+  explicit TaskFile(const std::string& path) : path_(path), file_(read_json(path).value) {}
+
+  TaskDefinition read() {
+    TaskDefinition task;
+    task.own = true;
+    task.name = text("name", "");
+    if (task.name.empty() ||
+        task.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
+            std::string::npos) {
+      fault("name", "must be made of letters, digits, _ - and .");
+    }
+    task.alias = text("alias", "");
+    task.help = text("help", "");
+    if (file_.contains("version")) task.version = number("version", 1);
+    const std::string kind = text("kind", "");
+    if (const auto known = from_string<TaskKind>(kind)) {
+      task.kind = *known;
+    } else {
+      fault("kind", "is \"" + kind + "\", not multiple_choice, log_likelihood, rolling or generate");
+    }
+    read_places(task);
+    read_texts(task);
+    read_metrics(task);
+    refuse_unknown_keys();
+    if (!faults_.empty())
+      throw_bad_input("the task file ", path_, " cannot be taken:", faults_, "\n  docs/evaluation.md has an example");
+    return task;
+  }
+
+ private:
+  void fault(const std::string& key, const std::string& what) { faults_ += "\n  " + key + " " + what; }
+
+  const Json* find(const std::string& key) {
+    asked_.push_back(key);
+    const auto found = file_.find(key);
+    return found == file_.end() ? nullptr : &*found;
+  }
+
+  std::string text(const std::string& key, const std::string& otherwise) {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) fault(key, std::string("is a ") + value->type_name() + ", not a text");
+    return value->is_string() ? value->get<std::string>() : otherwise;
+  }
+
+  double number(const std::string& key, double otherwise) {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_number()) fault(key, std::string("is a ") + value->type_name() + ", not a number");
+    return value->is_number() ? value->get<double>() : otherwise;
+  }
+
+  int64_t count(const std::string& key, int64_t otherwise, int64_t least) {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (value->is_number_integer() && value->get<int64_t>() >= least) return value->get<int64_t>();
+    fault(key, "must be a whole number of at least " + std::to_string(least));
+    return otherwise;
+  }
+
+  std::vector<std::string> texts(const std::string& key) {
+    const Json* value = find(key);
+    std::vector<std::string> result;
+    if (value == nullptr) return result;
+    for (const Json& part : value->is_array() ? *value : Json::array()) {
+      if (part.is_string()) result.push_back(part.get<std::string>());
+    }
+    if (!value->is_array() || result.size() != value->size() || result.empty()) fault(key, "must be a list of texts");
+    return result;
+  }
+
+  // A list of texts, or the name of a column that holds one.
+  void list_or_column(const std::string& key, std::vector<std::string>& list, std::string& column) {
+    const Json* value = find(key);
+    if (value != nullptr && value->is_string()) {
+      column = value->get<std::string>();
+      compile(key, [&] { ItemValue(column, key); });
+    } else {
+      list = texts(key);
+    }
+  }
+
+  void compile(const std::string& key, const std::function<void()>& cut) {
+    try {
+      cut();
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      fault(key, message.starts_with(key + ": ") ? message.substr(key.size() + 2) : message);
+    }
+  }
+
+  std::string text_template(const std::string& key, const std::string& otherwise = "") {
+    const std::string value = text(key, otherwise);
+    compile(key, [&] { TextTemplate(value, key); });
+    return value;
+  }
+
+  void read_places(TaskDefinition& task) {
+    task.dataset = text("dataset", "");
+    task.part = text("part", "");
+    task.split = text("split", "test");
+    task.shot_split = text("shots_from", "");
+    const Json* files = find("files");
+    if (task.dataset.empty() == (files == nullptr)) {
+      fault("files", "or dataset must say where items are, one of both");
+      return;
+    }
+    std::vector<std::string> splits = {task.split};
+    if (!task.shot_split.empty()) splits.push_back(task.shot_split);
+    if (files == nullptr) {
+      check_dataset(task, splits);
+      return;
+    }
+    if (!files->is_object()) {
+      fault("files", "must be an object, {\"test\": \"FILE\"}");
+      return;
+    }
+    for (const auto& item : files->items()) {
+      if (!item.value().is_string()) {
+        fault("files", "gives " + item.key() + " no path");
+        continue;
+      }
+      task.files[item.key()] = std::filesystem::path(path_).parent_path() / item.value().get<std::string>();
+    }
+    for (const std::string& split : splits) {
+      if (!task.files.contains(split)) fault("files", "names none for " + split);
+    }
+  }
+
+  void check_dataset(const TaskDefinition& task, const std::vector<std::string>& splits) {
+    std::vector<std::string> names;
+    for (const DatasetHelp& dataset : datasets()) names.push_back(dataset.name);
+    if (std::find(names.begin(), names.end(), task.dataset) == names.end()) {
+      fault("dataset", "is \"" + task.dataset + "\", which is none" + suggestion(task.dataset, names));
+      return;
+    }
+    for (const std::string& split : splits) {
+      if (split_paths(task.dataset, task.part, split).empty())
+        fault("dataset", task.dataset + " has no split " + split);
+    }
+  }
+
+  void read_texts(TaskDefinition& task) {
+    task.description = text_template("description");
+    task.context = text_template("context");
+    task.contexts = texts_of_templates("contexts");
+    list_or_column("choices", task.choices, task.choices_from);
+    for (const std::string& choice : task.choices) compile("choices", [&] { TextTemplate(choice, "choices"); });
+    task.gold = text_template("gold");
+    list_or_column("labels", task.labels, task.labels_from);
+    task.target = text_template("target", task.kind == TaskKind::rolling ? "{text}" : "");
+    task.shot_target = text_template("shot_target");
+    task.measured = text_template("measured");
+    task.delimiter = text("delimiter", " ");
+    task.default_shots = count("shots", 0, 0);
+    const std::string draw = text("draw", "sampled");
+    const auto found = std::find(kDraws.begin(), kDraws.end(), draw);
+    if (found == kDraws.end())
+      fault("draw", "is \"" + draw + "\", not first, sampled or apart");
+    else
+      task.draw = static_cast<ShotDraw>(found - kDraws.begin());
+    task.generation.until = texts("until");
+    task.generation.most_tokens = count("most_tokens", GenerationRules{}.most_tokens, 1);
+    check_texts(task);
+  }
+
+  std::vector<std::string> texts_of_templates(const std::string& key) {
+    std::vector<std::string> values = texts(key);
+    for (const std::string& value : values) compile(key, [&] { TextTemplate(value, key); });
+    return values;
+  }
+
+  void check_texts(const TaskDefinition& task) {
+    const bool chooses = task.kind == TaskKind::multiple_choice;
+    const bool has_choices = !task.choices.empty() || !task.choices_from.empty();
+    if (chooses && has_choices == !task.contexts.empty()) fault("choices", "or contexts must be there, one of both");
+    if (chooses && task.gold.empty()) fault("gold", "must say which choice is right");
+    if (!chooses && (has_choices || !task.contexts.empty()))
+      fault("choices", "and contexts are of multiple_choice alone");
+    const bool needs_target = chooses ? !task.contexts.empty() : true;
+    if (needs_target && task.target.empty()) fault("target", "is missing");
+    if (task.contexts.empty() && task.kind != TaskKind::rolling && task.context.empty()) fault("context", "is missing");
+    if (task.default_shots > 0 && task.shot_split.empty())
+      fault("shots_from", "must name the split that holds the examples");
+  }
+
+  void read_metrics(TaskDefinition& task) {
+    const std::vector<std::string> names = texts("metrics");
+    for (const Metric& metric : known_metrics()) {
+      const bool wanted = names.empty()
+                              ? kind_of(metric.scorer) == task.kind && metric.scorer != Scorer::likeliest_per_byte &&
+                                    metric.scorer != Scorer::same_math && metric.scorer != Scorer::same_minerva
+                              : false;
+      if (wanted) task.metrics.push_back(metric);
+    }
+    std::vector<std::string> fitting;
+    for (const Metric& metric : known_metrics()) {
+      if (kind_of(metric.scorer) == task.kind) fitting.push_back(metric.name);
+    }
+    for (const std::string& name : names) {
+      const auto all = known_metrics();
+      const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& metric) {
+        return metric.name == name && kind_of(metric.scorer) == task.kind;
+      });
+      if (found != all.end()) {
+        task.metrics.push_back(*found);
+        continue;
+      }
+      std::string known;
+      for (const std::string& each : fitting) known += (known.empty() ? "" : ", ") + each;
+      fault("metrics", "names " + name + "; " + to_string(task.kind) + " has " + known);
+    }
+  }
+
+  void refuse_unknown_keys() {
+    for (const auto& item : file_.items()) {
+      if (std::find(asked_.begin(), asked_.end(), item.key()) == asked_.end()) {
+        fault(printable(item.key()), "is no key of a task file" + suggestion(item.key(), asked_));
+      }
+    }
+  }
+
+  std::string path_;
+  Json file_;
+  std::vector<std::string> asked_;
+  std::string faults_;
+};
+
+}  // namespace
+
+TaskDefinition read_task_file(const std::string& path) {
+  return TaskFile(path).read();
+}
+
+TaskDefinition perplexity_of_file(const std::string& path) {
+  std::string name = std::filesystem::path(path).stem();
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
+  TaskDefinition task{.name = "perplexity_" + name,
+                      .own = true,
+                      .help = "the text of " + path,
+                      .kind = TaskKind::rolling,
+                      .files = {{"test", path}},
+                      .target = "{text}"};
+  for (const Metric& metric : known_metrics()) {
+    if (kind_of(metric.scorer) == TaskKind::rolling) task.metrics.push_back(metric);
+  }
+  return task;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,24 @@
+// As the harness writes them: doc_hash, prompt_hash, target_hash, task_hashes.
+#include "evaluate/tasks/task_hashes.h"
+
+#include "core/check.h"
+#include "evaluate/tasks/python_json.h"
+#include "evaluate/tasks/sha256.h"
+
+namespace shiftron {
+
+ItemHashes hashes_of(const Item& item) {
+  CHECK(!item.requests.empty(), item.where, ": an item without requests");
+  return {sha256(python::json_text(item.document)), sha256(item.requests[0].context), sha256(item.target)};
+}
+
+std::string task_hash(std::span<const Item> items) {
+  std::string all;
+  for (const Item& item : items) {
+    const ItemHashes hashes = hashes_of(item);
+    all += hashes.document + hashes.prompt + hashes.target;
+  }
+  return sha256(all);
+}
+
+}  // namespace shiftron

@@ -1,0 +1,141 @@
+// Names of tasks and groups, and what stands behind them.
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/nearest_name.h"
+#include "evaluate/tasks/datasets.h"
+#include "evaluate/tasks/task.h"
+#include "evaluate/tasks/task_file.h"
+
+namespace shiftron {
+
+TaskRegistry::TaskRegistry() : tasks_(built_in_tasks()), groups_(built_in_groups()) {}
+
+const GroupDefinition* TaskRegistry::group(const std::string& name) const {
+  const auto found =
+      std::find_if(groups_.begin(), groups_.end(), [&](const GroupDefinition& g) { return g.name == name; });
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+const TaskDefinition& TaskRegistry::definition(const std::string& name) const {
+  const auto found =
+      std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskDefinition& t) { return t.name == name; });
+  CHECK(found != tasks_.end(), "no task ", name);
+  return *found;
+}
+
+void TaskRegistry::add(TaskDefinition task) {
+  const auto found =
+      std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskDefinition& t) { return t.name == task.name; });
+  if (found == tasks_.end()) {
+    tasks_.push_back(std::move(task));
+  } else {
+    *found = std::move(task);
+  }
+}
+
+void TaskRegistry::select_group(const GroupDefinition& group_here, Selection& selection, TaskGroup* above) const {
+  TaskGroup entry{group_here, {}, {}};
+  const size_t place = selection.groups.size();
+  const bool reported = !group_here.metrics.empty();
+  const bool is_new = std::none_of(selection.groups.begin(), selection.groups.end(),
+                                   [&](const TaskGroup& g) { return g.definition.name == group_here.name; });
+  if (reported && is_new) selection.groups.push_back(entry);
+  for (const std::string& member : group_here.members) {
+    if (const GroupDefinition* inner = group(member)) {
+      if (!inner->metrics.empty()) entry.groups.push_back(member);
+      select_group(*inner, selection, &entry);
+      continue;
+    }
+    entry.tasks.push_back(member);
+    if (std::find(selection.tasks.begin(), selection.tasks.end(), member) == selection.tasks.end()) {
+      selection.tasks.push_back(member);
+    }
+  }
+  if (above != nullptr) above->tasks.insert(above->tasks.end(), entry.tasks.begin(), entry.tasks.end());
+  if (reported && is_new) selection.groups[place] = entry;
+}
+
+Selection TaskRegistry::select(const std::vector<std::string>& names) {
+  Selection selection;
+  std::string faults;
+  std::vector<std::string> known;
+  for (const GroupDefinition& each : groups_) known.push_back(each.name);
+  for (const TaskDefinition& each : tasks_) known.push_back(each.name);
+  const auto take = [&](const std::string& name) {
+    if (std::find(selection.tasks.begin(), selection.tasks.end(), name) == selection.tasks.end())
+      selection.tasks.push_back(name);
+  };
+  const auto bring = [&](TaskDefinition task, const std::string& path) {
+    if (std::find(known.begin(), known.end(), task.name) != known.end()) {
+      faults += "\n  " + path + ": there is a task " + task.name + " already; give it another name";
+      return;
+    }
+    take(task.name);
+    known.push_back(task.name);
+    add(std::move(task));
+  };
+  for (const std::string& name : names) {
+    if (const GroupDefinition* found = group(name)) {
+      select_group(*found, selection, nullptr);
+    } else if (std::find(known.begin(), known.end(), name) != known.end()) {
+      take(name);
+    } else if (is_task_file(name)) {
+      bring(read_task_file(name), name);
+    } else if (name.starts_with(kPerplexityOf)) {
+      const std::string path = name.substr(std::string(kPerplexityOf).size());
+      bring(perplexity_of_file(path), path);
+    } else {
+      faults += "\n  " + name + suggestion(name, known);
+    }
+  }
+  if (!faults.empty())
+    throw_bad_input("--tasks names what is no task:", faults, "\n  evaluate --tasks list says which there are");
+  if (selection.tasks.empty()) throw_bad_input("--tasks names none; evaluate --tasks list says which there are");
+  return selection;
+}
+
+LoadedTask TaskRegistry::load(const std::string& name, const std::string& data, const TaskOptions& options) const {
+  return load_task(definition(name), data, options);
+}
+
+std::vector<ListedTask> TaskRegistry::list() const {
+  std::vector<ListedTask> listed;
+  std::vector<std::string> in_groups;
+  const auto places = [](const TaskDefinition& task, const std::string& part, ListedTask& entry) {
+    if (task.dataset.empty()) {
+      for (const auto& file : task.files) entry.files.push_back(file.second);
+      return;
+    }
+    const DatasetHelp help = dataset_help(task.dataset);
+    entry.dataset = help.hub;
+    entry.origin = help.origin;
+    entry.folder = help.name;
+    for (const std::string& split : {task.split, task.shot_split}) {
+      if (split.empty()) continue;
+      for (const std::string& path : split_paths(split == "shots" ? "minerva_math" : task.dataset, part, split)) {
+        entry.files.push_back(path);
+      }
+    }
+  };
+  for (const GroupDefinition& each : groups_) {
+    ListedTask entry{.name = each.name, .help = each.help, .is_group = true, .own = each.own, .members = each.members};
+    std::string leaf = each.members.at(0);
+    while (const GroupDefinition* inner = group(leaf)) leaf = inner->members.at(0);
+    const TaskDefinition& first = definition(leaf);
+    if (!each.metrics.empty()) {
+      places(first, "<part>", entry);
+      in_groups.insert(in_groups.end(), each.members.begin(), each.members.end());
+    }
+    listed.push_back(entry);
+  }
+  for (const TaskDefinition& task : tasks_) {
+    if (std::find(in_groups.begin(), in_groups.end(), task.name) != in_groups.end()) continue;
+    ListedTask entry{.name = task.name, .help = task.help, .own = task.own};
+    places(task, task.part, entry);
+    listed.push_back(entry);
+  }
+  return listed;
+}
+
+}  // namespace shiftron

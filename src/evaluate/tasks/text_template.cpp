@@ -1,0 +1,223 @@
+// Templates: cut once, filled for each item.
+#include "evaluate/tasks/text_template.h"
+
+#include <charconv>
+#include <optional>
+
+#include "core/check.h"
+#include "core/nearest_name.h"
+#include "data/utf8.h"
+#include "evaluate/tasks/python_json.h"
+#include "evaluate/tasks/python_text.h"
+#include "evaluate/tasks/wikitext.h"
+
+namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string last_word(const std::string& text) {
+  return python::split(text, " ").back();
+}
+
+std::string words_but_last(const std::string& text) {
+  const size_t at = text.rfind(' ');
+  return at == std::string::npos ? "" : text.substr(0, at);
+}
+
+// Letters of choices: A, B, …
+std::string letter(size_t number) {
+  return std::string(1, static_cast<char>('A' + number));
+}
+
+Json letters(const Json& list) {
+  Json result = Json::array();
+  for (size_t i = 0; i < list.size(); ++i) result.push_back(letter(i));
+  return result;
+}
+
+Json lettered(const Json& list) {
+  std::string text;
+  for (size_t i = 0; i < list.size(); ++i) {
+    text += (i > 0 ? "\n" : "") + letter(i) + ". " + list[i].get<std::string>();
+  }
+  return text;
+}
+
+enum class Takes { text, texts };
+
+struct Filter {
+  FilterHelp help;
+  Takes takes;
+  Json (*apply)(const Json& value);
+};
+
+const std::string& text_in(const Json& value) {
+  return value.get_ref<const std::string&>();
+}
+
+const Filter kFilters[] = {
+    {{"strip", "without white space at both ends"},
+     Takes::text,
+     [](const Json& v) -> Json { return python::strip(text_in(v)); }},
+    {{"last_word", "what stands behind the last space"},
+     Takes::text,
+     [](const Json& v) -> Json { return last_word(text_in(v)); }},
+    {{"words_but_last", "what stands before the last space"},
+     Takes::text,
+     [](const Json& v) -> Json { return words_but_last(text_in(v)); }},
+    {{"before_blank", "what stands before the first underscore"},
+     Takes::text,
+     [](const Json& v) -> Json { return text_in(v).substr(0, text_in(v).find('_')); }},
+    {{"after_blank", "what stands behind the first underscore"},
+     Takes::text,
+     [](const Json& v) -> Json {
+       const size_t at = text_in(v).find('_');
+       return at == std::string::npos ? "" : text_in(v).substr(at + 1);
+     }},
+    {{"detokenized", "WikiText's spaces around punctuation taken out"},
+     Takes::text,
+     [](const Json& v) -> Json { return detokenized_wikitext(text_in(v)); }},
+    {{"letters", "of a list: its letters A, B, …"}, Takes::texts, letters},
+    {{"lettered", "of a list: lines \"A. …\", \"B. …\""}, Takes::texts, lettered},
+};
+
+const Filter* find_filter(const std::string& name) {
+  for (const Filter& filter : kFilters) {
+    if (name == filter.help.name) return &filter;
+  }
+  return nullptr;
+}
+
+bool is_list_of_texts(const Json& value) {
+  if (!value.is_array() || value.size() > 26) return false;
+  for (const Json& part : value) {
+    if (!part.is_string()) return false;
+  }
+  return true;
+}
+
+std::string keys_of(const Json& object) {
+  std::string keys;
+  for (const auto& item : object.items()) keys += (keys.empty() ? "" : ", ") + item.key();
+  return printable(keys);
+}
+
+// The part of `value` that `name` names, or nothing.
+const Json* part_of(const Json& value, const std::string& name) {
+  if (value.is_object()) {
+    const auto found = value.find(name);
+    return found == value.end() ? nullptr : &*found;
+  }
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return value.is_array() && whole && index < value.size() ? &value[index] : nullptr;
+}
+
+}  // namespace
+
+std::vector<FilterHelp> template_filters() {
+  std::vector<FilterHelp> result;
+  for (const Filter& filter : kFilters) result.push_back(filter.help);
+  return result;
+}
+
+ItemValue::ItemValue(std::string_view text, const std::string& where) : text_(text) {
+  std::vector<std::string> parts = python::split(text, "|");
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (find_filter(parts[i]) == nullptr) {
+      std::vector<std::string> names;
+      for (const Filter& filter : kFilters) names.emplace_back(filter.help.name);
+      std::string known;
+      for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+      throw_bad_input(where, ": {", printable(text), "}: no filter ", printable(parts[i]), suggestion(parts[i], names),
+                      "; there are ", known);
+    }
+    filters_.push_back(parts[i]);
+  }
+  path_ = python::split(parts[0], ".");
+  for (const std::string& name : path_) {
+    if (name.empty()) {
+      throw_bad_input(where, ": {", printable(text), "} names no column; a brace itself is written twice, {{ or }}");
+    }
+  }
+}
+
+Json ItemValue::of(const Json& item, const std::string& where) const {
+  const Json* value = &item;
+  for (const std::string& name : path_) {
+    const Json* part = part_of(*value, name);
+    if (part == nullptr) {
+      const std::string has = value->is_object()  ? "it has " + keys_of(*value)
+                              : value->is_array() ? "a list of " + std::to_string(value->size()) + ", counted from 0"
+                                                  : std::string("a ") + value->type_name();
+      throw_bad_input(where, ": {", text_, "}: no ", name, " (", has, ")");
+    }
+    value = part;
+  }
+  Json result = *value;
+  for (const std::string& name : filters_) {
+    const Filter& filter = *find_filter(name);
+    if (filter.takes == Takes::text ? !result.is_string() : !is_list_of_texts(result)) {
+      throw_bad_input(where, ": {", text_, "}: ", name, " takes a ",
+                      filter.takes == Takes::text ? "text" : "list of at most 26 texts", ", not a ",
+                      result.type_name());
+    }
+    result = filter.apply(result);
+  }
+  return result;
+}
+
+std::vector<std::string> ItemValue::texts_of(const Json& item, const std::string& where) const {
+  const Json value = of(item, where);
+  std::vector<std::string> texts;
+  for (const Json& part : value.is_array() ? value : Json::array()) {
+    if (part.is_string()) texts.push_back(part.get<std::string>());
+  }
+  if (!value.is_array() || texts.size() != value.size() || texts.empty()) {
+    throw_bad_input(where, ": ", text_, " is not a list of texts");
+  }
+  return texts;
+}
+
+TextTemplate::TextTemplate(std::string_view text, const std::string& where) {
+  std::string literal;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const bool brace = text[at] == '{' || text[at] == '}';
+    if (!brace) {
+      literal += text[at];
+    } else if (at + 1 < text.size() && text[at + 1] == text[at]) {
+      literal += text[at++];
+    } else if (const size_t end = text.find('}', at); text[at] == '{' && end != std::string_view::npos) {
+      pieces_.push_back({literal, ItemValue(text.substr(at + 1, end - at - 1), where)});
+      literal.clear();
+      at = end;
+    } else {
+      throw_bad_input(where, ": \"", printable(text), "\" has a single ", text[at],
+                      "; a brace itself is written twice");
+    }
+  }
+  if (!literal.empty()) pieces_.push_back({literal, {}});
+}
+
+std::string TextTemplate::of(const Json& item, const std::string& where) const {
+  std::string text;
+  for (const Piece& piece : pieces_) {
+    text += piece.literal;
+    if (piece.value.text().empty()) continue;
+    const Json value = piece.value.of(item, where);
+    if (value.is_string()) {
+      text += value.get_ref<const std::string&>();
+    } else if (value.is_number_float()) {
+      text += python::repr(value.get<double>());
+    } else if (value.is_number()) {
+      text += value.dump();
+    } else {
+      throw_bad_input(where, ": {", piece.value.text(), "} is a ", value.type_name(), ", not a text or a number");
+    }
+  }
+  return text;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,51 @@
+// Texts with the columns of an item in them: "Question: {question|strip}\nAnswer:".
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shiftron {
+
+// A value out of an item: a column, parts of it behind dots (choices.text, options.0), then filters behind bars.
+class ItemValue {
+ public:
+  ItemValue() = default;
+  // Throws Error(bad_input), beginning with `where`, for an unknown filter and an empty name.
+  ItemValue(std::string_view text, const std::string& where);
+  // Throws Error(bad_input), beginning with `where`: no such column, or one that a filter cannot take.
+  nlohmann::ordered_json of(const nlohmann::ordered_json& item, const std::string& where) const;
+  // A list of texts.
+  std::vector<std::string> texts_of(const nlohmann::ordered_json& item, const std::string& where) const;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  std::vector<std::string> path_;
+  std::vector<std::string> filters_;
+};
+
+// Braces hold an ItemValue that is a text or a number; {{ and }} are braces.
+class TextTemplate {
+ public:
+  TextTemplate() = default;
+  TextTemplate(std::string_view text, const std::string& where);
+  std::string of(const nlohmann::ordered_json& item, const std::string& where) const;
+
+ private:
+  struct Piece {
+    std::string literal;
+    ItemValue value;  // used where its text is not empty
+  };
+  std::vector<Piece> pieces_;
+};
+
+// The filters' names with what they do, for the document and for messages.
+struct FilterHelp {
+  const char* name;
+  const char* help;
+};
+std::vector<FilterHelp> template_filters();
+
+}  // namespace shiftron
