@@ -7,8 +7,6 @@
 #include <numeric>
 #include <optional>
 
-#include "checkpoint/restore.h"
-#include "checkpoint/steps.h"
 #include "core/event.h"
 #include "core/hash.h"
 #include "core/progress.h"
@@ -232,15 +230,6 @@ TokenScorer::TokenScorer(const RunConfig& config, std::function<void(ParameterSe
                          HostCommunicator& world, const HostShare& share)
     : config_(config), fill_(std::move(fill)), identity_(std::move(identity)), world_(world), share_(share) {}
 
-TokenScorer::TokenScorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share)
-    : TokenScorer(
-          model.config,
-          [directory = model.directory, share, first = world.rank() == 0,
-           log = std::make_shared<Log>(world.rank())](ParameterSet& set) {
-            load_parameters(directory, set, {.threads = share.threads, .log = first ? log.get() : nullptr});
-          },
-          to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName))), world, share) {}
-
 TokenScorer::TokenScorer(const RunConfig& config, Engine& engine, std::string identity, HostCommunicator& world)
     : config_(config),
       identity_(std::move(identity)),
@@ -252,6 +241,13 @@ TokenScorer::TokenScorer(const RunConfig& config, Engine& engine, std::string id
 }
 
 TokenScorer::~TokenScorer() = default;
+
+void TokenScorer::release() {
+  if (own_ == nullptr) return;
+  head_.reset();
+  own_.reset();
+  engine_ = nullptr;
+}
 
 int64_t TokenScorer::longest() const {
   return config_.train.sequence_length;
@@ -269,8 +265,7 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   config_.train.micro_batch = 1;
   config_.train.sequence_length = (std::max<int64_t>(wanted, 1) + unit - 1) / unit * unit;
   config_.train.global_batch = layout.dp;
-  head_.reset();
-  own_.reset();
+  release();
   const ScoringPlan plan = plan_scoring(config_, layout, world_.rank(), share_.threads);
   own_ = std::make_unique<Own>();
   own_->stream.ledger = &own_->ledger;

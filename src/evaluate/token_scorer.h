@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/host.h"
-#include "evaluate/checkpoint_model.h"
 #include "evaluate/probe_head.h"
 #include "evaluate/score_journal.h"
 #include "evaluate/score_plan.h"
@@ -35,14 +34,14 @@ class TokenScorer {
   // this model's answers in a journal from those of others.
   TokenScorer(const RunConfig& config, std::function<void(ParameterSet&)> fill, std::string identity,
               HostCommunicator& world, const HostShare& share);
-  // A checkpoint's.
-  TokenScorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share);
   // The weights as they are in `engine`, made from `config`; nothing of its training changes. Rows fit its samples.
   TokenScorer(const RunConfig& config, Engine& engine, std::string identity, HostCommunicator& world);
   ~TokenScorer();
 
   // Every rank calls it with the same passes: the same on every rank, in the order of the passes.
   std::vector<PassScore> score(const ScorePlanner& passes, const ScoringOptions& options = {});
+  // Gives back the memory of weights that it loaded; the next score() loads them again.
+  void release();
   // Longest row that it takes.
   int64_t longest() const;
 
