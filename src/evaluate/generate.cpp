@@ -167,6 +167,11 @@ std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) 
   return result;
 }
 
+std::vector<double> Decoder::feed_last(const std::vector<int32_t>& ids) {
+  const Tensor logits = implementation_->feed(ids);
+  return implementation_->whole(logits, logits.extent(0) - 1);
+}
+
 namespace {
 
 int32_t choose(const std::vector<double>& logits, int64_t known, double temperature, double draw) {
@@ -193,16 +198,17 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   std::vector<double> logits;
   for (int64_t begin = 0; begin < length; begin += options.chunk) {
     const int64_t behind = std::min(length, begin + options.chunk);
-    logits = decoder.feed({prompt.begin() + begin, prompt.begin() + behind}).back();
+    logits = decoder.feed_last({prompt.begin() + begin, prompt.begin() + behind});
   }
   const Philox random(options.seed, "generate");
   std::vector<int32_t> made;
   while (static_cast<int64_t>(made.size()) < options.tokens) {
-    if (!made.empty()) logits = decoder.feed({made.back()}).back();
+    if (!made.empty()) logits = decoder.feed_last({made.back()});
     const int32_t next = choose(logits, vocab, options.temperature, random.uniform(made.size()));
     if (next == end) break;
     made.push_back(next);
     if (show) show(next);
+    if (options.ends_with && options.ends_with(next)) break;
   }
   return made;
 }

@@ -23,6 +23,8 @@ class Decoder {
   ~Decoder();
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
+  // The same behind the last of them alone, [vocab].
+  std::vector<double> feed_last(const std::vector<int32_t>& ids);
   void restart();  // forgets everything that was fed
   void start_profile();  // from here on the ledger counts and times every kernel
   const Ledger& ledger() const { return *ledger_; }
@@ -39,6 +41,7 @@ struct GenerateOptions {
   double temperature = 0;  // 0 = greedy
   uint64_t seed = 0;
   int64_t chunk = 256;     // tokens of the prompt fed at once
+  std::function<bool(int32_t token)> ends_with{};  // whether nothing is wanted behind this token
 };
 
 // Tokens that follow `prompt` (not empty) in a decoder that was fed nothing: ids below `vocab`, at most options.tokens,

@@ -23,6 +23,12 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   b.call.run = [begin](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], begin, a[2]); };
   cases.push_back(b.call);
 
+  Builder m(label("first_maximum", {rows, vocab, begin}));
+  m.input("logits", {rows, vocab}, Kind::activation, 3);
+  m.output("maxima", {rows, 2}, 0, Kind::accumulation);
+  m.call.run = [begin](Stream& s, const Tensors& a) { first_maximum(s, a[0], begin, a[1]); };
+  if (vocab > 0) cases.push_back(m.call);
+
   Builder c(label("cross_entropy_backward", {rows, vocab, begin}));
   Argument& logits = c.input("logits", {rows, vocab}, Kind::activation, 3);
   logits.role = Role::in_out;

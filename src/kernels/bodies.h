@@ -32,6 +32,7 @@
   void cross_entropy_statistics(Where, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s);        \
   void cross_entropy_backward(Where, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets, int64_t vocab_begin, \
                               double scale);                                                                           \
+  void first_maximum(Where, ConstTensor logits, int64_t vocab_begin, Tensor maxima);                                   \
   void adamw(Where, const AdamW&, ConstTensor scalars, ConstTensor gradient, Tensor weight, Tensor rest,               \
              Tensor first_moment, Tensor second_moment);                                                               \
   void split_master(Where, ConstTensor master, Tensor weight, Tensor rest);                                            \

@@ -21,6 +21,20 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
          logits, targets, vocab_begin, statistics);
 }
 
+void first_maximum(Stream& stream, ConstTensor logits, int64_t vocab_begin, Tensor maxima) {
+  constexpr const char* kName = "first_maximum";
+  check_dims(kName, "logits", logits, 2);
+  check_floating(kName, "logits", logits);
+  const DType dtype = logits.dtype();
+  CHECK(logits.extent(1) > 0 && vocab_begin + logits.extent(1) <= int64_t{1} << 24, kName, " of tokens ", vocab_begin,
+        " to ", vocab_begin + logits.extent(1), ": the numbers of none, or too large");
+  check_argument(stream, kName, "logits", logits, dtype, logits.shape());
+  check_argument(stream, kName, "maxima", maxima, accumulation_type(dtype), {logits.extent(0), 2});
+  launch(stream, kName, {logits}, {maxima}, 2 * logits.count(), dtype,
+         BodyTable{specification::first_maximum, fast::first_maximum, SHIFTRON_CUDA_BODY(first_maximum)}, logits,
+         vocab_begin, maxima);
+}
+
 void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
                            Tensor losses, InOut totals) {
   constexpr const char* kName = "cross_entropy_combine";

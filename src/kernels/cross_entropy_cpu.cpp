@@ -7,13 +7,24 @@
 namespace shiftron::fast {
 namespace {
 
-// out = maximum, Σ exp(logit − maximum)
 template <typename T>
-SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) {
+SHIFTRON_INLINE float maximum_row(const T* logits, int64_t count) {
   int32_t order = order_of(-INFINITY);
 #pragma omp simd reduction(max : order)
   for (int64_t i = 0; i < count; ++i) order = std::max(order, order_of(to_accumulate(logits[i])));
-  const float maximum = value_of(order);
+  return value_of(order);
+}
+SHIFTRON_CLONES float maximum_of(const float* logits, int64_t count) {
+  return maximum_row(logits, count);
+}
+SHIFTRON_CLONES float maximum_of(const bfloat16* logits, int64_t count) {
+  return maximum_row(logits, count);
+}
+
+// out = maximum, Σ exp(logit − maximum)
+template <typename T>
+SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) {
+  const float maximum = maximum_row(logits, count);
   const float reference = maximum == -INFINITY ? 0.0f : maximum;  // −∞ − −∞ is no number
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -66,6 +77,22 @@ void all_statistics(int threads, const ConstTensor& logits, const int32_t* targe
 }
 
 template <typename T>
+void all_maxima(int threads, const ConstTensor& logits, int64_t vocab_begin, const Tensor& maxima) {
+  const int64_t vocab = logits.extent(1);
+  parallel_blocks(threads, logits.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* in = logits.data<T>() + row * logits.stride(0);
+      const float maximum = maximum_of(in, vocab);
+      int64_t first = 0;
+      while (first + 1 < vocab && to_accumulate(in[first]) != maximum) ++first;
+      float* out = maxima.data<float>() + row * maxima.stride(0);
+      out[0] = maximum;
+      out[1] = static_cast<float>(vocab_begin + first);
+    }
+  });
+}
+
+template <typename T>
 void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, const int32_t* targets,
                    int64_t vocab_begin, float scale) {
   const int64_t vocab = logits.extent(1);
@@ -92,6 +119,13 @@ void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTe
     all_statistics<float>(cpu.threads, logits, target, vocab_begin, s);
   else
     all_statistics<bfloat16>(cpu.threads, logits, target, vocab_begin, s);
+}
+
+void first_maximum(const CpuOptions& cpu, ConstTensor logits, int64_t vocab_begin, Tensor maxima) {
+  if (logits.dtype() == DType::float32)
+    all_maxima<float>(cpu.threads, logits, vocab_begin, maxima);
+  else
+    all_maxima<bfloat16>(cpu.threads, logits, vocab_begin, maxima);
 }
 
 void cross_entropy_backward(const CpuOptions& cpu, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,

@@ -52,6 +52,33 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
+    first_maximum_kernel(const T* logits, int64_t logits_stride, int64_t vocab, int64_t vocab_begin, float* maxima,
+                         int64_t stride) {
+  const int64_t row = blockIdx.x;
+  const T* const in = logits + row * logits_stride;
+  float own = -INFINITY;
+  int64_t first = threadIdx.x * kWidth;  // of this thread, where it has any
+  for (int64_t j = first; j < vocab; j += kBlockThreads * kWidth) {
+    const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
+    for (int i = 0; i < kWidth; ++i) {
+      const float value = to_float(loaded[i]);
+      if (value > own) {
+        own = value;
+        first = j + i;
+      }
+    }
+  }
+  const float maximum = block_maximum(own);
+  // The lowest number is the largest negative; below 2²⁴ floats tell them apart.
+  const float lowest = block_maximum(own == maximum && first < vocab ? -static_cast<float>(vocab_begin + first) : -INFINITY);
+  if (threadIdx.x == 0) {
+    maxima[row * stride] = maximum;
+    maxima[row * stride + 1] = -lowest;
+  }
+}
+
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads)
     gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp, const int32_t* targets,
                     int64_t vocab_begin, float scale) {
   const int64_t row = blockIdx.x;
@@ -124,6 +151,16 @@ void cross_entropy_statistics(const CudaContext& context, ConstTensor logits, Co
     launch_kernel(kName, statistics_kernel<T, decltype(width)::value>, {logits.extent(0)}, kBlockThreads,
                   context.stream, device_data<T>(logits), logits.stride(0), logits.extent(1), targets.data<int32_t>(),
                   vocab_begin, statistics.data<float>(), statistics.stride(0));
+  });
+}
+
+void first_maximum(const CudaContext& context, ConstTensor logits, int64_t vocab_begin, Tensor maxima) {
+  constexpr const char* kName = "first_maximum";
+  for_device_type(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
+    using T = decltype(element);
+    launch_kernel(kName, first_maximum_kernel<T, decltype(width)::value>, {logits.extent(0)}, kBlockThreads,
+                  context.stream, device_data<T>(logits), logits.stride(0), logits.extent(1), vocab_begin,
+                  maxima.data<float>(), maxima.stride(0));
   });
 }
 

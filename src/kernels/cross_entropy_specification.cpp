@@ -31,6 +31,23 @@ void cross_entropy_statistics(const CpuOptions&, ConstTensor logits, ConstTensor
   });
 }
 
+void first_maximum(const CpuOptions&, ConstTensor logits, int64_t vocab_begin, Tensor maxima) {
+  for_type(logits.dtype(), [&](auto element) {
+    using T = decltype(element);
+    using A = Accumulation<T>;
+    for (int64_t row = 0; row < logits.extent(0); ++row) {
+      const T* in = logits.data<T>() + row * logits.stride(0);
+      int64_t first = 0;
+      for (int64_t j = 1; j < logits.extent(1); ++j) {
+        if (to_accumulate(in[j]) > to_accumulate(in[first])) first = j;
+      }
+      A* out = maxima.data<A>() + row * maxima.stride(0);
+      out[0] = to_accumulate(in[first]);
+      out[1] = static_cast<A>(vocab_begin + first);
+    }
+  });
+}
+
 void cross_entropy_backward(const CpuOptions&, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale) {
   for_type(logits.dtype(), [&](auto element) {

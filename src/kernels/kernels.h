@@ -148,6 +148,10 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
 
+// Of this shard, without NaN: maxima[row] = (max of logits, number in the vocabulary of the first one that has it).
+// logits [rows, local vocab] T, maxima [rows, 2] A: numbers below 2²⁴
+void first_maximum(Stream& stream, ConstTensor logits, int64_t vocab_begin, Tensor maxima);
+
 // How the head and its loss are cut on this backend: rows of logits at a time, and blocks of a rank's vocabulary `vocab`.
 struct LossTiles {
   int64_t rows;

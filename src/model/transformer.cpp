@@ -140,6 +140,15 @@ void TransformerStage::for_each_shift(
 
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
                                  Tensor losses) const {
+  const Tensor x = forward_layers(run, batch, input, saved);
+  if (!last()) return x;
+  const TraceRange range("head");
+  const Tensor normed_rows = final_norm_->forward(run, x, saved.final_norm);
+  loss_->forward(run, normed_rows, batch.targets, saved.loss, totals, losses);
+  return {};
+}
+
+Tensor TransformerStage::forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
   if (first()) await_weights(run, *set_, Part::embedding);
   Tensor x = input;
   if (first()) {
@@ -156,12 +165,9 @@ Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& inp
                                           : layers_[i]->forward(run, x, rope_, saved.layers[i]);
   }
   if (!last()) return x;
-  const TraceRange range("head");
   await_weights(run, *set_, Part::final_norm);
   await_weights(run, *set_, config_.tie_embeddings ? Part::embedding : Part::head);
-  const Tensor normed = final_norm_->forward(run, x, saved.final_norm);
-  loss_->forward(run, normed, batch.targets, saved.loss, totals, losses);
-  return {};
+  return x;
 }
 
 Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved& saved) const {
@@ -212,6 +218,17 @@ Tensor TransformerStage::logits(Run& run, const Tensor& x) const {
   CHECK(last(), "logits are made on the last stage");
   RmsNorm::Saved unused;
   return loss_->logits(run, final_norm_->forward(run, x, unused));
+}
+
+Tensor TransformerStage::normed(Run& run, const Tensor& x) const {
+  CHECK(last(), "the last norm is on the last stage");
+  RmsNorm::Saved unused;
+  return final_norm_->forward(run, x, unused);
+}
+
+Tensor TransformerStage::precise_logits(Run& run, const Tensor& normed_rows, Range range) const {
+  CHECK(last(), "logits are made on the last stage");
+  return loss_->precise_logits(run, normed_rows, range);
 }
 
 std::vector<AttentionState> TransformerStage::make_states(Arena& arena, int64_t capacity) const {

@@ -74,6 +74,8 @@ class TransformerStage {
   // `input` [local rows, hidden] from the stage before (unused on the first). Returns the output for the next stage;
   // on the last stage adds to totals (sum of losses, counted) and writes losses where defined, and returns nothing.
   Tensor forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals, Tensor losses) const;
+  // The same up to the head: what the last layer here returned, on the last stage too.
+  Tensor forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const;
   // `d_output` from the next stage (unused on the last), in an arena that outlives the call; its memory becomes the
   // gradient of the input, which is returned (nothing on the first stage).
   Tensor backward(Run& run, const Tensor& d_output, const Saved& saved) const;
@@ -83,6 +85,10 @@ class TransformerStage {
   std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
   // On the last stage: logits [rows, local vocab] in run.scratch of what its last layer returned.
   Tensor logits(Run& run, const Tensor& x) const;
+  // On the last stage: such rows behind the last norm, [rows, hidden] in run.scratch, and logits of these over the
+  // tokens `range` of this rank's vocabulary, [rows, range.size()] A in run.scratch.
+  Tensor normed(Run& run, const Tensor& x) const;
+  Tensor precise_logits(Run& run, const Tensor& normed_rows, Range range) const;
   Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
 
  private:

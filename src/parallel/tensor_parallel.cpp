@@ -205,6 +205,21 @@ Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x, Range range) co
   return y;
 }
 
+Tensor VocabularyParallelLoss::precise_logits(Run& run, const Tensor& x, Range range) const {
+  const DType type = accumulation_type(x.dtype());
+  if (x.dtype() == type) return logits(run, x, range);
+  Tensor y = run.scratch.allocate(type, {x.extent(0), range.size()});
+  ArenaScope scope(run.scratch);
+  const auto widened = [&](const Tensor& narrow) {
+    const Tensor wide = run.scratch.allocate(type, narrow.shape());
+    copy(run.stream, narrow, wide);
+    return wide;
+  };
+  const Tensor weight = widened(as_matrix(head_->weight, head_->spec.shape[1]).rows(range.begin, range.size()));
+  matmul_forward(run.stream, widened(x), weight, y, product_scratch(run, weight, x.extent(0)));
+  return y;
+}
+
 void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
                                      Tensor totals, Tensor losses) const {
   const int64_t hidden = head_->spec.shape[1];

@@ -73,6 +73,9 @@ class VocabularyParallelLoss {
   Tensor backward(Run&, const Saved& saved) const { return saved.d_x; }
   // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
   Tensor logits(Run& run, const Tensor& x) const;
+  // The same of the tokens `range` of this rank's vocabulary, in A: bfloat16 operands are widened, products not
+  // rounded.
+  Tensor precise_logits(Run& run, const Tensor& x, Range range) const;
   Range vocabulary() const;
 
  private:

@@ -198,6 +198,10 @@ void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, 
   run_schedule(read, {.training = false, .microbatches = microbatches, .totals = totals, .visit = visit});
 }
 
+void Engine::run_layers(int microbatches, const BatchReader& read, const LayersVisitor& visit) {
+  run_schedule(read, {.training = false, .microbatches = microbatches, .totals = {}, .visit_layers = visit});
+}
+
 int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
   const int stage = groups_.at.pp, stages = config_.parallel.pp;
   for (const Chunk& chunk : chunks_) chunk.stage->prepare(stream_);
@@ -255,7 +259,7 @@ void Engine::begin(int chunk, int number, const BatchReader& read, Pass& pass) {
   clear(memory);
   memory.held.chunk = chunk;
   memory.held.number = number;
-  memory.held.rows = staging_.load(number, read, *memory.activations, pass.attended);
+  memory.held.rows = staging_.load(number, read, *memory.activations, pass.attended, pass.visit_layers != nullptr);
 }
 
 void Engine::clear(MicrobatchMemory& memory) {
@@ -317,6 +321,11 @@ void Engine::forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
   Microbatch& microbatch = memory.held;
   const TraceRange range("forward of microbatch ", microbatch.number, ", chunk ", microbatch.chunk);
   Run run = make_run(chunk, memory, pass.training);
+  if (pass.visit_layers) {
+    microbatch.output = stage.forward_layers(run, microbatch.rows.batch, microbatch.input, microbatch.saved);
+    if (stage.last()) pass.visit_layers(run, stage, microbatch.output);
+    return;
+  }
   // Every tp rank computes the same totals; one of them counts.
   Tensor counted = scratch_->allocate(DType::float64, {2});
   fill_zero(stream_, counted);

@@ -47,6 +47,12 @@ class Engine {
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});
 
+  // Forward alone, up to the head. On the last stage `visit` gets what the last layer returned, [local rows, hidden],
+  // of each microbatch, in run.activations. Documents see nothing of each other, whatever the configuration says;
+  // targets are unused.
+  using LayersVisitor = std::function<void(Run& run, const TransformerStage& stage, const Tensor& x)>;
+  void run_layers(int microbatches, const BatchReader& read, const LayersVisitor& visit);
+
   // The weights of a bucket are updated.
   void gather(const Bucket& bucket) { exchange_.gather(stream_, bucket); }
 
@@ -84,6 +90,7 @@ class Engine {
     int microbatches;
     Tensor totals;
     LossVisitor visit{};
+    LayersVisitor visit_layers{};              // instead of the head
     std::vector<std::vector<int>> arena_of{};  // [chunks][microbatches]
     int64_t attended = 0;
   };

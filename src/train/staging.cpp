@@ -35,10 +35,10 @@ BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times)
   host_.document_starts.resize(static_cast<size_t>(rows_));
 }
 
-DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended) {
+DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended, bool apart) {
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % slots_.size();
-  if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended);
+  if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended, apart);
   Stream& uploads = uploads_.get();
   slot.taken.wait(uploads);
   upload(uploads, slot.pinned, slot.device);
@@ -49,10 +49,10 @@ DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena,
   slot.taken.record(stream_);
   const auto row = [&](int kind) { return rows.rows(kind, 1).view({rows_}); };
   return {{row(kIds), row(kTargets)},
-          {row(kAttentionStart), row(kShiftStart), row(kPositions), config_.data.document_reset}};
+          {row(kAttentionStart), row(kShiftStart), row(kPositions), config_.data.document_reset || apart}};
 }
 
-void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t& attended) {
+void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t& attended, bool apart) {
   const auto start = std::chrono::steady_clock::now();
   const auto kept = kept_.find(index);
   if (kept == kept_.end()) read(index, host_);
@@ -62,20 +62,21 @@ void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t&
     std::ranges::copy(kept->second.rows, first);
     if (--kept->second.times == 0) kept_.erase(kept);
   } else {
-    attended += arrange(slot.pinned);
+    attended += arrange(slot.pinned, apart);
     if (times_ > 1) kept_[index] = {.rows = {first, first + slot.pinned.shape().count()}, .times = times_ - 1};
   }
   stream_.ledger->times.data += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int64_t BatchStaging::arrange(const Tensor& rows) const {
+int64_t BatchStaging::arrange(const Tensor& rows, bool apart) const {
   int32_t* const first = rows.host_data<int32_t>();
   const auto row = [&](int kind) { return first + kind * rows_; };
   std::ranges::copy(host_.ids, row(kIds));
   std::ranges::copy(host_.targets, row(kTargets));
   const int64_t length = config_.train.sequence_length;
-  find_documents(host_.document_starts, length, config_.data.document_reset, config_.model.shift.reset,
-                 row(kAttentionStart), row(kShiftStart), row(kPositions));
+  find_documents(host_.document_starts, length, config_.data.document_reset || apart,
+                 apart ? ShiftReset::automatic : config_.model.shift.reset, row(kAttentionStart), row(kShiftStart),
+                 row(kPositions));
   check_row_starts(row(kAttentionStart), rows_, {.sequence_length = length});
   check_row_positions(row(kPositions), rows_, length);
   // A row at position p of what it attends to sees p + 1 rows.

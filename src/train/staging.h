@@ -35,8 +35,9 @@ class BatchStaging {
   BatchStaging(const RunConfig& config, Stream& stream, int times);
   // Starts the upload of microbatch `index`, beside what the stream computes, and has the stream take it into `arena`.
   // Waits only for the upload before the last one. The first time the microbatch is read, and `attended` += how many
-  // rows, itself included, its rows attend to.
-  DeviceBatch load(int index, const BatchReader& read, Arena& arena, int64_t& attended);
+  // rows, itself included, its rows attend to. `apart`: documents see nothing of each other, whatever the configuration
+  // says.
+  DeviceBatch load(int index, const BatchReader& read, Arena& arena, int64_t& attended, bool apart = false);
 
  private:
   struct Slot {
@@ -48,8 +49,8 @@ class BatchStaging {
     std::vector<int32_t> rows;
     int times;
   };
-  void fill(int index, const BatchReader& read, Slot& slot, int64_t& attended);
-  int64_t arrange(const Tensor& rows) const;
+  void fill(int index, const BatchReader& read, Slot& slot, int64_t& attended, bool apart);
+  int64_t arrange(const Tensor& rows, bool apart) const;
   RunConfig config_;
   Stream& stream_;
   int64_t rows_;

@@ -96,6 +96,10 @@ std::vector<Case> all() {
        [=](Stream& s) {
          cross_entropy_statistics(s, logits, ids, 0, precise({kTokens, 3}));
        }},
+      {"first_maximum", 2 * v, 2 * numbers,
+       [=](Stream& s) {
+         first_maximum(s, logits, 0, precise({kTokens, 2}));
+       }},
       {"cross_entropy_backward", 4 * v, 2 * numbers,
        [=](Stream& s) { cross_entropy_backward(s, InOut(logits), of_row, ids, 0, 1); }},
       // Of a parameter: gradient, moments and master, all of 4 bytes; all but the gradient written too.

@@ -122,6 +122,26 @@ TEST(CrossEntropy, AShardMayBeAllMinusInfinity) {
   }
 }
 
+// Of equal maxima the first, also where they lie in lanes and blocks of their own.
+TEST(CrossEntropy, TheFirstMaximumIsFound) {
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    Device device(DeviceKind::cpu, bodies);
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (const int64_t vocab : {1, 3, 37, 512}) {
+        for (const int64_t first : {int64_t{0}, vocab / 2, vocab - 1}) {
+          std::vector<double> values(static_cast<size_t>(2 * vocab), -2);
+          for (int64_t j = first; j < vocab; j += 3) values[static_cast<size_t>(j)] = 1.5;
+          std::fill_n(values.begin() + vocab, vocab, -INFINITY);
+          const Owned logits(dtype, {2, vocab}, values);
+          Owned maxima(DType::float32, {2, 2});
+          first_maximum(device.stream, logits, 1000, maxima);
+          EXPECT_EQ(maxima.values(), (std::vector<double>{1.5, 1000.0 + static_cast<double>(first), -INFINITY, 1000}));
+        }
+      }
+    }
+  }
+}
+
 TEST(CrossEntropy, FaultsNameTheValues) {
   Device device;
   const Owned logits = random_tensor("logits", {2, 3});
@@ -129,6 +149,9 @@ TEST(CrossEntropy, FaultsNameTheValues) {
   expect_fault("cross_entropy_statistics: targets is [3], not [2]", [&] {
     cross_entropy_statistics(device.stream, logits, integers({1, 2, 3}), 0, statistics);
   });
+  Owned maxima(DType::float64, {2, 2});
+  expect_fault("first_maximum of tokens 16777214 to 16777217",
+               [&] { first_maximum(device.stream, logits, (1 << 24) - 2, maxima); });
   expect_fault("log_sum_exp is [3], not [2]", [&] {
     cross_entropy_backward(device.stream, InOut(logits), random_tensor("l", {3}), integers({1, 2}), 0, 1);
   });

@@ -1,4 +1,4 @@
-// What a benchmark asks of a model, and what comes back.
+// What a task asks of a model, and what the model answers.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,23 @@
 
 namespace shiftron {
 
-enum class RequestKind {
-  log_likelihood,  // of `continuation` behind `context`
-  rolling,         // of `context`, all of it
-  generate,        // the greedy text behind `context`
-};
+enum class RequestKind { log_likelihood, rolling, generate };
 
+// Greedy, until one of the strings appears or so many tokens were made.
 struct GenerationRules {
-  std::vector<std::string> until;  // the text ends before the first of these; the end-of-text token ends it too
+  std::vector<std::string> until{};
   int64_t most_tokens = 256;
 };
 
 struct Request {
   RequestKind kind = RequestKind::log_likelihood;
-  std::string context;
-  std::string continuation;
+  std::string context{}, continuation{};  // rolling: the text is the context
   GenerationRules generation{};
 };
 
 struct Answer {
-  double log_likelihood = 0;  // natural logarithm, summed over tokens
-  bool greedy = false;        // every token of the continuation was the likeliest
+  double log_likelihood = 0;  // sum of natural logarithms, each of float32
+  bool greedy = false;        // each token of the continuation is the most likely one
   std::string text{};         // generated
 };
 

@@ -1,0 +1,177 @@
+// White space, borders between context and continuation, truncation, windows.
+#include "evaluate/score_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace shiftron {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// Of the last character, if it is white space, else 0. In UTF-8: U+0009–000D, 001C–0020, 0085, 00A0, 1680, 2000–200A,
+// 2028, 2029, 202F, 205F, 3000.
+size_t last_white_space(std::string_view text) {
+  const auto at = [&](size_t from_end) { return static_cast<uint8_t>(text[text.size() - from_end]); };
+  if (text.empty()) return 0;
+  const uint8_t last = at(1);
+  if ((last >= 0x09 && last <= 0x0D) || (last >= 0x1C && last <= 0x20)) return 1;
+  if (text.size() >= 2 && at(2) == 0xC2 && (last == 0x85 || last == 0xA0)) return 2;
+  if (text.size() < 3) return 0;
+  const uint8_t first = at(3), middle = at(2);
+  const bool is_space = (first == 0xE1 && middle == 0x9A && last == 0x80) ||
+                        (first == 0xE2 && middle == 0x80 &&
+                         ((last >= 0x80 && last <= 0x8A) || last == 0xA8 || last == 0xA9 || last == 0xAF)) ||
+                        (first == 0xE2 && middle == 0x81 && last == 0x9F) ||
+                        (first == 0xE3 && middle == 0x80 && last == 0x80);
+  return is_space ? 3 : 0;
+}
+
+// As the tokenizer encodes a text of its own.
+Tokens encode_text(std::string_view text, const TokenRules& rules) {
+  Tokens tokens = rules.encode(text);
+  const bool there = !rules.prefix_text.empty() && text.starts_with(rules.prefix_text);
+  if (rules.begins_with_prefix && !there) tokens.insert(tokens.begin(), rules.prefix);
+  return tokens;
+}
+
+// The end of a text in quotation marks, for messages.
+std::string shown_end(const std::string& text) {
+  constexpr size_t kShown = 40;
+  if (text.size() <= kShown) return "\"" + text + "\"";
+  size_t begin = text.size() - kShown;
+  while (begin < text.size() && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) ++begin;
+  return "\"…" + text.substr(begin) + "\"";
+}
+
+struct Pair {
+  Tokens context, continuation;
+};
+
+Pair encode_pair(const Request& request, const TokenRules& rules, const std::string& name) {
+  if (request.context.empty()) {
+    Tokens continuation = rules.encode(request.continuation);
+    if (continuation.empty()) throw_bad_input(name, " has an empty continuation; give it a text to score");
+    if (continuation.front() == rules.prefix) continuation.erase(continuation.begin());
+    if (continuation.empty()) {
+      throw_bad_input(name, ": its continuation ", shown_end(request.continuation),
+                      " is the token alone that begins documents; give it a text to score");
+    }
+    return {{rules.prefix}, std::move(continuation)};
+  }
+  const size_t spaces = trailing_white_space(request.context);
+  const std::string context = request.context.substr(0, request.context.size() - spaces);
+  const std::string continuation = request.context.substr(context.size()) + request.continuation;
+  Pair pair{encode_text(context, rules), encode_text(context + continuation, rules)};
+  if (pair.context.empty()) {
+    throw_bad_input(
+        name,
+        ": its context is white space alone, and nothing is put in front of it; give it a context, or none, or "
+        "put a token in front (--bos 1)");
+  }
+  const size_t behind = std::min(pair.context.size(), pair.continuation.size());
+  pair.continuation.erase(pair.continuation.begin(), pair.continuation.begin() + static_cast<int64_t>(behind));
+  if (pair.continuation.empty() && rules.boundary_fallback) pair.continuation = rules.encode(continuation);
+  if (pair.continuation.empty()) {
+    throw_bad_input(name, ": its continuation ", shown_end(continuation), " merges into the end of its context ",
+                    shown_end(context),
+                    ", so that no token is left to score; with --boundary-fallback it is encoded alone");
+  }
+  return pair;
+}
+
+}  // namespace
+
+size_t trailing_white_space(std::string_view text) {
+  size_t bytes = 0;
+  while (const size_t last = last_white_space(text.substr(0, text.size() - bytes))) bytes += last;
+  return bytes;
+}
+
+std::vector<ScoreTokens> rolling_windows(const Tokens& tokens, int32_t prefix, int64_t length) {
+  CHECK(length > 0, "windows of ", length, " tokens");
+  const auto count = static_cast<int64_t>(tokens.size());
+  std::vector<ScoreTokens> windows;
+  for (int64_t done = 0; done < count;) {
+    const int64_t end = std::min(count, done + length);
+    // The last one reaches back, so that it is as long as the others; the first has the prefix in front.
+    const int64_t begin = done == 0 ? -1 : std::max<int64_t>(end - length, 0) - 1;
+    ScoreTokens window;
+    for (int64_t at = begin; at < end - 1; ++at)
+      window.input.push_back(at < 0 ? prefix : tokens[static_cast<size_t>(at)]);
+    window.first = done - 1 - begin;
+    window.targets.assign(tokens.begin() + done, tokens.begin() + end);
+    windows.push_back(std::move(window));
+    done = end;
+  }
+  return windows;
+}
+
+std::vector<ScoreTokens> score_tokens(const Request& request, const TokenRules& rules, const std::string& name) {
+  CHECK(request.kind != RequestKind::generate, name, " is to be continued, not scored");
+  if (request.kind == RequestKind::rolling) {
+    return rolling_windows(encode_text(request.context, rules), rules.prefix, rules.max_length);
+  }
+  Pair pair = encode_pair(request, rules, name);
+  const auto scored = static_cast<int64_t>(pair.continuation.size());
+  if (scored > rules.max_length) {
+    throw_bad_input(name, ": its continuation of ", scored, " tokens is longer than the ", rules.max_length,
+                    " that the model reads at once (--max-length); shorten it, or score it as a rolling text");
+  }
+  ScoreTokens tokens{.input = std::move(pair.context), .first = 0, .targets = pair.continuation};
+  tokens.input.insert(tokens.input.end(), pair.continuation.begin(), pair.continuation.end() - 1);
+  const auto length = static_cast<int64_t>(tokens.input.size());
+  tokens.input.erase(tokens.input.begin(), tokens.input.begin() + std::max<int64_t>(0, length - rules.max_length));
+  tokens.first = static_cast<int64_t>(tokens.input.size()) - scored;
+  return {std::move(tokens)};
+}
+
+std::vector<int32_t> prompt_tokens(const Request& request, const TokenRules& rules, const std::string& name) {
+  const int64_t room = rules.max_length - request.generation.most_tokens;
+  if (room <= 0) {
+    throw_bad_input(name, ": ", request.generation.most_tokens,
+                    " tokens are to be made, which leaves no room for a prompt within ", rules.max_length,
+                    " (--max-length); ask for fewer");
+  }
+  Tokens tokens = encode_text(request.context, rules);
+  if (tokens.empty()) tokens = {rules.prefix};
+  tokens.erase(tokens.begin(), tokens.end() - std::min<int64_t>(room, static_cast<int64_t>(tokens.size())));
+  return tokens;
+}
+
+std::vector<int32_t> LineEncoder::operator()(std::string_view text) {
+  constexpr size_t kMostBytes = size_t{128} << 20;
+  Tokens tokens;
+  while (!text.empty()) {
+    const size_t newline = text.find('\n');
+    const size_t bytes = newline == std::string_view::npos ? text.size() : newline + 1;
+    const std::string line(text.substr(0, bytes));
+    auto known = lines_.find(line);
+    if (known == lines_.end()) {
+      if (bytes_ > kMostBytes) {
+        lines_.clear();
+        bytes_ = 0;
+      }
+      Tokens encoded = tokenizer_->encode(line);
+      bytes_ += line.size() + encoded.size() * sizeof(int32_t);
+      known = lines_.emplace(line, std::move(encoded)).first;
+    }
+    tokens.insert(tokens.end(), known->second.begin(), known->second.end());
+    text.remove_prefix(bytes);
+  }
+  return tokens;
+}
+
+TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length,
+                       bool boundary_fallback) {
+  const auto encoder = std::make_shared<LineEncoder>(tokenizer);
+  return {.encode = [encoder](std::string_view text) { return (*encoder)(text); },
+          .prefix = tokenizer.end_of_document(),
+          .begins_with_prefix = beginning == BeginningToken::always,
+          .max_length = max_length,
+          .boundary_fallback = boundary_fallback};
+}
+
+}  // namespace shiftron

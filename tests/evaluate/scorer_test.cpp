@@ -1,0 +1,276 @@
+// Answers to requests: by a checkpoint in several layouts, by live weights of a run that is not disturbed, and behind kills.
+#include "evaluate/scorer.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "checkpoint/save.h"
+#include "data/fixture.h"
+#include "expect_error.h"
+#include "scratch.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+constexpr int64_t kLength = 24;
+
+RunConfig model_config(Precision precision = Precision::fp64) {
+  RunConfig config = small_config({.query = 1, .key = 2, .value = 1}, precision);
+  config.model.vocab = 330;
+  config.train.sequence_length = kLength;
+  return config;
+}
+
+CheckpointModel saved_model(const Scratch& scratch) {
+  const RunConfig config = model_config();
+  const auto world = make_single_world();
+  RankTrainer rank(config, *world);
+  set_weights(rank.trainer->engine().parameters());
+  Log log(0);
+  CheckpointContent content;
+  content.step = 1;
+  content.state_json = R"({"configuration":{},"trainer":{}})";
+  content.tokenizer_model = example_model();
+  const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(), *world,
+                                           {.keep = 1, .keep_every = 0}, log);
+  EXPECT_TRUE(saved.saved) << saved.reason;
+  return {.directory = saved.directory, .content = content, .config = config};
+}
+
+std::vector<Request> example_requests() {
+  std::vector<Request> requests;
+  for (const char* context : {"the key", "the value and", "", "a longer context, of which the first part falls off in front"}) {
+    for (const char* continuation : {" the", " and the value", " x"}) {
+      requests.push_back({.context = context, .continuation = continuation});
+    }
+  }
+  requests.push_back({.kind = RequestKind::rolling, .context = "the key and the value, and once more the key and the value, and the rest"});
+  requests.push_back({.kind = RequestKind::rolling, .context = ""});
+  return requests;
+}
+
+std::vector<Request> example_prompts() {
+  std::vector<Request> requests;
+  for (const char* context : {"the key", "and", "", "the value and the key", "x"}) {
+    requests.push_back({.kind = RequestKind::generate, .context = context, .generation = {.most_tokens = 6}});
+  }
+  return requests;
+}
+
+std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std::vector<Request>& requests,
+                             const ScorerOptions& options = {}) {
+  std::vector<std::vector<Answer>> of_ranks(static_cast<size_t>(ranks));
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    Scorer scorer(model, world, {});
+    of_ranks[static_cast<size_t>(world.rank())] = scorer.answer(requests, options);
+  });
+  for (const auto& answers : of_ranks) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(answers[i].log_likelihood, of_ranks[0][i].log_likelihood);
+      EXPECT_EQ(answers[i].text, of_ranks[0][i].text);
+    }
+  }
+  return of_ranks[0];
+}
+
+void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& expected, double tolerance, const std::string& what) {
+  ASSERT_EQ(answers.size(), expected.size()) << what;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_NEAR(answers[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", request " << i;
+    EXPECT_EQ(answers[i].greedy, expected[i].greedy) << what << ", request " << i;
+    EXPECT_EQ(answers[i].text, expected[i].text) << what << ", request " << i;
+  }
+}
+
+TEST(Scorer, AnswersAreAlikeInEveryLayout) {
+  const Scratch scratch;
+  CheckpointModel model = saved_model(scratch);
+  std::vector<Request> requests = example_requests();
+  for (const Request& prompt : example_prompts()) requests.insert(requests.begin() + 3, prompt);
+  const auto expected = answered(model, 1, requests);
+  for (const Answer& answer : expected) EXPECT_TRUE(answer.log_likelihood < -3 || answer.log_likelihood == 0);
+  EXPECT_TRUE(std::ranges::any_of(expected, [](const Answer& answer) { return answer.text.size() > 6; }));
+  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {2, 1, 2}, {1, 2, 3}}) {
+    model.config.parallel.tp = tp;
+    model.config.parallel.pp = pp;
+    expect_same(answered(model, tp * pp * dp, requests), expected, 1e-11,
+                "tp " + std::to_string(tp) + ", pp " + std::to_string(pp) + ", dp " + std::to_string(dp));
+  }
+}
+
+// What rolling windows give is what the pieces of the text give.
+TEST(Scorer, RollingIsTheSumOfItsWindows) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  const Tokenizer tokenizer(example_model(), "example");
+  const std::string text = "the key and the value";
+  ASSERT_LE(tokenizer.encode(text).size(), kLength);
+  const auto answers = answered(model, 1, {{.kind = RequestKind::rolling, .context = text}, {.continuation = text}});
+  EXPECT_NEAR(answers[0].log_likelihood, answers[1].log_likelihood, 1e-12);
+  EXPECT_EQ(answered(model, 1, {{.kind = RequestKind::rolling, .context = ""}})[0].log_likelihood, 0);
+}
+
+TEST(Scorer, GenerationStops) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  std::vector<Request> requests = example_prompts();
+  for (Request& request : requests) request.generation.most_tokens = 12;
+  const auto whole = answered(model, 1, requests);
+  size_t cut = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (whole[i].text.size() < 4) continue;
+    Request stopped = requests[i];
+    const size_t middle = whole[i].text.size() / 2;
+    stopped.generation.until = {"never", whole[i].text.substr(middle, 2)};
+    const std::string text = answered(model, 1, {stopped})[0].text;
+    EXPECT_EQ(text, whole[i].text.substr(0, whole[i].text.find(stopped.generation.until[1])));
+    ++cut;
+  }
+  EXPECT_GT(cut, 0);
+}
+
+TEST(Scorer, RequestsThatCannotBeAnsweredAreNamed) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  std::vector<Request> requests = example_requests();
+  requests.push_back({.context = " ", .continuation = "x"});
+  for (const int ranks : {1, 2}) {
+    run_thread_ranks(ranks, [&](HostCommunicator& world) {
+      Scorer scorer(model, world, {});
+      EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input,
+                   world.rank() == 0 ? "request " + std::to_string(requests.size() - 1) + ": its context is white space" : "");
+    });
+  }
+}
+
+// Losses and weights of a run, with and without requests answered on its way.
+TEST(Scorer, LiveWeightsAreNotDisturbed) {
+  const Scratch scratch;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{{1, 1, 1, 0}, {2, 1, 2, 1}, {1, 2, 2, 1}}) {
+      RunConfig config = model_config(precision);
+      config.parallel.tp = tp;
+      config.parallel.pp = pp;
+      config.parallel.zero = zero;
+      config.data.document_reset = false;  // in training, a row sees what stands before its document
+      std::vector<Request> requests = example_requests();
+      if (pp == 1) {
+        for (const Request& prompt : example_prompts()) requests.push_back(prompt);
+      }
+      const auto run = [&](bool asks, std::vector<Answer>& answers) {
+        TensorMap weights;
+        std::mutex mutex;
+        std::vector<double> losses;
+        run_thread_ranks(tp * pp * dp, [&](HostCommunicator& world) {
+          RankTrainer rank(config, world);
+          const SampleReader samples = random_samples(kLength, config.model.vocab);
+          std::vector<Answer> told;
+          for (int64_t step = 1; step <= 4; ++step) {
+            const double loss = rank.step(step, samples).loss;
+            if (world.rank() == 0) losses.push_back(loss);
+            if (!asks || step != 2) continue;
+            Scorer scorer(config, rank.trainer->engine(), example_model(), "step 2", world, {});
+            told = scorer.answer(requests);
+          }
+          rank.trainer->engine().parameters().await_weights(rank.stream);
+          if (world.rank() == 0) answers = told;
+          if (zero == 0 || precision == Precision::fp32) {
+            collect(rank.trainer->engine().parameters(), masters_of, weights, mutex);
+          }
+        });
+        weights["losses"] = losses;
+        return weights;
+      };
+      std::vector<Answer> answers, none;
+      EXPECT_EQ(run(true, answers), run(false, none));
+      ASSERT_EQ(answers.size(), requests.size());
+      EXPECT_LT(answers[0].log_likelihood, -1);
+    }
+  }
+}
+
+// Live weights answer as a step of the same weights does.
+TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  std::vector<Request> requests = example_requests();
+  for (const Request& prompt : example_prompts()) requests.push_back(prompt);
+  const auto expected = answered(model, 1, requests);
+  for (const auto& [tp, pp] : std::vector<std::array<int, 2>>{{1, 1}, {2, 1}, {1, 2}}) {
+    RunConfig config = model.config;
+    config.parallel.tp = tp;
+    config.parallel.pp = pp;
+    config.data.document_reset = false;
+    run_thread_ranks(2 * tp * pp, [&](HostCommunicator& world) {
+      RankTrainer rank(config, world);
+      set_weights(rank.trainer->engine().parameters());
+      Scorer scorer(config, rank.trainer->engine(), example_model(), "live", world, {});
+      const auto asked = pp == 1 ? requests : example_requests();
+      expect_same(scorer.answer(asked), {expected.begin(), expected.begin() + static_cast<int64_t>(asked.size())}, 1e-11, "live");
+      if (pp > 1) EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input, world.rank() == 0 ? "parallel.pp=1, not 2" : "");
+      EXPECT_ERROR(scorer.answer(requests, {.max_length = kLength + 1}), ExitCode::bad_input, world.rank() == 0 ? "train.sequence_length" : "");
+    });
+  }
+}
+
+// A process that is killed at some batch, over and over, ends with the answers of one that is not.
+TEST(Scorer, KilledEvaluationsGoOn) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  std::vector<Request> requests = example_requests();
+  for (const Request& prompt : example_prompts()) requests.push_back(prompt);
+  ScorerOptions options{.token_budget = kLength};
+  const auto expected = answered(model, 1, requests, options);
+  options.journal = scratch / "journal";
+  const auto calls_until = [&](int calls) {  // batches and prompts that were begun; the process dies at the last one
+    int begun = 0;
+    ScorerOptions counted = options;
+    counted.each_batch = [&] {
+      if (++begun == calls) _exit(9);
+    };
+    const auto world = make_single_world();
+    Scorer scorer(model, *world, {});
+    const auto answers = scorer.answer(requests, counted);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i].log_likelihood, expected[i].log_likelihood);
+      EXPECT_EQ(answers[i].text, expected[i].text);
+    }
+    return begun;
+  };
+  const Philox random(17, "kills");
+  int killed = 0;
+  for (int round = 0; round < 10; ++round) {
+    const int calls = 1 + static_cast<int>(3 * random.uniform(static_cast<uint64_t>(round)));
+    const pid_t child = fork();
+    if (child == 0) {
+      calls_until(calls);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_TRUE(WEXITSTATUS(status) == 9 || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+    killed += WEXITSTATUS(status) == 9 ? 1 : 0;
+    if (round == 4) {  // a line that was cut off in the middle, and one that was changed
+      const std::string path = options.journal + "/answers-0.txt";
+      std::string text = read_file(path);
+      if (text.size() > 60) {
+        text[40] = text[40] == '0' ? '1' : '0';
+        text.resize(text.size() - 20);
+        scratch.write("journal/answers-0.txt", text);
+      }
+    }
+  }
+  EXPECT_GE(killed, 4);
+  calls_until(-1);
+  EXPECT_EQ(calls_until(-1), 0);  // all is known
+  // Another layout takes what it can, and other weights nothing.
+  expect_same(answered(model, 2, requests, options), expected, 1e-11, "dp 2");
+}
+
+}  // namespace
+}  // namespace shiftron::testing

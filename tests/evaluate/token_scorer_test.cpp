@@ -1,0 +1,217 @@
+// Scores of asked tokens against decoding, alone, packed and padded, in many layouts, on live weights, and behind
+// kills.
+#include "evaluate/token_scorer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <random>
+
+#include "evaluate/generate.h"
+#include "scratch.h"
+#include "train/small_model.h"
+
+namespace shiftron::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+ScoreTokens pass_of(Tokens context, const Tokens& continuation) {
+  const auto first = static_cast<int64_t>(context.size()) - 1;
+  context.insert(context.end(), continuation.begin(), continuation.end() - 1);
+  return {.input = std::move(context), .first = first, .targets = continuation};
+}
+
+// Of many lengths; some share a row or its beginning.
+std::vector<ScoreTokens> random_passes(int64_t vocab, int64_t count = 40, int64_t longest = 20) {
+  const Philox random(7, "passes");
+  uint64_t drawn = 0;
+  const auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(random.uniform(drawn++) * static_cast<double>(below));
+  };
+  const auto tokens = [&](int64_t length) {
+    Tokens all;
+    for (int64_t t = 0; t < length; ++t) all.push_back(static_cast<int32_t>(draw(vocab)));
+    return all;
+  };
+  std::vector<ScoreTokens> passes;
+  for (int64_t i = 0; i < count; ++i) {
+    const Tokens context = tokens(1 + draw(longest - 5));
+    passes.push_back(pass_of(context, tokens(1 + draw(5))));
+    if (i % 3 == 0) passes.push_back(pass_of(context, tokens(1)));
+    if (i % 4 == 0) passes.push_back(pass_of({context.begin(), context.begin() + (context.size() + 1) / 2}, tokens(2)));
+  }
+  return passes;
+}
+
+ScorePlanner planner_of(const std::vector<ScoreTokens>& passes) {
+  ScorePlanner planner;
+  for (const ScoreTokens& pass : passes) planner.add(pass);
+  return planner;
+}
+
+// As decoding has it, each pass alone.
+std::vector<PassScore> decoded(const RunConfig& config, const std::vector<ScoreTokens>& passes,
+                               const std::function<void(ParameterSet&)>& fill = set_weights) {
+  const auto world = make_single_world();
+  Decoder decoder(config, fill, *world, {}, 64, 64);
+  std::vector<PassScore> scores;
+  for (const ScoreTokens& pass : passes) {
+    decoder.restart();
+    const auto logits = decoder.feed(pass.input);
+    PassScore score{.log_likelihood = 0, .greedy = true};
+    for (size_t j = 0; j < pass.targets.size(); ++j) {
+      const std::vector<double>& row = logits[static_cast<size_t>(pass.first) + j];
+      const auto best = std::ranges::max_element(row);
+      double sum = 0;
+      for (const double logit : row) sum += std::exp(logit - *best);
+      score.log_likelihood += row[static_cast<size_t>(pass.targets[j])] - *best - std::log(sum);
+      score.greedy = score.greedy && best - row.begin() == pass.targets[j];
+    }
+    scores.push_back(score);
+  }
+  return scores;
+}
+
+std::vector<PassScore> scored(const RunConfig& config, int ranks, const ScorePlanner& planner,
+                              const ScoringOptions& options = {},
+                              const std::function<void(ParameterSet&)>& fill = set_weights) {
+  std::vector<std::vector<PassScore>> of_ranks(static_cast<size_t>(ranks));
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    TokenScorer scorer(config, fill, "test", world, {});
+    of_ranks[static_cast<size_t>(world.rank())] = scorer.score(planner, options);
+  });
+  for (const auto& scores : of_ranks) {
+    EXPECT_EQ(scores.size(), of_ranks[0].size());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_EQ(scores[i].log_likelihood, of_ranks[0][i].log_likelihood);
+      EXPECT_EQ(scores[i].greedy, of_ranks[0][i].greedy);
+    }
+  }
+  return of_ranks[0];
+}
+
+void expect_near(const std::vector<PassScore>& scores, const std::vector<PassScore>& expected, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(scores.size(), expected.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    EXPECT_NEAR(scores[i].log_likelihood, expected[i].log_likelihood, tolerance) << what << ", pass " << i;
+    EXPECT_EQ(scores[i].greedy, expected[i].greedy) << what << ", pass " << i;
+  }
+}
+
+// Sums of a few dozen terms, the rounding of each at most the type's; logits are of size 10.
+double tolerance_of(Precision precision) {
+  return precision == Precision::fp64 ? 1e-11 : 2e-4;
+}
+
+class TokenScorerTest : public ::testing::TestWithParam<std::tuple<NamedShift, Precision>> {
+ protected:
+  RunConfig config() const { return small_config(std::get<0>(GetParam()).shift, std::get<1>(GetParam())); }
+  double tolerance() const { return tolerance_of(std::get<1>(GetParam())); }
+};
+
+// A row scores alike alone, packed behind others, with rows behind it, and cut off from a longer one.
+TEST_P(TokenScorerTest, AloneAndPackedEqualsDecoding) {
+  const auto passes = random_passes(config().model.vocab);
+  const auto expected = decoded(config(), passes);
+  for (const int64_t budget : {1, 64, 4096}) {
+    expect_near(scored(config(), 1, planner_of(passes), {.token_budget = budget}), expected, tolerance(),
+                "budget " + std::to_string(budget));
+  }
+  for (size_t i = 0; i < passes.size(); i += 7) {
+    expect_near(scored(config(), 1, planner_of({passes[i]})), {expected[i]}, tolerance(), "alone");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokenScorerTest,
+                         ::testing::Combine(::testing::ValuesIn(all_shifts()),
+                                            ::testing::Values(Precision::fp64, Precision::fp32)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" + to_string(std::get<1>(test.param));
+                         });
+
+// More probes than the head takes at a time, at one row; they are all there is.
+TEST(TokenScorer, TheProbabilitiesOfAllTokensAddUp) {
+  const RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
+  std::vector<ScoreTokens> passes;
+  for (int32_t token = 0; token < config.model.vocab; ++token) passes.push_back(pass_of({3, 1, 4, 1, 5}, {token}));
+  const auto scores = scored(config, 1, planner_of(passes));
+  double sum = 0;
+  for (const PassScore& score : scores) sum += std::exp(score.log_likelihood);
+  EXPECT_NEAR(sum, 1, 1e-12);
+  const auto likeliest = std::ranges::max_element(scores, {}, &PassScore::log_likelihood);
+  EXPECT_EQ(std::ranges::count(scores, true, &PassScore::greedy), 1);
+  EXPECT_TRUE(likeliest->greedy);
+  expect_near(scores, decoded(config, passes), tolerance_of(Precision::fp64), "all tokens");
+}
+
+// A vocabulary in several blocks, on each of two ranks.
+TEST(TokenScorer, LargeVocabularies) {
+  RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
+  config.model.vocab = 8'005;
+  const auto passes = random_passes(config.model.vocab, 80);
+  const auto expected = decoded(config, passes);
+  for (const int tp : {1, 2}) {
+    RunConfig split = config;
+    split.parallel.tp = tp;
+    expect_near(scored(split, tp, planner_of(passes)), expected, tolerance_of(Precision::fp64),
+                "tp " + std::to_string(tp));
+  }
+}
+
+// Every weight of the head alike: every token is as likely, and the first one is the likeliest.
+TEST(TokenScorer, TiesGoToTheLowestNumber) {
+  RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
+  const auto fill = [](ParameterSet& set) {
+    set_weights(set);
+    if (Parameter* head = set.find("head.weight")) {
+      for (int64_t i = 0; i < head->weight.count(); ++i) set_element(head->weight, i, 0.25);
+    }
+  };
+  std::vector<ScoreTokens> passes;
+  for (const int32_t token : {0, 1, 18, 19, 36}) passes.push_back(pass_of({3, 1, 4}, {token}));
+  for (const int tp : {1, 2, 4}) {
+    config.parallel.tp = tp;
+    const auto scores = scored(config, tp, planner_of(passes), {}, fill);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_NEAR(scores[i].log_likelihood, -std::log(37.0), 1e-12);
+      EXPECT_EQ(scores[i].greedy, i == 0) << "tp " << tp << ", token " << passes[i].targets[0];
+    }
+  }
+}
+
+TEST(TokenScorer, EqualInEveryLayout) {
+  RunConfig config = small_config({.query = 1, .key = 3, .value = 2});
+  config.model.layers = 4;
+  const auto passes = random_passes(config.model.vocab);
+  for (const bool tied : {false, true}) {
+    config.model.tie_embeddings = tied;
+    const auto expected = decoded(config, passes);
+    for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{1, 1, 1},
+                                                                    {1, 1, 2},
+                                                                    {1, 1, 3},
+                                                                    {2, 1, 1},
+                                                                    {4, 1, 1},
+                                                                    {1, 2, 1},
+                                                                    {1, 4, 1},
+                                                                    {2, 2, 1},
+                                                                    {2, 1, 2},
+                                                                    {1, 2, 2},
+                                                                    {2, 2, 2},
+                                                                    {4, 2, 1},
+                                                                    {1, 3, 2},
+                                                                    {2, 4, 1}}) {
+      RunConfig split = config;
+      split.parallel.tp = tp;
+      split.parallel.pp = pp;
+      const std::string what = "tp " + std::to_string(tp) + ", pp " + std::to_string(pp) + ", dp " + std::to_string(dp);
+      expect_near(scored(split, tp * pp * dp, planner_of(passes), {.token_budget = 64}), expected,
+                  tolerance_of(Precision::fp64), what);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shiftron::testing
