@@ -25,7 +25,8 @@ struct Command {
 std::vector<Command> train_commands();
 std::vector<Command> data_commands();
 std::vector<Command> tokenizer_commands();
-std::vector<Command> evaluate_commands();  // evaluate, generate
+std::vector<Command> evaluate_commands();   // evaluate, generate
+std::vector<Command> benchmark_commands();  // evaluate compare
 std::vector<Command> checkpoint_commands();
 std::vector<Command> interchange_commands();  // checkpoint export, import
 std::vector<Command> self_test_commands();

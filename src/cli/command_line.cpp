@@ -98,7 +98,7 @@ class Reader {
       return;
     }
     const std::vector<std::string>& values = given->second;
-    const bool exact = option.bare && option.values > 1;
+    const bool exact = option.bare && option.values > 1 && option.values != kAnyNumber;
     if (values.size() > option.values || (exact && values.size() < option.values)) {
       fault("--" + option.name + " takes " + std::to_string(option.values) +
             (option.values == 1 ? " value, " : " values, ") + std::to_string(values.size()) +

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iostream>
 
+#include "cli/benchmarks.h"
 #include "cli/command.h"
 #include "cli/config_reader.h"
 #include "cli/print_json.h"
@@ -17,8 +18,12 @@ namespace shiftron::cli {
 namespace {
 
 std::vector<CommandOption> evaluate_options() {
-  return {required(text_option("checkpoint", "STEP_DIR", "a step directory of a run")),
-          required(text_option("data", "DIR", "the dataset to predict")), json_flag()};
+  std::vector<CommandOption> options = {
+      text_option("checkpoint", "STEP_DIR", "a step directory of a run"),
+      text_option("data", "DIR", "the dataset to predict, or where the files of tasks are")};
+  for (const CommandOption& option : benchmark_options()) options.push_back(option);
+  options.push_back(json_flag());
+  return options;
 }
 
 std::vector<CommandOption> generate_options() {
@@ -68,8 +73,14 @@ CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const Pa
   return model;
 }
 
-int run_evaluate(const CommandLine& line) {
+int run_evaluate(const CommandLine& given) {
   outlive_failing_writes();
+  if (lists_tasks(given)) return list_tasks(given);
+  CommandLine line = given;
+  for (const char* name : {"checkpoint", "data"}) {
+    if (!line.has(name)) line.faults.push_back("--" + std::string(name) + " is missing");
+  }
+  check_benchmark_options(line);
   MpiSession session;
   const auto world = session.world();
   CheckpointModel model;
@@ -78,6 +89,9 @@ int run_evaluate(const CommandLine& line) {
   agree(*world, open);
   if (world->rank() != 0) open();
   const std::string data = line.text("data");
+  if (line.has("tasks")) {
+    return run_tasks(line, model, *world, share_of(session, model.config.device.threads));
+  }
   const HeldOutResult result =
       evaluate_held_out(model, data, *world, share_of(session, model.config.device.threads));
   if (world->rank() != 0) return 0;
@@ -132,8 +146,10 @@ int run_generate(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> evaluate_commands() {
-  return {{"evaluate", "", "loss, perplexity and bits per byte of a checkpoint on a dataset, alone or under mpirun",
-           "--checkpoint STEP_DIR --data DIR [--parallel.tp N …]", evaluate_options(), true, run_evaluate},
+  return {{"evaluate", "",
+           "a checkpoint on benchmarks, or its loss, perplexity and bits per byte on a dataset, alone or under mpirun",
+           "--checkpoint STEP_DIR --data DIR [--tasks NAME,NAME… --output DIR] [--parallel.tp N …]", evaluate_options(),
+           true, run_evaluate},
           {"generate", "", "text from a prompt, alone or under mpirun",
            "--checkpoint STEP_DIR --prompt TEXT [--tokens N] [--temperature X] [--seed N]", generate_options(), true,
            run_generate}};

@@ -2,6 +2,7 @@
 // lm-evaluation-harness's models of Hugging Face, so that both give one number.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/enum_names.h"
 #include "data/tokenizer.h"
 #include "evaluate/tasks/request.h"
 
@@ -21,6 +23,9 @@ enum class BeginningToken {
   never,
   always,
 };
+constexpr std::array<const char*, 3> names_of(BeginningToken) {
+  return {"tokenizer", "0", "1"};
+}
 
 // How a text becomes tokens.
 struct TokenRules {

@@ -43,8 +43,8 @@ std::function<void(ParameterSet&)> live_weights(Engine& engine) {
   };
 }
 
-std::string name_of_request(size_t number) {
-  return "request " + std::to_string(number);
+std::string name_of_request(const ScorerOptions& options, size_t number) {
+  return options.name_of ? options.name_of(number) : "request " + std::to_string(number);
 }
 
 std::string to_digits(const std::string& text) {
@@ -104,16 +104,16 @@ std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const S
     const TokenRules rules = token_rules(tokenizer_, options.beginning, max_length, options.boundary_fallback);
     for (size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].kind == RequestKind::generate) {
-        prompts.push_back({i, prompt_tokens(requests[i], rules, name_of_request(i))});
+        prompts.push_back({i, prompt_tokens(requests[i], rules, name_of_request(options, i))});
         continue;
       }
-      for (const ScoreTokens& pass : score_tokens(requests[i], rules, name_of_request(i))) {
+      for (const ScoreTokens& pass : score_tokens(requests[i], rules, name_of_request(options, i))) {
         planner.add(pass);
         request_of_pass.push_back(i);
       }
     }
     if (live_ && !prompts.empty() && config_.parallel.pp > 1) {
-      throw_bad_input(name_of_request(prompts[0].request),
+      throw_bad_input(name_of_request(options, prompts[0].request),
                       " is to be continued: inside of training that needs parallel.pp=1, not ", config_.parallel.pp,
                       "; evaluate a saved step instead");
     }

@@ -24,6 +24,8 @@ struct ScorerOptions {
   std::string journal{};               // directory of answers that a killed evaluation left; "": none
   bool progress = false;               // rank 0 tells
   std::function<void()> each_batch{};  // before a microbatch of this rank, or one of its prompts
+  // What messages call a request, asked on rank 0; empty: "request 3".
+  std::function<std::string(size_t number)> name_of{};
 };
 
 class Scorer {

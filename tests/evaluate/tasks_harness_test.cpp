@@ -117,7 +117,7 @@ TEST_P(TasksAgainstHarness, groups_are_theirs) {
   const std::pair<std::string, std::string> groups[] = {
       {"mmlu_here", "mmlu"}, {"cmmlu_here", "cmmlu"}, {"hendrycks_math_here", "hendrycks_math"}};
   for (const auto& [theirs, prefix] : groups) {
-    std::vector<std::vector<Part>> parts;  // of each metric
+    std::vector<std::vector<GroupPart>> parts;  // of each metric
     std::vector<Metric> metrics;
     for (const auto& item : run.at("samples").items()) {
       if (!item.key().starts_with(prefix + "_") || item.key().ends_with("_continuation") ||

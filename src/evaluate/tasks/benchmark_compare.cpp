@@ -68,7 +68,8 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
     const Json json = parsed(line, where);
     try {
       Sample& sample = samples[json.at("doc_id").get<int64_t>()];
-      for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"}) sample.hash += json.at(hash).get<std::string>();
+      for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
+        sample.hash += json.at(hash).get<std::string>();
       for (const auto& metric : json.at("metrics")) {
         const auto name = metric.get<std::string>();
         if (const auto value = number_of(json.at(name))) sample.values[name] = *value;
@@ -129,7 +130,8 @@ class Comparer {
     std::ranges::sort(alone);
     if (!differ.empty()) fault(task + ": item " + listed(differ) + " differ in text, prompt or target: left out");
     if (!alone.empty()) fault(task + ": item " + listed(alone) + " stand in one evaluation alone: left out");
-    if (same && !(differ.empty() && alone.empty())) fault(task + ": the task's hash is the same: a file was changed behind its evaluation");
+    if (same && !(differ.empty() && alone.empty()))
+      fault(task + ": the task's hash is the same: a file was changed behind its evaluation");
     if (common.empty()) return;
     for (const auto& [metric, value] : ours.at(common.front()).values) add(task, metric, common, ours, theirs);
   }
@@ -193,8 +195,7 @@ Evaluation open_evaluation(const std::string& path) {
   if (fs::is_directory(path)) {
     for (const auto& entry : fs::recursive_directory_iterator(path)) {
       if (!entry.is_regular_file() || !is_report(entry.path())) continue;
-      if (evaluation.path.empty() ||
-          entry.path().filename().string() > fs::path(evaluation.path).filename().string()) {
+      if (evaluation.path.empty() || entry.path().filename().string() > fs::path(evaluation.path).filename().string()) {
         evaluation.path = entry.path();
       }
     }
@@ -209,7 +210,8 @@ Evaluation open_evaluation(const std::string& path) {
   evaluation.results = parsed(read_file(evaluation.path, kLargestReport), evaluation.path);
   for (const char* key : {"results", "task_hashes"}) {
     if (!evaluation.results.is_object() || !evaluation.results.contains(key) || !evaluation.results[key].is_object()) {
-      throw_bad_input(evaluation.path, " lacks \"", key, "\": it is no report of an evaluation whose samples were written");
+      throw_bad_input(evaluation.path, " lacks \"", key,
+                      "\": it is no report of an evaluation whose samples were written");
     }
   }
   evaluation.name = path;
@@ -275,13 +277,16 @@ std::string to_text(const Comparison& comparison) {
   text += fmt::format("|{:-<{}}|{:->17}|{:->8}|{:->11}|{:->11}|{:->12}|{:->11}|{:->15}|{:->11}|\n", "", width + 2, ":",
                       ":", ":", ":", ":", ":", ":", ":");
   for (const PairedDifference& p : comparison.differences) {
-    text += fmt::format("| {:{}} | {:>15} | {:>6} | {:>9.4f} | {:>9.4f} | {:>+10.4f} | {:>9.4f} | {:>13} | {:>9.3g} |\n",
-                        p.task, width, p.metric, p.items, p.first, p.second, p.difference, p.error,
-                        fmt::format("{}/{}", p.wins, p.losses), p.sign_test);
+    text +=
+        fmt::format("| {:{}} | {:>15} | {:>6} | {:>9.4f} | {:>9.4f} | {:>+10.4f} | {:>9.4f} | {:>13} | {:>9.3g} |\n",
+                    p.task, width, p.metric, p.items, p.first, p.second, p.difference, p.error,
+                    fmt::format("{}/{}", p.wins, p.losses), p.sign_test);
   }
   if (most > 0) {
-    text += fmt::format("\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
-                        "{:{}}                   {:<21}{:>20}\n", "", width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
+    text += fmt::format(
+        "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
+        "{:{}}                   {:<21}{:>20}\n",
+        "", width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
     for (const PairedDifference& p : comparison.differences) {
       text += fmt::format("{:{}}  {:>15}  {}\n", p.task, width, p.metric, drawn(p, most));
     }

@@ -33,7 +33,7 @@ struct PairedDifference {
 };
 
 struct Comparison {
-  std::string first{}, second{};              // names
+  std::string first{}, second{};                // names
   std::vector<PairedDifference> differences{};  // tasks in the first's order
   std::vector<std::string> faults{};  // what cannot be compared: tasks that one lacks, items that differ, by number
 };

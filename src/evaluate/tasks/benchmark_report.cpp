@@ -22,13 +22,21 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFilter = "none";  // the harness's name for answers that nothing was done to
 
-std::string key_of(const std::string& metric) { return metric + "," + kFilter; }
-std::string error_key_of(const std::string& metric) { return metric + "_stderr," + kFilter; }
+std::string key_of(const std::string& metric) {
+  return metric + "," + kFilter;
+}
+std::string error_key_of(const std::string& metric) {
+  return metric + "_stderr," + kFilter;
+}
 
-Json error_of(const Estimate& estimate) { return estimate.error ? Json(*estimate.error) : Json("N/A"); }
+Json error_of(const Estimate& estimate) {
+  return estimate.error ? Json(*estimate.error) : Json("N/A");
+}
 
 // "1.0", or "2.0" as the harness writes a version; of groups it is a text already.
-Json version_of(const TaskDefinition& task) { return task.version; }
+Json version_of(const TaskDefinition& task) {
+  return task.version;
+}
 
 // What was asked of the model, under the harness's names.
 Json arguments_of(const Item& item) {
@@ -138,7 +146,7 @@ void BenchmarkReport::add_group(const TaskGroup& group, int depth) {
                   .depth = depth,
                   .is_group = true,
                   .metric = name};
-    std::vector<Part> parts;
+    std::vector<GroupPart> parts;
     for (const std::string& task_name : group.tasks) {
       const AnsweredTask* entry = find(task_name);
       CHECK(entry != nullptr, definition.name, " has ", task_name, ", which was not evaluated");
@@ -157,8 +165,8 @@ void BenchmarkReport::add_group(const TaskGroup& group, int depth) {
   }
   std::set<std::string> in_subgroups;
   for (const std::string& name : group.groups) {
-    const auto sub = std::ranges::find_if(selection_.groups,
-                                          [&](const TaskGroup& other) { return other.definition.name == name; });
+    const auto sub =
+        std::ranges::find_if(selection_.groups, [&](const TaskGroup& other) { return other.definition.name == name; });
     CHECK(sub != selection_.groups.end(), definition.name, " has ", name, ", which is no group of the selection");
     add_group(*sub, depth + 1);
     in_subgroups.insert(sub->tasks.begin(), sub->tasks.end());
@@ -245,8 +253,8 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   report["model_source"] = "shiftron";
   report["model_name"] = facts.model_name;
   report["model_name_sanitized"] = sanitized_model_name(facts.model_name);
-  for (const char* absent : {"system_instruction", "system_instruction_sha", "fewshot_as_multiturn", "chat_template",
-                             "chat_template_sha"}) {
+  for (const char* absent :
+       {"system_instruction", "system_instruction_sha", "fewshot_as_multiturn", "chat_template", "chat_template_sha"}) {
     report[absent] = nullptr;
   }
   report["total_evaluation_time_seconds"] = fmt::format("{:.3f}", facts.seconds);
@@ -269,16 +277,11 @@ std::string BenchmarkReport::samples(size_t index) const {
       filtered.push_back(item.requests[j].kind == RequestKind::generate ? response[0] : response);
     }
     const ItemHashes hashes = hashes_of(item);
-    Json line = {{"doc_id", item.number},
-                 {"doc", item.document},
-                 {"target", item.target},
-                 {"arguments", arguments_of(item)},
-                 {"resps", responses},
-                 {"filtered_resps", filtered},
-                 {"filter", kFilter},
-                 {"metrics", names},
-                 {"doc_hash", hashes.document},
-                 {"prompt_hash", hashes.prompt},
+    Json line = {{"doc_id", item.number},       {"doc", item.document},
+                 {"target", item.target},       {"arguments", arguments_of(item)},
+                 {"resps", responses},          {"filtered_resps", filtered},
+                 {"filter", kFilter},           {"metrics", names},
+                 {"doc_hash", hashes.document}, {"prompt_hash", hashes.prompt},
                  {"target_hash", hashes.target}};
     for (size_t m = 0; m < metrics.size(); ++m) line[metrics[m].name] = value_of(metrics[m], values_[index][m][i]);
     lines += line.dump() + "\n";
@@ -306,9 +309,8 @@ std::string results_table(const std::vector<ResultRow>& rows) {
     const bool again = before != nullptr && *before == row.name;
     before = &row.name;
     cells.push_back({again ? "" : with_space(row.depth) + row.alias,
-                     again || row.is_group ? "" : std::to_string(row.fewshot),
-                     again ? "" : std::to_string(row.items), row.metric, row.higher_is_better ? "↑" : "↓",
-                     fmt::format("{:.4f}", row.estimate.value),
+                     again || row.is_group ? "" : std::to_string(row.fewshot), again ? "" : std::to_string(row.items),
+                     row.metric, row.higher_is_better ? "↑" : "↓", fmt::format("{:.4f}", row.estimate.value),
                      row.estimate.error ? fmt::format("{:.4f}", *row.estimate.error) : "n/a"});
   }
   std::vector<size_t> widths(cells[0].size());

@@ -34,7 +34,7 @@ struct ResultRow {
 
 // What stands beside results: of the model and of the evaluation.
 struct ReportFacts {
-  std::string model_name{};               // what it was asked by: the step's directory
+  std::string model_name{};                // what it was asked by: the step's directory
   nlohmann::ordered_json configuration{};  // "config" of the report: harness's keys and ours
   int64_t max_length = 0;
   std::string end_of_document{};  // the piece's name

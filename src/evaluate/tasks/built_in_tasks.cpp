@@ -8,16 +8,16 @@
 namespace shiftron {
 namespace {
 
-const Metric kAccuracy{"acc", Scorer::likeliest, Aggregation::mean, true};
-const Metric kPerLength{"acc_norm", Scorer::likeliest_per_length, Aggregation::mean, true};
-const Metric kPerplexity{"perplexity", Scorer::log_likelihood, Aggregation::perplexity, false};
-const Metric kGreedy{"acc", Scorer::greedy, Aggregation::mean, true};
-const Metric kSameMath{"exact_match", Scorer::same_math, Aggregation::mean, true};
-const Metric kSameMinerva{"exact_match_str", Scorer::same_minerva, Aggregation::mean, true};
+const Metric kAccuracy{"acc", ItemScore::likeliest, Aggregation::mean, true};
+const Metric kPerLength{"acc_norm", ItemScore::likeliest_per_length, Aggregation::mean, true};
+const Metric kPerplexity{"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false};
+const Metric kGreedy{"acc", ItemScore::greedy, Aggregation::mean, true};
+const Metric kSameMath{"exact_match", ItemScore::same_math, Aggregation::mean, true};
+const Metric kSameMinerva{"exact_match_str", ItemScore::same_minerva, Aggregation::mean, true};
 const std::vector<Metric> kRolling = {
-    {"word_perplexity", Scorer::rolling_words, Aggregation::weighted_perplexity, false},
-    {"byte_perplexity", Scorer::rolling_bytes, Aggregation::weighted_perplexity, false},
-    {"bits_per_byte", Scorer::rolling_bytes, Aggregation::bits, false}};
+    {"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity, false},
+    {"byte_perplexity", ItemScore::rolling_bytes, Aggregation::weighted_perplexity, false},
+    {"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false}};
 
 const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
 

@@ -63,17 +63,17 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
 }  // namespace
 
 std::vector<Metric> known_metrics() {
-  return {{"acc", Scorer::likeliest, Aggregation::mean, true},
-          {"acc_norm", Scorer::likeliest_per_length, Aggregation::mean, true},
-          {"acc_bytes", Scorer::likeliest_per_byte, Aggregation::mean, true},
-          {"perplexity", Scorer::log_likelihood, Aggregation::perplexity, false},
-          {"acc", Scorer::greedy, Aggregation::mean, true},
-          {"exact_match", Scorer::same_text, Aggregation::mean, true},
-          {"math_match", Scorer::same_math, Aggregation::mean, true},
-          {"minerva_match", Scorer::same_minerva, Aggregation::mean, true},
-          {"word_perplexity", Scorer::rolling_words, Aggregation::weighted_perplexity, false},
-          {"byte_perplexity", Scorer::rolling_bytes, Aggregation::weighted_perplexity, false},
-          {"bits_per_byte", Scorer::rolling_bytes, Aggregation::bits, false}};
+  return {{"acc", ItemScore::likeliest, Aggregation::mean, true},
+          {"acc_norm", ItemScore::likeliest_per_length, Aggregation::mean, true},
+          {"acc_bytes", ItemScore::likeliest_per_byte, Aggregation::mean, true},
+          {"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false},
+          {"acc", ItemScore::greedy, Aggregation::mean, true},
+          {"exact_match", ItemScore::same_text, Aggregation::mean, true},
+          {"math_match", ItemScore::same_math, Aggregation::mean, true},
+          {"minerva_match", ItemScore::same_minerva, Aggregation::mean, true},
+          {"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity, false},
+          {"byte_perplexity", ItemScore::rolling_bytes, Aggregation::weighted_perplexity, false},
+          {"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false}};
 }
 
 MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers) {
@@ -81,28 +81,28 @@ MetricValue score(const Metric& metric, const Item& item, std::span<const Answer
         item.requests.size(), " requests");
   const Answer& first = answers[0];
   switch (metric.scorer) {
-    case Scorer::likeliest:
+    case ItemScore::likeliest:
       return likeliest(item, answers, [](const std::string&) { return 1.0; });
-    case Scorer::likeliest_per_length:
+    case ItemScore::likeliest_per_length:
       return likeliest(item, answers,
                        [](const std::string& choice) { return static_cast<double>(python::length(choice)); });
-    case Scorer::likeliest_per_byte:
+    case ItemScore::likeliest_per_byte:
       return likeliest(item, answers, [](const std::string& choice) { return as_double(choice.size()); });
-    case Scorer::log_likelihood:
+    case ItemScore::log_likelihood:
       return {first.log_likelihood};
-    case Scorer::greedy:
+    case ItemScore::greedy:
       return whole(first.greedy);
-    case Scorer::same_text:
+    case ItemScore::same_text:
       return whole(python::strip(first.text) == python::strip(item.answer));
-    case Scorer::same_math:
+    case ItemScore::same_math:
       return whole(is_same_math(dollar_answer(first.text), item.answer));
-    case Scorer::same_minerva: {
+    case ItemScore::same_minerva: {
       const std::string answer = normalized_minerva_answer(minerva_answer(first.text));
       return whole(!answer.empty() && answer == item.answer);
     }
-    case Scorer::rolling_words:
+    case ItemScore::rolling_words:
       return {first.log_likelihood, item.words};
-    case Scorer::rolling_bytes:
+    case ItemScore::rolling_bytes:
       return {first.log_likelihood, item.bytes};
   }
   throw_crash("no such scorer");
@@ -141,11 +141,11 @@ Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values,
   throw_crash("no such aggregation");
 }
 
-Estimate aggregate_group(std::span<const Part> parts) {
+Estimate aggregate_group(std::span<const GroupPart> parts) {
   CHECK(!parts.empty(), "a group without tasks");
   double items = 0, sum = 0, variance = 0;
   bool known = true;
-  for (const Part& part : parts) {
+  for (const GroupPart& part : parts) {
     const auto count = static_cast<double>(part.items);
     items += count;
     sum += part.estimate.value * count;
@@ -156,9 +156,9 @@ Estimate aggregate_group(std::span<const Part> parts) {
   return {sum / items, std::sqrt(variance / (items - as_double(parts.size())) / items)};
 }
 
-double mean_of_parts(std::span<const Part> parts) {
+double mean_of_parts(std::span<const GroupPart> parts) {
   double sum = 0;
-  for (const Part& part : parts) sum += part.estimate.value;
+  for (const GroupPart& part : parts) sum += part.estimate.value;
   return sum / as_double(parts.size());
 }
 

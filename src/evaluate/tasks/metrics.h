@@ -14,7 +14,7 @@ namespace shiftron {
 struct Item;
 
 // How an item's answers become a number.
-enum class Scorer {
+enum class ItemScore {
   likeliest,             // 1 where the gold choice has the highest log-likelihood, else 0
   likeliest_per_length,  // … for each code point of the choice
   likeliest_per_byte,    // … for each byte of the choice in UTF-8
@@ -37,7 +37,7 @@ enum class Aggregation {
 
 struct Metric {
   std::string name;  // in reports
-  Scorer scorer = Scorer::likeliest;
+  ItemScore scorer = ItemScore::likeliest;
   Aggregation aggregation = Aggregation::mean;
   bool higher_is_better = true;
 };
@@ -67,13 +67,13 @@ struct Estimate {
 Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples = 100'000);
 
 // One task of a group.
-struct Part {
+struct GroupPart {
   Estimate estimate;
   int64_t items = 0;
 };
 // The mean of all items of the parts, with their errors pooled; nothing as soon as one part has none.
-Estimate aggregate_group(std::span<const Part> parts);
+Estimate aggregate_group(std::span<const GroupPart> parts);
 // The mean of the parts, each counted once.
-double mean_of_parts(std::span<const Part> parts);
+double mean_of_parts(std::span<const GroupPart> parts);
 
 }  // namespace shiftron

@@ -20,21 +20,21 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kDraws = {"first", "sampled", "apart"};
 
-TaskKind kind_of(Scorer scorer) {
+TaskKind kind_of(ItemScore scorer) {
   switch (scorer) {
-    case Scorer::likeliest:
-    case Scorer::likeliest_per_length:
-    case Scorer::likeliest_per_byte:
+    case ItemScore::likeliest:
+    case ItemScore::likeliest_per_length:
+    case ItemScore::likeliest_per_byte:
       return TaskKind::multiple_choice;
-    case Scorer::log_likelihood:
-    case Scorer::greedy:
+    case ItemScore::log_likelihood:
+    case ItemScore::greedy:
       return TaskKind::log_likelihood;
-    case Scorer::same_text:
-    case Scorer::same_math:
-    case Scorer::same_minerva:
+    case ItemScore::same_text:
+    case ItemScore::same_math:
+    case ItemScore::same_minerva:
       return TaskKind::generate;
-    case Scorer::rolling_words:
-    case Scorer::rolling_bytes:
+    case ItemScore::rolling_words:
+    case ItemScore::rolling_bytes:
       return TaskKind::rolling;
   }
   return TaskKind::multiple_choice;
@@ -232,8 +232,8 @@ class TaskFile {
     const std::vector<std::string> names = texts("metrics");
     for (const Metric& metric : known_metrics()) {
       const bool wanted = names.empty()
-                              ? kind_of(metric.scorer) == task.kind && metric.scorer != Scorer::likeliest_per_byte &&
-                                    metric.scorer != Scorer::same_math && metric.scorer != Scorer::same_minerva
+                              ? kind_of(metric.scorer) == task.kind && metric.scorer != ItemScore::likeliest_per_byte &&
+                                    metric.scorer != ItemScore::same_math && metric.scorer != ItemScore::same_minerva
                               : false;
       if (wanted) task.metrics.push_back(metric);
     }

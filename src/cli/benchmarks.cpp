@@ -1,0 +1,176 @@
+// Benchmarks on the command line: asking them, listing them, comparing what was answered.
+#include "cli/benchmarks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/print_json.h"
+#include "cli/version.h"
+#include "core/check.h"
+#include "evaluate/benchmarks.h"
+#include "evaluate/tasks/benchmark_compare.h"
+#include "evaluate/tasks/python_text.h"
+
+namespace shiftron::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of benchmarks alone; "tasks" and "output" beside them.
+const std::vector<const char*> kBenchmarkOptions = {"output",     "fewshot",      "limit",       "bos",
+                                                    "max-length", "max-gen-toks", "token-budget"};
+
+std::vector<std::string> names_of_tasks(const CommandLine& line) {
+  std::vector<std::string> names;
+  for (const std::string& name : python::split(line.text("tasks"), ",")) {
+    if (!python::strip(name).empty()) names.push_back(python::strip(name));
+  }
+  if (names.empty()) throw_bad_input("--tasks names none; shiftron evaluate --tasks list shows which there are");
+  return names;
+}
+
+Json to_json(const ResultRow& row) {
+  Json json = {{"name", row.name},
+               {"group", row.is_group},
+               {"metric", row.metric},
+               {"items", row.items},
+               {"value", row.estimate.value},
+               {"error", nullptr},
+               {"fewshot", nullptr},
+               {"higher_is_better", row.higher_is_better}};
+  if (row.estimate.error) json["error"] = *row.estimate.error;
+  if (row.is_group) {
+    json["macro"] = row.macro;
+  } else {
+    json["fewshot"] = row.fewshot;
+  }
+  return json;
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string text;
+  for (const std::string& each : texts) text += (text.empty() ? "" : ", ") + each;
+  return text;
+}
+
+int run_compare(const CommandLine& line) {
+  std::vector<Evaluation> evaluations;
+  for (const std::string& path : line.texts("directory")) evaluations.push_back(open_evaluation(path));
+  if (evaluations.size() < 2) {
+    throw_bad_input("evaluate compare needs two evaluations or more, the first is what others are held against");
+  }
+  name_evaluations(evaluations);
+  const std::vector<Comparison> comparisons = compare_evaluations(evaluations);
+  Json all = Json::array();
+  for (const Comparison& comparison : comparisons) {
+    if (line.has("json")) {
+      all.push_back(shiftron::to_json(comparison));
+    } else {
+      std::cout << (&comparison == &comparisons.front() ? "" : "\n") << to_text(comparison);
+    }
+  }
+  if (line.has("json")) print_json({{"comparisons", all}});
+  return 0;
+}
+
+}  // namespace
+
+std::vector<CommandOption> benchmark_options() {
+  CommandOption beginning = text_option("bos", "tokenizer|0|1",
+                                        "whether texts begin with the token of a document's "
+                                        "beginning",
+                                        to_string(BeginningToken::tokenizer));
+  const auto names = names_of(BeginningToken{});
+  beginning.choices = {names.begin(), names.end()};
+  return {text_option("tasks", "NAME,NAME…", "benchmarks, files of own tasks, perplexity:FILE; \"list\" shows all"),
+          text_option("output", "DIR", "where reports of tasks are written"),
+          whole_option("fewshot", "examples before each item (default: what the task takes)", at_least(0)),
+          real_option("limit", "items of each task, or below 1 the share of them", at_least(0)),
+          beginning,
+          whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
+          whole_option("max-gen-toks", "tokens of a generated answer (default: what the task takes)", at_least(1)),
+          whole_option("token-budget", "tokens of a microbatch", at_least(1),
+                       std::to_string(ScorerOptions{}.token_budget))};
+}
+
+void check_benchmark_options(CommandLine& line) {
+  if (line.has("tasks")) {
+    if (!line.has("output")) line.faults.push_back("--output is missing: --tasks writes its reports there");
+    return;
+  }
+  for (const char* name : kBenchmarkOptions) {
+    if (line.has(name)) line.faults.push_back("--" + std::string(name) + " is of --tasks, which are not asked for");
+  }
+}
+
+bool lists_tasks(const CommandLine& line) {
+  return line.text("tasks") == "list";
+}
+
+int list_tasks(const CommandLine& line) {
+  const std::vector<ListedTask> listed = TaskRegistry().list();
+  Json all = Json::array();
+  for (const ListedTask& task : listed) {
+    if (line.has("json")) {
+      all.push_back({{"name", task.name},
+                     {"help", task.help},
+                     {"group", task.is_group},
+                     {"own", task.own},
+                     {"dataset", task.dataset},
+                     {"origin", task.origin},
+                     {"folder", task.folder},
+                     {"files", task.files},
+                     {"members", task.members}});
+      continue;
+    }
+    std::cout << task.name << (task.own ? " (own)" : "") << ": " << task.help << "\n";
+    if (task.is_group) {
+      std::cout << "    of " << task.members.size() << ": " << joined(task.members) << "\n";
+      continue;
+    }
+    if (task.folder.empty()) continue;
+    std::cout << "    dataset " << task.dataset << (task.origin.empty() ? "" : ", or " + task.origin) << "\n"
+              << "    in DATA/" << task.folder << ": " << joined(task.files) << "\n";
+  }
+  if (line.has("json")) print_json({{"tasks", all}});
+  return 0;
+}
+
+int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world, const HostShare& share) {
+  BenchmarkOptions options{.tasks = names_of_tasks(line), .data = line.text("data"), .output = line.text("output")};
+  if (line.has("fewshot")) options.task.fewshot = line.integer("fewshot");
+  if (line.has("limit")) options.task.limit = line.real("limit");
+  if (line.has("max-gen-toks")) options.task.most_tokens = line.integer("max-gen-toks");
+  options.scorer.max_length = line.integer("max-length");
+  options.scorer.token_budget = line.integer("token-budget");
+  options.scorer.beginning = from_string<BeginningToken>(line.text("bos")).value();
+  options.scorer.progress = true;
+  const BenchmarkOutcome outcome = run_benchmarks(model, options, version_text(), world, share);
+  if (world.rank() != 0) return 0;
+  if (line.has("json")) {
+    Json rows = Json::array();
+    for (const ResultRow& row : outcome.rows) rows.push_back(to_json(row));
+    print_json({{"results", outcome.results_path}, {"rows", rows}});
+    return 0;
+  }
+  std::cout << results_table(outcome.rows) << "\nreport: " << outcome.results_path
+            << "\nnext: shiftron evaluate compare " << options.output << " OTHER\n";
+  return 0;
+}
+
+std::vector<Command> benchmark_commands() {
+  CommandOption evaluations = directories("reports of evaluations, or directories that hold them", 2);
+  evaluations.values = kAnyNumber;
+  return {{"evaluate",
+           "compare",
+           "evaluations against the first one, item by item",
+           "DIR DIR [DIR …]",
+           {evaluations, json_flag()},
+           false,
+           run_compare}};
+}
+
+}  // namespace shiftron::cli

@@ -1,0 +1,22 @@
+// `shiftron evaluate --tasks …`: the part of evaluate that asks benchmarks.
+#pragma once
+
+#include <vector>
+
+#include "cli/command_line.h"
+#include "core/host.h"
+#include "evaluate/checkpoint_model.h"
+#include "parallel/host_communicator.h"
+
+namespace shiftron::cli {
+
+std::vector<CommandOption> benchmark_options();
+// Adds to the line's faults: options of benchmarks without any, benchmarks without an output.
+void check_benchmark_options(CommandLine& line);
+
+bool lists_tasks(const CommandLine& line);  // --tasks list
+int list_tasks(const CommandLine& line);
+// All ranks call it; rank 0 prints the table.
+int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world, const HostShare& share);
+
+}  // namespace shiftron::cli
