@@ -185,6 +185,20 @@ TEST(TaskRegistry, the_list_says_where_files_go) {
   EXPECT_LT(all.size(), 40U);
 }
 
+TEST(TaskRegistry, the_document_names_everything) {
+  const std::string document = Scratch::read(std::string(SHIFTRON_SOURCE_DIR) + "/docs/evaluation.md");
+  std::vector<std::string> names;
+  for (const DatasetHelp& dataset : datasets()) {
+    names.push_back("\n| " + dataset.name + " | " + dataset.hub.substr(0, dataset.hub.find(' ')));
+  }
+  for (const FilterHelp& filter : template_filters()) names.emplace_back(filter.name);
+  for (const Metric& metric : known_metrics()) names.push_back(metric.name);
+  for (const ListedTask& task : TaskRegistry().list()) {
+    if (!task.name.starts_with("mmlu_continuation::")) names.push_back(task.name);
+  }
+  for (const std::string& name : names) EXPECT_NE(document.find(name), std::string::npos) << name;
+}
+
 TEST(TextTemplate, columns_parts_and_filters) {
   const nlohmann::ordered_json item = {
       {"q", " a_b c "}, {"n", 3}, {"list", {"x", "y"}}, {"in", {{"t", "deep"}}}, {"none", nullptr}};
