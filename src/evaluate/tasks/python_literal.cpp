@@ -54,8 +54,7 @@ class Reader {
     }
     ++at_;
     if (close == ']') return "[" + inside + "]";
-    if (count == 1 && !comma)
-      return inside.starts_with('-') ? std::nullopt : std::optional(inside);  // brackets around one value
+    if (count == 1 && !comma) return inside;  // brackets around one value
     return "(" + inside + (count == 1 ? ",)" : ")");
   }
 

@@ -214,7 +214,7 @@ std::string TextTemplate::of(const Json& item, const std::string& where) const {
     } else if (value.is_number()) {
       text += value.dump();
     } else {
-      throw_bad_input(where, ": {", piece.value.text(), "} is a ", value.type_name(), ", not a text or a number");
+      throw_bad_input(where, ": {", piece.value.text(), "} is a JSON ", value.type_name(), ", not a text or a number");
     }
   }
   return text;

@@ -1,0 +1,288 @@
+// Files of items: forms, malformed lines, missing files; names of tasks; tasks that users bring.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "evaluate/tasks/datasets.h"
+#include "evaluate/tasks/records.h"
+#include "evaluate/tasks/task.h"
+#include "evaluate/tasks/task_hashes.h"
+#include "evaluate/tasks/text_template.h"
+#include "expect_error.h"
+#include "scratch.h"
+
+namespace shiftron {
+namespace {
+
+const std::string kData = std::string(SHIFTRON_SOURCE_DIR) + "/tests/evaluate/data";
+
+TEST(Records, csv_cells_hold_line_ends_quotes_and_commas) {
+  Scratch scratch;
+  const auto rows =
+      read_csv(scratch.write("a.csv", "\xEF\xBB\xBFq,\"two\nlines, \"\"and\"\" a comma\",\r\n\n\"\",\" b\"c,x\"y\n"));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].cells, (std::vector<std::string>{"q", "two\nlines, \"and\" a comma", ""}));
+  EXPECT_EQ(rows[1].cells, (std::vector<std::string>{"", " bc", "x\"y"}));
+  EXPECT_EQ(rows[1].where, scratch / "a.csv" + ":4");
+  EXPECT_EQ(read_csv(scratch.write("b.csv", "a,b")).at(0).cells.size(), 2U);
+  EXPECT_EQ(read_csv(scratch.write("c.csv", "\"\"\n")).at(0).cells.size(), 1U);
+  EXPECT_TRUE(read_csv(scratch.write("d.csv", "")).empty());
+}
+
+TEST(Records, malformed_files_are_named_with_their_line) {
+  Scratch scratch;
+  EXPECT_ERROR(read_csv(scratch.write("a.csv", "a,b\nc,\"d\n\n")), ExitCode::bad_input,
+               "a.csv:2: a quote opens a cell");
+  EXPECT_ERROR(read_csv_records(scratch.write("b.csv", "x,y\n1,2\n1,2,3\n")), ExitCode::bad_input, "b.csv:3: 3 cells");
+  EXPECT_ERROR(read_jsonl(scratch.write("c.jsonl", "{}\n\n{\n")), ExitCode::bad_input, "c.jsonl:3: not JSON");
+  EXPECT_ERROR(read_jsonl(scratch.write("d.jsonl", "[1]\n")), ExitCode::bad_input,
+               "d.jsonl:1: a JSON array, not an object");
+  EXPECT_ERROR(read_lines(scratch.write("e.txt", "a\nb\xFF\n")), ExitCode::bad_input, "e.txt:2: not UTF-8");
+  EXPECT_ERROR(read_jsonl(scratch.write("f.jsonl", "PAR1....")), ExitCode::bad_input, "launch/benchmarks-data");
+  EXPECT_ERROR(read_json(scratch.write("g.json", "[]")), ExitCode::bad_input, "g.json: a JSON array");
+  EXPECT_ERROR(read_jsonl(scratch / "none.jsonl"), ExitCode::bad_input, "none.jsonl");
+}
+
+TEST(Records, lines_end_with_or_without_carriage_return) {
+  Scratch scratch;
+  const auto records = read_lines(scratch.write("a.txt", "one\r\n two \n\nlast"));
+  ASSERT_EQ(records.size(), 4U);
+  EXPECT_EQ(records[0].value.at("text"), "one");
+  EXPECT_EQ(records[1].value.at("text"), " two ");
+  EXPECT_EQ(records[3].where, scratch / "a.txt" + ":4");
+}
+
+class TaskFiles : public testing::Test {
+ protected:
+  void put(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(data_ / path).parent_path());
+    data_.write(path, text);
+  }
+  void load(const std::string& name) { registry_.load(name, data_.path()); }
+
+  Scratch data_;
+  TaskRegistry registry_;
+};
+
+TEST_F(TaskFiles, a_missing_file_is_named_with_what_to_do) {
+  EXPECT_ERROR(registry_.load("hellaswag", data_ / "none"), ExitCode::bad_input, "is no directory");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, data_.path() + "/hellaswag/hellaswag_val.jsonl");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "the task hellaswag needs the split validation");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "Rowan/hellaswag as JSONL");
+  put("hellaswag/data/validation-00000-of-00001.parquet", "PAR1");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input,
+               "validation-00000-of-00001.parquet is there: launch/benchmarks-data " + data_.path() +
+                   "/hellaswag/validation.jsonl ");
+}
+
+TEST_F(TaskFiles, malformed_items_are_named_with_line_and_column) {
+  put("hellaswag/validation.jsonl", "\n{\"ind\": \"x\"}\n");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "validation.jsonl:2: the column ind is not a whole number");
+  put("hellaswag/validation.jsonl", "{\"ind\": 1, \"label\": \"0\"}\n");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "no column activity_label (it has: ind, label)");
+  put("arc/ARC-Easy/test.jsonl",
+      R"({"id": "1", "question": "q", "choices": {"text": ["a"], "label": ["A", "B"]}, "answerKey": "A"})");
+  EXPECT_ERROR(load("arc_easy"), ExitCode::bad_input,
+               "the column choices is not an object with the lists text and label");
+  put("arc/ARC-Challenge/ARC-Challenge-Test.jsonl", R"({"id": "1", "question": {"choices": []}, "answerKey": "A"})");
+  EXPECT_ERROR(load("arc_challenge"), ExitCode::bad_input, "ARC-Challenge-Test.jsonl:1: not an item of ARC");
+  put("mmlu/test/anatomy_test.csv", "q,a,b,c,d,A\nq,a,b,c,A\n");
+  EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input, "anatomy_test.csv:2: 5 cells");
+  put("mmlu/test/anatomy_test.csv", "q,a,b,c,d,E\n");
+  EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input, "the answer is \"E\", not A, B, C or D");
+  put("mmlu/all/test.jsonl", R"({"question": "q", "subject": "anatomy", "choices": ["a", "b"], "answer": 4})");
+  EXPECT_ERROR(load("mmlu_virology"), ExitCode::bad_input, "no item whose subject is virology");
+  EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input, "{choices.2}: no 2 (a list of 2, counted from 0)");
+  put("math/algebra/test.jsonl", R"({"problem": "p", "level": "1", "type": "t", "solution": "none"})");
+  EXPECT_ERROR(load("hendrycks_math_algebra"), ExitCode::bad_input, "test.jsonl:1: the solution boxes no answer");
+  put("math/test/geometry/x.json", "{}");
+  EXPECT_ERROR(load("hendrycks_math_geometry"), ExitCode::bad_input, "x.json: files of MATH are named by numbers");
+  put("wikitext/test.jsonl", "\n");
+  EXPECT_ERROR(load("wikitext"), ExitCode::bad_input, "holds no item");
+}
+
+TEST_F(TaskFiles, columns_are_put_in_the_hubs_order_and_others_left_out) {
+  put("winogrande/validation.jsonl",
+      R"({"qID": "x", "answer": 2, "option2": "b", "option1": "a", "sentence": "It is _."})");
+  EXPECT_EQ(registry_.load("winogrande", data_.path()).items[0].document.dump(),
+            R"({"sentence":"It is _.","option1":"a","option2":"b","answer":"2"})");
+}
+
+TEST_F(TaskFiles, all_subjects_of_mmlu_may_lie_in_one_file) {
+  std::string all;
+  for (const char* subject : {"sociology", "philosophy"})
+    all += Scratch::read(kData + "/hub/mmlu/" + subject + "/test.jsonl");
+  put("mmlu/all/test.jsonl", all);
+  EXPECT_EQ(task_hash(registry_.load("mmlu_philosophy", data_.path()).items),
+            task_hash(registry_.load("mmlu_philosophy", kData + "/hub").items));
+}
+
+TEST_F(TaskFiles, a_changed_item_changes_the_hash) {
+  const std::string text = Scratch::read(kData + "/hub/wikitext/test.jsonl");
+  put("wikitext/test.jsonl", text);
+  const std::string before = task_hash(registry_.load("wikitext", data_.path()).items);
+  put("wikitext/test.jsonl", text.substr(0, text.find("cat")) + "dog" + text.substr(text.find("cat") + 3));
+  EXPECT_NE(task_hash(registry_.load("wikitext", data_.path()).items), before);
+}
+
+TEST(TaskRegistry, built_in_tasks_are_complete) {
+  TaskRegistry registry;
+  const auto count = [&](const std::string& name) { return registry.select({name}).tasks.size(); };
+  EXPECT_EQ(count("mmlu"), 57U);
+  EXPECT_EQ(count("mmlu_stem"), 19U);
+  EXPECT_EQ(count("mmlu_other"), 13U);
+  EXPECT_EQ(count("mmlu_social_sciences"), 12U);
+  EXPECT_EQ(count("mmlu_humanities"), 13U);
+  EXPECT_EQ(count("mmlu_continuation"), 57U);
+  EXPECT_EQ(count("cmmlu"), 67U);
+  EXPECT_EQ(count("hendrycks_math"), 7U);
+  EXPECT_EQ(count("minerva_math"), 7U);
+  std::set<std::string> names;
+  for (const TaskDefinition& task : built_in_tasks()) {
+    EXPECT_TRUE(names.insert(task.name).second) << task.name;
+    EXPECT_FALSE(task.metrics.empty()) << task.name;
+    EXPECT_FALSE(task.help.empty()) << task.name;
+    EXPECT_FALSE(split_paths(task.dataset, task.part, task.split).empty()) << task.name;
+  }
+  EXPECT_EQ(names.size(), 8U + 2 * 57 + 67 + 2 * 8 + 1);
+}
+
+TEST(TaskRegistry, groups_come_with_their_groups) {
+  TaskRegistry registry;
+  const Selection selection = registry.select({"mmlu", "mmlu_anatomy", "arc_easy", "ai2_arc"});
+  EXPECT_EQ(selection.tasks.size(), 59U);
+  ASSERT_EQ(selection.groups.size(), 5U);
+  EXPECT_EQ(selection.groups[0].definition.name, "mmlu");
+  EXPECT_EQ(selection.groups[0].tasks.size(), 57U);
+  EXPECT_EQ(selection.groups[0].groups,
+            (std::vector<std::string>{"mmlu_stem", "mmlu_other", "mmlu_social_sciences", "mmlu_humanities"}));
+  EXPECT_EQ(selection.groups[1].definition.alias, "stem");
+  EXPECT_EQ(selection.groups[1].tasks.size(), 19U);
+  const Selection cloze = registry.select({"mmlu_continuation"});
+  EXPECT_EQ(cloze.groups[3].definition.name, "mmlu_continuation::social sciences");
+  EXPECT_EQ(cloze.groups[0].definition.alias, "mmlu (continuation)");
+  EXPECT_EQ(registry.select({"mmlu_stem", "mmlu"}).groups.size(), 5U);
+}
+
+TEST(TaskRegistry, unknown_names_are_told_together) {
+  TaskRegistry registry;
+  EXPECT_ERROR(registry.select({"helaswag", "mmlu", "cmmlu_agronmy"}), ExitCode::bad_input,
+               "helaswag, nearest is hellaswag\n  cmmlu_agronmy, nearest is cmmlu_agronomy");
+  EXPECT_ERROR(registry.select({}), ExitCode::bad_input, "--tasks list");
+}
+
+TEST(TaskRegistry, the_list_says_where_files_go) {
+  const std::vector<ListedTask> all = TaskRegistry().list();
+  const auto find = [&](const std::string& name) {
+    return *std::find_if(all.begin(), all.end(), [&](const ListedTask& task) { return task.name == name; });
+  };
+  EXPECT_EQ(find("mmlu").folder, "mmlu");
+  EXPECT_EQ(find("mmlu").files[0], "mmlu/<part>/test.jsonl");
+  EXPECT_EQ(find("winogrande").dataset, "allenai/winogrande (winogrande_xl)");
+  EXPECT_EQ(find("arc_easy_mcq").own, true);
+  EXPECT_EQ(find("minerva_math500").files.back(), "minerva_math/shots.jsonl");
+  EXPECT_LT(all.size(), 40U);
+}
+
+TEST(TaskRegistry, the_document_names_everything) {
+  const std::string document = Scratch::read(std::string(SHIFTRON_SOURCE_DIR) + "/docs/evaluation.md");
+  std::vector<std::string> names;
+  for (const DatasetHelp& dataset : datasets()) {
+    names.push_back("\n| " + dataset.name + " | " + dataset.hub.substr(0, dataset.hub.find(' ')));
+  }
+  for (const FilterHelp& filter : template_filters()) names.emplace_back(filter.name);
+  for (const Metric& metric : known_metrics()) names.push_back(metric.name);
+  for (const ListedTask& task : TaskRegistry().list()) {
+    if (!task.name.starts_with("mmlu_continuation::")) names.push_back(task.name);
+  }
+  for (const std::string& name : names) EXPECT_NE(document.find(name), std::string::npos) << name;
+}
+
+TEST(TextTemplate, columns_parts_and_filters) {
+  const nlohmann::ordered_json item = {
+      {"q", " a_b c "}, {"n", 3}, {"list", {"x", "y"}}, {"in", {{"t", "deep"}}}, {"none", nullptr}};
+  const auto fill = [&](const std::string& text) { return TextTemplate(text, "task").of(item, "here"); };
+  EXPECT_EQ(fill("{{{q|strip}}} {n} {list.1} {in.t}"), "{a_b c} 3 y deep");
+  EXPECT_EQ(fill("{q|before_blank}|{q|after_blank|strip}|{q|strip|last_word}|{q|strip|words_but_last}"),
+            " a|b c|c|a_b");
+  EXPECT_EQ(fill("{list|lettered}"), "A. x\nB. y");
+  EXPECT_EQ(ItemValue("list|letters", "task").texts_of(item, "here"), (std::vector<std::string>{"A", "B"}));
+  EXPECT_ERROR(fill("{x}"), ExitCode::bad_input, "here: {x}: no x (it has q, n, list, in, none)");
+  EXPECT_ERROR(fill("{list}"), ExitCode::bad_input, "{list} is a JSON array");
+  EXPECT_ERROR(fill("{none}"), ExitCode::bad_input, "{none} is a JSON null");
+  EXPECT_ERROR(fill("{n|strip}"), ExitCode::bad_input, "strip takes a text, not a number");
+  EXPECT_ERROR(fill("{q|stripp}"), ExitCode::bad_input, "no filter stripp, nearest is strip");
+  EXPECT_ERROR(fill("{q"), ExitCode::bad_input, "has a single {");
+  EXPECT_ERROR(fill("{}"), ExitCode::bad_input, "names no column");
+  EXPECT_ERROR(ItemValue("q", "task").texts_of(item, "here"), ExitCode::bad_input, "q is not a list of texts");
+}
+
+class UserTask : public testing::Test {
+ protected:
+  Scratch folder_;
+  TaskRegistry registry_;
+};
+
+TEST_F(UserTask, asks_what_its_file_says) {
+  folder_.write("quiz.csv", "question,a,b,right\n\"Capital of\nFrance?\",Lyon,Paris,b\nAnd?,1,2,a\n");
+  folder_.write("more.jsonl", R"({"question": "Two?", "a": "x", "b": "y", "right": "a"})");
+  const std::string path = folder_.write("quiz.json", R"({
+    "name": "capitals", "kind": "multiple_choice", "help": "capitals of countries",
+    "files": {"test": "quiz.csv", "examples": "more.jsonl"}, "shots_from": "examples", "shots": 1, "draw": "first",
+    "context": "Q: {question}\nA:", "choices": ["{a}", "{b}"], "gold": "{right}", "labels": ["a", "b"],
+    "metrics": ["acc", "acc_bytes"]})");
+  EXPECT_EQ(registry_.select({path, "arc_easy"}).tasks, (std::vector<std::string>{"capitals", "arc_easy"}));
+  const LoadedTask task = registry_.load("capitals", folder_.path());
+  EXPECT_EQ(task.fewshot, 1);
+  EXPECT_EQ(task.items[0].requests[1].context, "Q: Two?\nA: x\n\nQ: Capital of\nFrance?\nA:");
+  EXPECT_EQ(task.items[0].requests[1].continuation, " Paris");
+  EXPECT_EQ(task.items[0].gold, 1);
+  EXPECT_EQ(task.definition.metrics[1].name, "acc_bytes");
+  EXPECT_TRUE(task.definition.own);
+}
+
+TEST_F(UserTask, may_take_a_dataset_and_generate) {
+  const std::string path =
+      folder_.write("mine.json", R"({"name": "mine", "kind": "generate", "dataset": "math500", "context": "{problem}",
+    "target": "{answer}", "until": ["\n"], "most_tokens": 5, "metrics": ["math_match"]})");
+  registry_.select({path});
+  const LoadedTask task = registry_.load("mine", kData + "/hub");
+  EXPECT_EQ(task.items[0].answer, "as given");
+  EXPECT_EQ(task.items[0].requests[0].generation.until, std::vector<std::string>{"\n"});
+  EXPECT_EQ(task.items[0].requests[0].generation.most_tokens, 5);
+}
+
+TEST_F(UserTask, faults_are_told_together) {
+  const std::string path =
+      folder_.write("bad.json", R"({"name": "a b", "kind": "multiple", "files": {"train": "x"}, "contextt": "",
+    "shots": -1, "draw": "any", "metrics": ["accuracy"], "gold": "{x|foo}"})");
+  for (const char* part : {"bad.json cannot be taken:", "name must be made of letters", "kind is \"multiple\"",
+                           "files names none for test", "contextt is no key of a task file, nearest is context",
+                           "shots must be a whole number", "draw is \"any\"",
+                           "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes",
+                           "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
+    EXPECT_ERROR(registry_.select({path}), ExitCode::bad_input, part);
+  }
+  const std::string taken =
+      folder_.write("taken.json", R"({"name": "arc_easy", "kind": "rolling", "files": {"test": "x.txt"}})");
+  EXPECT_ERROR(registry_.select({taken}), ExitCode::bad_input, "there is a task arc_easy already");
+}
+
+TEST_F(UserTask, perplexity_of_any_file) {
+  const std::string text = folder_.write("my text.txt", "One\ntwo  three\n");
+  const std::string lines = folder_.write("docs.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"é\"}\n");
+  EXPECT_EQ(registry_.select({"perplexity:" + text, "perplexity:" + lines}).tasks,
+            (std::vector<std::string>{"perplexity_my_text", "perplexity_docs"}));
+  const LoadedTask whole = registry_.load("perplexity_my_text", folder_.path());
+  ASSERT_EQ(whole.items.size(), 1U);
+  EXPECT_EQ(whole.items[0].requests[0].kind, RequestKind::rolling);
+  EXPECT_EQ(whole.items[0].requests[0].context, "One\ntwo  three\n");
+  EXPECT_EQ(whole.items[0].words, 4);
+  EXPECT_EQ(whole.definition.metrics.size(), 3U);
+  EXPECT_EQ(registry_.load("perplexity_docs", folder_.path()).items[1].bytes, 2);
+  EXPECT_ERROR(registry_.load("perplexity_docs", folder_.path(), {.limit = -1}), ExitCode::bad_input, "--limit");
+}
+
+}  // namespace
+}  // namespace shiftron
