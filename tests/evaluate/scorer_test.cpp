@@ -217,6 +217,29 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
   }
 }
 
+// A journal answers for one model and for what was asked, nothing else.
+TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  const auto asked = [](const char* continuation) {
+    return std::vector<Request>{{.context = "the key", .continuation = continuation}};
+  };
+  const ScorerOptions options{.journal = scratch / "journal"};
+  answered(model, 1, asked(" a"), options);
+  expect_same(answered(model, 1, asked(" x"), options), answered(model, 1, asked(" x")), 0, "another target");
+  RunConfig config = model.config;
+  const auto world = make_single_world();
+  RankTrainer rank(config, *world);
+  rank.trainer->engine().parameters().initialise(99);
+  for (const char* continuation : {" a", " x"}) {
+    const auto live = [&](const ScorerOptions& with) {
+      return Scorer(config, rank.trainer->engine(), example_model(), "another", *world, {})
+          .answer(asked(continuation), with);
+    };
+    expect_same(live(options), live({}), 0, "another model");
+  }
+}
+
 // A process that is killed at some batch, over and over, ends with the answers of one that is not.
 TEST(Scorer, KilledEvaluationsGoOn) {
   const Scratch scratch;
@@ -268,7 +291,7 @@ TEST(Scorer, KilledEvaluationsGoOn) {
   EXPECT_GE(killed, 4);
   calls_until(-1);
   EXPECT_EQ(calls_until(-1), 0);  // all is known
-  // Another layout takes what it can, and other weights nothing.
+  // Another layout takes what it can.
   expect_same(answered(model, 2, requests, options), expected, 1e-11, "dp 2");
 }
 

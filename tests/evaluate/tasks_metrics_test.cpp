@@ -21,7 +21,7 @@ Item choices(const std::vector<std::string>& texts, int64_t gold) {
   return item;
 }
 
-double value(Scorer scorer, const Item& item, const std::vector<double>& likelihoods) {
+double value(ItemScore scorer, const Item& item, const std::vector<double>& likelihoods) {
   std::vector<Answer> answers;
   for (const double each : likelihoods) answers.push_back({each});
   return score({.name = "", .scorer = scorer}, item, answers).value;
@@ -35,28 +35,28 @@ std::vector<MetricValue> values(const std::vector<double>& plain) {
 
 TEST(TaskMetrics, lengths_are_code_points_of_the_choice) {
   const Item item = choices({"大学", "abc", "z"}, 0);
-  EXPECT_EQ(value(Scorer::likeliest, item, {-6, -8, -7.5}), 1);
-  EXPECT_EQ(value(Scorer::likeliest_per_length, item, {-6, -8, -7.5}), 0);
-  EXPECT_EQ(value(Scorer::likeliest_per_byte, item, {-6, -8, -7.5}), 1);
+  EXPECT_EQ(value(ItemScore::likeliest, item, {-6, -8, -7.5}), 1);
+  EXPECT_EQ(value(ItemScore::likeliest_per_length, item, {-6, -8, -7.5}), 0);
+  EXPECT_EQ(value(ItemScore::likeliest_per_byte, item, {-6, -8, -7.5}), 1);
   const Item tied = choices({"iron", "oxygen", "salt"}, 1);
-  EXPECT_EQ(value(Scorer::likeliest, tied, {-1, -2, -1}), 0);
-  EXPECT_EQ(value(Scorer::likeliest_per_length, tied, {-1, -2, -1}), 0);
+  EXPECT_EQ(value(ItemScore::likeliest, tied, {-1, -2, -1}), 0);
+  EXPECT_EQ(value(ItemScore::likeliest_per_length, tied, {-1, -2, -1}), 0);
 }
 
 TEST(TaskMetrics, the_first_of_equals_and_the_first_nan_win) {
   const Item item = choices({"a", "b", "c"}, 0);
-  EXPECT_EQ(value(Scorer::likeliest, item, {-6, -6, -7.5}), 1);
-  EXPECT_EQ(value(Scorer::likeliest, item, {-6, kNan, -1}), 0);
+  EXPECT_EQ(value(ItemScore::likeliest, item, {-6, -6, -7.5}), 1);
+  EXPECT_EQ(value(ItemScore::likeliest, item, {-6, kNan, -1}), 0);
   EXPECT_EQ(index_of_largest(std::vector<double>{-6, kNan, -1, kNan}), 1U);
   EXPECT_EQ(index_of_largest(std::vector<double>{-7, -6, -6}), 1U);
 }
 
 TEST(TaskMetrics, an_empty_choice_is_never_the_likeliest_per_length) {
-  EXPECT_EQ(value(Scorer::likeliest_per_length, choices({"", "b"}, 1), {-1, -500}), 1);
+  EXPECT_EQ(value(ItemScore::likeliest_per_length, choices({"", "b"}, 1), {-1, -500}), 1);
 }
 
 TEST(TaskMetrics, answers_must_be_as_many_as_requests) {
-  EXPECT_THROW(value(Scorer::likeliest, choices({"a", "b"}, 0), {-1}), Error);
+  EXPECT_THROW(value(ItemScore::likeliest, choices({"a", "b"}, 0), {-1}), Error);
 }
 
 TEST(TaskMetrics, means_have_the_error_of_a_sample) {
@@ -83,12 +83,12 @@ TEST(TaskMetrics, rolling_sums_are_divided_by_all_weights) {
 }
 
 TEST(TaskMetrics, groups_count_items_and_pool_errors) {
-  const std::vector<Part> parts = {{{0.5, 0.05}, 100}, {{0.25, 0.0144}, 900}};
+  const std::vector<GroupPart> parts = {{{0.5, 0.05}, 100}, {{0.25, 0.0144}, 900}};
   const Estimate group = aggregate_group(parts);
   EXPECT_DOUBLE_EQ(group.value, 0.275);
   EXPECT_NEAR(group.error.value(), 0.013889233, 1e-9);
   EXPECT_DOUBLE_EQ(mean_of_parts(parts), 0.375);
-  std::vector<Part> of_data;
+  std::vector<GroupPart> of_data;
   for (const auto& data : {std::vector<double>{1, 0}, {1, 1, 1, 0}}) {
     of_data.push_back({aggregate(Aggregation::mean, values(data)), static_cast<int64_t>(data.size())});
   }
@@ -103,7 +103,7 @@ TEST(TaskMetrics, generated_texts_are_compared_without_outer_white_space) {
   item.answer = "Paris ";
   item.requests.resize(1);
   const auto match = [&](const std::string& text) {
-    return score({.name = "", .scorer = Scorer::same_text}, item, std::vector<Answer>{{.text = text}});
+    return score({.name = "", .scorer = ItemScore::same_text}, item, std::vector<Answer>{{.text = text}});
   };
   EXPECT_EQ(match("\n Paris").value, 1);
   EXPECT_EQ(match("paris").value, 0);
