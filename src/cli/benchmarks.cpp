@@ -50,10 +50,12 @@ Json to_json(const ResultRow& row) {
   return json;
 }
 
+// At most a few of them.
 std::string joined(const std::vector<std::string>& texts) {
+  constexpr size_t kMost = 10;
   std::string text;
-  for (const std::string& each : texts) text += (text.empty() ? "" : ", ") + each;
-  return text;
+  for (size_t i = 0; i < std::min(texts.size(), kMost); ++i) text += (text.empty() ? "" : ", ") + texts[i];
+  return texts.size() > kMost ? text + ", … (" + std::to_string(texts.size()) + " in all)" : text;
 }
 
 int run_compare(const CommandLine& line) {
@@ -127,13 +129,10 @@ int list_tasks(const CommandLine& line) {
       continue;
     }
     std::cout << task.name << (task.own ? " (own)" : "") << ": " << task.help << "\n";
-    if (task.is_group) {
-      std::cout << "    of " << task.members.size() << ": " << joined(task.members) << "\n";
-      continue;
-    }
+    if (task.is_group) std::cout << "    " << joined(task.members) << "\n";
     if (task.folder.empty()) continue;
-    std::cout << "    dataset " << task.dataset << (task.origin.empty() ? "" : ", or " + task.origin) << "\n"
-              << "    in DATA/" << task.folder << ": " << joined(task.files) << "\n";
+    std::cout << "    of " << task.dataset << (task.origin.empty() ? "" : ", or of " + task.origin) << "\n"
+              << "    below DATA, the first that is there for each split: " << joined(task.files) << "\n";
   }
   if (line.has("json")) print_json({{"tasks", all}});
   return 0;
