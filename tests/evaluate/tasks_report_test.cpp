@@ -1,0 +1,189 @@
+// Reports in the harness's schema, and what a comparison of two of them says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/check.h"
+#include "evaluate/tasks/benchmark_compare.h"
+#include "evaluate/tasks/benchmark_report.h"
+#include "evaluate/tasks/task_hashes.h"
+#include "expect_error.h"
+#include "scratch.h"
+
+namespace shiftron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Two choices an item, the first of which is right; "acc" alone.
+AnsweredTask task_of(const std::string& name, const std::vector<bool>& right) {
+  AnsweredTask entry;
+  entry.task.name = name;
+  entry.task.definition.name = name;
+  entry.task.definition.metrics = {{"acc", ItemScore::likeliest, Aggregation::mean, true}};
+  entry.task.original_items = static_cast<int64_t>(right.size()) + 1;
+  for (size_t i = 0; i < right.size(); ++i) {
+    Item item;
+    item.number = static_cast<int64_t>(i);
+    item.document = {{"question", name + std::to_string(i)}};
+    item.target = "0";
+    item.gold = 0;
+    item.choices = {"yes", "no"};
+    for (const std::string& choice : item.choices) {
+      item.requests.push_back({.kind = RequestKind::log_likelihood, .context = "Q:", .continuation = " " + choice});
+    }
+    entry.task.items.push_back(item);
+    entry.answers.push_back({.log_likelihood = -1.5, .greedy = right[i]});
+    entry.answers.push_back({.log_likelihood = right[i] ? -2.25 : -0.1});
+  }
+  return entry;
+}
+
+Selection selection_of(const std::vector<AnsweredTask>& tasks) {
+  Selection selection;
+  for (const AnsweredTask& entry : tasks) selection.tasks.push_back(entry.task.name);
+  return selection;
+}
+
+ReportFacts facts_at(const std::string& time) {
+  return {.model_name = "runs/a:b",
+          .max_length = 64,
+          .end_of_document = "</s>",
+          .end_of_document_id = 2,
+          .code_version = "c",
+          .seconds = 1.5,
+          .time = time};
+}
+
+TEST(BenchmarkReport, GroupsArePooledOverAllItemsAndTellTheMeanOfTasksBesides) {
+  std::vector<AnsweredTask> tasks = {task_of("a", {true, false}), task_of("b", {true, true, true, false})};
+  Selection selection = selection_of(tasks);
+  selection.groups = {
+      {{.name = "all", .version = "2", .members = {"part", "a"}, .metrics = {"acc"}}, {"part"}, {"b", "a"}},
+      {{.name = "part", .version = "2", .members = {"b"}, .metrics = {"acc"}}, {}, {"b"}}};
+  const BenchmarkReport report(selection, tasks);
+  std::vector<std::string> names;
+  for (const ResultRow& row : report.rows())
+    names.push_back(std::string(static_cast<size_t>(row.depth), '-') + row.name);
+  EXPECT_THAT(names, ElementsAre("all", "-part", "--b", "-a"));
+  const Json json = report.results(facts_at("t"));
+  EXPECT_NEAR(json["results"]["all"]["acc,none"].get<double>(), 4.0 / 6, 1e-15);
+  EXPECT_NEAR(json["results"]["all"]["acc_macro,none"].get<double>(), (0.5 + 0.75) / 2, 1e-15);
+  // The harness's value for these leaves, [1, 0] and [1, 1, 1, 0].
+  EXPECT_NEAR(json["groups"]["all"]["acc_stderr,none"].get<double>(), 0.228217732, 1e-9);
+  EXPECT_EQ(json["results"]["all"]["sample_count"]["acc,none"], 6);
+  EXPECT_EQ(json["group_subtasks"]["all"], Json::array({"part"}));
+  EXPECT_FALSE(json["n-shot"].contains("all")) << "a group of groups has none there";
+  EXPECT_TRUE(json["n-shot"].contains("part"));
+  EXPECT_EQ(json["n-samples"]["a"], (Json{{"original", 3}, {"effective", 2}}));
+  EXPECT_EQ(json["task_hashes"]["a"], task_hash(tasks[0].task.items));
+  EXPECT_EQ(json["tokenizer_eos_token"], Json::array({"</s>", "2"}));
+  EXPECT_EQ(json["total_evaluation_time_seconds"], "1.500");
+  const std::string table = results_table(report.rows());
+  EXPECT_THAT(table, HasSubstr("|   - b  "));
+  EXPECT_THAT(table, HasSubstr("0.6667"));
+}
+
+TEST(BenchmarkReport, ASampleHoldsNumbersAsTheHarnessWritesThem) {
+  const BenchmarkReport report(Selection{.tasks = {"a"}}, {task_of("a", {true})});
+  const std::string lines = report.samples(0);
+  const Json sample = Json::parse(lines);
+  EXPECT_EQ(sample["resps"].dump(), R"([[["-1.5","True"]],[["-2.25","False"]]])");
+  EXPECT_EQ(sample["filtered_resps"].dump(), R"([["-1.5","True"],["-2.25","False"]])");
+  EXPECT_EQ(sample["arguments"]["gen_args_1"].dump(), R"({"arg_0":"Q:","arg_1":" no"})");
+  EXPECT_EQ(sample["acc"].dump(), "1.0");
+  EXPECT_EQ(sample["metrics"].dump(), R"(["acc"])");
+}
+
+TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
+  EXPECT_EQ(sanitized_model_name("a/b::c|d*?e"), "a__b__c__d__e");
+  EXPECT_EQ(sanitized_model_name("step-1"), "step-1");
+}
+
+TEST(BenchmarkReport, AnswersMustBeAsManyAsRequests) {
+  AnsweredTask entry = task_of("a", {true});
+  entry.answers.pop_back();
+  EXPECT_ERROR(BenchmarkReport(Selection{.tasks = {"a"}}, {entry}), ExitCode::crash, "a: 2 requests, 1 answers");
+}
+
+class Compare : public ::testing::Test {
+ protected:
+  std::string write(const std::string& folder, const std::vector<AnsweredTask>& tasks) {
+    const BenchmarkReport report(selection_of(tasks), tasks);
+    return report.write(scratch_ / folder, facts_at("2026-01-01T00-00-00.000000"));
+  }
+  Comparison compare() const {
+    std::vector<Evaluation> both = {open_evaluation(scratch_ / "x"), open_evaluation(scratch_ / "y")};
+    name_evaluations(both);
+    return compare_evaluations(both).at(0);
+  }
+  Scratch scratch_;
+};
+
+TEST_F(Compare, DifferencesArePairedByItem) {
+  write("x", {task_of("a", {true, false, false, false, true})});
+  write("y", {task_of("a", {true, true, true, false, false})});
+  const Comparison comparison = compare();
+  EXPECT_EQ(comparison.first, "x");
+  EXPECT_EQ(comparison.second, "y");
+  EXPECT_THAT(comparison.faults, IsEmpty());
+  ASSERT_THAT(comparison.differences, SizeIs(1));
+  const PairedDifference& paired = comparison.differences[0];
+  EXPECT_DOUBLE_EQ(paired.first, 0.4);
+  EXPECT_DOUBLE_EQ(paired.second, 0.6);
+  EXPECT_DOUBLE_EQ(paired.difference, 0.2);
+  EXPECT_NEAR(paired.error, std::sqrt(0.7 / 5), 1e-12);  // of 0, 1, 1, 0, -1: variance 0.7
+  EXPECT_EQ(paired.wins, 2);
+  EXPECT_EQ(paired.losses, 1);
+  EXPECT_DOUBLE_EQ(paired.sign_test, 1);
+  EXPECT_THAT(to_text(comparison), HasSubstr("+0.2000"));
+}
+
+TEST_F(Compare, AChangedItemIsNamedAndLeftOut) {
+  write("x", {task_of("a", {true, false, true})});
+  AnsweredTask changed = task_of("a", {true, true, true});
+  changed.task.items[1].document["question"] = "another";
+  write("y", {changed});
+  const Comparison comparison = compare();
+  ASSERT_THAT(comparison.faults, SizeIs(1));
+  EXPECT_THAT(comparison.faults[0], HasSubstr("a: item 1 differ"));
+  EXPECT_EQ(comparison.differences.at(0).items, 2);
+  EXPECT_THAT(to_text(comparison), HasSubstr("item 1"));
+}
+
+TEST_F(Compare, TasksOfOneSideAloneAreTold) {
+  write("x", {task_of("a", {true}), task_of("b", {true})});
+  write("y", {task_of("a", {true}), task_of("c", {true})});
+  EXPECT_THAT(compare().faults, ElementsAre("b was not evaluated by y", "c was not evaluated by x"));
+}
+
+TEST_F(Compare, WhatIsMissingOrMalformedIsNamed) {
+  EXPECT_ERROR(open_evaluation(scratch_ / "nowhere"), ExitCode::bad_input, "does not exist");
+  std::filesystem::create_directory(scratch_ / "empty");
+  EXPECT_ERROR(open_evaluation(scratch_ / "empty"), ExitCode::bad_input, "holds no results_*.json");
+  EXPECT_ERROR(open_evaluation(scratch_.write("results_x.json", "{")), ExitCode::bad_input, "is no JSON");
+  EXPECT_ERROR(open_evaluation(scratch_.write("results_y.json", "{}")), ExitCode::bad_input, "lacks \"results\"");
+  write("x", {task_of("a", {true})});
+  const std::string path = write("y", {task_of("a", {true})});
+  const std::string samples = std::filesystem::path(path).parent_path() / "samples_a_2026-01-01T00-00-00.000000.jsonl";
+  std::filesystem::remove(samples);
+  EXPECT_ERROR(compare(), ExitCode::bad_input, samples + " is missing");
+  std::ofstream(samples) << "{\"doc_id\": 0}\n";
+  EXPECT_ERROR(compare(), ExitCode::bad_input, samples + ":1 is no sample");
+}
+
+TEST(SignTest, IsTwoSided) {
+  EXPECT_DOUBLE_EQ(sign_test(0, 0), 1);
+  EXPECT_DOUBLE_EQ(sign_test(3, 3), 1);
+  EXPECT_NEAR(sign_test(0, 5), 2.0 / 32, 1e-15);
+  EXPECT_NEAR(sign_test(9, 1), 2.0 * 11 / 1024, 1e-14);
+}
+
+}  // namespace
+}  // namespace shiftron
