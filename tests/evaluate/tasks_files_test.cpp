@@ -165,6 +165,14 @@ TEST(TaskRegistry, groups_come_with_their_groups) {
   EXPECT_EQ(registry.select({"mmlu_stem", "mmlu"}).groups.size(), 5U);
 }
 
+TEST(TaskRegistry, kinds_have_the_harnesss_names) {
+  TaskRegistry registry;
+  EXPECT_EQ(harness_name(registry.definition("winogrande").kind), "multiple_choice");
+  EXPECT_EQ(harness_name(registry.definition("lambada_openai").kind), "loglikelihood");
+  EXPECT_EQ(harness_name(registry.definition("wikitext").kind), "loglikelihood_rolling");
+  EXPECT_EQ(harness_name(registry.definition("hendrycks_math500").kind), "generate_until");
+}
+
 TEST(TaskRegistry, unknown_names_are_told_together) {
   TaskRegistry registry;
   EXPECT_ERROR(registry.select({"helaswag", "mmlu", "cmmlu_agronmy"}), ExitCode::bad_input,

@@ -88,8 +88,11 @@ TEST(PythonRandom, other_seeds_and_sizes) {
   for (const uint32_t expected : {8U, 8U, 4U, 0U, 8U, 0U}) EXPECT_EQ(long_seed.below(10), expected);
   Random samples(3);
   EXPECT_EQ(samples.sample(40, 7), (std::vector<int64_t>{15, 37, 34, 8, 23, 30, 4}));
-  EXPECT_EQ(samples.sample(85, 6), (std::vector<int64_t>{77, 1, 60, 33, 70, 29}));  // the largest pool of 6
-  EXPECT_EQ(samples.sample(86, 6), (std::vector<int64_t>{24, 60, 69, 70, 50, 81}));
+  // Where a pool and a set give different samples, on both sides of the choice between them.
+  EXPECT_EQ(Random(2).sample(21, 5), (std::vector<int64_t>{1, 2, 19, 11, 5}));
+  EXPECT_EQ(Random(2).sample(22, 5), (std::vector<int64_t>{1, 2, 11, 5, 21}));
+  EXPECT_EQ(Random(5).sample(85, 6), (std::vector<int64_t>{79, 32, 45, 67, 3, 59}));
+  EXPECT_EQ(Random(2).sample(86, 6), (std::vector<int64_t>{7, 11, 10, 46, 21, 85}));
   Random far(5);
   for (int i = 1; i < 2000; ++i) far.next_word();
   EXPECT_EQ(far.next_word(), 2894893787U);

@@ -62,11 +62,12 @@ void for_each_line(std::string_view text, const Take& take) {
 
 }  // namespace
 
-std::vector<Record> read_jsonl(const std::string& path) {
+std::vector<Record> read_jsonl(const std::string& path, const std::string& with) {
   std::vector<Record> records;
   const std::string text = text_of(path);
   for_each_line(text, [&](std::string_view line, int64_t number) {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+    if (line.find(with) == std::string_view::npos) return;
     const std::string where = at_line(path, number);
     records.push_back({object_of(line, where), where});
   });

@@ -13,8 +13,8 @@ struct Record {
   std::string where;             // FILE:LINE, for messages
 };
 
-// One JSON object a line; blank lines are skipped. Throws Error(bad_input).
-std::vector<Record> read_jsonl(const std::string& path);
+// One JSON object a line; blank lines are skipped, and lines in which `with` does not occur. Throws Error(bad_input).
+std::vector<Record> read_jsonl(const std::string& path, const std::string& with = "");
 // The file is one JSON object. Throws Error(bad_input).
 Record read_json(const std::string& path);
 

@@ -13,22 +13,23 @@ namespace shiftron {
 
 // A document of a task with its requests.
 struct Item {
-  int64_t number = 0;                // in its split, from 0
-  nlohmann::ordered_json document{};   // as it is hashed: the hub's columns in their order, with what processing appended
-  std::string target{};                // as it is hashed: Python's str() of the harness's target
-  std::vector<Request> requests{};     // in order of the choices; one where there are none
-  int64_t gold = -1;                 // index of the right choice; −1: there are no choices
+  int64_t number = 0;  // in its split, from 0
+  nlohmann::ordered_json
+      document{};                   // as it is hashed: the hub's columns in their order, with what processing appended
+  std::string target{};             // as it is hashed: Python's str() of the harness's target
+  std::vector<Request> requests{};  // in order of the choices; one where there are none
+  int64_t gold = -1;                // index of the right choice; −1: there are no choices
   std::vector<std::string> choices{};  // by whose length acc_norm divides
   std::string answer{};                // generate: the right one
-  double words = 0, bytes = 0;       // rolling: of the measured text
+  double words = 0, bytes = 0;         // rolling: of the measured text
   std::string where{};                 // FILE:LINE
 };
 
 struct TaskOptions {
   std::optional<int64_t> fewshot{};  // examples before each item; nothing: what the task takes by itself
-  double limit = 0;                // items of each task: the first n; below 1 that share of them, rounded up; 0: all
+  double limit = 0;                  // items of each task: the first n; below 1 that share of them, rounded up; 0: all
   std::optional<int64_t> most_tokens{};  // of a generated text
-  bool keep_cmmlu_index = false;       // DatasetOptions::keep_index
+  bool keep_cmmlu_index = false;         // DatasetOptions::keep_index
 };
 
 struct LoadedTask {
@@ -58,7 +59,7 @@ struct ListedTask {
   std::string name{};
   std::string help{};
   bool is_group = false;
-  bool own = false;                  // not of the harness
+  bool own = false;                    // not of the harness
   std::string dataset{};               // of the hub
   std::string origin{};                // of the original files
   std::string folder{};                // below --data

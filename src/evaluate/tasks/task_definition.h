@@ -49,7 +49,7 @@ struct TaskDefinition {
   std::string dataset{};                       // of datasets.h; empty: `files` hold the splits
   std::string part{};                          // of the dataset: a subject, a configuration
   std::map<std::string, std::string> files{};  // split → path
-  std::string split = "test";                // that is evaluated
+  std::string split = "test";                  // that is evaluated
   std::string shot_split{};                    // empty: no examples can be had
   Preparation preparation = Preparation::none;
 
@@ -63,8 +63,8 @@ struct TaskDefinition {
   std::string labels_from{};  // a list (ItemValue), instead of `labels`
   // log_likelihood: what follows the context as it stands; generate: the right answer; rolling: the text.
   std::string target{};
-  std::string shot_target{};  // what an example shows instead of `target`
-  std::string measured{};     // rolling: the text whose words and bytes count; empty: `target`
+  std::string shot_target{};    // what an example shows instead of `target`
+  std::string measured{};       // rolling: the text whose words and bytes count; empty: `target`
   std::string delimiter = " ";  // before a choice, and before an example's answer; no template
 
   ShotDraw draw = ShotDraw::sampled;

@@ -9,6 +9,12 @@
 
 namespace shiftron {
 
+std::string harness_name(TaskKind kind) {
+  constexpr std::array<const char*, 4> kNames = {"multiple_choice", "loglikelihood", "loglikelihood_rolling",
+                                                 "generate_until"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
 TaskRegistry::TaskRegistry() : tasks_(built_in_tasks()), groups_(built_in_groups()) {}
 
 const GroupDefinition* TaskRegistry::group(const std::string& name) const {
