@@ -205,6 +205,7 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
     config.parallel.tp = tp;
     config.parallel.pp = pp;
     config.data.document_reset = false;
+    config.model.shift.reset = pp == 1 ? ShiftReset::never : ShiftReset::automatic;
     run_thread_ranks(2 * tp * pp, [&](HostCommunicator& world) {
       RankTrainer rank(config, world);
       set_weights(rank.trainer->engine().parameters());
@@ -221,17 +222,28 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
 TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);
-  const auto asked = [](const char* continuation) {
+  // Two continuations of one token each: one row is read for both.
+  const Tokenizer tokenizer(example_model(), "example");
+  std::vector<std::string> continuations;
+  for (int32_t token = 0; token < tokenizer.vocab_size() && continuations.size() < 2; ++token) {
+    const std::string text = tokenizer.text_of(token);
+    const auto before = tokenizer.encode("the key"), whole = tokenizer.encode("the key" + text);
+    if (text.starts_with(" ") && whole.size() == before.size() + 1 && whole.back() == token)
+      continuations.push_back(text);
+  }
+  ASSERT_EQ(continuations.size(), 2);
+  const auto asked = [](const std::string& continuation) {
     return std::vector<Request>{{.context = "the key", .continuation = continuation}};
   };
   const ScorerOptions options{.journal = scratch / "journal"};
-  answered(model, 1, asked(" a"), options);
-  expect_same(answered(model, 1, asked(" x"), options), answered(model, 1, asked(" x")), 0, "another target");
+  answered(model, 1, asked(continuations[0]), options);
+  expect_same(answered(model, 1, asked(continuations[1]), options), answered(model, 1, asked(continuations[1])), 0,
+              "another target");
   RunConfig config = model.config;
   const auto world = make_single_world();
   RankTrainer rank(config, *world);
   rank.trainer->engine().parameters().initialise(99);
-  for (const char* continuation : {" a", " x"}) {
+  for (const std::string& continuation : continuations) {
     const auto live = [&](const ScorerOptions& with) {
       return Scorer(config, rank.trainer->engine(), example_model(), "another", *world, {})
           .answer(asked(continuation), with);

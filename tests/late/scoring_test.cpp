@@ -1,0 +1,64 @@
+// On a device that is late, scores of live weights have the bits that they have at once, while a step is still under
+// way.
+#include "evaluate/token_scorer.h"
+#include "late/late_training.h"
+
+namespace shiftron::testing {
+namespace {
+
+std::vector<PassScore> score_late(const LateCase& c, const RunConfig& config, Machine* machine) {
+  ScorePlanner passes;
+  const Philox random(5, "passes");
+  for (uint64_t i = 0; i < 24; ++i) {
+    const auto draw = [&](uint64_t index) { return random.uniform(i * 100 + index); };
+    const auto length = 1 + static_cast<int64_t>(draw(99) * static_cast<double>(config.train.sequence_length));
+    ScoreTokens pass;
+    for (int64_t t = 0; t < length; ++t) {
+      pass.input.push_back(
+          static_cast<int32_t>(draw(static_cast<uint64_t>(t)) * static_cast<double>(config.model.vocab)));
+    }
+    pass.first = length / 2;
+    pass.targets.assign(pass.input.begin() + pass.first, pass.input.end());
+    passes.add(pass);
+  }
+  std::vector<PassScore> scores;
+  std::mutex mutex;
+  run_thread_ranks(c.ranks(), [&](HostCommunicator& world) {
+    const auto queue =
+        machine != nullptr ? machine->make_queue("compute of rank " + std::to_string(world.rank())) : nullptr;
+    RankTrainer rank(config, world, {.queue = queue.get()});
+    const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
+    TokenScorer scorer(config, rank.trainer->engine(), "late", world);
+    std::vector<PassScore> own;
+    for (int64_t step = 1; step <= 2; ++step) {
+      rank.trainer->step(step, rank.reader(step, read), false);
+      own = scorer.score(passes);
+      (void)rank.trainer->result(step);
+    }
+    const std::lock_guard lock(mutex);
+    scores = own;
+  });
+  return scores;
+}
+
+class LateScoring : public ::testing::TestWithParam<Order> {};
+
+TEST_P(LateScoring, HasTheSameBits) {
+  for (const LateCase& c : {LateCase{.name = "alone"}, LateCase{.name = "tp 2 pp 2", .tp = 2, .pp = 2},
+                            LateCase{.name = "zero pp 2 dp 2", .pp = 2, .dp = 2, .zero = 1, .bucket_elements = 200}}) {
+    const auto at_once = score_late(c, c.config(), nullptr);
+    Machine machine({.order = GetParam(), .seed = 1});
+    const auto late = score_late(c, c.config(), &machine);
+    ASSERT_EQ(late.size(), at_once.size());
+    for (size_t i = 0; i < late.size(); ++i) {
+      EXPECT_EQ(late[i].log_likelihood, at_once[i].log_likelihood) << c.name << ", pass " << i;
+      EXPECT_EQ(late[i].greedy, at_once[i].greedy) << c.name << ", pass " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LateScoring, ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
+
+}  // namespace
+}  // namespace shiftron::testing
