@@ -198,12 +198,6 @@ constexpr MathPart kMathParts[] = {{"algebra", "algebra"},          {"counting_a
 
 }  // namespace
 
-std::string harness_name(TaskKind kind) {
-  constexpr std::array<const char*, 4> kNames = {"multiple_choice", "loglikelihood", "loglikelihood_rolling",
-                                                 "generate_until"};
-  return kNames.at(static_cast<size_t>(kind));
-}
-
 std::vector<TaskDefinition> built_in_tasks() {
   std::vector<TaskDefinition> all = {
       lambada("openai", "the last word of a passage, as OpenAI cut the texts"),
