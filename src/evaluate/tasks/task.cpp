@@ -154,8 +154,9 @@ class Prompts {
 std::vector<Record> read_file_of(const TaskDefinition& task, const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension();
   if (ending == ".csv") return read_csv_records(path);
-  if (ending == ".txt" && task.kind == TaskKind::rolling) return {read_text(path)};
-  if (ending == ".txt") return read_lines(path);
+  const bool is_text = ending == ".txt" || ending == ".md";
+  if (is_text && task.kind == TaskKind::rolling) return {read_text(path)};
+  if (is_text) return read_lines(path);
   return read_jsonl(path);
 }
 
