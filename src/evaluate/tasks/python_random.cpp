@@ -46,19 +46,15 @@ void Random::seed_by_number(uint32_t seed) {
   at_ = kWords;
 }
 
-uint32_t Random::next_word() {
-  if (at_ == kWords) {
-    for (size_t i = 0; i < kWords; ++i) {
-      const uint32_t joined = (state_[i] & 0x80000000) | (state_[(i + 1) % kWords] & 0x7FFFFFFF);
-      state_[i] = state_[(i + kMiddle) % kWords] ^ (joined >> 1) ^ (joined & 1 ? 0x9908B0DF : 0);
-    }
-    at_ = 0;
-  }
-  uint32_t word = state_[at_++];
-  word ^= word >> 11;
-  word ^= (word << 7) & 0x9D2C5680;
-  word ^= (word << 15) & 0xEFC60000;
-  return word ^ (word >> 18);
+void Random::renew() {
+  const auto renewed = [&](size_t i, size_t next, size_t middle) {
+    const uint32_t joined = (state_[i] & 0x80000000) | (state_[next] & 0x7FFFFFFF);
+    state_[i] = state_[middle] ^ (joined >> 1) ^ (joined & 1 ? 0x9908B0DF : 0);
+  };
+  for (size_t i = 0; i < kWords - kMiddle; ++i) renewed(i, i + 1, i + kMiddle);
+  for (size_t i = kWords - kMiddle; i + 1 < kWords; ++i) renewed(i, i + 1, i + kMiddle - kWords);
+  renewed(kWords - 1, 0, kMiddle - 1);
+  at_ = 0;
 }
 
 uint32_t Random::bits(int count) {
@@ -70,12 +66,6 @@ uint32_t Random::below(uint32_t limit) {
   uint32_t drawn = bits(count);
   while (drawn >= limit) drawn = bits(count);
   return drawn;
-}
-
-double Random::real() {
-  const uint32_t high = next_word() >> 5;
-  const uint32_t low = next_word() >> 6;
-  return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0);
 }
 
 std::vector<int64_t> Random::sample(int64_t population, int64_t count) {

@@ -14,13 +14,24 @@ class Random {
   // Random(seed)
   explicit Random(uint64_t seed);
 
-  uint32_t next_word();
+  uint32_t next_word() {
+    if (at_ == state_.size()) renew();
+    uint32_t word = state_[at_++];
+    word ^= word >> 11;
+    word ^= (word << 7) & 0x9D2C5680;
+    word ^= (word << 15) & 0xEFC60000;
+    return word ^ (word >> 18);
+  }
   // getrandbits(bits), 1 to 32 of them
   uint32_t bits(int count);
   // randrange(limit), 0 < limit < 2³²
   uint32_t below(uint32_t limit);
   // random(): in [0, 1), with 53 bits
-  double real();
+  double real() {
+    const uint32_t high = next_word() >> 5;
+    const uint32_t low = next_word() >> 6;
+    return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0);
+  }
   // sample(range(population), count), count ≤ population
   std::vector<int64_t> sample(int64_t population, int64_t count);
   // One of choices(range(population), k=…); the sequence of calls gives the list.
@@ -28,6 +39,7 @@ class Random {
 
  private:
   void seed_by_number(uint32_t seed);
+  void renew();
   std::array<uint32_t, 624> state_{};
   size_t at_ = 624;  // of the next word; 624: the state is due to be renewed
 };
