@@ -132,6 +132,31 @@ INSTANTIATE_TEST_SUITE_P(All, TokenScorerTest,
                            return std::string(std::get<0>(test.param).name) + "_" + to_string(std::get<1>(test.param));
                          });
 
+// Layers in bfloat16, head and softmax in float32: alone and packed alike, and near to decoding, whose logits are
+// rounded.
+TEST(TokenScorer, BrainFloatsAloneAndPacked) {
+  const RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
+  const auto passes = random_passes(config.model.vocab);
+  const auto packed = scored(config, 1, planner_of(passes)), expected = decoded(config, passes);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const double alone = scored(config, 1, planner_of({passes[i]}))[0].log_likelihood;
+    EXPECT_NEAR(packed[i].log_likelihood, alone, 0.06 * static_cast<double>(passes[i].targets.size())) << i;
+    EXPECT_NEAR(packed[i].log_likelihood, expected[i].log_likelihood,
+                0.06 * static_cast<double>(passes[i].targets.size()))
+        << i;
+  }
+  const double score = packed[0].log_likelihood;
+  EXPECT_NE(score, std::round(score * 64) / 64) << "logits were rounded";
+  RunConfig split = config;
+  split.parallel.tp = 2;
+  const auto of_two = scored(split, 2, planner_of(passes));
+  for (size_t i = 0; i < passes.size(); ++i) {
+    EXPECT_NEAR(of_two[i].log_likelihood, packed[i].log_likelihood,
+                0.06 * static_cast<double>(passes[i].targets.size()))
+        << i;
+  }
+}
+
 // More probes than the head takes at a time, at one row; they are all there is.
 TEST(TokenScorer, TheProbabilitiesOfAllTokensAddUp) {
   const RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
