@@ -132,6 +132,31 @@ INSTANTIATE_TEST_SUITE_P(All, TokenScorerTest,
                            return std::string(std::get<0>(test.param).name) + "_" + to_string(std::get<1>(test.param));
                          });
 
+// Layers in bfloat16, head and softmax in float32: alone and packed alike, and near to decoding, whose logits are
+// rounded.
+TEST(TokenScorer, BrainFloatsAloneAndPacked) {
+  const RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
+  const auto passes = random_passes(config.model.vocab);
+  const auto packed = scored(config, 1, planner_of(passes)), expected = decoded(config, passes);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const double alone = scored(config, 1, planner_of({passes[i]}))[0].log_likelihood;
+    EXPECT_NEAR(packed[i].log_likelihood, alone, 0.06 * static_cast<double>(passes[i].targets.size())) << i;
+    EXPECT_NEAR(packed[i].log_likelihood, expected[i].log_likelihood,
+                0.06 * static_cast<double>(passes[i].targets.size()))
+        << i;
+  }
+  const double score = packed[0].log_likelihood;
+  EXPECT_NE(score, std::round(score * 64) / 64) << "logits were rounded";
+  RunConfig split = config;
+  split.parallel.tp = 2;
+  const auto of_two = scored(split, 2, planner_of(passes));
+  for (size_t i = 0; i < passes.size(); ++i) {
+    EXPECT_NEAR(of_two[i].log_likelihood, packed[i].log_likelihood,
+                0.06 * static_cast<double>(passes[i].targets.size()))
+        << i;
+  }
+}
+
 // More probes than the head takes at a time, at one row; they are all there is.
 TEST(TokenScorer, TheProbabilitiesOfAllTokensAddUp) {
   const RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
@@ -182,33 +207,47 @@ TEST(TokenScorer, TiesGoToTheLowestNumber) {
   }
 }
 
+struct ScoringLayout {
+  int tp = 1, pp = 1, dp = 1;
+  PipelineKind pipeline = PipelineKind::one_forward_one_backward;
+};
+
 TEST(TokenScorer, EqualInEveryLayout) {
-  RunConfig config = small_config({.query = 1, .key = 3, .value = 2});
-  config.model.layers = 4;
-  const auto passes = random_passes(config.model.vocab);
-  for (const bool tied : {false, true}) {
-    config.model.tie_embeddings = tied;
-    const auto expected = decoded(config, passes);
-    for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{1, 1, 1},
-                                                                    {1, 1, 2},
-                                                                    {1, 1, 3},
-                                                                    {2, 1, 1},
-                                                                    {4, 1, 1},
-                                                                    {1, 2, 1},
-                                                                    {1, 4, 1},
-                                                                    {2, 2, 1},
-                                                                    {2, 1, 2},
-                                                                    {1, 2, 2},
-                                                                    {2, 2, 2},
-                                                                    {4, 2, 1},
-                                                                    {1, 3, 2},
-                                                                    {2, 4, 1}}) {
-      RunConfig split = config;
-      split.parallel.tp = tp;
-      split.parallel.pp = pp;
-      const std::string what = "tp " + std::to_string(tp) + ", pp " + std::to_string(pp) + ", dp " + std::to_string(dp);
-      expect_near(scored(split, tp * pp * dp, planner_of(passes), {.token_budget = 64}), expected,
-                  tolerance_of(Precision::fp64), what);
+  using enum PipelineKind;
+  const std::vector<ScoringLayout> layouts = {{.dp = 2},
+                                              {.dp = 3},
+                                              {.tp = 2},
+                                              {.tp = 4},
+                                              {.pp = 2},
+                                              {.pp = 4},
+                                              {.tp = 2, .pp = 2},
+                                              {.tp = 2, .dp = 2},
+                                              {.pp = 2, .dp = 2},
+                                              {.tp = 2, .pp = 2, .dp = 2},
+                                              {.tp = 4, .pp = 2},
+                                              {.pp = 3, .dp = 2},
+                                              {.tp = 2, .pp = 4},
+                                              {.pp = 2, .pipeline = gpipe},
+                                              {.pp = 2, .pipeline = interleaved},
+                                              {.pp = 2, .pipeline = zb_h1},
+                                              {.tp = 2, .pp = 2, .pipeline = zb_v}};
+  for (const Precision precision : {Precision::fp64, Precision::fp32}) {
+    for (const bool tied : {false, true}) {
+      RunConfig config = small_config({.query = 1, .key = 3, .value = 2}, precision);
+      config.model.layers = 4;
+      config.model.tie_embeddings = tied;
+      const auto passes = random_passes(config.model.vocab);
+      const auto expected = decoded(config, passes);
+      for (const auto& [tp, pp, dp, pipeline] : layouts) {
+        config.parallel.tp = tp;
+        config.parallel.pp = pp;
+        config.parallel.pipeline = pipeline;
+        config.parallel.chunks = pipeline == interleaved ? 2 : 1;
+        const std::string what = "tp " + std::to_string(tp) + ", pp " + std::to_string(pp) + ", dp " +
+                                 std::to_string(dp) + ", " + to_string(pipeline);
+        expect_near(scored(config, tp * pp * dp, planner_of(passes), {.token_budget = 64}), expected,
+                    tolerance_of(precision), what);
+      }
     }
   }
 }
