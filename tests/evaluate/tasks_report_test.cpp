@@ -101,6 +101,16 @@ TEST(BenchmarkReport, ASampleHoldsNumbersAsTheHarnessWritesThem) {
   EXPECT_EQ(sample["metrics"].dump(), R"(["acc"])");
 }
 
+TEST(BenchmarkReport, ATextThatEndsWithinACharacterIsWritten) {
+  AnsweredTask entry = task_of("a", {true});
+  entry.task.definition.metrics.clear();
+  Request& request = entry.task.items[0].requests.emplace_back();
+  request.kind = RequestKind::generate;
+  entry.answers.push_back({.text = "caf\xc3"});
+  const BenchmarkReport report(Selection{.tasks = {"a"}}, {entry});
+  EXPECT_EQ(Json::parse(report.samples(0))["filtered_resps"][2], "caf\xef\xbf\xbd");
+}
+
 TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
   EXPECT_EQ(sanitized_model_name("a/b::c|d*?e"), "a__b__c__d__e");
   EXPECT_EQ(sanitized_model_name("step-1"), "step-1");

@@ -61,6 +61,11 @@ Json response_of(const Request& request, const Answer& answer) {
   return response;
 }
 
+// A generated text may end within a character, which reads as U+FFFD then, as in the harness.
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 bool is_weighted(const Metric& metric) {
   return metric.aggregation == Aggregation::weighted_perplexity || metric.aggregation == Aggregation::bits;
 }
@@ -284,7 +289,7 @@ std::string BenchmarkReport::samples(size_t index) const {
                  {"doc_hash", hashes.document}, {"prompt_hash", hashes.prompt},
                  {"target_hash", hashes.target}};
     for (size_t m = 0; m < metrics.size(); ++m) line[metrics[m].name] = value_of(metrics[m], values_[index][m][i]);
-    lines += line.dump() + "\n";
+    lines += text_of(line, -1) + "\n";
   }
   return lines;
 }
@@ -298,7 +303,7 @@ std::string BenchmarkReport::write(const std::string& directory, const ReportFac
   }
   write_file_durably(folder + "/table_" + facts.time + ".md", results_table(rows_));
   const std::string path = folder + "/results_" + facts.time + ".json";
-  write_file_durably(path, results(facts).dump(2) + "\n");
+  write_file_durably(path, text_of(results(facts), 2) + "\n");
   return path;
 }
 
