@@ -358,6 +358,7 @@ void ParameterSet::write(const Parameter& parameter, ParameterState state, int64
 
 void ParameterSet::write_on_host(const Parameter& parameter, ParameterState state, int64_t first, int64_t count,
                                  const void* from) const {
+  if (count == 0) return;  // `from` may be null
   const auto* masters = static_cast<const float*>(from);
   if (!in_halves(parameter, state)) {
     const Tensor to = range_of(tensor_of(parameter, state), first - first_of(parameter, state), count);
