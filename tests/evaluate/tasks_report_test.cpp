@@ -79,6 +79,7 @@ TEST(BenchmarkReport, GroupsArePooledOverAllItemsAndTellTheMeanOfTasksBesides) {
   // The harness's value for these leaves, [1, 0] and [1, 1, 1, 0].
   EXPECT_NEAR(json["groups"]["all"]["acc_stderr,none"].get<double>(), 0.228217732, 1e-9);
   EXPECT_EQ(json["results"]["all"]["sample_count"]["acc,none"], 6);
+  EXPECT_EQ(json["groups"]["all"]["sample_len"], 6);
   EXPECT_EQ(json["group_subtasks"]["all"], Json::array({"part"}));
   EXPECT_FALSE(json["n-shot"].contains("all")) << "a group of groups has none there";
   EXPECT_TRUE(json["n-shot"].contains("part"));

@@ -182,10 +182,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   Json configurations = Json::object(), versions = Json::object(), shots = Json::object(), hashes = Json::object();
   for (const ResultRow& row : rows_) {
     Json& result = results[row.name];
-    if (result.is_null()) {
-      result = {{"name", row.name}, {"alias", row.alias}};
-      if (!row.is_group) result["sample_len"] = row.items;
-    }
+    if (result.is_null()) result = {{"name", row.name}, {"alias", row.alias}, {"sample_len", row.items}};
     result[key_of(row.metric)] = row.estimate.value;
     result[error_key_of(row.metric)] = error_of(row.estimate);
     if (row.is_group) {
