@@ -114,7 +114,7 @@ def with_beginning(export):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     piece = config["eos_token"]
-    number = next(token["id"] for token in tokenizer["added_tokens"] if token["content"] == piece)
+    number = json.loads((folder / "config.json").read_text())["eos_token_id"]
     special, text = {"SpecialToken": {"id": piece, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
     tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [special, text], "pair": [special, text, special, {
         "Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {piece: {"id": piece, "ids": [number], "tokens": [piece]}}}
