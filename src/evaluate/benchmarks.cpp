@@ -92,6 +92,7 @@ Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& opti
 BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOptions& options,
                                 const std::string& code_version, HostCommunicator& world, const HostShare& share) {
   const auto start = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> began = std::chrono::system_clock::now().time_since_epoch();
   const bool leads = world.rank() == 0;
   Selection selection;
   std::vector<AnsweredTask> tasks;
@@ -141,6 +142,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
                          .end_of_document = tokenizer.piece(end),
                          .end_of_document_id = end,
                          .code_version = code_version,
+                         .began = began.count(),
                          .seconds = seconds.count(),
                          .time = time_of_report()});
     std::error_code kept;  // a journal that stays is read again, no more

@@ -259,6 +259,7 @@ TEST_F(UserTask, may_take_a_dataset_and_generate) {
   EXPECT_EQ(task.items[0].answer, "as given");
   EXPECT_EQ(task.items[0].requests[0].generation.until, std::vector<std::string>{"\n"});
   EXPECT_EQ(task.items[0].requests[0].generation.most_tokens, 5);
+  EXPECT_TRUE(task.items[0].requests[0].generation.states_most_tokens);
 }
 
 TEST_F(UserTask, faults_are_told_together) {

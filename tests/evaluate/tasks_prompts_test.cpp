@@ -186,7 +186,10 @@ TEST_F(TaskPrompts, math_generates_until_the_next_problem) {
       R"({"problem":"What?","solution":"So $\\boxed{[-2,7]}$.","answer":"[-2,7]","subject":"Algebra","level":2,"unique_id":"x"})");
   TaskOptions options;
   options.most_tokens = 9;
-  EXPECT_EQ(load("hendrycks_math500", options).items[0].requests[0].generation.most_tokens, 9);
+  const GenerationRules stated = load("hendrycks_math500", options).items[0].requests[0].generation;
+  EXPECT_EQ(stated.most_tokens, 9);
+  EXPECT_TRUE(stated.states_most_tokens);
+  EXPECT_FALSE(item.requests[0].generation.states_most_tokens);
   EXPECT_ERROR(load_shots("hendrycks_math500", 2), ExitCode::bad_input, "has no examples apart from the items");
 }
 

@@ -57,6 +57,7 @@ ReportFacts facts_at(const std::string& time) {
           .end_of_document = "</s>",
           .end_of_document_id = 2,
           .code_version = "c",
+          .began = 1767225600.5,
           .seconds = 1.5,
           .time = time};
 }
@@ -78,12 +79,15 @@ TEST(BenchmarkReport, GroupsArePooledOverAllItemsAndTellTheMeanOfTasksBesides) {
   // The harness's value for these leaves, [1, 0] and [1, 1, 1, 0].
   EXPECT_NEAR(json["groups"]["all"]["acc_stderr,none"].get<double>(), 0.228217732, 1e-9);
   EXPECT_EQ(json["results"]["all"]["sample_count"]["acc,none"], 6);
+  EXPECT_EQ(json["groups"]["all"]["sample_len"], 6);
   EXPECT_EQ(json["group_subtasks"]["all"], Json::array({"part"}));
   EXPECT_FALSE(json["n-shot"].contains("all")) << "a group of groups has none there";
   EXPECT_TRUE(json["n-shot"].contains("part"));
   EXPECT_EQ(json["n-samples"]["a"], (Json{{"original", 3}, {"effective", 2}}));
   EXPECT_EQ(json["task_hashes"]["a"], task_hash(tasks[0].task.items));
   EXPECT_EQ(json["tokenizer_eos_token"], Json::array({"</s>", "2"}));
+  EXPECT_EQ(json["tokenizer_bos_token"].dump(), R"([null,"None"])");
+  EXPECT_EQ(json["date"].dump(), "1767225600.5");
   EXPECT_EQ(json["total_evaluation_time_seconds"], "1.500");
   const std::string table = results_table(report.rows());
   EXPECT_THAT(table, HasSubstr("|   - b  "));
@@ -109,6 +113,30 @@ TEST(BenchmarkReport, ATextThatEndsWithinACharacterIsWritten) {
   entry.answers.push_back({.text = "caf\xc3"});
   const BenchmarkReport report(Selection{.tasks = {"a"}}, {entry});
   EXPECT_EQ(Json::parse(report.samples(0))["filtered_resps"][2], "caf\xef\xbf\xbd");
+}
+
+TEST(BenchmarkReport, ASampleShowsTheLimitOfAnAnswerOnlyWhereItWasAskedFor) {
+  for (const bool states : {false, true}) {
+    AnsweredTask entry = task_of("a", {true});
+    entry.task.definition.metrics = {{"exact_match", ItemScore::same_text, Aggregation::mean, true}};
+    entry.task.items[0].requests = {
+        {.kind = RequestKind::generate, .context = "Q:", .generation = {{"\n"}, 9, states}}};
+    entry.answers = {{.text = "yes"}};
+    const Json sample = Json::parse(BenchmarkReport(Selection{.tasks = {"a"}}, {entry}).samples(0));
+    const std::string asked = R"({"until":["\n"],"do_sample":false,"temperature":0.0)";
+    EXPECT_EQ(sample["arguments"]["gen_args_0"]["arg_1"].dump(), asked + (states ? R"(,"max_gen_toks":9})" : "}"));
+  }
+}
+
+TEST(BenchmarkReport, WordsAndBytesOfASampleAreIntegers) {
+  AnsweredTask entry = task_of("a", {true});
+  entry.task.definition.metrics = {
+      {"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity, false}};
+  entry.task.items[0].requests = {{.kind = RequestKind::rolling, .context = "one two"}};
+  entry.task.items[0].words = 2;
+  entry.answers = {{.log_likelihood = -4.5}};
+  const Json sample = Json::parse(BenchmarkReport(Selection{.tasks = {"a"}}, {entry}).samples(0));
+  EXPECT_EQ(sample["word_perplexity"].dump(), "[-4.5,2]");
 }
 
 TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {

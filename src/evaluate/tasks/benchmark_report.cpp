@@ -47,6 +47,7 @@ Json arguments_of(const Item& item) {
     if (request.kind == RequestKind::log_likelihood) one["arg_1"] = request.continuation;
     if (request.kind == RequestKind::generate) {
       one["arg_1"] = {{"until", request.generation.until}, {"do_sample", false}, {"temperature", 0.0}};
+      if (request.generation.states_most_tokens) one["arg_1"]["max_gen_toks"] = request.generation.most_tokens;
     }
     arguments["gen_args_" + std::to_string(i)] = std::move(one);
   }
@@ -71,7 +72,7 @@ bool is_weighted(const Metric& metric) {
 }
 
 Json value_of(const Metric& metric, const MetricValue& value) {
-  if (is_weighted(metric)) return Json::array({value.value, value.weight});
+  if (is_weighted(metric)) return Json::array({value.value, static_cast<int64_t>(value.weight)});  // words or bytes
   if (value.is_whole) return static_cast<int64_t>(value.value);
   return value.value;
 }
@@ -186,10 +187,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   Json configurations = Json::object(), versions = Json::object(), shots = Json::object(), hashes = Json::object();
   for (const ResultRow& row : rows_) {
     Json& result = results[row.name];
-    if (result.is_null()) {
-      result = {{"name", row.name}, {"alias", row.alias}};
-      if (!row.is_group) result["sample_len"] = row.items;
-    }
+    if (result.is_null()) result = {{"name", row.name}, {"alias", row.alias}, {"sample_len", row.items}};
     result[key_of(row.metric)] = row.estimate.value;
     result[error_key_of(row.metric)] = error_of(row.estimate);
     if (row.is_group) {
@@ -245,13 +243,13 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
   report["n-samples"] = samples;
   report["config"] = facts.configuration;
   report["git_hash"] = facts.code_version;
-  report["date"] = facts.time;
+  report["date"] = facts.began;
   for (const char* absent : {"pretty_env_info", "transformers_version", "lm_eval_version", "upper_git_hash"}) {
     report[absent] = nullptr;
   }
   report["tokenizer_pad_token"] = end;
   report["tokenizer_eos_token"] = end;
-  report["tokenizer_bos_token"] = nullptr;
+  report["tokenizer_bos_token"] = Json::array({nullptr, "None"});  // as of a tokenizer that has none
   report["eot_token_id"] = facts.end_of_document_id;
   report["max_length"] = facts.max_length;
   report["task_hashes"] = hashes;

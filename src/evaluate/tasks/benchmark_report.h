@@ -40,6 +40,7 @@ struct ReportFacts {
   std::string end_of_document{};  // the piece's name
   int32_t end_of_document_id = 0;
   std::string code_version{};
+  double began = 0;  // seconds since 1970
   double seconds = 0;
   std::string time{};  // as time_of_report() gives it
 };

@@ -13,6 +13,7 @@ enum class RequestKind { log_likelihood, rolling, generate };
 struct GenerationRules {
   std::vector<std::string> until{};
   int64_t most_tokens = 256;
+  bool states_most_tokens = false;  // asked for by the user or the task: reports then show it among what was asked
 };
 
 struct Request {

@@ -267,7 +267,10 @@ int64_t limited(int64_t items, double limit) {
 
 LoadedTask load_task(const TaskDefinition& definition, const std::string& data, const TaskOptions& options) {
   LoadedTask task{.name = definition.name, .definition = definition};
-  if (options.most_tokens) task.definition.generation.most_tokens = *options.most_tokens;
+  if (options.most_tokens) {
+    task.definition.generation.most_tokens = *options.most_tokens;
+    task.definition.generation.states_most_tokens = true;
+  }
   task.fewshot = shots_of(definition, options);
   const Prompts prompts(task.definition);
 

@@ -205,6 +205,7 @@ class TaskFile {
       task.draw = static_cast<ShotDraw>(found - kDraws.begin());
     task.generation.until = texts("until");
     task.generation.most_tokens = count("most_tokens", GenerationRules{}.most_tokens, 1);
+    task.generation.states_most_tokens = file_.contains("most_tokens");
     check_texts(task);
   }
 
