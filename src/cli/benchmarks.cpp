@@ -20,8 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of benchmarks alone; "tasks" and "output" beside them.
-const std::vector<const char*> kBenchmarkOptions = {"output",     "fewshot",      "limit",       "bos",
-                                                    "max-length", "max-gen-toks", "token-budget"};
+const std::vector<const char*> kBenchmarkOptions = {"output",     "fewshot",      "limit",        "bos",
+                                                    "max-length", "max-gen-toks", "token-budget", "boundary-fallback"};
 
 std::vector<std::string> names_of_tasks(const CommandLine& line) {
   std::vector<std::string> names;
@@ -94,6 +94,7 @@ std::vector<CommandOption> benchmark_options() {
           beginning,
           whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
           whole_option("max-gen-toks", "tokens of a generated answer (default: what the task takes)", at_least(1)),
+          flag("boundary-fallback", "a continuation that merges into its context is encoded alone, not refused"),
           whole_option("token-budget", "tokens of a microbatch", at_least(1),
                        std::to_string(ScorerOptions{}.token_budget))};
 }
@@ -145,6 +146,7 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
   if (line.has("max-gen-toks")) options.task.most_tokens = line.integer("max-gen-toks");
   options.scorer.max_length = line.integer("max-length");
   options.scorer.token_budget = line.integer("token-budget");
+  options.scorer.boundary_fallback = line.has("boundary-fallback");
   options.scorer.beginning = from_string<BeginningToken>(line.text("bos")).value();
   options.scorer.progress = true;
   const BenchmarkOutcome outcome = run_benchmarks(model, options, version_text(), world, share);

@@ -5,29 +5,12 @@
 #include <utility>
 
 #include "core/check.h"
+#include "evaluate/tasks/python_text.h"
 
 namespace shiftron {
 namespace {
 
 using Tokens = std::vector<int32_t>;
-
-// Of the last character, if it is white space, else 0. In UTF-8: U+0009–000D, 001C–0020, 0085, 00A0, 1680, 2000–200A,
-// 2028, 2029, 202F, 205F, 3000.
-size_t last_white_space(std::string_view text) {
-  const auto at = [&](size_t from_end) { return static_cast<uint8_t>(text[text.size() - from_end]); };
-  if (text.empty()) return 0;
-  const uint8_t last = at(1);
-  if ((last >= 0x09 && last <= 0x0D) || (last >= 0x1C && last <= 0x20)) return 1;
-  if (text.size() >= 2 && at(2) == 0xC2 && (last == 0x85 || last == 0xA0)) return 2;
-  if (text.size() < 3) return 0;
-  const uint8_t first = at(3), middle = at(2);
-  const bool is_space = (first == 0xE1 && middle == 0x9A && last == 0x80) ||
-                        (first == 0xE2 && middle == 0x80 &&
-                         ((last >= 0x80 && last <= 0x8A) || last == 0xA8 || last == 0xA9 || last == 0xAF)) ||
-                        (first == 0xE2 && middle == 0x81 && last == 0x9F) ||
-                        (first == 0xE3 && middle == 0x80 && last == 0x80);
-  return is_space ? 3 : 0;
-}
 
 // As the tokenizer encodes a text of its own.
 Tokens encode_text(std::string_view text, const TokenRules& rules) {
@@ -61,7 +44,7 @@ Pair encode_pair(const Request& request, const TokenRules& rules, const std::str
     }
     return {{rules.prefix}, std::move(continuation)};
   }
-  const size_t spaces = trailing_white_space(request.context);
+  const size_t spaces = python::trailing_space(request.context);
   const std::string context = request.context.substr(0, request.context.size() - spaces);
   const std::string continuation = request.context.substr(context.size()) + request.continuation;
   Pair pair{encode_text(context, rules), encode_text(context + continuation, rules)};
@@ -83,12 +66,6 @@ Pair encode_pair(const Request& request, const TokenRules& rules, const std::str
 }
 
 }  // namespace
-
-size_t trailing_white_space(std::string_view text) {
-  size_t bytes = 0;
-  while (const size_t last = last_white_space(text.substr(0, text.size() - bytes))) bytes += last;
-  return bytes;
-}
 
 std::vector<ScoreTokens> rolling_windows(const Tokens& tokens, int32_t prefix, int64_t length) {
   CHECK(length > 0, "windows of ", length, " tokens");

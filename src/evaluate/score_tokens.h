@@ -44,9 +44,6 @@ struct ScoreTokens {
   std::vector<int32_t> targets;
 };
 
-// Bytes of white space at the end of UTF-8 text: what Python's str.rstrip() takes away.
-size_t trailing_white_space(std::string_view text);
-
 // One pass for a log-likelihood, any number for a rolling one. `name` stands in messages: "request 3". Throws
 // Error(bad_input) where nothing is left to score or to condition on, or a continuation is longer than max_length.
 std::vector<ScoreTokens> score_tokens(const Request& request, const TokenRules& rules, const std::string& name);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "data/fixture.h"
+#include "evaluate/tasks/python_text.h"
 #include "expect_error.h"
 
 namespace shiftron::testing {
@@ -91,14 +92,14 @@ TEST(ScoreTokens, WhiteSpaceIsPythons) {
                             "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x8A",
                             "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"}) {
     const std::string text = std::string("x") + space + " " + space;
-    EXPECT_EQ(trailing_white_space(text), text.size() - 1) << text;
-    EXPECT_EQ(trailing_white_space(space), std::string(space).size());
+    EXPECT_EQ(python::trailing_space(text), text.size() - 1) << text;
+    EXPECT_EQ(python::trailing_space(space), std::string(space).size());
   }
   for (const char* other : {"\xE2\x80\x8B", "\xEF\xBB\xBF", "\x1B", "\xC2\x84", "\x85", "\xA0", "\xE2\x80\x8B ", "x"}) {
     const std::string text = other;
-    EXPECT_EQ(trailing_white_space(text), text.ends_with(' ') ? 1 : 0) << text;
+    EXPECT_EQ(python::trailing_space(text), text.ends_with(' ') ? 1 : 0) << text;
   }
-  EXPECT_EQ(trailing_white_space(""), 0);
+  EXPECT_EQ(python::trailing_space(""), 0);
 }
 
 TEST(ScoreTokens, WhatMergesAcrossTheBorder) {

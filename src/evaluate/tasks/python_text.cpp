@@ -48,6 +48,8 @@ size_t leading_space(std::string_view text) {
   return at;
 }
 
+}  // namespace
+
 size_t trailing_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
@@ -59,8 +61,6 @@ size_t trailing_space(std::string_view text) {
   }
   return text.size() - end;
 }
-
-}  // namespace
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||

@@ -18,6 +18,9 @@ std::string utf8(std::u32string_view text);
 // len(text)
 int64_t length(std::string_view text);
 
+// Bytes of white space at the end: what str.rstrip() takes away.
+size_t trailing_space(std::string_view text);
+
 // str.strip(), and its halves.
 std::string strip(std::string_view text);
 std::string strip_left(std::string_view text);
