@@ -87,7 +87,7 @@ std::vector<CommandOption> benchmark_options() {
                                         to_string(BeginningToken::tokenizer));
   const auto names = names_of(BeginningToken{});
   beginning.choices = {names.begin(), names.end()};
-  return {text_option("tasks", "NAME,NAME…", "benchmarks, files of own tasks, perplexity:FILE; \"list\" shows all"),
+  return {text_option("tasks", "NAME[,NAME]", "benchmarks, files of own tasks, perplexity:FILE; \"list\" shows all"),
           text_option("output", "DIR", "where reports of tasks are written"),
           whole_option("fewshot", "examples before each item (default: what the task takes)", at_least(0)),
           real_option("limit", "items of each task, or below 1 the share of them", at_least(0)),

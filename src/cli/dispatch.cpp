@@ -94,7 +94,16 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   if (const Command* command = verb.empty() ? nullptr : find(commands, noun, verb)) {
     return run(*command, {arguments.begin() + 2, arguments.end()});
   }
-  if (const Command* command = find(commands, noun, "")) return run(*command, {arguments.begin() + 1, arguments.end()});
+  if (const Command* command = find(commands, noun, "")) {
+    const int code = run(*command, {arguments.begin() + 1, arguments.end()});
+    if (!verbs.empty() && std::ranges::any_of(arguments, asks_for_help)) {
+      std::cout << "\nBeside it:\n";
+      for (const Command& other : commands) {
+        if (other.noun == noun && !other.verb.empty()) std::cout << "  " << words_of(other) << "  " << other.summary << "\n";
+      }
+    }
+    return code;
+  }
   if (asks_for_help(verb)) {
     refuse_more_words(arguments, 2);
     std::cout << commands_help(commands, noun);

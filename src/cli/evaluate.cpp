@@ -148,7 +148,7 @@ int run_generate(const CommandLine& line) {
 std::vector<Command> evaluate_commands() {
   return {{"evaluate", "",
            "a checkpoint on benchmarks, or its loss, perplexity and bits per byte on a dataset, alone or under mpirun",
-           "--checkpoint STEP_DIR --data DIR [--tasks NAME,NAME… --output DIR] [--parallel.tp N …]", evaluate_options(),
+           "--checkpoint STEP_DIR --data DIR [--tasks NAME[,NAME] --output DIR] [--parallel.tp N …]", evaluate_options(),
            true, run_evaluate},
           {"generate", "", "text from a prompt, alone or under mpirun",
            "--checkpoint STEP_DIR --prompt TEXT [--tokens N] [--temperature X] [--seed N]", generate_options(), true,

@@ -45,10 +45,13 @@ class CommandLine(SystemTest):
         cls.step = step(cls.run_directory, 2)
         cls.validation = folder / "data" / "validation"
         config = cls.run_directory / "config.conf"
+        report = ["--tasks", f"perplexity:{folder / 'text.jsonl'}", "--limit", "2", "--output", folder / "report"]
+        cls.must_run(["evaluate", "--checkpoint", cls.step, "--data", folder, *report])
         # A line of each command that works. A new command needs a row here.
         cls.rows = {
             "train": ["--config", config, "--dry-run"],
             "evaluate": ["--checkpoint", cls.step, "--data", cls.validation],
+            "evaluate compare": [folder / "report", folder / "report"],
             "generate": ["--checkpoint", cls.step, "--prompt", "The", "--tokens", "2"],
             "data dump": ["--config", config, "--step", "1"],
             "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
