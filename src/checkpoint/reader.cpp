@@ -100,11 +100,11 @@ std::optional<int64_t> StepReader::place_of(const Part& part, const Box& box) co
   return place;
 }
 
-void StepReader::append_blocks(const Part& part, const Box& box, const Destination& destination,
+void StepReader::append_blocks(const Part& part, int64_t place, const Destination& destination,
                                std::vector<BlockRead>& blocks) const {
   const ManifestBox& stored = manifest_.boxes[static_cast<size_t>(part.stored)];
   const int64_t block = static_cast<int64_t>(manifest_.block_bytes) / element_bytes(stored);  // elements
-  int64_t first = place_of(part, box).value();
+  int64_t first = place;
   for (uint64_t index = 0; index < stored.block_hashes.size(); ++index, first += block) {
     blocks.push_back({part.stored, index, first, &destination});
   }

@@ -48,10 +48,10 @@ class StepReader : public TensorSource {
     int64_t first = 0;  // element of the box that the block begins with
     const Destination* destination = nullptr;
   };
-  // Whether the part lies in `box` whole and in one piece.
-  bool comes_by_blocks(const Part& part, const Box& box) const { return place_of(part, box).has_value(); }
-  // Appends the blocks of a part that does. The destination is referred to.
-  void append_blocks(const Part& part, const Box& box, const Destination& destination,
+  // Which element of `box` the part begins with, if it lies there whole and in one piece: it can come by blocks then.
+  std::optional<int64_t> place_of(const Part& part, const Box& box) const;
+  // Appends the blocks of a part with that place. The destination is referred to.
+  void append_blocks(const Part& part, int64_t place, const Destination& destination,
                      std::vector<BlockRead>& blocks) const;
   // Reads each straight to its destination, in their order, the next ones by further threads meanwhile.
   void read_blocks(const std::vector<BlockRead>& blocks, int threads);
@@ -68,7 +68,6 @@ class StepReader : public TensorSource {
     std::vector<std::byte> bytes{};
   };
   const std::byte* block(int box, uint64_t index);
-  std::optional<int64_t> place_of(const Part& part, const Box& box) const;  // in `box`, of the part's first element
   int64_t element_bytes(const ManifestBox& box) const;
   uint64_t bytes_of(const ManifestBox& box, uint64_t index) const;  // of a block
   void visit(const ManifestBox& box, uint64_t index) const;

@@ -226,6 +226,7 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     const Wanted* entry;
     const Box* box;
     int64_t begin;
+    std::optional<int64_t> place;                // of the part in the box, if it can come by blocks
     const StepReader::Destination* destination;  // null: by rows
   };
   std::vector<Read> reads;
@@ -239,18 +240,18 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     const DType there = reader.tensors()[static_cast<size_t>(tensor)].dtype;
     int64_t begin = entry.begin;
     for (const Box& box : entry.boxes) {
-      const std::vector<StepReader::Part> parts = reader.parts_of(tensor, box);
-      const StepReader::Destination* destination = nullptr;
-      if (const auto found = destination_of(there, entry, begin, set);
-          found && (found->to != nullptr || std::ranges::all_of(parts, [&](const StepReader::Part& part) {
-                      return reader.comes_by_blocks(part, box);
-                    }))) {
-        destination = &destinations.emplace_back(*found);
+      std::vector<Read> of_box;
+      for (const StepReader::Part& part : reader.parts_of(tensor, box)) {
+        of_box.push_back({part, tensor, &entry, &box, begin, reader.place_of(part, box), nullptr});
       }
-      for (const StepReader::Part& part : parts) {
-        reads.push_back({part, tensor, &entry, &box, begin, destination});
-        if (destination == nullptr) break;
+      const bool by_blocks = std::ranges::all_of(of_box, [](const Read& read) { return read.place.has_value(); });
+      if (const auto found = destination_of(there, entry, begin, set); found && (found->to != nullptr || by_blocks)) {
+        destinations.push_back(*found);
+        for (Read& read : of_box) read.destination = &destinations.back();
+      } else {
+        of_box.resize(std::min<size_t>(1, of_box.size()));  // rows of the whole box
       }
+      reads.insert(reads.end(), of_box.begin(), of_box.end());
       begin += box.extent.count();
     }
   }
@@ -263,13 +264,13 @@ void read_into(StepReader& reader, const std::vector<Wanted>& wanted, const Para
     rows.finish();
   };
   bool by_rows = false;  // the read before
-  for (const auto& [part, tensor, entry, box, begin, destination] : reads) {
+  for (const auto& [part, tensor, entry, box, begin, place, destination] : reads) {
     if (by_rows != (destination == nullptr)) finish();
     by_rows = destination == nullptr;
     if (by_rows) {
       rows.read(tensor, *entry, *box, begin);
-    } else if (reader.comes_by_blocks(part, *box)) {
-      reader.append_blocks(part, *box, *destination, blocks);
+    } else if (place) {
+      reader.append_blocks(part, *place, *destination, blocks);
     } else {
       finish();
       reader.read_part(part, *box, destination->to);

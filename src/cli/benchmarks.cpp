@@ -19,16 +19,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of benchmarks alone; "tasks" and "output" beside them.
-const std::vector<const char*> kBenchmarkOptions = {"output",     "fewshot",      "limit",        "bos",
-                                                    "max-length", "max-gen-toks", "token-budget", "boundary-fallback"};
-
 std::vector<std::string> names_of_tasks(const CommandLine& line) {
   std::vector<std::string> names;
   for (const std::string& name : python::split(line.text("tasks"), ",")) {
     if (!python::strip(name).empty()) names.push_back(python::strip(name));
   }
-  if (names.empty()) throw_bad_input("--tasks names none; shiftron evaluate --tasks list shows which there are");
   return names;
 }
 
@@ -104,8 +99,8 @@ void check_benchmark_options(CommandLine& line) {
     if (!line.has("output")) line.faults.push_back("--output is missing: --tasks writes its reports there");
     return;
   }
-  for (const char* name : kBenchmarkOptions) {
-    if (line.has(name)) line.faults.push_back("--" + std::string(name) + " is of --tasks, which are not asked for");
+  for (const CommandOption& option : benchmark_options()) {
+    if (line.has(option.name)) line.faults.push_back("--" + option.name + " is of --tasks, which are not asked for");
   }
 }
 

@@ -33,11 +33,6 @@ Json error_of(const Estimate& estimate) {
   return estimate.error ? Json(*estimate.error) : Json("N/A");
 }
 
-// "1.0", or "2.0" as the harness writes a version; of groups it is a text already.
-Json version_of(const TaskDefinition& task) {
-  return task.version;
-}
-
 // What was asked of the model, under the harness's names.
 Json arguments_of(const Item& item) {
   Json arguments = Json::object();
@@ -227,7 +222,7 @@ Json BenchmarkReport::results(const ReportFacts& facts) const {
                                  {"num_fewshot", task.fewshot},
                                  {"metric_list", metrics},
                                  {"metadata", {{"version", definition.version}, {"own", definition.own}}}};
-    versions[task.name] = version_of(definition);
+    versions[task.name] = definition.version;
     shots[task.name] = task.fewshot;
     samples[task.name] = {{"original", task.original_items}, {"effective", task.items.size()}};
     hashes[task.name] = task_hash(task.items);
