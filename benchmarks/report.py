@@ -321,6 +321,39 @@ def checkpoint_comparison_lines(results):
     yield from provenance(kept)
 
 
+HARNESS_SHAPES = {"mmlu": "MMLU, five examples", "hellaswag": "HellaSwag"}
+
+
+def harness_lines(results):
+    kept = results.of("evaluate_vs_harness")
+    if not kept:
+        return
+    yield "## Benchmark tasks against lm-evaluation-harness"
+    yield ""
+    yield ("Items a second, from texts to log-likelihoods, by live processes that take turns: the harness through transformers at the "
+           "fastest of its batch sizes and precisions, Shiftron at the faster of its own. Each is the best of its rounds, and the harness's "
+           "first pass over batch sizes counts for it. Behind them: the ratio of both, the ratios in one precision, two ranks of one thread over one thread, "
+           "and whole commands from start to report.")
+    yield ""
+    rows = []
+    for result in kept:
+        for shape, data in result["result"].items():
+            best, batches = data["best"], data["batch"]
+            precisions, threads = data["fastest"], result["threads"]
+            theirs = f"harness {precisions['harness']}"
+            ours = f"shiftron {precisions['shiftron']}, {threads} thread{'s' * (threads > 1)}"
+            whole = data.get("whole_seconds")
+            rows.append([result["model"], "no" if result["vanilla"] else "yes", result["label"], result["letter"], HARNESS_SHAPES[shape],
+                         f"{best[theirs]:.2f} ({precisions['harness']}, batches of {batches[theirs]})",
+                         f"{best[ours]:.2f} ({precisions['shiftron']})", f"{data['ratio']:.2f}",
+                         *(f"{data['ratio_same_precision'][precision]:.2f}" for precision in ("fp32", "bf16")),
+                         f"{max(data['ranks_over_one_thread'].values()):.2f}",
+                         f"{whole['harness']:.1f} s, {whole['shiftron']:.1f} s" if whole else ""])
+    yield from table(["model", "KV shift", "", "machine", "items", "harness", "Shiftron", "times as fast", "fp32", "bf16", "two ranks over one thread",
+                      "whole commands"], rows)
+    yield from provenance(kept)
+
+
 def kernel_lines(results):
     kept = results.of("kernels_benchmark")
     if not kept:
@@ -349,7 +382,7 @@ def document(results):
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
-                    checkpoint_lines, checkpoint_comparison_lines, kernel_lines, device_lines):
+                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, device_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

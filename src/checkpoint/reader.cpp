@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kKeptBytes = uint64_t{32} << 20;  // of blocks
 constexpr uint64_t kMostKept = 64;
+constexpr uint64_t kPieceBytes = uint64_t{256} << 10;  // read, hashed and taken while it is in the core's cache
 constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // of a file that is read whole, the tokenizer
 
 }  // namespace
@@ -40,7 +41,9 @@ const FileDescriptor& StepReader::open(const ManifestBox& box) {
   if (files_.size() == kMostOpen) files_.clear();
   const std::string path = directory_ + "/" + manifest_.files[static_cast<size_t>(box.file)].name;
   try {
-    return files_.emplace(box.file, FileDescriptor::open_for_reading(path, false)).first->second;
+    FileDescriptor file = FileDescriptor::open_for_reading(path, false);
+    file.expect_front_to_back();
+    return files_.emplace(box.file, std::move(file)).first->second;
   } catch (const Error& error) {
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
@@ -70,15 +73,23 @@ void StepReader::visit(const ManifestBox& box, uint64_t index) const {
          bytes_of(box, index));
 }
 
-void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to) const {
+void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to,
+                            const PieceVisitor& take) const {
   const uint64_t offset = box.byte_offset + index * manifest_.block_bytes, bytes = bytes_of(box, index);
-  try {
-    file.read_at(offset, to, bytes);
-  } catch (const Error& error) {
-    throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
+  HashStream hash;
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    const uint64_t some = std::min(kPieceBytes, bytes - at);
+    std::byte* piece = take ? to : to + at;
+    try {
+      file.read_at(offset + at, piece, some);
+    } catch (const Error& error) {
+      throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
+    }
+    hash.update(piece, some);
+    if (take) take(at, some, piece);
   }
   const uint64_t stated = box.block_hashes[index];
-  const uint64_t actual = xxh3_64(to, bytes);
+  const uint64_t actual = hash.digest_64();
   if (actual != stated) {
     throw Error(file.path() + ": " + manifest_.dataset(box) + ": block " + std::to_string(index) + " at byte " +
                     std::to_string(offset) + " hashes to " + to_hex(actual) + ", the manifest states " +
@@ -121,16 +132,10 @@ void StepReader::read_blocks(const std::vector<BlockRead>& blocks, int threads) 
 }
 
 void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int threads) {
-  constexpr size_t kAhead = 8;  // blocks that the disk is asked for while others are read
   const auto box_of = [&](size_t i) -> const ManifestBox& {
     return manifest_.boxes[static_cast<size_t>(blocks[i].stored)];
   };
   const FileDescriptor& file = open(box_of(0));
-  const auto ask = [&](size_t i) {
-    if (i >= blocks.size()) return;
-    file.will_need(box_of(i).byte_offset + blocks[i].index * manifest_.block_bytes,
-                   bytes_of(box_of(i), blocks[i].index));
-  };
   std::mutex mutex;
   size_t next = 0;
   std::exception_ptr fault;
@@ -145,7 +150,6 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
           mine = next++;
           visit(box_of(mine), blocks[mine].index);
         }
-        ask(mine + kAhead);
         load_block(file, box_of(mine), blocks[mine], room);
       }
     } catch (...) {
@@ -153,7 +157,6 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
       if (!fault) fault = std::current_exception();
     }
   };
-  for (size_t i = 0; i < kAhead; ++i) ask(i);
   std::vector<std::thread> others;
   const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), blocks.size());
   while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
@@ -169,10 +172,10 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
   if (destination.to != nullptr) {
     return load_block(file, box, block.index, static_cast<std::byte*>(destination.to) + block.first * size);
   }
-  const uint64_t bytes = bytes_of(box, block.index);
-  room.resize(std::max<uint64_t>(room.size(), bytes));
-  load_block(file, box, block.index, room.data());
-  destination.take(block.first, static_cast<int64_t>(bytes) / size, room.data());
+  room.resize(kPieceBytes);
+  load_block(file, box, block.index, room.data(), [&](uint64_t at, uint64_t bytes, const std::byte* piece) {
+    destination.take(block.first + static_cast<int64_t>(at) / size, static_cast<int64_t>(bytes) / size, piece);
+  });
 }
 
 const std::byte* StepReader::block(int box, uint64_t index) {

@@ -36,8 +36,9 @@ class StepReader : public TensorSource {
   // Those elements of `box` alone that the part holds, each to its place in `to`, as read().
   void read_part(const Part& part, const Box& box, void* to);
 
-  // Where the elements of a box go: to memory that holds them as the step does, or block by block to `take`, with the
-  // index in the box of a block's first element; by several threads, of different blocks.
+  // Where the elements of a box go: to memory that holds them as the step does, or piece by piece to `take`, with the
+  // index in the box of a piece's first element, before the hash of its block is known; by several threads, of
+  // different blocks.
   struct Destination {
     void* to = nullptr;  // null: take
     std::function<void(int64_t first, int64_t count, const std::byte* values)> take{};
@@ -71,8 +72,11 @@ class StepReader : public TensorSource {
   int64_t element_bytes(const ManifestBox& box) const;
   uint64_t bytes_of(const ManifestBox& box, uint64_t index) const;  // of a block
   void visit(const ManifestBox& box, uint64_t index) const;
-  // Reads a block and compares its hash; several threads may.
-  void load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to) const;
+  // Of a block, from its byte `at` on.
+  using PieceVisitor = std::function<void(uint64_t at, uint64_t bytes, const std::byte* piece)>;
+  // Reads a block and compares its hash; several threads may. With `take`, `to` holds one piece after the other.
+  void load_block(const FileDescriptor& file, const ManifestBox& box, uint64_t index, std::byte* to,
+                  const PieceVisitor& take = {}) const;
   // `room`: of the calling thread, for what has no place in memory.
   void load_block(const FileDescriptor& file, const ManifestBox& box, const BlockRead& block,
                   std::vector<std::byte>& room) const;

@@ -166,8 +166,8 @@ void FileDescriptor::start_writing() const {
   ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);  // without waiting, it takes no error away from fsync
 }
 
-void FileDescriptor::will_need(uint64_t offset, uint64_t bytes) const {
-  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+void FileDescriptor::expect_front_to_back() const {
+  ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 void FileDescriptor::sync() {

@@ -36,8 +36,9 @@ class FileDescriptor {
   void append(const void* data, size_t bytes);
   // Has the disk begin with what was written, so that sync(), which reports its errors, waits less. A hint.
   void start_writing() const;
-  // Asks for bytes that will be read soon. A hint.
-  void will_need(uint64_t offset, uint64_t bytes) const;
+  // Reads will go from front to back: the system reads further ahead. A hint. (Asking for ranges instead brings them
+  // in small pages, from which every later read is slower by half.)
+  void expect_front_to_back() const;
   void sync();
   // Reports what a delayed write may report only here; the destructor closes without a word.
   void close();

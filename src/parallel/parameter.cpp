@@ -290,6 +290,13 @@ Range kept_of(const Parameter& parameter, int64_t first, int64_t count) {
   return {std::max(first, parameter.kept.begin), std::min(first + count, parameter.kept.end)};
 }
 
+void write_weights(const float* masters, size_t count, bfloat16* weight) {
+  for (size_t i = 0; i < count; ++i) weight[i] = weight_half(masters[i]);
+}
+void write_rests(const float* masters, size_t count, uint16_t* rest) {
+  for (size_t i = 0; i < count; ++i) rest[i] = rest_half(masters[i]);
+}
+
 }  // namespace
 
 bool ParameterSet::await_host(const Parameter& parameter) const {
@@ -342,16 +349,13 @@ void ParameterSet::write(const Parameter& parameter, ParameterState state, int64
   }
   const auto* masters = static_cast<const float*>(from);
   std::vector<bfloat16> weight(static_cast<size_t>(count));
-  std::vector<uint16_t> rest(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    weight[static_cast<size_t>(i)] = weight_half(masters[i]);
-    rest[static_cast<size_t>(i)] = rest_half(masters[i]);
-  }
+  write_weights(masters, weight.size(), weight.data());
   copies.from_host(weight.data(), range_of(parameter.weight, first, count));
   const Range kept = kept_of(parameter, first, count);
   if (kept.size() > 0) {
-    copies.from_host(rest.data() + (kept.begin - first),
-                     range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
+    std::vector<uint16_t> rest(static_cast<size_t>(kept.size()));
+    write_rests(masters + (kept.begin - first), rest.size(), rest.data());
+    copies.from_host(rest.data(), range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()));
   }
   copies.finish();
 }
@@ -365,13 +369,11 @@ void ParameterSet::write_on_host(const Parameter& parameter, ParameterState stat
     std::memcpy(to.raw(), from, static_cast<size_t>(to.bytes()));
     return;
   }
-  bfloat16* weight = range_of(parameter.weight, first, count).data<bfloat16>();
-  for (int64_t i = 0; i < count; ++i) weight[i] = weight_half(masters[i]);
+  write_weights(masters, static_cast<size_t>(count), range_of(parameter.weight, first, count).data<bfloat16>());
   const Range kept = kept_of(parameter, first, count);
   if (kept.size() <= 0) return;
-  uint16_t* rest = range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()).data<uint16_t>();
-  masters += kept.begin - first;
-  for (int64_t i = 0; i < kept.size(); ++i) rest[i] = rest_half(masters[i]);
+  write_rests(masters + (kept.begin - first), static_cast<size_t>(kept.size()),
+              range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()).data<uint16_t>());
 }
 
 void ParameterSet::initialise(uint64_t seed) {

@@ -459,6 +459,36 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   load_parameters(directory_.path() + "/trained/step-00000010", reads);
 }
 
+// More elements than are cast at once, in blocks of the usual size.
+TEST_F(Halves, ALargeTensorIsCastPieceByPiece) {
+  FakeModel large = kSmall;
+  large.vocab = 20011;
+  const std::string directory = directory_.path() + "/large";
+  ASSERT_TRUE(save_state(directory, large, {}, 10, 10).saved);
+  const std::string full = directory + "/step-00000010";
+  std::vector<ManifestTensor> parameters;
+  for (ManifestTensor tensor : read_manifest(full).tensors) {
+    tensor.dtype = DType::bfloat16;
+    if (tensor.group == TensorGroup::parameters) parameters.push_back(tensor);
+  }
+  StepReader reader(full, check_step(full));
+  const std::string step =
+      write_step(reader, {.content = read_content(full), .writer = {}, .files = one_file(parameters)},
+                 directory_.path() + "/cast", StepWriteOptions{})
+          .directory;
+  Ledger ledger;
+  ParameterSet set = make_set(large, {}, 0, ledger, false);
+  load_parameters(step, set);
+  for (const auto& parameter : set.parameters()) {
+    const std::vector<float> expected =
+        values_in(step, {TensorGroup::parameters, parameter->spec.name, parameter->spec.shape});
+    for (int64_t i = 0; i < parameter->box.extent.count(); ++i) {
+      ASSERT_EQ(parameter->weight.data<float>()[i], expected[static_cast<size_t>(i)])
+          << parameter->spec.name << " " << i;
+    }
+  }
+}
+
 // The types of a step with moments are the run's, or it is refused, as before.
 TEST_F(Halves, AStepWithMomentsIsNotCast) {
   Ledger ledger;

@@ -85,6 +85,18 @@ TEST_P(Threads, AnyLayoutIsReadAsByOneThread) {
   }
 }
 
+// What is read at once is less than such a block, and the last piece of one shorter than the others.
+TEST_P(Threads, ABlockOfManyPiecesIsWhole) {
+  FakeModel large = model();
+  large.vocab = 30011;
+  const SaveResult saved = save_state(directory_.path(), large, {}, 3, 5, {.keep = 1000, .keep_every = 0}, SaveOptions{});
+  ASSERT_TRUE(saved.saved) << saved.reason;
+  Ledger ledger;
+  ParameterSet set = make_set(large, {}, 0, ledger);
+  load_parameters(saved.directory, set, {.with_moments = true, .threads = 2});
+  EXPECT_EQ(count_wrong(large, set, 5), 0);
+}
+
 TEST_P(Threads, DamageIsNamedByAnyOfThem) {
   const std::string step = save_by(2, directory_.path(), model(), {});
   const std::string dataset = damage(step);

@@ -77,7 +77,8 @@ class Tokenizer(unittest.TestCase):
         scores = [score for _, score in json.loads((self.folder / "unigram" / "tokenizer.json").read_text())["model"]["vocab"]]
         for found in wrong.values():
             self.assertLessEqual(len(found), count // 50)
-            self.assertEqual([string for string, _, _ in found if string in HARD], [])
+            # A run of one character may be cut into the same pieces in another order, whose scores add up to the same.
+            self.assertEqual([string for string, one, other in found if string in HARD and sorted(one) != sorted(other)], [])
             for string, one, other in found:  # only cuts that are equally good: sums of fp32 there, of fp64 here
                 self.assertAlmostEqual(sum(scores[token] for token in one), sum(scores[token] for token in other), 3, string)
 

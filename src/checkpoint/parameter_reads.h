@@ -1,0 +1,31 @@
+// What a rank takes of a step into its parameters, whatever layout wrote it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/reader.h"
+#include "parallel/parameter.h"
+
+namespace shiftron {
+
+// A tensor of the model and the boxes of it that this rank needs: elements of a parameter, from `begin` on, one box
+// behind the other.
+struct WantedTensor {
+  ManifestTensor tensor;
+  std::vector<Box> boxes;
+  int64_t begin;
+  const Parameter* parameter;
+  ParameterState state;
+};
+
+// The set's parameters, and what it keeps of their moments where it has them and they are wanted.
+std::vector<WantedTensor> wanted_of(const ParameterSet& set, bool with_moments);
+
+// Reads all of it into the set, whose tensors may be of another type; moments that the step lacks become zero. Files
+// are read front to back, by blocks where they go to the host's memory; what does not is read box by box. Throws
+// Error(no_checkpoint) where the step is damaged; the set is partly written then.
+void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, const ParameterSet& set, int threads);
+
+}  // namespace shiftron
