@@ -19,6 +19,9 @@ constexpr int ranks_of_a_device(const HostShare& share, int devices) {
 
 std::string host_name();
 
+// By this host's wall clock.
+double seconds_since_1970();
+
 // UTC with milliseconds: "2026-11-22T02:34:35.123Z".
 std::string now_text();
 

@@ -65,6 +65,14 @@ void JsonLines::sync() {
   fsync_directory(parent_directory(path_));
 }
 
+void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
+  std::ifstream input(path);
+  for (std::string line; std::getline(input, line);) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object()) visit(object);
+  }
+}
+
 void Events::write(const std::string& event, const nlohmann::ordered_json& details) const noexcept {
   if (path_.empty()) return;
   try {
@@ -81,13 +89,11 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
 
 bool Events::others_started() const noexcept {
   try {
-    std::ifstream input(path_);
     bool others = false;
-    for (std::string line; std::getline(input, line);) {
-      const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-      if (!object.is_object() || object.value("event", "") != "start") continue;
+    for_each_json_line(path_, [&](const nlohmann::json& object) {
+      if (object.value("event", "") != "start") return;
       others = object.value("host", "") != host_name() || object.value("process", 0) != ::getpid();
-    }
+    });
     return others;
   } catch (...) {
     return false;
@@ -97,22 +103,28 @@ bool Events::others_started() const noexcept {
 bool Events::write_failure(int code, const std::string& message) const noexcept {
   write("exit", {{"code", code}, {"error", message}});
   try {
-    std::ifstream input(path_);
     int first = rank_;
     bool told = false;
-    for (std::string line; std::getline(input, line);) {
-      const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-      if (!object.is_object()) continue;
+    for_each_json_line(path_, [&](const nlohmann::json& object) {
       const std::string event = object.value("event", "");
       if (event == "start") told = false;
-      if (event != "exit" || told || object.value("error", "") != message) continue;
+      if (event != "exit" || told || object.value("error", "") != message) return;
       told = true;
       first = object.value("rank", rank_);
-    }
+    });
     return first == rank_ || !told;
   } catch (...) {
     return true;
   }
+}
+
+std::optional<double> last_save_seconds(const std::string& directory) {
+  std::optional<double> seconds;
+  for_each_json_line(directory + "/events.jsonl", [&](const nlohmann::json& object) {
+    if (object.value("event", nlohmann::json()) != "checkpoint") return;
+    if (const auto found = object.find("seconds"); found != object.end() && found->is_number()) seconds = *found;
+  });
+  return seconds;
 }
 
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words) {
@@ -144,6 +156,10 @@ void add_log_file(const std::string& directory, Log& log) {
   } catch (const std::exception& error) {
     throw_cannot_use(directory, error);
   }
+}
+
+std::string evaluations_of(const std::string& directory) {
+  return directory + "/evaluations";
 }
 
 void supersede_metrics(const std::string& directory, int64_t step) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "core/directory_lock.h"
@@ -29,6 +31,10 @@ class JsonLines {
   FileDescriptor file_;
 };
 
+// Calls `visit` for every line of the file that is a JSON object, in their order; a line may be cut by a crash. A file
+// that is missing has none.
+void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit);
+
 // events.jsonl: {"time", "rank", "host", "event", …}; several ranks may append to it.
 class Events {
  public:
@@ -46,11 +52,17 @@ class Events {
   int rank_ = 0;
 };
 
+// RUN/evaluations, with a directory for each step of which benchmarks were asked.
+std::string evaluations_of(const std::string& directory);
+
 // How messages speak of a run's directory: the option that names it, and what to do where it is in use.
 struct RunWords {
   std::string option = "output.directory";
   std::string advice = "wait for it, stop it (USR1 saves), or choose another output.directory";
 };
+// Seconds of the last save that the run's events tell of.
+std::optional<double> last_save_seconds(const std::string& directory);
+
 // Makes the run's directory where it is missing, and locks it: one process writes there. Removes what killed processes
 // left half written. Error(bad_input): it is in use, by whom, or it cannot be written.
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words = {});

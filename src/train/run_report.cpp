@@ -13,12 +13,6 @@
 namespace shiftron {
 namespace {
 
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
 nlohmann::ordered_json norms_json(const ModelConfig& model, const StepResult& result,
                                   const std::vector<std::string>& group_names) {
   nlohmann::ordered_json norms = nlohmann::ordered_json::object();
@@ -42,6 +36,12 @@ nlohmann::ordered_json taps_json(const StepResult& result) {
 }
 
 }  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
 
 std::string thousands(int64_t value) {
   std::string text = std::to_string(value);
@@ -97,6 +97,18 @@ void RunReport::validation(int64_t step, double loss) {
   if (config_ == nullptr) return;
   write({{"step", step}, {"validation_loss", json_number(loss)}});
   log_->info(fmt::format("step {}: validation loss {:.4f}", step, loss));
+}
+
+void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {
+  if (config_ == nullptr) return;
+  nlohmann::ordered_json tasks = nlohmann::ordered_json::object();
+  for (const StepValue& value : values) {
+    tasks[value.task][value.metric] = json_number(value.value);
+    if (value.error) tasks[value.task][value.metric + "_stderr"] = json_number(*value.error);
+    log_->info(fmt::format("step {}: {} {} {:.4f}{}", step, value.task, value.metric, value.value,
+                           value.error ? fmt::format(" ± {:.4f}", *value.error) : ""));
+  }
+  write({{"step", step}, {"benchmarks", tasks}});
 }
 
 // A disk that is full ends no run: the lines are lost until there is room again.

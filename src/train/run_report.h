@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "train/run_config.h"
 #include "train/run_files.h"
+#include "train/step_evaluation.h"
 #include "train/tensorboard.h"
 #include "train/trainer.h"
 
@@ -26,6 +27,7 @@ class RunReport {
   // Of one step: its result, and where this rank's memory is.
   void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
   void validation(int64_t step, double loss);
+  void tasks(int64_t step, const std::vector<StepValue>& values);
   // Before a step is saved: rows of the steps behind it are then on the disk too.
   void sync();
   // The time that is left is reckoned from here.
@@ -44,6 +46,9 @@ class RunReport {
   TensorBoard tensorboard_;
   Clock::time_point started_;
 };
+
+// 75 -> "1:15", 3675 -> "1:01:15"
+std::string duration_text(double seconds);
 
 // 1234567 -> "1,234,567"
 std::string thousands(int64_t value);

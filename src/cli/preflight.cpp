@@ -1,0 +1,86 @@
+// `shiftron preflight`: a look at the hosts of a job.
+#include "train/preflight.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <set>
+
+#include "cli/command.h"
+#include "cli/config_reader.h"
+#include "cli/process.h"
+#include "core/check.h"
+#include "core/file.h"
+#include "parallel/watchdog.h"
+
+namespace shiftron::cli {
+namespace {
+
+constexpr int kUsualDeadline = 60;  // seconds
+
+std::vector<CommandOption> preflight_options() {
+  return {
+      whole_option("ranks", "that the job was to start: fewer have come where launcher and MPI do not match",
+                   between(1, kMostRanks)),
+      text_option("bad-hosts", "FILE", "gets the names of unfit hosts, a line each: empty where all are fit"),
+      whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), std::to_string(kUsualDeadline))};
+}
+
+void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
+  std::set<std::string> hosts;
+  for (const HostFault& fault : faults) hosts.insert(fault.host);
+  std::string lines;
+  for (const std::string& host : hosts) lines += host + "\n";
+  write_file_durably(path, lines);
+}
+
+int run_preflight_command(const CommandLine& line) {
+  const ParsedConfig parsed{line, read_config(line)};
+  outlive_failing_writes();
+  Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+    std::cerr << fmt::format(
+        "shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs, or is not reached\n", expiry.section,
+        expiry.seconds, expiry.key);
+  });
+  // Until the command line is known to be sound.
+  Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
+  MpiSession session;
+  const std::unique_ptr<HostCommunicator> world = session.world();
+  agree(*world, [&] {
+    if (parsed.config.reading_faults.empty()) {
+      const int64_t wanted = parsed.integer("ranks", world->size());
+      if (wanted != world->size()) {
+        throw_bad_input(world->size(), " ranks have found each other, --ranks says ", wanted,
+                        ": the launcher does not speak with the program's MPI; take mpirun, or srun --mpi=pmix");
+      }
+    }
+    validate(parsed.config, world->size());
+  });
+  const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
+  const PreflightResult result = run_preflight(
+      parsed.config, share_of(session, parsed.config.device.threads), *world, [&](const std::string& part) {
+        section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()), deadline);
+      });
+  agree(*world, [&] {
+    for (const HostFault& host : result.slow)
+      std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
+    if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
+    if (result.faults.empty()) {
+      std::cout << fmt::format("preflight: {} ranks fit, {:.1f} s\n", world->size(), result.seconds);
+      return;
+    }
+    std::string text;
+    for (const HostFault& fault : result.faults) text += fmt::format("\n  {}: {}", fault.host, fault.what);
+    throw Error("hosts are not fit:" + text, ExitCode::crash);
+  });
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> preflight_commands() {
+  return {{"preflight", "", "are the hosts of a job fit for its run: files, clocks, disk, products, sums over groups",
+           "--config FILE [--KEY VALUE …] [--ranks N]", preflight_options(), true, run_preflight_command}};
+}
+
+}  // namespace shiftron::cli

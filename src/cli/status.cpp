@@ -1,0 +1,66 @@
+// `shiftron status`: how a run stands.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/config_reader.h"
+#include "cli/print_json.h"
+#include "core/file.h"
+#include "core/host.h"
+#include "train/run_status.h"
+
+namespace shiftron::cli {
+namespace {
+
+std::vector<CommandOption> status_options() {
+  return {directories("the run's directory"),
+          flag("follow", "again every two seconds, until the run is done or has failed"), json_flag()};
+}
+
+int terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// As the run's last start resolved its configuration; 0 before the first one.
+int64_t steps_of(const std::string& directory) {
+  const std::string path = directory + "/config.conf";
+  return std::filesystem::exists(path) ? read_config_text(read_file(path), path).train.steps : 0;
+}
+
+int run_status(const CommandLine& line) {
+  const std::string directory = line.texts("directory").front();
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
+  while (true) {
+    const RunStatus status = read_run_status(directory, steps_of(directory), seconds_since_1970());
+    if (line.has("json")) {
+      print_json(to_json(status));
+    } else if (const std::pair seen{status.step, status.state}; terminal || seen != shown) {
+      if (line.has("follow") && terminal) std::cout << "\x1b[H\x1b[2J";
+      std::cout << to_text(status, terminal_width()) << std::flush;
+      shown = seen;
+    }
+    using State = RunStatus::State;
+    const bool over = status.state == State::done || status.state == State::failed;
+    if (!line.has("follow") || over || !std::cout) return 0;
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+}
+
+}  // namespace
+
+std::vector<Command> status_commands() {
+  return {{"status", "", "how a run stands: where, step, loss, pace, what was lost to restarts, out of its files alone",
+           "RUN [--follow] [--json]", status_options(), false, run_status}};
+}
+
+}  // namespace shiftron::cli

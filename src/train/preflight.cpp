@@ -1,0 +1,276 @@
+// Every host's files, clock, disk and arithmetic, side by side.
+#include "train/preflight.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "core/check.h"
+#include "core/event.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "kernels/kernels.h"
+#include "kernels/timing.h"
+#include "parallel/agree.h"
+#include "parallel/run.h"
+#include "train/device.h"
+#include "train/engine.h"
+
+namespace shiftron {
+namespace {
+
+constexpr int64_t kProbeBytes = int64_t{4} << 20;  // written, synced and read by another host
+constexpr int64_t kSize = 384;                     // of a square matrix
+constexpr int64_t kModulus = 17;                   // operands are integers below: every sum is exact in float32
+
+// The program and what the loader mapped for it.
+std::map<std::string, std::string> hashes_of_files() {
+  std::set<std::string> paths;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t at = line.find('/');
+    if (at != std::string::npos && line.find(".so", at) != std::string::npos) paths.insert(line.substr(at));
+  }
+  std::map<std::string, std::string> hashes = {{"the program", to_hex(xxh3_64(read_file("/proc/self/exe")))}};
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_regular_file(path)) continue;  // replaced since it was mapped
+    hashes[std::filesystem::path(path).filename()] = to_hex(xxh3_64(read_file(path)));
+  }
+  return hashes;
+}
+
+std::string probe_path(const std::string& directory, const std::string& name) {
+  return directory + "/.preflight-" + name;
+}
+
+// Writes the probe of that name; what goes wrong, else "".
+std::string write_probe(const std::string& directory, const std::string& name) {
+  try {
+    create_directories_durably(directory);
+    std::filesystem::remove(probe_path(directory, name));
+    FileDescriptor file = FileDescriptor::create(probe_path(directory, name));
+    const std::string bytes(kProbeBytes, 'p');
+    file.append(bytes.data(), bytes.size());
+    file.sync();
+    file.close();
+    return "";
+  } catch (const std::exception& error) {
+    return fmt::format("it cannot write into {}: {}", directory, error.what());
+  }
+}
+
+// Probes of `names` that this host does not see.
+std::vector<std::string> unseen(const std::string& directory, const std::vector<std::string>& names) {
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    std::error_code error;
+    if (std::filesystem::file_size(probe_path(directory, name), error) != kProbeBytes || error) missing.push_back(name);
+  }
+  return missing;
+}
+
+// A product of integers, against the same by integers.
+int64_t wrong_products(Stream& stream) {
+  const int64_t count = kSize * kSize;
+  std::vector<float> x(static_cast<size_t>(count)), w(x.size());
+  for (int64_t i = 0; i < count; ++i) {
+    x[static_cast<size_t>(i)] = static_cast<float>((i * 7 + i / kSize) % kModulus);
+    w[static_cast<size_t>(i)] = static_cast<float>((i * 5 + i / kSize * 3) % kModulus);
+  }
+  const int64_t bytes = count * size_of(DType::float32);
+  Buffer memory(stream.device, 3 * bytes, *stream.ledger, "preflight");
+  Buffer host = staging_buffer(stream, bytes);
+  const Shape shape = {kSize, kSize};
+  const auto there = [&](int place) { return memory.tensor(place * bytes, DType::float32, shape); };
+  const Tensor staged = host.tensor(0, DType::float32, shape);
+  for (const auto& [values, place] : {std::pair{&x, 0}, std::pair{&w, 1}}) {
+    std::ranges::copy(*values, staged.host_data<float>());
+    upload(stream, staged, there(place));
+    finish(stream);
+  }
+  matmul_forward(stream, there(0), there(1), there(2));
+  download(stream, there(2), staged);
+  finish(stream);
+  int64_t wrong = 0;
+  for (int64_t row = 0; row < kSize; ++row) {
+    for (int64_t column = 0; column < kSize; ++column) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < kSize; ++i) {
+        sum += static_cast<int64_t>(x[static_cast<size_t>(row * kSize + i)]) *
+               static_cast<int64_t>(w[static_cast<size_t>(column * kSize + i)]);
+      }
+      wrong += staged.host_data<float>()[row * kSize + column] != static_cast<float>(sum) ? 1 : 0;
+    }
+  }
+  return wrong;
+}
+
+// One sum over each group that this rank is in; a peer that is not there leaves it in its part.
+void sum_over_groups(const RunConfig& config, HostCommunicator& world, Stream& stream,
+                     const std::function<void(const std::string& part)>& begin) {
+  const ParallelLayout layout = make_layout(config.parallel, world.size());
+  const Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
+  Buffer memory(stream.device, size_of(DType::float32), *stream.ledger, "preflight");
+  Buffer host = staging_buffer(stream, size_of(DType::float32));
+  const Tensor value = memory.tensor(0, DType::float32, {1}), staged = host.tensor(0, DType::float32, {1});
+  for (Communicator* group : {groups.world.get(), groups.tp.get(), groups.dp.get()}) {
+    if (group == nullptr) continue;
+    begin(fmt::format("a sum over the {} ranks of {}", group->size(), group->name()));
+    staged.host_data<float>()[0] = static_cast<float>(group->rank() + 1);
+    upload(stream, staged, value);
+    group->all_reduce(stream, InOut(value), Reduction::sum).wait(stream);
+    download(stream, value, staged);
+    finish(stream);
+    const auto expected = static_cast<float>(int64_t{group->size()} * (group->size() + 1) / 2);
+    if (staged.host_data<float>()[0] != expected) {
+      throw_crash("a sum over ", group->name(), " is ", staged.host_data<float>()[0], " on ", host_name(), ", must be ",
+                  expected);
+    }
+  }
+}
+
+nlohmann::json to_json(const RankReport& report) {
+  return {{"host", report.host},
+          {"local_rank", report.local_rank},
+          {"files", report.files},
+          {"clock", report.clock},
+          {"disk_fault", report.disk_fault},
+          {"wrong_products", report.wrong_products},
+          {"operations", report.operations}};
+}
+
+RankReport rank_report_of(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  return {.host = json.at("host"),
+          .local_rank = json.at("local_rank"),
+          .files = json.at("files"),
+          .clock = json.at("clock"),
+          .disk_fault = json.at("disk_fault"),
+          .wrong_products = json.at("wrong_products"),
+          .operations = json.at("operations")};
+}
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// What most hosts have under a name; of equally many the smallest, so that every rank says the same.
+std::string commonest(const std::map<std::string, int>& counts) {
+  return std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; })->first;
+}
+
+}  // namespace
+
+std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& slow) {
+  std::vector<HostFault> faults;
+  std::map<std::string, std::map<std::string, int>> variants;  // of each file
+  std::vector<double> clocks, rates;
+  for (const RankReport& report : reports) {
+    rates.push_back(report.operations);
+    if (report.local_rank != 0) continue;
+    clocks.push_back(report.clock);
+    for (const auto& [name, hash] : report.files) ++variants[name][hash];
+  }
+  const double clock = median_of(clocks), rate = median_of(rates);
+  std::set<std::string> told_slow;
+  for (const RankReport& report : reports) {
+    if (report.wrong_products > 0) {
+      faults.push_back({report.host, fmt::format("{} elements of a matrix product on its rank {} are wrong",
+                                                 report.wrong_products, report.local_rank)});
+    }
+    if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
+      slow.push_back({report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
+                                               report.local_rank, report.operations / 1e9, rate / 1e9)});
+    }
+    if (report.local_rank != 0) continue;
+    for (const auto& [name, hash] : report.files) {
+      if (hash != commonest(variants.at(name))) {
+        faults.push_back({report.host, name + " is not that of the other hosts: install the same version everywhere"});
+      }
+    }
+    if (std::abs(report.clock - clock) > kMostClockSkew) {
+      faults.push_back(
+          {report.host, fmt::format("its clock is {:.0f} s {} the others': start chrony or ntpd there",
+                                    std::abs(report.clock - clock), report.clock > clock ? "ahead of" : "behind")});
+    }
+    if (!report.disk_fault.empty()) faults.push_back({report.host, report.disk_fault});
+  }
+  return faults;
+}
+
+PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
+                              const std::function<void(const std::string& part)>& begin) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string& directory = config.output.directory;
+  RankReport report{.host = host_name(), .local_rank = share.local_rank};
+  const bool leads = share.local_rank == 0;  // of its host
+
+  begin("the program's and the libraries' files");
+  if (leads) report.files = hashes_of_files();
+
+  begin("the clocks");
+  world.barrier();
+  report.clock = seconds_since_1970();
+
+  begin("the run's directory");
+  // Two nodes of a batch system may have one host name: the rank tells their probes apart.
+  const std::string own = fmt::format("{}-{}", report.host, world.rank());
+  if (leads) report.disk_fault = write_probe(directory, own);
+  std::vector<std::string> names;
+  std::istringstream joined(joined_texts(world, leads ? own + "\n" : ""));  // a barrier too: all probes are written
+  for (std::string name; std::getline(joined, name);) names.push_back(name);
+  if (leads && report.disk_fault.empty()) {
+    const std::vector<std::string> missing = unseen(directory, names);
+    // The odd one out sees none of the others; those see all but it.
+    if (!missing.empty() && missing.size() + 1 == names.size() && names.size() > 2) {
+      report.disk_fault =
+          fmt::format("its {} is not that of the other hosts: it must lie on a shared file system", directory);
+    } else if (!missing.empty() && names.size() == 2) {
+      report.disk_fault = fmt::format("{} does not show what {} has written: it must lie on a shared file system",
+                                      directory, missing.front());
+    }
+  }
+  world.barrier();
+  if (leads) {
+    std::error_code ignored;
+    std::filesystem::remove(probe_path(directory, own), ignored);
+  }
+  all_agree(world, [&] {
+    if (world.rank() != 0 || !report.disk_fault.empty()) return;
+    constexpr int64_t kBytesOfParameter = 12;  // master and two moments in float32
+    const auto step = static_cast<uint64_t>(count_parameters(config).total * kBytesOfParameter);
+    if (const uint64_t room = free_disk_space(directory); room < 2 * step) {
+      throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, two steps take ", 2 * step / 1'000'000,
+                      "; make room, or choose another output.directory");
+    }
+  });
+
+  begin("a matrix product");
+  Ledger ledger;
+  Stream stream{.ledger = &ledger};
+  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
+  report.wrong_products = wrong_products(stream);
+  world.barrier();  // all at once, as in training
+  report.operations = measure_matmul_peak(stream, DType::float32);
+
+  sum_over_groups(config, world, stream, begin);
+
+  begin("what all ranks found");
+  PreflightResult result;
+  std::vector<RankReport> reports;
+  for (const std::string& text : world.gather_text(to_json(report).dump(), 0)) reports.push_back(rank_report_of(text));
+  if (world.rank() == 0) result.faults = judge(reports, result.slow);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,288 @@
+// Events and metrics, read from the first line to the last.
+#include "train/run_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "core/directory_lock.h"
+#include "train/run_config.h"
+#include "train/run_files.h"
+#include "train/run_report.h"
+
+namespace shiftron {
+namespace {
+
+using nlohmann::json;
+using State = RunStatus::State;
+
+constexpr size_t kLastSteps = 20;    // that pace and loss are taken of
+constexpr double kMostSilence = 60;  // seconds without a sign of life; a lock is touched every 5
+constexpr int kCurveRows = 10;
+
+// Seconds since 1970 of "2026-11-22T02:34:35.123Z"; NaN where it is none.
+double seconds_of(const std::string& text) {
+  std::tm time{};
+  const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
+  if (rest == nullptr) return std::nan("");
+  return static_cast<double>(::timegm(&time)) + (*rest == '.' ? std::atof(rest) : 0);
+}
+
+std::string text_in(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double number_in(const json& object, const char* key, double otherwise = 0) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+std::string hosts_in(const json& start) {
+  std::string text;
+  const json hosts = start.value("hosts", json::object());
+  for (const auto& [host, ranks] : hosts.items()) {
+    text += fmt::format("{}{} ({} ranks)", text.empty() ? "" : ", ", host, ranks.dump());
+  }
+  return text;
+}
+
+// Seconds since 1970 of the last sign of life of whoever holds the run; none where nobody does.
+std::optional<double> last_sign(const std::string& directory) {
+  std::optional<double> newest;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory + "/" + DirectoryLock::kName, error)) {
+    const auto touched = std::filesystem::last_write_time(entry.path(), error);
+    if (error) continue;
+    const auto system = std::chrono::file_clock::to_sys(touched);
+    const double seconds = std::chrono::duration<double>(system.time_since_epoch()).count();
+    newest = std::max(newest.value_or(seconds), seconds);
+  }
+  return newest;
+}
+
+std::string reason_of(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::crash:
+      return "crash";
+    case ExitCode::hang:
+      return "a rank hung, or a peer was lost";
+    case ExitCode::non_finite:
+      return "too many non-finite steps in a row";
+    case ExitCode::no_checkpoint:
+      return "no valid checkpoint";
+    case ExitCode::bad_input:
+      return "configuration or data at fault";
+    case ExitCode::do_not_requeue:
+      return "not to be started again";
+    default:
+      return fmt::format("exit code {}", code);
+  }
+}
+
+void read_events(const std::string& directory, double now, RunStatus& status) {
+  double first_start = std::nan(""), state_began = now, ended = std::nan("");
+  const auto become = [&](State state, double when) {
+    status.state = state;
+    state_began = when;
+  };
+  for_each_json_line(directory + "/events.jsonl", [&](const json& object) {
+    const std::string event = text_in(object, "event");
+    const double when = seconds_of(text_in(object, "time"));
+    if (std::isnan(when)) return;
+    if (const std::string job = text_in(object, "job"); !job.empty()) status.job = job;
+    if (event == "queued" || event == "requeue") {
+      become(State::queued, when);
+      status.why = text_in(object, "why");
+    } else if (event == "start") {
+      become(State::running, when);
+      status.where = hosts_in(object);
+      status.why.clear();
+      if (std::isnan(first_start)) first_start = when;
+      if (!std::isnan(ended)) status.between_seconds += when - ended;
+      ended = std::nan("");
+      ++status.starts;
+    } else if (event == "checkpoint") {
+      status.save_seconds += number_in(object, "seconds");
+    } else if (event == "exit") {
+      // Of several ranks the first one says why; who ends a job for good, last.
+      if (!std::isnan(ended) && text_in(object, "job").empty()) return;
+      ended = std::isnan(ended) ? when : ended;
+      status.code = static_cast<int>(number_in(object, "code"));
+      const auto code = static_cast<ExitCode>(status.code);
+      become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+      status.why = text_in(object, "error");
+      if (status.why.empty() && status.state == State::failed) status.why = reason_of(status.code);
+    } else if (event == "left" && status.state == State::queued) {  // before the program wrote anything
+      const int code = static_cast<int>(number_in(object, "code"));
+      become(code == 0 ? State::done : State::failed, when);
+      status.code = code;
+      status.why = code == 0 ? "" : reason_of(code) + ", see the job's log in slurm/";
+    }
+  });
+  if (status.state == State::running) {
+    const std::optional<double> sign = last_sign(directory);
+    if (!sign || now - *sign > kMostSilence) {
+      become(State::silent, sign.value_or(state_began));
+      ended = sign.value_or(now);
+    }
+  }
+  status.since = std::max(0.0, now - state_began);
+  const bool over = status.state == State::done || status.state == State::failed || status.state == State::saved;
+  const double last = over && !std::isnan(ended) ? ended : now;
+  if (!std::isnan(first_start)) status.wall_seconds = std::max(0.0, last - first_start);
+  if (status.state == State::queued && !std::isnan(ended)) status.between_seconds += now - ended;
+}
+
+void read_metrics(const std::string& directory, RunStatus& status) {
+  std::vector<double> seconds;
+  double tokens_of_step = 0;
+  for_each_json_line(directory + "/metrics.jsonl", [&](const json& row) {
+    if (row.contains("validation_loss")) status.validation_loss = number_in(row, "validation_loss", std::nan(""));
+    if (!row.contains("step_seconds")) return;
+    status.step = static_cast<int64_t>(number_in(row, "step"));
+    seconds.push_back(number_in(row, "step_seconds"));
+    status.step_seconds += seconds.back();
+    status.losses.push_back(number_in(row, "loss", std::nan("")));
+    tokens_of_step = number_in(row, "tokens") / std::max<double>(1, static_cast<double>(status.step));
+  });
+  for_each_json_line(directory + "/metrics.superseded.jsonl",
+                     [&](const json& row) { status.repeated_seconds += number_in(row, "step_seconds"); });
+  if (seconds.empty()) return;
+  const size_t some = std::min(kLastSteps, seconds.size());
+  std::vector<double> last(seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end());
+  std::ranges::nth_element(last, last.begin() + static_cast<std::ptrdiff_t>(some / 2));
+  const double pace = last[some / 2];
+  double sum = 0;
+  for (size_t i = status.losses.size() - some; i < status.losses.size(); ++i) sum += status.losses[i];
+  status.loss = sum / static_cast<double>(some);
+  if (pace > 0) status.tokens_per_second = tokens_of_step / pace;
+  if (status.steps >= status.step) status.seconds_left = pace * static_cast<double>(status.steps - status.step);
+}
+
+// Means of the losses of each column; dots by rows of the range.
+std::string curve(const std::vector<double>& losses, int width) {
+  constexpr int kLabel = 9;
+  const int columns =
+      static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(10, width - kLabel - 2)), losses.size()));
+  if (columns < 2) return "";
+  std::vector<double> means;
+  for (int column = 0; column < columns; ++column) {
+    const size_t begin = losses.size() * static_cast<size_t>(column) / static_cast<size_t>(columns);
+    const size_t end = losses.size() * static_cast<size_t>(column + 1) / static_cast<size_t>(columns);
+    double sum = 0;
+    int64_t count = 0;
+    for (size_t i = begin; i < end; ++i) {
+      if (std::isfinite(losses[i])) sum += losses[i], ++count;
+    }
+    means.push_back(count > 0 ? sum / static_cast<double>(count) : std::nan(""));
+  }
+  double low = HUGE_VAL, high = -HUGE_VAL;
+  for (const double mean : means) {
+    if (std::isfinite(mean)) low = std::min(low, mean), high = std::max(high, mean);
+  }
+  if (!(low <= high)) return "";
+  const double span = std::max(high - low, 1e-12);
+  std::string text;
+  for (int row = 0; row < kCurveRows; ++row) {
+    std::string line;
+    for (const double mean : means) {
+      const bool here = std::isfinite(mean) && std::lround((high - mean) / span * (kCurveRows - 1)) == row;
+      line += here ? '*' : ' ';
+    }
+    const bool labelled = row == 0 || row == kCurveRows - 1;
+    text += fmt::format("{:>{}} |{}\n", labelled ? fmt::format("{:.4f}", row == 0 ? high : low) : "", kLabel, line);
+  }
+  return text;
+}
+
+}  // namespace
+
+double RunStatus::lost_share() const {
+  return wall_seconds > 0 ? std::min(1.0, (repeated_seconds + between_seconds) / wall_seconds) : 0;
+}
+
+RunStatus read_run_status(const std::string& directory, int64_t steps, double now) {
+  const auto there = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
+  if (!there("events.jsonl") && !there("config.conf")) {
+    throw_bad_input(
+        directory,
+        " is no run's directory: neither events.jsonl nor config.conf is there; name what output.directory was");
+  }
+  RunStatus status;
+  status.steps = steps;
+  read_events(directory, now, status);
+  read_metrics(directory, status);
+  const std::vector<StepDirectory> saved = list_steps(directory + "/checkpoints");
+  if (!saved.empty()) status.saved_step = saved.front().step;
+  return status;
+}
+
+std::string to_text(const RunStatus& status, int width) {
+  std::string text = to_string(status.state);
+  if (status.state == State::silent) {
+    text += fmt::format(": no sign of life for {}; killed, or its host or disk is gone", duration_text(status.since));
+  } else if (status.state != State::unknown) {
+    text += fmt::format(" for {}", duration_text(status.since));
+  }
+  if (!status.job.empty()) text += fmt::format(", job {}", status.job);
+  if (!status.where.empty() && status.state == State::running) text += " on " + status.where;
+  text += "\n";
+  if (!status.why.empty())
+    text += fmt::format("  {}{}\n",
+                        status.code > 0 && status.state == State::failed ? fmt::format("code {}: ", status.code) : "",
+                        status.why);
+  if (!status.losses.empty()) {
+    text += fmt::format("step {} of {}, loss {:.4f}", thousands(status.step), thousands(status.steps), status.loss);
+    if (status.validation_loss) text += fmt::format(", held out {:.4f}", *status.validation_loss);
+    text += fmt::format(", {} tokens/s", thousands(static_cast<int64_t>(status.tokens_per_second)));
+    if (status.seconds_left && status.step < status.steps && status.state != State::done)
+      text += fmt::format(", {} of training left", duration_text(*status.seconds_left));
+    text += "\n";
+  }
+  if (status.saved_step >= 0) text += fmt::format("saved: step {}\n", thousands(status.saved_step));
+  if (status.wall_seconds > 0) {
+    const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
+    text += fmt::format(
+        "{} since the first of {} start{}: {:.1f} % in steps, {:.1f} % in saves, {:.1f} % lost to restarts ({:.1f} % "
+        "between them, {:.1f} % in steps made again)\n",
+        duration_text(status.wall_seconds), status.starts, status.starts == 1 ? "" : "s", share(status.step_seconds),
+        share(status.save_seconds), 100 * status.lost_share(), share(status.between_seconds),
+        share(status.repeated_seconds));
+  }
+  if (const std::string picture = curve(status.losses, width); !picture.empty()) text += "\n" + picture;
+  return text;
+}
+
+nlohmann::ordered_json to_json(const RunStatus& status) {
+  nlohmann::ordered_json out = {{"state", to_string(status.state)},
+                                {"seconds_in_state", status.since},
+                                {"job", status.job},
+                                {"where", status.where},
+                                {"code", status.code},
+                                {"why", status.why},
+                                {"step", status.step},
+                                {"steps", status.steps},
+                                {"saved_step", status.saved_step},
+                                {"loss", json_number(status.loss)},
+                                {"tokens_per_second", status.tokens_per_second},
+                                {"starts", status.starts},
+                                {"wall_seconds", status.wall_seconds},
+                                {"step_seconds", status.step_seconds},
+                                {"save_seconds", status.save_seconds},
+                                {"repeated_seconds", status.repeated_seconds},
+                                {"between_seconds", status.between_seconds},
+                                {"lost_share", status.lost_share()}};
+  if (status.validation_loss) out["validation_loss"] = json_number(*status.validation_loss);
+  if (status.seconds_left) out["seconds_left"] = *status.seconds_left;
+  return out;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,50 @@
+// How a run stands, out of the files of its directory alone: readable from any machine that sees them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+struct RunStatus {
+  // queued: submitted, or on its way back; silent: it should be running and gives no sign of life.
+  enum class State { unknown, queued, running, silent, saved, done, failed };
+  State state = State::unknown;
+  std::string job{};    // of a batch system
+  std::string where{};  // hosts with their ranks, of the last start
+  std::string why{};    // it is queued again, or has failed
+  int code = 0;         // of the last exit
+  double since = 0;     // seconds in that state
+
+  int64_t step = 0, steps = 0, saved_step = -1;
+  double loss = 0, tokens_per_second = 0;  // over the last steps
+  std::optional<double> validation_loss{};
+  std::optional<double> seconds_left{};  // of training, at the pace of the last steps
+  std::vector<double> losses{};          // of every step that counts, in order
+
+  // Of the seconds since the first start, while it was to run.
+  int starts = 0;
+  double wall_seconds = 0;
+  double step_seconds = 0;  // in steps that count
+  double save_seconds = 0;
+  double repeated_seconds = 0;  // in steps that were made again
+  double between_seconds = 0;   // between an end and the next start
+  double lost_share() const;    // to restarts: repeated and between, of all
+};
+
+constexpr std::array<const char*, 7> names_of(RunStatus::State) {
+  return {"not started", "queued", "running", "silent", "saved", "done", "failed"};
+}
+
+// Error(bad_input) where `directory` is no run's. `steps`: of its configuration; `now`: seconds since 1970.
+RunStatus read_run_status(const std::string& directory, int64_t steps, double now);
+
+// For people, with the curve of the losses in `width` columns.
+std::string to_text(const RunStatus& status, int width);
+nlohmann::ordered_json to_json(const RunStatus& status);
+
+}  // namespace shiftron

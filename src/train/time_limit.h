@@ -1,0 +1,45 @@
+// TimeLimit: whether what a run begins now can end before its process must.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace shiftron {
+
+// A batch system's allocation ends at a stated time. Before that the run has to stop and save, and a stop asked for now
+// takes effect behind the step after the next one at the latest (a result is read while the next step runs). So the
+// time is up while there is still room for three steps and a save, each as long as the longest so far, and a margin.
+class TimeLimit {
+ public:
+  using Clock = std::chrono::system_clock;    // the batch system's: the host's wall clock
+  static constexpr double kUnknownSave = 30;  // seconds; of a run that has not saved yet
+  static constexpr double kMargin = 5;        // seconds; for the launcher's end and the batch system's clock
+  static constexpr double kSteps = 3;
+
+  TimeLimit() = default;  // none
+  // `save_seconds`: of an earlier start of the run, where that is known.
+  TimeLimit(std::optional<Clock::time_point> end, std::optional<double> save_seconds)
+      : end_(end), save_(save_seconds) {}
+
+  void add_step(double seconds) { step_ = std::max(step_, seconds); }
+  void add_save(double seconds) { save_ = std::max(save_.value_or(0), seconds); }
+  void add_evaluation(double seconds) { evaluation_ = std::max(evaluation_, seconds); }
+
+  // Seconds that the run needs from now on to leave nothing half done.
+  double needed(bool evaluates) const {
+    return kSteps * step_ + save_.value_or(kUnknownSave) + (evaluates ? evaluation_ : 0) + kMargin;
+  }
+  // `evaluates`: the held-out loss is due behind one of those steps.
+  bool is_up(Clock::time_point now, bool evaluates) const {
+    return end_ && std::chrono::duration<double>(*end_ - now).count() < needed(evaluates);
+  }
+  std::optional<Clock::time_point> end() const { return end_; }
+
+ private:
+  std::optional<Clock::time_point> end_;
+  double step_ = 0, evaluation_ = 0;
+  std::optional<double> save_;
+};
+
+}  // namespace shiftron

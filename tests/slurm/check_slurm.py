@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""launch/slurm on a Slurm of its own: jobs that end at their limit, are cancelled, crash, lose a node, wait for each other.
+
+    tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, where no Slurm is installed
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
+from cluster import Cluster, missing  # noqa: E402
+from harness import PROGRAM, ROOT, SystemTest, environment, events, last_step, losses, options, processes, scaled, shiftron, step  # noqa: E402
+
+FOUR = {"parallel.tp": 2, "train.deterministic": "repeat"}  # of 4 ranks
+ENDLESS = 100_000_000  # steps
+
+
+@unittest.skipIf(missing(), missing())
+class Slurm(SystemTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = Cluster(cls.folder / "cluster", nodes=2).__enter__()
+        cls.addClassCleanup(cls.cluster.__exit__)
+        cls.cluster.environment |= environment() | {name: cls.cluster.environment[name] for name in ("PATH", "SLURM_CONF")}
+
+    def tearDown(self):
+        self.cluster.say("scancel", "--full", "-u", os.environ.get("USER") or "root", check=False)
+        self.cluster.wait_for(lambda: not self.cluster.say("squeue", "-h"), 60, "an empty queue")
+        super().tearDown()
+
+    def assert_gone(self, seconds=5):
+        """Of the ranks; daemons of the cluster carry the mark too."""
+        until = time.monotonic() + scaled(seconds)
+        while (left := [one for one, rank in processes().items() if self.is_program(one)]) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(left, [], "orphans")
+
+    @staticmethod
+    def is_program(process):
+        try:
+            return os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)
+        except OSError:
+            return False
+
+    def launch(self, run, *words, nodes=2, tasks=2, minutes=5, **more):
+        """(exit code, stdout, stderr) of launch/slurm."""
+        config = self.folder / f"{run.name}.conf"
+        sections = {}
+        for key, value in {**self.settings(run), **FOUR, "checkpoint.every": 0}.items():
+            sections.setdefault(key.split(".")[0], []).append(f"{key.split('.')[1]} = {value}")
+        config.write_text("".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items()))
+        keys = [word for key, value in more.items() for word in (f"--{key.replace('__', '.')}", str(value))]
+        command = [ROOT / "launch" / "slurm", config, "--nodes", nodes, "--tasks-per-node", tasks, "--time", minutes, *words, *keys]
+        answer = subprocess.run(list(map(str, command)), env=self.cluster.environment, capture_output=True, text=True, check=False,
+                                timeout=scaled(60))
+        return answer.returncode, answer.stdout, answer.stderr
+
+    def submit(self, run, *words, nodes=1, tasks=4, **more):
+        """Numbers of the jobs. One node each: ranks of one job on several nodes of one host name lose each other in Open MPI's TCP now
+        and then; several hosts are check_hosts.py's."""
+        code, out, err = self.launch(run, *words, nodes=nodes, tasks=tasks, **more)
+        self.assertEqual(code, 0, out + err)
+        return re.match(r"job ([\d, ]+):", out)[1].split(", ")
+
+    def log(self, run):
+        return "".join(path.read_text(errors="replace") for path in sorted((run / "slurm").glob("log-*")))
+
+    def ended(self, run, job, seconds=60):
+        try:
+            return self.cluster.ended(job, seconds)
+        except TimeoutError as error:
+            self.fail(f"{error}\n{self.log(run)[-12000:]}")
+            return None
+
+    def trains(self, run, behind=2, seconds=60):
+        try:
+            self.cluster.wait_for(lambda: last_step(run) > behind, seconds, f"step {behind} of {run.name}")
+        except TimeoutError as error:
+            self.fail(f"{error}\n{self.log(run)[-12000:]}")
+
+    def restarts(self, job):
+        return int(self.cluster.job(job).get("Restarts", "0"))
+
+    def comes_back(self, run, job, seconds=60, restarts=0):
+        """Waits until the job, which had come back `restarts` times, waits in the queue again."""
+        try:
+            self.cluster.wait_for(lambda: self.restarts(job) > restarts, seconds, f"requeue of job {job}")
+        except TimeoutError as error:
+            self.fail(f"{error}\n{self.log(run)[-12000:]}")
+
+    def set_steps(self, run, steps):
+        """Of the starts that follow: they may end soon."""
+        path = run / "slurm" / "config.conf"
+        path.write_text(re.sub(r"(?m)^steps ?=.*$", f"steps = {steps}", path.read_text(), count=1))
+
+    def assert_as_uninterrupted(self, run):
+        """The last step of the run is, bit by bit, that of one that was never stopped."""
+        last = last_step(run)
+        whole = run.with_name(run.name + "-whole")
+        self.expect(0, self.train(4, {**self.settings(whole, train__steps=last), **FOUR}))
+        self.assert_same_step(step(run, last), step(whole, last))
+        self.assertEqual(losses(run), losses(whole))
+
+    def status(self, run):
+        return self.must(shiftron("status", run))
+
+    def stops_at_its_limit(self, name, *words):
+        run = self.folder / name
+        job, = self.submit(run, *words, minutes=1, train__steps=ENDLESS, checkpoint__every=10**9)  # step 0 is saved: a save's time is known
+        self.trains(run)
+        self.comes_back(run, job, 90, self.restarts(job))  # a signal that comes before the first step brings it back too
+        stopped = last_step(run)
+        self.assertEqual([event["code"] for event in events(run, "exit")], [75])
+        self.set_steps(run, stopped + 3)
+        self.assertIn("queued", self.status(run))
+        self.assertEqual(self.ended(run, job, 120), "COMPLETED", self.log(run)[-12000:])
+        self.assertEqual(last_step(run), stopped + 3)
+        self.assert_as_uninterrupted(run)
+        self.assertIn("done", self.status(run))
+        return self.log(run)
+
+    def test_limit_by_signal_under_srun(self):
+        log = self.stops_at_its_limit("limit-srun", "--lead", "20")
+        self.assertIn("srun, this Slurm has PMIx", log)
+        self.assertNotIn("left of the allocation", log)  # the signal came first
+        self.assertIn("preflight: 4 ranks fit", log)
+
+    def test_limit_by_deadline_under_mpirun(self):
+        """Slurm's signal is lost; the run knows when the allocation ends."""
+        log = self.stops_at_its_limit("limit-mpirun", "--launcher", "mpirun", "--lead", "0")
+        self.assertIn("mpirun, as asked", log)
+        self.assertIn("left of the allocation", log)
+
+    def test_cancelled(self):
+        for launcher in ("srun", "mpirun"):
+            with self.subTest(launcher):
+                run = self.folder / f"cancelled-{launcher}"
+                job, = self.submit(run, "--launcher", launcher, train__steps=ENDLESS)
+                self.trains(run)
+                self.cluster.say("scancel", job)
+                self.assertEqual(self.ended(run, job), "CANCELLED")
+                self.assert_gone(20)
+                self.assertEqual(events(run, "exit")[-1]["code"], 75, self.log(run)[-3000:])
+                self.assertTrue((step(run, last_step(run)) / "manifest.json").exists())
+                self.assertEqual(self.cluster.job(job).get("Restarts"), "0")
+
+    def test_array_of_seeds(self):
+        run = self.folder / "array"
+        job, = self.submit(run, "--array", "3-4,7", nodes=1, tasks=2, train__steps=4)
+        for seed in (3, 4, 7):
+            self.assertEqual(self.ended(run, f"{job}_{seed}"), "COMPLETED", self.log(run)[-3000:])
+            self.assertEqual(sorted(losses(run / f"seed-{seed}")), [1, 2, 3, 4])
+        self.assertEqual(len({str(losses(run / f"seed-{seed}")) for seed in (3, 4, 7)}), 3)
+
+    def test_chain(self):
+        run = self.folder / "chain"
+        jobs = self.submit(run, "--chain", "3", train__steps=ENDLESS)
+        self.assertEqual(len(jobs), 3)
+        for place, job in enumerate(jobs[:2]):
+            before = last_step(run)
+            self.trains(run, before + 2)
+            self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+            self.assertEqual(self.ended(run, job), "FAILED", place)  # with 75: there is more to do
+            if place == 1:
+                break
+        self.set_steps(run, last_step(run) + 3)
+        # The third one may have begun to read the old configuration.
+        if self.ended(run, jobs[2], 5 if self.cluster.job(jobs[2])["JobState"] == "COMPLETED" else 60) != "COMPLETED":
+            self.fail(self.log(run)[-12000:])
+        self.assertEqual(len(events(run, "start")), 3)
+        self.assert_as_uninterrupted(run)
+
+    def test_a_node_dies(self):
+        run = self.folder / "node"
+        job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20)
+        self.trains(run, 25)
+        node = self.cluster.job(job)["NodeList"]
+        self.cluster.kill_node(node)
+        try:
+            self.comes_back(run, job, 120)
+            self.set_steps(run, last_step(run) + 3)
+            self.assertEqual(self.ended(run, job, 120), "COMPLETED", self.log(run)[-12000:])
+            self.assertNotEqual(self.cluster.job(job)["NodeList"], node)
+            self.assert_as_uninterrupted(run)
+        finally:
+            self.cluster.restart_node(node)
+
+    def test_a_bad_configuration(self):
+        run = self.folder / "bad"
+        code, out, err = self.launch(run, parallel__tp=3)
+        self.assertEqual(code, 76, out)
+        self.assertIn("not divisible", err)
+        self.assertFalse(run.exists())
+        job, = self.submit(run, "--lead", "30", train__steps=5)
+        self.assertEqual(self.ended(run, job), "COMPLETED")
+        path = run / "slurm" / "config.conf"
+        path.write_text(path.read_text().replace("layers = 2", "layers = 3"))
+        job = self.cluster.say("sbatch", "--parsable", str(run / "slurm" / "job.sh"))
+        self.assertEqual(self.ended(run, job), "FAILED")
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "76:0", self.log(run)[-3000:])
+        self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-5000:])
+        self.assertIn("failed", self.status(run))
+
+    def test_two_jobs_of_one_run(self):
+        run = self.folder / "two"
+        first, = self.submit(run, nodes=1, tasks=2, train__steps=ENDLESS)
+        self.trains(run)
+        second = self.cluster.say("sbatch", "--parsable", str(run / "slurm" / "job.sh"))
+        self.assertEqual(self.ended(run, second), "FAILED")
+        self.assertEqual(self.cluster.job(second)["ExitCode"], "76:0", self.log(run)[-3000:])
+        self.assertIn("is in use", self.log(run))
+        self.assertEqual(self.cluster.job(first)["JobState"], "RUNNING")
+
+    def test_crashes_without_a_newer_step(self):
+        wrapper = self.folder / "crashes"
+        wrapper.write_text(f'#!/bin/sh\n[ "$1" = train ] && case " $* " in *--dry-run*) ;; *) kill -9 $$ ;; esac\nexec {PROGRAM} "$@"\n')
+        wrapper.chmod(0o755)
+        run = self.folder / "crash-loop"
+        before = self.cluster.environment["SHIFTRON"]
+        self.cluster.environment["SHIFTRON"] = str(wrapper)
+        try:
+            job, = self.submit(run, "--most-crashes", "2", nodes=1, tasks=2, train__steps=5)
+        finally:
+            self.cluster.environment["SHIFTRON"] = before
+        self.comes_back(run, job)
+        self.assertEqual(self.ended(run, job, 60), "FAILED")
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
+        self.assertEqual(self.cluster.job(job)["Restarts"], "1")
+        self.assertIn("crashed 2 times", self.status(run))
+
+    def test_words_that_are_refused(self):
+        run = self.folder / "words"
+        for words, phrase in ((["--nodes", "a"], "invalid int value: 'a'"), (["--nodes", "0"], "--nodes is 0"), (["--chain", "-1"], "--chain is -1"),
+                              (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
+                              (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
+                              (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
+                              (["--train.stpes", "3"], "nearest is --train.steps"), (["--partition", "none"], "invalid partition")):
+            with self.subTest(words):
+                code, out, err = self.launch(run, *words)
+                self.assertEqual(code, 76, out + err)
+                self.assertIn(phrase, err)
+                self.assertIn("next: ", err)
+                self.assertNotIn("Traceback", err)
+
+    def test_a_dry_run_writes_nothing(self):
+        run = self.folder / "dry"
+        code, out, err = self.launch(run, "--dry-run", "--partition", "main", "--account", "us", "--cpus-per-task", "2")
+        self.assertEqual(code, 0, err)
+        for line in ("--partition=main", "--account=us", "--cpus-per-task=2", "--nodes=2", "--ntasks-per-node=2", "--signal=B:USR1@150"):
+            self.assertIn(f"#SBATCH {line}\n", out)
+        self.assertEqual(subprocess.run(["bash", "-n"], input=out, text=True, check=False).returncode, 0)
+        self.assertFalse(run.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,133 @@
+// How runs stand, by what their files say.
+#include "train/run_status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/fixture.h"
+#include "core/check.h"
+
+namespace shiftron {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using State = RunStatus::State;
+
+constexpr double kEpoch = 1'767'225'600;  // 2026-01-01T00:00:00Z
+
+class Status : public ::testing::Test {
+ protected:
+  // A line of events.jsonl at `minute`; `rest`: further fields.
+  void event(int minute, const std::string& name, const std::string& rest = "") {
+    char time[40];
+    std::snprintf(time, sizeof time, "2026-01-01T%02d:%02d:00.500Z", minute / 60, minute % 60);
+    std::ofstream(path("events.jsonl"), std::ios::app)
+        << R"({"time":")" << time << R"(","event":")" << name << '"' << rest << "}\n";
+  }
+  void row(const std::string& file, int step, double seconds, double loss) {
+    std::ofstream(path(file), std::ios::app) << R"({"step":)" << step << R"(,"tokens":)" << step * 100 << R"(,"loss":)"
+                                             << loss << R"(,"step_seconds":)" << seconds << "}\n";
+  }
+  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
+  RunStatus read(int minute) const { return read_run_status(directory_.path(), 100, kEpoch + minute * 60 + 0.5); }
+  shiftron::testing::TemporaryDirectory directory_;
+};
+
+const char* const kStart = R"(,"hosts":{"a":2,"b":2})";
+
+TEST_F(Status, WhatIsNoRunIsRefused) {
+  const auto read_it = [&] { read(0); };
+  try {
+    read_it();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("no run's directory"));
+  }
+}
+
+TEST_F(Status, LifeOfAJob) {
+  event(0, "queued", R"(,"job":"17")");
+  RunStatus status = read(5);
+  EXPECT_EQ(status.state, State::queued);
+  EXPECT_EQ(status.job, "17");
+  EXPECT_DOUBLE_EQ(status.since, 300);
+  event(10, "start", kStart);
+  std::filesystem::create_directories(path(".lock"));
+  EXPECT_EQ(read(10).state, State::silent);  // nobody touches the lock
+  std::ofstream(path(".lock/1")) << "me";
+  const auto touched = std::filesystem::last_write_time(path(".lock/1"));
+  const double now = std::chrono::duration<double>(std::chrono::file_clock::to_sys(touched).time_since_epoch()).count();
+  EXPECT_EQ(read_run_status(directory_.path(), 100, now + 20).state, State::running);
+  EXPECT_EQ(read_run_status(directory_.path(), 100, now + 120).state, State::silent);
+  event(20, "checkpoint", R"(,"step":5,"seconds":30)");
+  event(20, "exit", R"(,"rank":0,"code":75)");
+  EXPECT_EQ(read(21).state, State::saved);
+  event(20, "requeue", R"(,"job":"17","why":"saved and stopped")");
+  status = read(25);
+  EXPECT_EQ(status.state, State::queued);
+  EXPECT_EQ(status.why, "saved and stopped");
+  EXPECT_DOUBLE_EQ(status.between_seconds, 300);
+  event(30, "start", kStart);
+  event(40, "exit", R"(,"rank":0,"code":0)");
+  status = read(1000);
+  EXPECT_EQ(status.state, State::done);
+  EXPECT_EQ(status.starts, 2);
+  EXPECT_DOUBLE_EQ(status.wall_seconds, 30 * 60);
+  EXPECT_DOUBLE_EQ(status.between_seconds, 10 * 60);
+  EXPECT_DOUBLE_EQ(status.save_seconds, 30);
+}
+
+TEST_F(Status, TheFirstRankThatFailsSaysWhy) {
+  event(0, "start", kStart);
+  event(5, "exit", R"(,"rank":3,"code":70,"error":"disk on fire")");
+  event(6, "exit", R"(,"rank":0,"code":71)");
+  RunStatus status = read(10);
+  EXPECT_EQ(status.state, State::failed);
+  EXPECT_EQ(status.code, 70);
+  EXPECT_THAT(to_text(status, 80), HasSubstr("code 70: disk on fire"));
+  event(7, "exit", R"(,"job":"17","code":93,"error":"crashed 3 times")");  // of the job script: the last word
+  status = read(10);
+  EXPECT_EQ(status.code, 93);
+  EXPECT_EQ(status.why, "crashed 3 times");
+}
+
+TEST_F(Status, AJobThatNeverCameToTheProgram) {
+  event(0, "queued", R"(,"job":"17")");
+  event(1, "job", R"(,"job":"17")");
+  event(1, "left", R"(,"job":"17","code":76)");
+  EXPECT_EQ(read(2).state, State::failed);
+  EXPECT_THAT(to_text(read(2), 80), HasSubstr("configuration or data at fault"));
+}
+
+TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
+  event(0, "start", kStart);
+  for (int step = 1; step <= 40; ++step) row("metrics.jsonl", step, step == 40 ? 9 : 3, 5.0 - step * 0.1);
+  row("metrics.superseded.jsonl", 41, 30, 1);
+  std::ofstream(path("metrics.jsonl"), std::ios::app) << R"({"step":40,"validation_loss":1.25})"
+                                                         "\n"
+                                                         R"({"step":41,"tok)";
+  event(10, "exit", R"(,"code":0)");
+  const RunStatus status = read(10);
+  EXPECT_EQ(status.step, 40);
+  EXPECT_DOUBLE_EQ(status.step_seconds, 39 * 3 + 9);
+  EXPECT_DOUBLE_EQ(status.repeated_seconds, 30);
+  EXPECT_DOUBLE_EQ(status.lost_share(), 30 / 600.0);
+  EXPECT_DOUBLE_EQ(*status.seconds_left, 60 * 3);  // by the median of the last steps
+  EXPECT_NEAR(status.tokens_per_second, 100 / 3.0, 1e-9);
+  EXPECT_NEAR(status.loss, 5 - 0.1 * 30.5, 1e-9);
+  EXPECT_DOUBLE_EQ(*status.validation_loss, 1.25);
+  const std::string text = to_text(status, 40);
+  EXPECT_THAT(text, HasSubstr("step 40 of 100"));
+  EXPECT_THAT(text, HasSubstr("5.0 % lost to restarts"));
+  EXPECT_THAT(text, HasSubstr("4.9000 |*"));  // the first of 29 columns is one step
+  EXPECT_EQ(to_json(status).at("state"), "done");
+}
+
+}  // namespace
+}  // namespace shiftron
