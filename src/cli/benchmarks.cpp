@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "cli/command.h"
 #include "cli/print_json.h"
@@ -12,20 +13,12 @@
 #include "core/check.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
-#include "evaluate/tasks/python_text.h"
+#include "train/options.h"
 
 namespace shiftron::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::string> names_of_tasks(const CommandLine& line) {
-  std::vector<std::string> names;
-  for (const std::string& name : python::split(line.text("tasks"), ",")) {
-    if (!python::strip(name).empty()) names.push_back(python::strip(name));
-  }
-  return names;
-}
 
 Json to_json(const ResultRow& row) {
   Json json = {{"name", row.name},
@@ -76,20 +69,20 @@ int run_compare(const CommandLine& line) {
 }  // namespace
 
 std::vector<CommandOption> benchmark_options() {
-  CommandOption beginning = text_option("bos", "tokenizer|0|1",
-                                        "whether texts begin with the token of a document's "
-                                        "beginning",
+  std::map<std::string, std::string> help;  // of the keys of [evaluation], which say the same of a run
+  for (const Option& key : option_table()) help[key.key] = key.help;
+  CommandOption beginning = text_option("bos", names_joined<BeginningToken>("|"), help.at("evaluation.bos"),
                                         to_string(BeginningToken::tokenizer));
   const auto names = names_of(BeginningToken{});
   beginning.choices = {names.begin(), names.end()};
-  return {text_option("tasks", "NAME[,NAME]", "benchmarks, files of own tasks, perplexity:FILE; \"list\" shows all"),
+  return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
           text_option("output", "DIR", "where reports of tasks are written"),
-          whole_option("fewshot", "examples before each item (default: what the task takes)", at_least(0)),
-          real_option("limit", "items of each task, or below 1 the share of them", at_least(0)),
+          whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
+          real_option("limit", help.at("evaluation.limit"), at_least(0)),
           beginning,
           whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
-          whole_option("max-gen-toks", "tokens of a generated answer (default: what the task takes)", at_least(1)),
-          flag("boundary-fallback", "a continuation that merges into its context is encoded alone, not refused"),
+          whole_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),
+          flag("boundary-fallback", help.at("evaluation.boundary_fallback")),
           whole_option("token-budget", "tokens of a microbatch", at_least(1),
                        std::to_string(ScorerOptions{}.token_budget))};
 }
@@ -135,7 +128,8 @@ int list_tasks(const CommandLine& line) {
 }
 
 int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommunicator& world, const HostShare& share) {
-  BenchmarkOptions options{.tasks = names_of_tasks(line), .data = line.text("data"), .output = line.text("output")};
+  BenchmarkOptions options{
+      .tasks = names_of_tasks(line.text("tasks")), .data = line.text("data"), .output = line.text("output")};
   if (line.has("fewshot")) options.task.fewshot = line.integer("fewshot");
   if (line.has("limit")) options.task.limit = line.real("limit");
   if (line.has("max-gen-toks")) options.task.most_tokens = line.integer("max-gen-toks");

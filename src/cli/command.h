@@ -30,6 +30,8 @@ std::vector<Command> benchmark_commands();  // evaluate compare
 std::vector<Command> checkpoint_commands();
 std::vector<Command> interchange_commands();  // checkpoint export, import
 std::vector<Command> self_test_commands();
+std::vector<Command> preflight_commands();
+std::vector<Command> status_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().
 int dispatch(const std::vector<std::string>& arguments);

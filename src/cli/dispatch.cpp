@@ -28,6 +28,21 @@ std::string words_of(const Command& command) {
   return command.noun + (command.verb.empty() ? "" : " " + command.verb);
 }
 
+// "  data build    what it does", a line for each command that is wanted.
+template <typename Wanted>
+std::string rows_of(const std::vector<Command>& commands, Wanted wanted) {
+  std::size_t widest = 0;
+  for (const Command& command : commands) widest = std::max(widest, words_of(command).size());
+  std::string text;
+  for (const Command& command : commands) {
+    if (!wanted(command)) continue;
+    std::string left = words_of(command);
+    left.resize(widest + 2, ' ');
+    text += "  " + left + command.summary + "\n";
+  }
+  return text;
+}
+
 int run(const Command& command, const std::vector<std::string>& words) {
   std::string name = "shiftron " + words_of(command);
   if (!command.usage.empty()) name += " " + command.usage;
@@ -54,14 +69,7 @@ std::string commands_help(const std::vector<Command>& commands, const std::strin
   std::string text = noun.empty() ? "Shiftron trains language models with KV shifting attention.\n\nUsage: shiftron "
                                     "COMMAND [options]\n\nCommands:\n"
                                   : "Usage: shiftron " + noun + " COMMAND [options]\n\nCommands:\n";
-  std::size_t widest = 0;
-  for (const Command& command : commands) widest = std::max(widest, words_of(command).size());
-  for (const Command& command : commands) {
-    if (!noun.empty() && command.noun != noun) continue;
-    std::string left = words_of(command);
-    left.resize(widest + 2, ' ');
-    text += "  " + left + command.summary + "\n";
-  }
+  text += rows_of(commands, [&](const Command& command) { return noun.empty() || command.noun == noun; });
   text += "\nshiftron COMMAND --help says more about one command";
   return text + (noun.empty() ? "; shiftron --version prints version, commit and backends.\n" : ".\n");
 }
@@ -97,10 +105,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   if (const Command* command = find(commands, noun, "")) {
     const int code = run(*command, {arguments.begin() + 1, arguments.end()});
     if (!verbs.empty() && std::ranges::any_of(arguments, asks_for_help)) {
-      std::cout << "\nBeside it:\n";
-      for (const Command& other : commands) {
-        if (other.noun == noun && !other.verb.empty()) std::cout << "  " << words_of(other) << "  " << other.summary << "\n";
-      }
+      std::cout << "\nBeside it:\n"
+                << rows_of(commands, [&](const Command& other) { return other.noun == noun && !other.verb.empty(); });
     }
     return code;
   }

@@ -11,6 +11,9 @@
 
 namespace shiftron::cli {
 
+// Of a job that a command is told of.
+inline constexpr double kMostRanks = 1'000'000;
+
 // Cores of the affinity mask / ranks that share it, at least 1; `wanted` > 0 wins.
 int thread_count(int wanted, int local_ranks);
 

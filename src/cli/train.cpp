@@ -17,10 +17,12 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
+#include "evaluate/step_benchmarks.h"
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 #include "train/batches.h"
 #include "train/device_room.h"
+#include "train/faults.h"
 #include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
@@ -32,14 +34,19 @@
 namespace shiftron::cli {
 namespace {
 
-constexpr double kMostRanks = 1'000'000;  // of a dry run
+constexpr double kLatestTime = 4'102'444'800;  // the end of the year 2099
 
 std::vector<CommandOption> train_options() {
   return {
       flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
-      whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)", between(1, kMostRanks)),
+      whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
+                   between(1, kMostRanks)),
       flag("json", "print the dry run as JSON"),
       text_option("draw", "FILE", "draw the dry run's schedule, what each stage does when, as SVG"),
+      whole_option(
+          "end-time",
+          "seconds since 1970 at which the job ends: what cannot end before is not begun, the run saves and returns 75",
+          between(1, kLatestTime)),
       flag("profile", "time every kernel behind the first step: a table of rank 0 at the end")};
 }
 
@@ -99,22 +106,33 @@ void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std:
   }
 }
 
+// Throws one Error with every fault.
+void require_sound(const RunConfig& config, int ranks, Use use) {
+  std::vector<std::string> faults = find_faults(config, ranks, use);
+  const std::vector<std::string> of_tasks = find_task_faults(config);
+  faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
+  refuse_faults(faults, "the configuration");
+}
+
 // `hosts`: of each started rank.
 void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const RunConfig& config = parsed.config;
   const auto started = static_cast<int64_t>(hosts.size());
   const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
-  validate(config, ranks, Use::dry_run);
+  require_sound(config, ranks, Use::dry_run);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
-  const std::vector<RankKind> kinds = plan_kinds(config, layout, thread_count(config.device.threads, 1));
+  const int threads = thread_count(config.device.threads, 1);
+  std::vector<RankKind> kinds = plan_kinds(config, layout, threads);
+  for (RankKind& kind : kinds) plan_step_benchmarks(config, layout, kind.rank, threads, kind.planned);
   if (ranks != started) hosts.clear();  // it is another run that is planned
   if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds, hosts);
   nlohmann::ordered_json plan = nlohmann::ordered_json::array();
   for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
   std::cout << nlohmann::ordered_json{{"ranks", ranks},
+                                      {"configuration", to_config_text(config)},
                                       {"parameters", parameters.total},
                                       {"parameters_outside_embedding", parameters.outside_embedding},
                                       {"plan", plan}}
@@ -164,7 +182,7 @@ int run_train(const CommandLine& line) {
   Watchdog::Section leaving;
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
-  agree(*world, [&] { validate(config, world->size()); });
+  agree(*world, [&] { require_sound(config, world->size(), Use::train); });
 
   Log& log = log_of_rank.emplace(world->rank());
   const int rank = world->rank();
@@ -184,14 +202,30 @@ int run_train(const CommandLine& line) {
   });
   std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
   const StopSignal stop(world->size() == 1);
+  std::optional<std::chrono::system_clock::time_point> end_time;
+  if (parsed.has("end-time")) {
+    end_time = std::chrono::system_clock::time_point(std::chrono::seconds(parsed.integer("end-time")));
+  }
   if (world->rank() == 0) {
     log.info(fmt::format("configuration {} (hash {}):\n{}", config.output.directory,
                          to_hex(xxh3_64(hash_input(config))), to_config_text(config)));
   }
-  const RunEnvironment environment{.world = *world, .share = share_of(session, config.device.threads), .log = log, .events = events,
-                                   .watchdog = watchdog, .lock = lock,
+  const HostShare share = share_of(session, config.device.threads);
+  const RunEnvironment environment{.world = *world,
+                                   .share = share,
+                                   .log = log,
+                                   .events = events,
+                                   .watchdog = watchdog,
+                                   .lock = lock,
                                    .stop_requested = [&] { return stop.requested(); },
-                                   .code_version = version_text(), .show_progress = show_line,
+                                   .code_version = version_text(),
+                                   .show_progress = show_line,
+                                   .end_time = end_time,
+                                   .make_evaluation =
+                                       [&](const std::string& tokenizer) {
+                                         return make_step_benchmarks(config, tokenizer, version_text(), *world, share,
+                                                                     log);
+                                       },
                                    .profile = parsed.has("profile")};
   try {
     const ExitCode code = run_training(config, environment);

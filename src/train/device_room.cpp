@@ -61,6 +61,7 @@ std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, in
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
                     const cuda::DeviceRoom& room) {
   const int64_t needed = planned.memory_total();
+  const int64_t beside = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);  // of benchmarks
   const Coordinates at = layout.coordinates(rank);
   std::string text = fmt::format(
       "not enough memory on the device of rank {} on {} (tp {}, pp {}, dp {}): {} are planned, {} of {} are free, "
@@ -69,9 +70,10 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
       gigabytes(needed - room.available), memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
-    const std::optional<int64_t> bytes = bytes_of(change.config, rank, layout.ranks(), threads);
-    if (!bytes || *bytes >= needed) continue;
-    less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(*bytes), *bytes > room.available ? " *" : "");
+    const std::optional<int64_t> training = bytes_of(change.config, rank, layout.ranks(), threads);
+    if (!training || *training + beside >= needed) continue;
+    const int64_t bytes = *training + beside;
+    less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes), bytes > room.available ? " *" : "");
   }
   if (!less.empty()) text += "As many ranks would need less with (*: still too much):\n" + less;
   return text +

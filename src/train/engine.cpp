@@ -65,7 +65,7 @@ int64_t arena_bytes(const StageMemory& memory, const MemoryPlan& peaks) {
 }
 
 Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
-               std::optional<Schedule> schedule)
+               std::optional<Schedule> schedule, int64_t attending_rows)
     : config_(config),
       groups_(std::move(groups)),
       stream_(stream),
@@ -77,7 +77,7 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
       needed_(training ? stage_memory(schedule_, config.parallel.pp, groups_.at.pp,
                                       microbatches_of_step(config, groups_.layout))
                        : forward_stage_memory(schedule_, config.parallel.pp, groups_.at.pp)),
-      staging_(config, stream, chunks_of(schedule_)) {
+      staging_(config, stream, chunks_of(schedule_), attending_rows) {
   const ParallelSection& parallel = config.parallel;
   const std::vector<Range> layers = virtual_stage_layers(config);
   const int pieces = static_cast<int>(layers.size());
@@ -142,6 +142,11 @@ Shape Engine::row_shape() const {
 
 bool Engine::last() const {
   return std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage->last(); });
+}
+
+const TransformerStage* Engine::whole_model() const {
+  const TransformerStage* const stage = chunks_.front().stage.get();
+  return stage->first() && stage->last() ? stage : nullptr;
 }
 
 void Engine::for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const {

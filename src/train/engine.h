@@ -29,9 +29,10 @@ NumberTypes number_types(Precision precision);
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).
-  // `schedule`: unset, what the configuration says.
+  // `schedule`: unset, what the configuration says. `attending_rows`: of documents that share rows of a microbatch of
+  // one sample, in run_layers() alone, which is then all that the engine does; 0: none do.
   Engine(const RunConfig& config, Groups groups, Stream& stream, const MemoryPlan& plan, bool training,
-         std::optional<Schedule> schedule = {});
+         std::optional<Schedule> schedule = {}, int64_t attending_rows = 0);
   ~Engine() { end(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -62,6 +63,8 @@ class Engine {
   Stream& stream() { return stream_; }
   Libraries& libraries() { return libraries_; }
   bool last() const;  // holds the head
+  // The stage that is the whole model; null where stages or chunks divide it.
+  const TransformerStage* whole_model() const;
   // The shifts of the layers here, as TransformerStage visits them.
   void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
   MemoryPlan arena_peaks() const;  // what a run on meta measured

@@ -66,6 +66,12 @@ std::string read_value(const std::string& text, int& value) {
 std::string read_value(const std::string& text, double& value) {
   return number_fault(text, value, "is not a finite number");
 }
+std::string read_value(const std::string& text, std::optional<int64_t>& value) {
+  int64_t read = 0;
+  const std::string fault = read_value(text, read);
+  if (fault.empty()) value = read;
+  return fault;
+}
 std::string read_value(const std::string& text, bool& value) {
   const bool yes = text == "true" || text == "1" || text == "yes" || text == "on";
   if (!yes && text != "false" && text != "0" && text != "no" && text != "off") return "is not one of true, false";
@@ -150,6 +156,9 @@ std::vector<std::string> write_value(int value) {
 }
 std::vector<std::string> write_value(double value) {
   return {text_of(value)};
+}
+std::vector<std::string> write_value(const std::optional<int64_t>& value) {
+  return value ? write_value(*value) : std::vector<std::string>{};
 }
 std::vector<std::string> write_value(bool value) {
   return {value ? "true" : "false"};

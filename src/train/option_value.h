@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ constexpr Limits at_least(double low) {
 std::string read_value(const std::string& text, int64_t& value);
 std::string read_value(const std::string& text, int& value);
 std::string read_value(const std::string& text, double& value);
+std::string read_value(const std::string& text, std::optional<int64_t>& value);
 std::string read_value(const std::string& text, bool& value);
 std::string read_value(const std::string& text, std::string& value);
 std::string read_value(const std::string& text, Betas& value);                    // 0.9,0.95
@@ -45,6 +47,7 @@ std::string read_value(const std::string& text, std::vector<DataSource>& value);
 std::vector<std::string> write_value(int64_t value);
 std::vector<std::string> write_value(int value);
 std::vector<std::string> write_value(double value);
+std::vector<std::string> write_value(const std::optional<int64_t>& value);  // no text where it is unset
 std::vector<std::string> write_value(bool value);
 std::vector<std::string> write_value(const std::string& value);
 std::vector<std::string> write_value(const Betas& value);
@@ -63,6 +66,9 @@ constexpr const char* placeholder(int) {
 }
 constexpr const char* placeholder(double) {
   return "X";
+}
+constexpr const char* placeholder(const std::optional<int64_t>&) {
+  return "N";
 }
 constexpr const char* placeholder(bool) {
   return "true|false";

@@ -39,6 +39,8 @@ std::string value_fault(const Value& value, const Limits& limits) {
     return "";
   } else if constexpr (std::is_arithmetic_v<Value>) {
     return limits.fault(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<Value, std::optional<int64_t>>) {
+    return value ? limits.fault(static_cast<double>(*value)) : "";
   } else if constexpr (std::is_same_v<Value, Betas>) {
     const std::string first = limits.fault(value.first);
     return first.empty() ? limits.fault(value.second) : first;
@@ -81,7 +83,7 @@ Option option(std::string key, std::string help, Access access, Limits limits = 
   made.help = std::move(help);
   made.values = placeholder(Value{});
   made.is_list = std::is_same_v<Value, std::vector<DataSource>>;
-  made.is_text = !std::is_arithmetic_v<Value>;
+  made.is_text = !std::is_arithmetic_v<Value> && !std::is_same_v<Value, std::optional<int64_t>>;
   made.may_differ = may_differ_on_resume(made.key);
   made.read = [access](RunConfig& config, const std::string& text) { return read_value(text, access(config)); };
   made.write = [access](const RunConfig& config) { return write_value(access(config)); };
@@ -167,15 +169,18 @@ std::vector<Option> option_table() {
       option("parallel.tp", "tensor-parallel ranks", PLACE(parallel.tp), between(1, 65536)),
       option("parallel.cp", "context-parallel ranks", PLACE(parallel.cp), between(1, 65536)),
       option("parallel.pp", "pipeline stages", PLACE(parallel.pp), between(1, 65536)),
-      option("parallel.rank_order", "order of the axes: ranks of the first one are neighbours", PLACE(parallel.rank_order)),
+      option("parallel.rank_order", "order of the axes: ranks of the first one are neighbours",
+             PLACE(parallel.rank_order)),
       option("parallel.chunks", "model chunks per interleaved stage", PLACE(parallel.chunks), between(1, 65536)),
       option("parallel.zero", "1 = optimizer state divided over data-parallel ranks", PLACE(parallel.zero),
              between(0, 1)),
-      option("parallel.bucket_elements",
-             "parameters that data-parallel ranks exchange together, 0 = 40 Mi, with more than 40 of them 1 Mi for each",
-             PLACE(parallel.bucket_elements), kCount),
+      option(
+          "parallel.bucket_elements",
+          "parameters that data-parallel ranks exchange together, 0 = 40 Mi, with more than 40 of them 1 Mi for each",
+          PLACE(parallel.bucket_elements), kCount),
       option("parallel.pipeline", "pipeline schedule", PLACE(parallel.pipeline)),
-      option("parallel.recompute", "what backward computes again, everywhere or of each stage: selective = gate and up, full = layers",
+      option("parallel.recompute",
+             "what backward computes again, everywhere or of each stage: selective = gate and up, full = layers",
              PLACE(parallel.recompute)),
       option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)",
              PLACE(parallel.stage_layers), kSize),
@@ -187,6 +192,20 @@ std::vector<Option> option_table() {
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
       unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)",
                            PLACE(evaluation.sequences), kSize)),
+      option("evaluation.tasks",
+             "benchmarks, files of own tasks, perplexity:FILE, joined by commas; evaluate --tasks list shows all",
+             PLACE(evaluation.tasks)),
+      option("evaluation.data", "folder of the tasks' files", PLACE(evaluation.data)),
+      option("evaluation.fewshot", "examples before each item (default: what the task takes)",
+             PLACE(evaluation.fewshot), kCount),
+      unset_at_zero(option("evaluation.limit", "items of each task, or below 1 the share of them (default: all)",
+                           PLACE(evaluation.limit), at_least(0))),
+      option("evaluation.bos", "whether texts begin with the token of a document's beginning", PLACE(evaluation.bos)),
+      unset_at_zero(option("evaluation.max_gen_toks", "tokens of a generated answer (default: what the task takes)",
+                           PLACE(evaluation.max_gen_toks), kSize)),
+      option("evaluation.boundary_fallback",
+             "a continuation that merges into its context is encoded alone, not refused",
+             PLACE(evaluation.boundary_fallback)),
 
       option("checkpoint.every", "steps between saves, 0 = at the end and on stops alone", PLACE(checkpoint.every),
              kCount),

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,13 @@ enum class DeviceChoice { cpu, cuda };
 // Which runs give the same bits: no promise; the same command; any dp, pp, microbatch, zero.
 enum class Deterministic { off, repeat, layouts };
 
+// Whether texts of benchmarks begin with the token that stands in front of a document.
+enum class BeginningToken {
+  tokenizer,  // as the exported tokenizer does by itself: ours puts nothing in front
+  never,
+  always,
+};
+
 constexpr std::array<const char*, 3> names_of(Precision) {
   return {"fp32", "bf16", "fp64"};
 }
@@ -32,6 +40,10 @@ constexpr std::array<const char*, 2> names_of(DeviceChoice) {
 }
 constexpr std::array<const char*, 3> names_of(Deterministic) {
   return {"off", "repeat", "layouts"};
+}
+
+constexpr std::array<const char*, 3> names_of(BeginningToken) {
+  return {"tokenizer", "0", "1"};
 }
 
 struct TrainSection {
@@ -92,6 +104,13 @@ struct DataSection {
 struct EvaluationSection {
   int64_t every = 0;      // steps; 0 = never
   int64_t sequences = 0;  // in each evaluation; 0 = all of data.validation
+  std::string tasks{};    // names of benchmarks, joined by commas; empty = none
+  std::string data{};     // directory of their files
+  std::optional<int64_t> fewshot{};  // examples before each item; unset = what the task takes
+  double limit = 0;                  // items of each task, below 1 the share of them; 0 = all
+  BeginningToken bos = BeginningToken::tokenizer;
+  int64_t max_gen_toks = 0;  // of a generated answer; 0 = what the task takes
+  bool boundary_fallback = false;
 };
 
 struct ResumeChoice {

@@ -10,17 +10,19 @@
 namespace shiftron {
 namespace {
 
-enum Row { kIds, kTargets, kAttentionStart, kShiftStart, kPositions, kRowKinds };
+enum Row { kIds, kTargets, kAttentionStart, kShiftStart, kPositions, kCopiedFrom, kKeptFrom, kRowKinds };
 
 }  // namespace
 
-BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times)
+BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times, int64_t attending_rows)
     : config_(config),
       stream_(stream),
       rows_(config.train.micro_batch * config.train.sequence_length),
+      attending_rows_(attending_rows),
       times_(times),
       uploads_(stream, "uploads") {
-  const Shape shape = {kRowKinds, rows_};
+  CHECK(attending_rows == 0 || config.train.micro_batch == 1, config.train.micro_batch, " samples that share rows");
+  const Shape shape = {begin_of(kRowKinds)};
   const int64_t bytes = shape.count() * size_of(DType::int32);
   pinned_ = staging_buffer(stream, 2 * bytes);
   device_ = Buffer(stream.device, 2 * bytes, *stream.ledger, "batches");
@@ -32,10 +34,34 @@ BatchStaging::BatchStaging(const RunConfig& config, Stream& stream, int times)
   if (stream.device == DeviceKind::meta) return;
   host_.ids.resize(static_cast<size_t>(rows_));
   host_.targets.resize(static_cast<size_t>(rows_));
-  host_.document_starts.resize(static_cast<size_t>(rows_));
+  host_.document_starts.resize(static_cast<size_t>(count_of(kAttentionStart)));
+  host_.copied_from.resize(static_cast<size_t>(count_of(kCopiedFrom)));
+  host_.kept_from.resize(static_cast<size_t>(count_of(kKeptFrom)));
+}
+
+int64_t BatchStaging::count_of(int kind) const {
+  const bool shared = attending_rows_ > 0;
+  switch (kind) {
+    case kIds:
+    case kTargets:
+      return rows_;
+    case kCopiedFrom:
+      return attending_rows_;
+    case kKeptFrom:
+      return shared ? rows_ : 0;
+    default:
+      return shared ? attending_rows_ : rows_;
+  }
+}
+
+int64_t BatchStaging::begin_of(int kind) const {
+  int64_t begin = 0;
+  for (int before = 0; before < kind; ++before) begin += count_of(before);
+  return begin;
 }
 
 DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena, int64_t& attended, bool apart) {
+  CHECK(apart || attending_rows_ == 0, "rows are shared by documents that are not apart");
   Slot& slot = slots_[next_];
   next_ = (next_ + 1) % slots_.size();
   if (stream_.device != DeviceKind::meta) fill(index, read, slot, attended, apart);
@@ -47,9 +73,15 @@ DeviceBatch BatchStaging::load(int index, const BatchReader& read, Arena& arena,
   const Tensor rows = arena.allocate(DType::int32, slot.device.shape());
   copy(stream_, slot.device, rows);
   slot.taken.record(stream_);
-  const auto row = [&](int kind) { return rows.rows(kind, 1).view({rows_}); };
-  return {{row(kIds), row(kTargets)},
-          {row(kAttentionStart), row(kShiftStart), row(kPositions), config_.data.document_reset || apart}};
+  const auto row = [&](int kind) { return rows.rows(begin_of(kind), count_of(kind)); };
+  const bool shared = attending_rows_ > 0;
+  return {.batch = {row(kIds), row(kTargets)},
+          .documents = {.attention_start = row(kAttentionStart),
+                        .shift_start = row(kShiftStart),
+                        .positions = row(kPositions),
+                        .cut = config_.data.document_reset || apart,
+                        .copied_from = shared ? row(kCopiedFrom) : Tensor(),
+                        .kept_from = shared ? row(kKeptFrom) : Tensor()}};
 }
 
 void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t& attended, bool apart) {
@@ -70,17 +102,20 @@ void BatchStaging::fill(int index, const BatchReader& read, Slot& slot, int64_t&
 
 int64_t BatchStaging::arrange(const Tensor& rows, bool apart) const {
   int32_t* const first = rows.host_data<int32_t>();
-  const auto row = [&](int kind) { return first + kind * rows_; };
+  const auto row = [&](int kind) { return first + begin_of(kind); };
   std::ranges::copy(host_.ids, row(kIds));
   std::ranges::copy(host_.targets, row(kTargets));
-  const int64_t length = config_.train.sequence_length;
+  std::ranges::copy(host_.copied_from, row(kCopiedFrom));
+  std::ranges::copy(host_.kept_from, row(kKeptFrom));
+  const int64_t attending = count_of(kPositions);
+  const int64_t length = attending_rows_ > 0 ? attending_rows_ : config_.train.sequence_length;
   find_documents(host_.document_starts, length, config_.data.document_reset || apart,
                  apart ? ShiftReset::automatic : config_.model.shift.reset, row(kAttentionStart), row(kShiftStart),
                  row(kPositions));
-  check_row_starts(row(kAttentionStart), rows_, {.sequence_length = length});
-  check_row_positions(row(kPositions), rows_, length);
+  check_row_starts(row(kAttentionStart), attending, {.sequence_length = length});
+  check_row_positions(row(kPositions), attending, config_.train.sequence_length);
   // A row at position p of what it attends to sees p + 1 rows.
-  return std::accumulate(row(kPositions), row(kPositions) + rows_, rows_);
+  return std::accumulate(row(kPositions), row(kPositions) + attending, attending);
 }
 
 void find_documents(const std::vector<uint8_t>& document_starts, int64_t sequence_length, bool document_reset,

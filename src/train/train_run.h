@@ -1,8 +1,10 @@
 // A whole training run of one rank: data, resume, the loop over steps, saves, stops.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/directory_lock.h"
@@ -12,6 +14,7 @@
 #include "parallel/watchdog.h"
 #include "train/run_config.h"
 #include "train/run_files.h"
+#include "train/step_evaluation.h"
 
 namespace shiftron {
 
@@ -26,6 +29,9 @@ struct RunEnvironment {
   std::function<bool()> stop_requested;  // asked once a step
   std::string code_version;
   std::function<void(const std::string& line)> show_progress;  // rank 0; empty = nothing is shown
+  // When the process must have saved and left; none: never.
+  std::optional<std::chrono::system_clock::time_point> end_time{};
+  MakeStepEvaluation make_evaluation{};  // of evaluation.tasks
   bool profile = false;  // time every kernel behind the first step and log rank 0's table at the end
 };
 

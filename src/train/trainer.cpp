@@ -1,6 +1,7 @@
 // The training step and what it reports.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 
@@ -16,6 +17,9 @@ constexpr int kMostTaps = 4;
 
 // What the host gives a step, float64.
 enum Given { kGivenRate, kGivenStop, kGivenAttended, kGiven };
+
+// Categories of memory that are not a GPU's; what NCCL takes is in the reserve.
+constexpr std::array kOfHost = {"staging", "communication"};
 
 }  // namespace
 
@@ -269,17 +273,29 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
                   schedule);
   const BatchReader nothing = [](int, HostBatch&) {};
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
+  if (!config.evaluation.tasks.empty()) {
+    trainer.engine().run_layers(1, nothing, [](Run&, const TransformerStage&, const Tensor&) {});
+  }
   planned.clear_work();
   trainer.step(1, nothing, false);
   ledger = planned;
   if (stream.planned == DeviceKind::cuda) {
-    for (const char* of_host : {"staging", "communication"}) {  // what NCCL takes is in the reserve
+    for (const char* of_host : kOfHost) {
       if (const auto found = planned.memory().find(of_host); found != planned.memory().end()) {
         ledger.add_memory(of_host, -found->second);
       }
     }
   }
   return trainer.arena_peaks();
+}
+
+void add_planned_memory(const Stream& planning, const Ledger& before, Ledger& ledger) {
+  for (const auto& [category, bytes] : planning.ledger->memory()) {
+    if (planning.planned == DeviceKind::cuda && std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
+    const auto known = before.memory().find(category);
+    const int64_t more = bytes - (known == before.memory().end() ? 0 : known->second);
+    if (more != 0) ledger.add_memory(category, more);
+  }
 }
 
 }  // namespace shiftron

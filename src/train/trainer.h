@@ -93,4 +93,8 @@ class Trainer {
 MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& ledger,
                        std::optional<Schedule> schedule = {});
 
+// Adds to `ledger` the memory by which the ledger of `planning`, a stream on meta, exceeds `before`; without the host's
+// where a GPU is planned for.
+void add_planned_memory(const Stream& planning, const Ledger& before, Ledger& ledger);
+
 }  // namespace shiftron

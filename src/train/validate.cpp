@@ -98,7 +98,9 @@ class Checker {
   bool is_needed(const std::string& key) const {
     const bool trains = use_ == Use::train || use_ == Use::dry_run;
     if (key == "data.train") return use_ == Use::train || use_ == Use::dump;
-    if (key == "data.validation") return use_ == Use::train && config_.evaluation.every > 0;
+    const EvaluationSection& evaluation = config_.evaluation;
+    if (key == "data.validation") return use_ == Use::train && evaluation.every > 0 && evaluation.tasks.empty();
+    if (key == "evaluation.data") return use_ == Use::train && !evaluation.tasks.empty();
     if (key == "output.directory") return use_ == Use::train;
     if (key == "train.global_batch") return use_ != Use::evaluate;
     if (key == "train.steps" || key == "optimizer.learning_rate") return trains;
@@ -128,7 +130,7 @@ class Checker {
 };
 
 void Checker::check_each_key() {
-  const std::set<std::string> conditional = {"data.train", "data.validation", "output.directory"};
+  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.data", "output.directory"};
   for (const Option& option : option_table()) {
     const char* key = option.key.c_str();
     const auto origin = config_.origins.find(option.key);
@@ -319,6 +321,10 @@ void Checker::check_run() {
   if (sound({"train.steps", "checkpoint.resume"})) {
     fault_if(c.resume.step > t.steps, {"checkpoint.resume", "train.steps"}, "resume ", c.resume.step, " exceeds steps ",
              t.steps);
+  }
+  if (sound({"evaluation.tasks", "evaluation.every"})) {
+    fault_if(config_.evaluation.every == 0, {"evaluation.tasks", "evaluation.every"},
+             "tasks without evaluation.every: give the steps between two evaluations");
   }
   if (c.every > 0) divisible("checkpoint.keep_every", c.keep_every, "checkpoint.every", c.every);
 }

@@ -72,6 +72,13 @@ Pairs unusual() {
           {"data.document_reset", "false"},
           {"evaluation.every", "10"},
           {"evaluation.sequences", "8"},
+          {"evaluation.tasks", "hellaswag,a b.json"},
+          {"evaluation.data", "c d"},
+          {"evaluation.fewshot", "0"},
+          {"evaluation.limit", "0.25"},
+          {"evaluation.bos", "1"},
+          {"evaluation.max_gen_toks", "16"},
+          {"evaluation.boundary_fallback", "true"},
           {"checkpoint.every", "20"},
           {"checkpoint.keep", "4"},
           {"checkpoint.keep_every", "40"},
@@ -183,7 +190,7 @@ TEST(RunConfig, TableIsConsistent) {
   }
   EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation",
                                     "checkpoint", "fault", "output", "device"));
-  EXPECT_EQ(keys.size(), 67u);
+  EXPECT_EQ(keys.size(), 74u);
 }
 
 TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {

@@ -100,13 +100,21 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"fault.setup_deadline", "0"}}, {"fault.setup_deadline 0 must be > 0 (a.conf:1)"}},
       {{{"fault.non_finite_in_row", "0"}}, {"fault.non_finite_in_row 0 must be >= 1 (a.conf:1)"}},
       {{{"output.directory", " run"}}, {"output.directory  run must be a text without blanks at its ends (a.conf:1)"}},
+      {{{"evaluation.fewshot", "-1"}}, {"evaluation.fewshot -1 must be >= 0 (a.conf:1)"}},
+      {{{"evaluation.limit", "-1"}}, {"evaluation.limit -1 must be >= 0 (a.conf:1)"}},
+      {{{"evaluation.max_gen_toks", "0"}}, {"evaluation.max_gen_toks 0 must be >= 1 (a.conf:1)"}},
+      {{{"evaluation.bos", "2"}}, {"evaluation.bos '2' is not one of tokenizer, 0, 1 (a.conf:1)"}},
       {{{"output.log_every", "0"}}, {"output.log_every 0 must be >= 1 (a.conf:1)"}},
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
       {{{"evaluation.every", "10"}}, {"data.validation is required: dataset directory for evaluation, repeatable"}},
+      {{{"evaluation.tasks", "hellaswag"}, {"evaluation.every", "10"}},
+       {"evaluation.data is required: folder of the tasks' files"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
       {{{"data.train", ""}}, {"data.train is required: dataset directory and share of the blend, repeatable"}},
       // Keys against each other.
+      {{{"evaluation.tasks", "hellaswag"}, {"evaluation.data", "d"}},
+       {"tasks without evaluation.every: give the steps between two evaluations (evaluation.tasks: a.conf:1)"}},
       {{{"model.heads", "20"}, {"model.head_dim", "8"}, {"parallel.tp", "8"}},
        {"heads 20 not divisible by tp 8 (model.heads: a.conf:1, parallel.tp: a.conf:3)"},
        8},
@@ -242,6 +250,8 @@ TEST(Validate, AcceptsTheBordersOfItsRanges) {
       {{"parallel.stage_layers", "4"}},
       {{"checkpoint.every", "20"}, {"checkpoint.keep_every", "40"}},
       {{"optimizer.betas", "0,0"}, {"optimizer.clip", "0"}},
+      {{"evaluation.tasks", "hellaswag"}, {"evaluation.data", "d"}, {"evaluation.every", "1"}},  // and no data.validation
+      {{"evaluation.limit", "0"}, {"evaluation.fewshot", "0"}},
       {{"parallel.pipeline", "gpipe"}, {"train.precision", "fp64"}, {"model.tie_embeddings", "yes"}},
   };
   for (const Pairs& pairs : all)

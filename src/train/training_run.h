@@ -1,0 +1,84 @@
+// One rank's run from start to end; run_training() makes it. Its start lies in training_start.cpp, its loop in
+// train_run.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/ledger.h"
+#include "core/queue.h"
+#include "core/stream.h"
+#include "parallel/layout.h"
+#include "parallel/watchdog.h"
+#include "train/profile.h"
+#include "train/run_report.h"
+#include "train/step_evaluation.h"
+#include "train/time_limit.h"
+#include "train/train_run.h"
+#include "train/trainer.h"
+
+namespace shiftron {
+
+class TrainingRun {
+ public:
+  TrainingRun(const RunConfig& config, const RunEnvironment& environment);
+  ExitCode run();
+
+ private:
+  // The start.
+  void check_vocabulary() const;
+  void open_directory();
+  void write_start() const;
+  void resume();
+  void supersede(int64_t step) const;
+  void announce() const;
+  void choose_algorithms();
+  void measure_peak();
+
+  // The loop.
+  void settle();
+  void drain();
+  void evaluate(int64_t step);
+  void evaluate_held_out(int64_t step);
+  void evaluate_tasks(int64_t step);
+  bool save(int64_t step);
+  void tell_profile(int64_t step) const;
+  bool wants_save(int64_t step) const;
+  bool wants_evaluation(int64_t step) const;
+  bool drains_behind(int64_t step) const;
+  bool evaluates_soon(int64_t step) const;
+  bool stop_requested(bool evaluates);
+  int dp() const { return trainer_->engine().groups().at.dp; }
+  bool first_rank() const { return environment_.world.rank() == 0; }
+  std::string checkpoints() const { return config_.output.directory + "/checkpoints"; }
+
+  const RunConfig& config_;
+  const RunEnvironment& environment_;
+  ParallelLayout layout_;
+  std::optional<Loader> train_, validation_;
+  Ledger ledger_;
+  std::unique_ptr<Queue> queue_;  // the stream's, on a GPU
+  Stream stream_;
+  MemoryPlan plan_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<StepEvaluation> tasks_;
+  RunReport report_;
+  double peak_ = 0;     // operations per second of all ranks
+  MachineRates rates_;  // of this rank
+  double profiled_seconds_ = 0;
+  std::string validation_fingerprint_;
+  std::string library_choices_;  // JSON; "": none
+  int64_t first_step_ = 1;       // of this process
+  int64_t saved_step_ = -1;
+  int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
+  StepDeadline automatic_;
+  TimeLimit limit_;  // rank 0's; its word stops all
+  bool last_save_failed_ = false;
+  bool stop_ = false;
+  bool told_of_limit_ = false;
+  std::optional<Watchdog::Inquiry> inquiry_;  // about the trainer
+};
+
+}  // namespace shiftron

@@ -1,0 +1,216 @@
+// What a run does before its first step: data, directory, memory, the step that it goes on from.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/restore.h"
+#include "checkpoint/steps.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/host.h"
+#include "parallel/agree.h"
+#include "train/batches.h"
+#include "train/device.h"
+#include "train/device_room.h"
+#include "train/layout_picture.h"
+#include "train/library_choices.h"
+#include "train/resume.h"
+#include "train/saved_state.h"
+#include "train/training_run.h"
+
+namespace shiftron {
+
+TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environment)
+    : config_(config),
+      environment_(environment),
+      layout_(make_layout(config.parallel, environment.world.size())),
+      stream_{.ledger = &ledger_},
+      automatic_(setup_deadline(config)) {
+  all_agree(environment.world, [&] {
+    train_.emplace(open_loader(config, config.data.train, true));
+    if (config.evaluation.every > 0 && !config.data.validation.empty()) {
+      validation_.emplace(open_loader(config, config.data.validation, false));
+      validation_fingerprint_ = validation_->fingerprint();
+    }
+    check_vocabulary();
+  });
+  if (!config.evaluation.tasks.empty()) {
+    CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks,
+          ", and nobody evaluates them");
+    tasks_ = environment.make_evaluation(train_->tokenizer_bytes());
+  }
+  open_directory();
+  write_start();
+  queue_ = start_device(config, environment.share, environment.world, stream_);
+  Ledger planned;
+  plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
+  if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
+  require_room_on_device(environment.world, config, layout_, environment.share, stream_, planned, environment.log);
+  Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
+  trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
+  if (tasks_ != nullptr) tasks_->attach(trainer_->engine());
+  inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
+}
+
+void TrainingRun::open_directory() {
+  HostCommunicator& world = environment_.world;
+  all_agree(world, [&] {
+    if (first_rank()) environment_.lock = open_run(config_.output.directory, environment_.log);
+  });
+  all_agree(world, [&] { add_log_file(config_.output.directory, environment_.log); });
+  environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
+  if (first_rank() && environment_.end_time) {
+    limit_ = TimeLimit(environment_.end_time, last_save_seconds(config_.output.directory));
+  }
+}
+
+// Who runs where: told to people, and the first line of every start in events.jsonl.
+void TrainingRun::write_start() const {
+  const std::vector<std::string> names = environment_.world.gather_text(host_name(), 0);
+  if (!first_rank()) return;
+  environment_.log.info(
+      fmt::format("{} ranks, {}:\n{}", layout_.ranks(), text_of(layout_), layout_picture(config_, layout_, names)));
+  if (const std::string warning = host_warning(layout_, names); !warning.empty()) environment_.log.warning(warning);
+  std::map<std::string, int> hosts;  // ranks on each
+  for (const std::string& name : names) ++hosts[name];
+  environment_.events.write(
+      "start", {{"process", ::getpid()},
+                {"ranks", layout_.ranks()},
+                {"layout", {{"tp", layout_.tp}, {"cp", layout_.cp}, {"dp", layout_.dp}, {"pp", layout_.pp}}},
+                {"rank_order", text_of(layout_.order)},
+                {"hosts", hosts},
+                {"threads", environment_.share.threads},
+                {"configuration", to_hex(xxh3_64(hash_input(config_)))}});
+}
+
+void TrainingRun::check_vocabulary() const {
+  if (train_->vocab_size() > config_.model.vocab) {
+    throw_bad_input("the data has ", train_->vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
+                    "; set model.vocab=", train_->vocab_size(), " or more");
+  }
+  if (validation_ && validation_->tokenizer_hash() != train_->tokenizer_hash()) {
+    throw_bad_input("data.train and data.validation were made with different tokenizers (", train_->tokenizer_hash(),
+                    ", ", validation_->tokenizer_hash(), "); build both with one");
+  }
+}
+
+void TrainingRun::resume() {
+  using Kind = ResumeChoice::Kind;
+  const ResumeChoice& choice = config_.checkpoint.resume;
+  HostCommunicator& world = environment_.world;
+  ParameterSet& parameters = trainer_->engine().parameters();
+  std::optional<CheckpointContent> content;
+  if (choice.kind == Kind::never) {
+    const bool there = world.broadcast_text(list_steps(checkpoints()).empty() ? "0" : "1", 0) == "1";
+    if (there) {
+      throw_bad_input(checkpoints(),
+                      " holds steps and checkpoint.resume=never; choose another output.directory, or "
+                      "checkpoint.resume=auto to go on");
+    }
+  } else {
+    if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
+    world.barrier();
+    std::string wanted;  // step; "" = the newest
+    all_agree(world, [&] {
+      if (!first_rank()) return;
+      const std::optional<int64_t> step = step_to_resume(config_, checkpoints(), environment_.log);
+      if (step) wanted = std::to_string(*step);
+    });
+    wanted = world.broadcast_text(wanted, 0);
+    content = load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
+                              parameters, world, environment_.log, stream_.cpu.threads);
+  }
+  if (!content) {
+    parameters.initialise(static_cast<uint64_t>(config_.train.seed));
+  } else {
+    const SavedState state = saved_state(content->state_json, checkpoints());
+    const RunConfig& saved = state.configuration;
+    const bool imported = !state.imported_from.empty();
+    require_resumable(saved, config_, imported);
+    if (imported) {
+      require_tokenizer_of(state.imported_from, checkpoints() + "/" + step_name(content->step), *content,
+                           train_->tokenizer_hash(), environment_.log);
+    } else {
+      require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
+    }
+    if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
+    if (!state.validation_fingerprint.empty()) {
+      require_same_data("data.validation", content->step, state.validation_fingerprint, validation_fingerprint_);
+    }
+    trainer_->restore(state.trainer);
+    if (state.bfloat16_matmul) {
+      stream_.cpu.bfloat16_matmul = *state.bfloat16_matmul;
+      stream_.cpu.bfloat16_tiles = *state.bfloat16_tiles;
+    }
+    library_choices_ = state.library_choices;
+    first_step_ = content->step + 1;
+    saved_step_ = content->step;
+    if (first_rank()) {
+      for (const ChangedKey& changed : imported ? std::vector<ChangedKey>() : changed_keys(saved, config_)) {
+        environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
+      }
+      if (!imported) warn_of_new_end(saved, config_, first_step_, environment_.log);
+      environment_.events.write("resume", {{"step", content->step}});
+      environment_.log.info(fmt::format("resuming behind step {}{}", content->step,
+                                        imported ? ", imported from " + state.imported_from : ""));
+      supersede_later_steps(checkpoints(), content->step, environment_.log);
+      supersede(content->step);
+    }
+    world.barrier();
+  }
+  if (first_rank()) {
+    if (!content) supersede(0);  // of a run that ended before its first save
+    write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
+  }
+}
+
+// What was told of later steps.
+void TrainingRun::supersede(int64_t step) const {
+  supersede_metrics(config_.output.directory, step);
+  supersede_later_steps(evaluations_of(config_.output.directory), step, environment_.log);
+}
+
+// Those of the checkpoint, else those of an earlier start of this run, else timed now.
+void TrainingRun::choose_algorithms() {
+  const std::string path = config_.output.directory + "/library_choices.json";
+  std::string source = "the checkpoint's algorithms";
+  if (library_choices_.empty()) {
+    source = path;
+    const bool reads = first_rank() && config_.device.kind == DeviceChoice::cuda && std::filesystem::exists(path);
+    library_choices_ = environment_.world.broadcast_text(reads ? read_file(path) : std::string(), 0);
+  }
+  library_choices_ =
+      shiftron::choose_algorithms(config_, *trainer_, training_batches(config_, layout_, dp(), first_step_, *train_),
+                                  environment_.world, library_choices_, source, environment_.log);
+  if (first_rank() && !library_choices_.empty()) write_file_durably(path, library_choices_);
+}
+
+void TrainingRun::measure_peak() {
+  environment_.world.barrier();  // all at once, as in training
+  Libraries& libraries = trainer_->engine().libraries();
+  libraries.time_candidates(config_.train.deterministic == Deterministic::off);
+  rates_.operations = measure_matmul_peak(stream_, product_type(config_.train.precision, stream_.cpu));
+  libraries.time_candidates(false);
+  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream_.cpu);
+  peak_ = 0;
+  for (const std::string& rate : environment_.world.gather_text(fmt::format("{}", rates_.operations), 0)) {
+    peak_ += std::stod(rate);
+  }
+}
+
+void TrainingRun::announce() const {
+  if (!first_rank()) return;
+  int64_t local = 0;
+  for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
+  environment_.log.info(
+      fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
+                  "tokens dropped); "
+                  "GEMM peak {:.0f} GFLOP/s",
+                  layout_.ranks(), text_of(layout_), static_cast<double>(local) / 1e6, thousands(train_->windows()),
+                  config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
+}
+
+}  // namespace shiftron
