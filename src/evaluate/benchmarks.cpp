@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
-#include "data/tokenizer.h"
+#include "evaluate/tasks/python_text.h"
 #include "model/config.h"
 #include "parallel/agree.h"
 
@@ -89,64 +89,93 @@ Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& opti
 
 }  // namespace
 
+std::vector<std::string> names_of_tasks(const std::string& text) {
+  std::vector<std::string> names;
+  for (const std::string& name : python::split(text, ",")) {
+    if (!python::strip(name).empty()) names.push_back(python::strip(name));
+  }
+  return names;
+}
+
+Benchmarks::Benchmarks(const BenchmarkOptions& options, ControlPlane& world) {
+  std::string bytes;
+  all_agree(world, [&] {
+    if (world.rank() != 0) return;
+    TaskRegistry registry;
+    selection_ = registry.select(options.tasks);
+    for (const std::string& name : selection_.tasks) {
+      tasks_.push_back({.task = registry.load(name, options.data, options.task), .answers = {}});
+    }
+    origins_ = origins_of(tasks_);
+    bytes = packed(requests_of(tasks_));
+  });
+  requests_ = unpacked(world.broadcast_text(bytes, 0));
+}
+
+void Benchmarks::forget_texts() {
+  for (Request& request : requests_) {
+    request.context = {};
+    request.continuation = {};
+  }
+}
+
+BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers) {
+  auto next = answers.begin();
+  for (AnsweredTask& entry : tasks_) {
+    for (const Item& item : entry.task.items) {
+      const auto end = next + static_cast<std::ptrdiff_t>(item.requests.size());
+      entry.answers.insert(entry.answers.end(), next, end);
+      next = end;
+    }
+  }
+  return BenchmarkReport(selection_, std::move(tasks_));
+}
+
+void Benchmarks::take_back(BenchmarkReport report) {
+  tasks_ = std::move(report).release_tasks();
+  for (AnsweredTask& entry : tasks_) entry.answers.clear();
+}
+
+ReportFacts facts_of(const CheckpointModel& model, const BenchmarkOptions& options, const Tokenizer& tokenizer,
+                     const std::string& code_version, double began) {
+  const int32_t end = tokenizer.end_of_document();
+  return {.model_name = model.directory,
+          .configuration = configuration_of(model, options),
+          .max_length = options.scorer.max_length > 0 ? options.scorer.max_length : model.config.train.sequence_length,
+          .end_of_document = tokenizer.piece(end),
+          .end_of_document_id = end,
+          .code_version = code_version,
+          .began = began,
+          .seconds = seconds_since_1970() - began,
+          .time = time_of_report()};
+}
+
 BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOptions& options,
                                 const std::string& code_version, HostCommunicator& world, const HostShare& share) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::chrono::duration<double> began = std::chrono::system_clock::now().time_since_epoch();
+  const double began = seconds_since_1970();
   const bool leads = world.rank() == 0;
-  Selection selection;
-  std::vector<AnsweredTask> tasks;
-  std::vector<std::string> origins;
-  std::string bytes;
-  const std::string journal = options.output + "/journal";
-  all_agree(world, [&] {
-    if (!leads) return;
-    TaskRegistry registry;
-    selection = registry.select(options.tasks);
-    for (const std::string& name : selection.tasks) {
-      tasks.push_back({.task = registry.load(name, options.data, options.task), .answers = {}});
-    }
-    origins = origins_of(tasks);
-    bytes = packed(requests_of(tasks));
-    create_directories_durably(journal);
-  });
-  const std::vector<Request> requests = unpacked(world.broadcast_text(bytes, 0));
+  Benchmarks benchmarks(options, world);
   ScorerOptions scoring = options.scorer;
-  scoring.journal = journal;
-  if (leads) scoring.name_of = [&origins](size_t request) { return origins[request]; };
+  scoring.journal = options.output + "/journal";
+  all_agree(world, [&] {
+    if (leads) create_directories_durably(scoring.journal);
+  });
+  if (leads) scoring.name_of = [&](size_t request) { return benchmarks.origin_of(request); };
   std::vector<Answer> answers;
+  ReportFacts facts;
   {
     Scorer scorer(model, world, share);
-    answers = scorer.answer(requests, scoring);
+    answers = scorer.answer(benchmarks.requests(), scoring);
+    facts = facts_of(model, options, scorer.tokenizer(), code_version, began);
   }
   BenchmarkOutcome outcome;
   all_agree(world, [&] {
     if (!leads) return;
-    auto next = answers.begin();
-    for (AnsweredTask& entry : tasks) {
-      for (const Item& item : entry.task.items) {
-        const auto end = next + static_cast<std::ptrdiff_t>(item.requests.size());
-        entry.answers.insert(entry.answers.end(), next, end);
-        next = end;
-      }
-    }
-    const BenchmarkReport report(selection, std::move(tasks));
-    const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
-    const int32_t end = tokenizer.end_of_document();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const BenchmarkReport report = benchmarks.report(answers);
     outcome.rows = report.rows();
-    outcome.results_path = report.write(
-        options.output, {.model_name = model.directory,
-                         .configuration = configuration_of(model, options),
-                         .max_length = scoring.max_length > 0 ? scoring.max_length : model.config.train.sequence_length,
-                         .end_of_document = tokenizer.piece(end),
-                         .end_of_document_id = end,
-                         .code_version = code_version,
-                         .began = began.count(),
-                         .seconds = seconds.count(),
-                         .time = time_of_report()});
+    outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
-    fs::remove_all(journal, kept);
+    fs::remove_all(scoring.journal, kept);
   });
   return outcome;
 }

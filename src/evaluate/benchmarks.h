@@ -27,6 +27,35 @@ struct BenchmarkOutcome {  // empty but on rank 0
   std::string results_path{};
 };
 
+// "hellaswag, mmlu" as names.
+std::vector<std::string> names_of_tasks(const std::string& text);
+
+// Tasks with their items on rank 0, what they ask on all ranks.
+class Benchmarks {
+ public:
+  // Every rank of `world` calls it. Throws Error(bad_input) for tasks and files that cannot be evaluated.
+  Benchmarks(const BenchmarkOptions& options, ControlPlane& world);
+
+  const std::vector<Request>& requests() const { return requests_; }
+  // Where a request comes from, for messages; on rank 0.
+  const std::string& origin_of(size_t request) const { return origins_.at(request); }
+  // Forgets the texts of requests, whose tokens are known.
+  void forget_texts();
+  // On rank 0, of the answers to all requests. The report has the tasks from here on, until it is given back.
+  BenchmarkReport report(const std::vector<Answer>& answers);
+  void take_back(BenchmarkReport report);
+
+ private:
+  Selection selection_;
+  std::vector<AnsweredTask> tasks_;
+  std::vector<std::string> origins_;
+  std::vector<Request> requests_;
+};
+
+// What a report says of a model, an evaluation of it, and its tokenizer. `began`: seconds since 1970.
+ReportFacts facts_of(const CheckpointModel& model, const BenchmarkOptions& options, const Tokenizer& tokenizer,
+                     const std::string& code_version, double began);
+
 // Every rank of `world` calls it. A pass that was killed and is made again with the same options takes what was
 // answered from the journal. Throws Error(bad_input) for tasks, files and items that cannot be evaluated.
 BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOptions& options,

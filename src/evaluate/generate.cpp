@@ -13,7 +13,7 @@
 #include "kernels/kernels.h"
 #include "kernels/libraries.h"
 #include "train/device.h"
-#include "train/engine.h"
+#include "train/trainer.h"
 
 namespace shiftron {
 
@@ -23,13 +23,36 @@ enum Row { kIds, kAttentionStart, kShiftStart, kPositions, kRowKinds };
 
 }  // namespace
 
-struct Decoder::Implementation {
-  RunConfig config;
+// Weights of a checkpoint.
+struct Decoder::Own {
+  std::unique_ptr<Ledger> ledger;
+  std::unique_ptr<Queue> queue;  // on a GPU
   Groups groups;
   Stream stream;
   Libraries libraries;
   ParameterSet parameters;
   TransformerStage stage;
+
+  Own(const RunConfig& config, std::unique_ptr<Ledger> the_ledger, std::unique_ptr<Queue> the_queue, Groups the_groups,
+      const Stream& where, int64_t capacity)
+      : ledger(std::move(the_ledger)),
+        queue(std::move(the_queue)),
+        groups(std::move(the_groups)),
+        stream(where),
+        libraries(stream),
+        parameters(groups.layout, groups.at, number_types(config.train.precision)),
+        stage(parameters, config.model, {.layers = {0, config.model.layers}}, RecomputeKind::none) {
+    parameters.allocate(stream, false);
+    stage.make_tables(stream, capacity);
+  }
+};
+
+// What decoding takes beside a model.
+struct Decoder::Implementation {
+  Stream& stream;
+  const Groups& groups;
+  ParameterSet& parameters;
+  const TransformerStage& stage;
   Arena states_arena, activations, operands, scratch;
   Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
@@ -39,27 +62,29 @@ struct Decoder::Implementation {
   Tensor whole_logits;  // [1, vocab] A
   int64_t fed = 0;
 
-  Implementation(const RunConfig& run_config, Groups the_groups, const Stream& where, const MemoryPlan& plan,
-                 int64_t capacity, int64_t chunk)
-      : config(run_config), groups(std::move(the_groups)),
-        stream(where),
-        libraries(stream),
-        parameters(groups.layout, groups.at, number_types(config.train.precision)),
-        stage(parameters, config.model, {.layers = {0, config.model.layers}}, RecomputeKind::none),
+  Implementation(Stream& its_stream, const Groups& its_groups, ParameterSet& set, const TransformerStage& model,
+                 int64_t vocab, const MemoryPlan& plan, int64_t capacity, int64_t chunk)
+      : stream(its_stream),
+        groups(its_groups),
+        parameters(set),
+        stage(model),
         states_arena(stream, "states", plan, "cache"),
         activations(stream, "activations", plan, "activations"),
         operands(stream, "operands", plan, "activations"),
         scratch(stream, "scratch", plan, "scratch") {
-    parameters.allocate(stream, false);
-    stage.make_tables(stream, capacity);
     states = stage.make_states(states_arena, capacity);
     const Shape rows = {kRowKinds, chunk};
     row_memory = staging_buffer(stream, rows.count() * size_of(DType::int32));
     pinned_rows = row_memory.tensor(0, DType::int32, rows);
     const DType type = parameters.types().accumulation;
-    logit_memory = staging_buffer(stream, config.model.vocab * size_of(type));
-    pinned_logits = logit_memory.tensor(0, type, {1, config.model.vocab});
+    logit_memory = staging_buffer(stream, vocab * size_of(type));
+    pinned_logits = logit_memory.tensor(0, type, {1, vocab});
   }
+  Implementation(Own& own, int64_t vocab, const MemoryPlan& plan, int64_t capacity, int64_t chunk)
+      : Implementation(own.stream, own.groups, own.parameters, own.stage, vocab, plan, capacity, chunk) {}
+  Implementation(Engine& engine, const TransformerStage& model, int64_t vocab, const MemoryPlan& plan, int64_t capacity,
+                 int64_t chunk)
+      : Implementation(engine.stream(), engine.groups(), engine.parameters(), model, vocab, plan, capacity, chunk) {}
 
   // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is under way before it.
   Tensor feed(const std::vector<int32_t>& ids) {
@@ -126,29 +151,86 @@ Decoder::Decoder(const CheckpointModel& model, HostCommunicator& world, const Ho
               world, share, capacity, chunk) {}
 
 Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
-                 const HostShare& share, int64_t capacity, int64_t chunk)
-    : ledger_(std::make_unique<Ledger>()) {
+                 const HostShare& share, int64_t capacity, int64_t chunk) {
   const ParallelLayout layout = decoding_layout(world.size());
   const int64_t kv_heads = config.model.kv_heads;
   const int64_t most = std::min(chunk, capacity);
   MemoryPlan plan;
   {
-    Ledger planned;
+    auto planned = std::make_unique<Ledger>();
+    const Stream stream = planning_stream(config, share.threads, *planned);
     const auto meta_world = make_meta_world(world.rank(), world.size());
-    Implementation meta(config, make_groups(*meta_world, layout, kv_heads),
-                        planning_stream(config, share.threads, planned), {}, capacity, most);
+    Own model(config, std::move(planned), nullptr, make_groups(*meta_world, layout, kv_heads), stream, capacity);
+    Implementation meta(model, config.model.vocab, {}, capacity, most);
     meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
     plan = meta.peaks();
   }
-  Stream stream{.ledger = ledger_.get()};
-  queue_ = start_device(config, share, world, stream);
-  implementation_ = std::make_unique<Implementation>(
-      config, make_groups(world, layout, kv_heads, {}, stream.device), stream, plan, capacity, most);
-  fill(implementation_->parameters);
-  implementation_->stage.prepare(implementation_->stream);
+  auto ledger = std::make_unique<Ledger>();
+  Stream stream{.ledger = ledger.get()};
+  std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
+  own_ = std::make_unique<Own>(config, std::move(ledger), std::move(queue),
+                               make_groups(world, layout, kv_heads, {}, stream.device), stream, capacity);
+  implementation_ = std::make_unique<Implementation>(*own_, config.model.vocab, plan, capacity, most);
+  fill(own_->parameters);
+  own_->stage.prepare(own_->stream);
+}
+
+namespace {
+
+// Calls `made` with an engine of shapes alone, as such a rank has it in training.
+void with_meta_engine(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
+                      const std::function<void(Engine& engine)>& made) {
+  Ledger planned;
+  Stream stream = planning_stream(config, threads, planned);
+  const auto world = make_meta_world(rank, layout.ranks());
+  Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), stream, {}, false);
+  made(engine);
+}
+
+const TransformerStage& whole_model(const Engine& engine) {
+  const TransformerStage* const stage = engine.whole_model();
+  CHECK(stage != nullptr, "stages or chunks divide the model that is to decode");
+  return *stage;
+}
+
+}  // namespace
+
+Decoder::Decoder(const RunConfig& config, Engine& engine, int64_t capacity, int64_t chunk) {
+  CHECK(capacity <= config.train.sequence_length, "room for ", capacity, " tokens, samples are of ",
+        config.train.sequence_length);
+  const int64_t most = std::min(chunk, capacity), vocab = config.model.vocab;
+  const Groups& groups = engine.groups();
+  MemoryPlan plan;
+  with_meta_engine(config, groups.layout, groups.layout.rank(groups.at), engine.stream().cpu.threads,
+                   [&](Engine& meta_engine) {
+                     Implementation meta(meta_engine, whole_model(meta_engine), vocab, {}, capacity, most);
+                     meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
+                     plan = meta.peaks();
+                   });
+  implementation_ = std::make_unique<Implementation>(engine, whole_model(engine), vocab, plan, capacity, most);
+}
+
+void Decoder::plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, int64_t capacity,
+                        int64_t chunk, Ledger& planned) {
+  const int64_t most = std::min(chunk, capacity);
+  with_meta_engine(config, layout, rank, threads, [&](Engine& engine) {
+    const Ledger engine_alone = *engine.stream().ledger;
+    Implementation meta(engine, whole_model(engine), config.model.vocab, {}, capacity, most);
+    meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
+    add_planned_memory(engine.stream(), engine_alone, planned);
+  });
 }
 
 Decoder::~Decoder() = default;
+
+void Decoder::weights_changed() {
+  implementation_->parameters.await_weights(implementation_->stream);
+  implementation_->stage.prepare(implementation_->stream);
+}
+
+const Ledger& Decoder::ledger() const {
+  return *implementation_->stream.ledger;
+}
 
 void Decoder::restart() {
   implementation_->fed = 0;
@@ -156,7 +238,7 @@ void Decoder::restart() {
 }
 
 void Decoder::start_profile() {
-  ledger_->clear_work();
+  implementation_->stream.ledger->clear_work();
   implementation_->stream.timed = true;
 }
 

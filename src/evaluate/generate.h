@@ -8,6 +8,7 @@
 #include "evaluate/checkpoint_model.h"
 #include "model/transformer.h"
 #include "parallel/host_communicator.h"
+#include "train/engine.h"
 
 namespace shiftron {
 
@@ -20,19 +21,26 @@ class Decoder {
   // The same with masters that `fill` sets.
   Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
           const HostShare& share, int64_t capacity, int64_t chunk);
+  // The weights as they are in `engine`, which is the whole model and goes after it, on the ranks of its tp: nothing of
+  // its training changes. Room for samples of config.train.sequence_length tokens at most.
+  Decoder(const RunConfig& config, Engine& engine, int64_t capacity, int64_t chunk);
   ~Decoder();
+  // Adds to `planned` what that takes beside an engine, on such a rank.
+  static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, int64_t capacity,
+                        int64_t chunk, Ledger& planned);
+  void weights_changed();  // in the engine; to be called before the first feed too
   // Logits over the whole vocabulary behind each of `ids`, [ids][vocab], the same on every rank.
   std::vector<std::vector<double>> feed(const std::vector<int32_t>& ids);
   // The same behind the last of them alone, [vocab].
   std::vector<double> feed_last(const std::vector<int32_t>& ids);
   void restart();  // forgets everything that was fed
   void start_profile();  // from here on the ledger counts and times every kernel
-  const Ledger& ledger() const { return *ledger_; }
+  const Ledger& ledger() const;
 
  private:
+  struct Own;  // a model that it holds
   struct Implementation;
-  std::unique_ptr<Ledger> ledger_;
-  std::unique_ptr<Queue> queue_;  // on a GPU
+  std::unique_ptr<Own> own_;
   std::unique_ptr<Implementation> implementation_;
 };
 

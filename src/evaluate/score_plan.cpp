@@ -1,7 +1,8 @@
-// Rows, probes, packing and balance.
+// Rows, what they share, probes, packing and balance.
 #include "evaluate/score_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -14,53 +15,150 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
+// Rows share tokens where those that are read are fewer by this factor: copies of queries, keys and values cost some.
+constexpr double kWorthSharing = 1.1;
+// Tokens of copies, of each that is read: what bounds their memory.
+constexpr int64_t kMostCopies = 4;
+
 int64_t length_of(const Tokens& tokens) {
   return static_cast<int64_t>(tokens.size());
 }
 
-// For each input the one that answers for it: itself, or one that begins with it.
-std::vector<size_t> merge_beginnings(const std::vector<Tokens>& inputs) {
-  std::vector<size_t> order(inputs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::sort(order, [&](size_t a, size_t b) { return inputs[a] < inputs[b]; });
-  std::vector<size_t> merged(inputs.size());
-  // In this order an input that begins any other begins the next one.
-  for (size_t i = order.size(); i-- > 0;) {
-    const Tokens& own = inputs[order[i]];
-    const bool last = i + 1 == order.size();
-    const bool begins = !last && own.size() < inputs[order[i + 1]].size() &&
-                        std::equal(own.begin(), own.end(), inputs[order[i + 1]].begin());
-    merged[order[i]] = begins ? merged[order[i + 1]] : order[i];
-  }
-  return merged;
+int64_t count_alike(const Tokens& a, const Tokens& b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
-// Samples of `length` tokens: numbers of rows in each.
-std::vector<std::vector<int64_t>> pack(const std::vector<PlannedRow>& rows, int64_t length) {
-  std::vector<int64_t> order(rows.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  const auto length_at = [&](int64_t row) { return length_of(rows[static_cast<size_t>(row)].ids); };
-  std::ranges::stable_sort(order, std::ranges::greater{}, length_at);
-  std::vector<std::vector<int64_t>> samples;
-  std::set<std::pair<int64_t, size_t>> room;  // tokens left, sample
-  for (const int64_t row : order) {
-    const int64_t needed = length_at(row);
-    const auto found = room.lower_bound({needed, 0});
-    if (found == room.end()) {
-      samples.push_back({row});
-      room.emplace(length - needed, samples.size() - 1);
+// Inputs in their order as words have it: what begins alike lies side by side.
+struct SortedInputs {
+  std::vector<size_t> order;   // of those that begin no other
+  std::vector<int64_t> alike;  // tokens with which each of these begins as the next one does
+  std::vector<size_t> merged;  // of each input: the one that answers for it, itself or one that begins with it
+};
+
+SortedInputs sort_inputs(const std::vector<Tokens>& inputs) {
+  std::vector<size_t> all(inputs.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  std::ranges::sort(all, [&](size_t a, size_t b) { return inputs[a] < inputs[b]; });
+  SortedInputs sorted{.order = {}, .alike = {}, .merged = std::vector<size_t>(inputs.size())};
+  // In this order an input that begins any other begins the next one.
+  for (size_t i = all.size(); i-- > 0;) {
+    const size_t own = all[i];
+    const int64_t alike = i + 1 == all.size() ? 0 : count_alike(inputs[own], inputs[all[i + 1]]);
+    const bool begins = i + 1 < all.size() && alike == length_of(inputs[own]);
+    sorted.merged[own] = begins ? sorted.merged[all[i + 1]] : own;
+    if (begins) continue;
+    sorted.order.push_back(own);
+    sorted.alike.push_back(alike);
+  }
+  std::ranges::reverse(sorted.order);
+  std::ranges::reverse(sorted.alike);
+  return sorted;
+}
+
+// Rows of SortedInputs, side by side, that all begin with the same `shared` tokens; these are read once.
+struct Tree {
+  size_t first;
+  int64_t rows, shared;
+  int64_t copies;  // tokens of all rows
+  int64_t saved() const { return (rows - 1) * shared; }
+  int64_t tokens() const { return copies - saved(); }
+};
+
+std::vector<Tree> single_rows(const std::vector<Tokens>& inputs, const SortedInputs& sorted) {
+  std::vector<Tree> trees;
+  for (size_t i = 0; i < sorted.order.size(); ++i) trees.push_back({i, 1, 0, length_of(inputs[sorted.order[i]])});
+  return trees;
+}
+
+// Neighbours that are most alike are joined first, as long as that saves tokens and a sample has room.
+std::vector<Tree> join_rows(const std::vector<Tokens>& inputs, const SortedInputs& sorted, const SampleShape& sample) {
+  std::vector<Tree> trees = single_rows(inputs, sorted);
+  if (trees.empty()) return {};
+  std::vector<size_t> first(trees.size()), borders(trees.size() - 1);  // the first row of the tree that ends with a row
+  std::iota(first.begin(), first.end(), size_t{0});
+  std::iota(borders.begin(), borders.end(), size_t{0});
+  std::ranges::stable_sort(borders, std::ranges::greater{}, [&](size_t border) { return sorted.alike[border]; });
+  for (const size_t border : borders) {
+    Tree &left = trees[first[border]], &right = trees[border + 1];
+    const Tree both{left.first, left.rows + right.rows, sorted.alike[border], left.copies + right.copies};
+    if (both.saved() <= left.saved() + right.saved() || both.tokens() > sample.length || both.copies > sample.attending)
       continue;
+    first[border + static_cast<size_t>(right.rows)] = left.first;
+    left = both;
+    right.rows = 0;
+  }
+  std::erase_if(trees, [](const Tree& tree) { return tree.rows == 0; });
+  return trees;
+}
+
+std::vector<Tree> make_trees(const std::vector<Tokens>& inputs, const SortedInputs& sorted, const SampleShape& sample) {
+  if (sample.attending > 0) return join_rows(inputs, sorted, sample);
+  std::vector<Tree> trees = single_rows(inputs, sorted);
+  std::ranges::sort(trees, {}, [&](const Tree& tree) { return sorted.order[tree.first]; });
+  return trees;
+}
+
+// Samples: numbers of trees in each.
+std::vector<std::vector<size_t>> pack(const std::vector<Tree>& trees, const SampleShape& sample) {
+  std::vector<size_t> order(trees.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t tree) { return trees[tree].tokens(); });
+  const int64_t attending = sample.attending > 0 ? sample.attending : sample.length;
+  int64_t fewest = attending;
+  for (const Tree& tree : trees) fewest = std::min(fewest, tree.copies);
+  std::vector<std::vector<size_t>> samples;
+  std::vector<int64_t> copies;                // of each sample
+  std::set<std::pair<int64_t, size_t>> room;  // tokens left, sample
+  for (const size_t number : order) {
+    const Tree& tree = trees[number];
+    auto found = room.lower_bound({tree.tokens(), 0});
+    while (found != room.end() && copies[found->second] + tree.copies > attending) ++found;
+    const bool fits = found != room.end();
+    const auto [left, place] = fits ? *found : std::pair(sample.length, samples.size());
+    if (fits) {
+      room.erase(found);
+    } else {
+      samples.emplace_back();
+      copies.push_back(0);
     }
-    const auto [left, sample] = *found;
-    room.erase(found);
-    samples[sample].push_back(row);
-    room.emplace(left - needed, sample);
+    samples[place].push_back(number);
+    copies[place] += tree.copies;
+    if (copies[place] + fewest <= attending) room.emplace(left - tree.tokens(), place);
   }
   return samples;
 }
 
+int64_t tokens_of(const std::vector<Tree>& trees) {
+  return std::accumulate(trees.begin(), trees.end(), int64_t{0},
+                         [](int64_t sum, const Tree& tree) { return sum + tree.tokens(); });
+}
+
+struct TokensToRead {
+  int64_t tokens;
+  bool shares;
+};
+
+TokensToRead tokens_to_read(const std::vector<Tokens>& inputs, const SortedInputs& sorted) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  const int64_t joined = tokens_of(join_rows(inputs, sorted, {kAll, kAll}));
+  const int64_t single = tokens_of(single_rows(inputs, sorted));
+  const bool shares = kWorthSharing * static_cast<double>(joined) < static_cast<double>(single);
+  return {shares ? joined : single, shares};
+}
+
+// Copies of the sample that has the most.
+int64_t most_copies(const std::vector<std::vector<size_t>>& samples, const std::vector<Tree>& trees) {
+  int64_t most = 0;
+  for (const std::vector<size_t>& sample : samples) {
+    int64_t copies = 0;
+    for (const size_t tree : sample) copies += trees[tree].copies;
+    most = std::max(most, copies);
+  }
+  return most;
+}
+
 double cost_of(const std::vector<PlacedRow>& batch, const std::vector<PlannedRow>& rows, const PlanShape& shape) {
-  double cost = shape.token_cost * static_cast<double>(shape.length * shape.samples);
+  double cost = shape.token_cost * static_cast<double>(shape.sample.length * shape.samples);
   for (const PlacedRow& placed : batch) {
     const auto length = static_cast<double>(length_of(rows[static_cast<size_t>(placed.row)].ids));
     cost += shape.pair_cost * length * (length + 1) / 2;
@@ -108,14 +206,39 @@ void ScorePlanner::add(const ScoreTokens& tokens) {
 }
 
 int64_t ScorePlanner::tokens() const {
-  return std::accumulate(inputs_.begin(), inputs_.end(), int64_t{0},
-                         [](int64_t sum, const Tokens& input) { return sum + length_of(input); });
+  return tokens_to_read(inputs_, sort_inputs(inputs_)).tokens;
+}
+
+SampleShape ScorePlanner::tightest_sample(int64_t most, int64_t unit, int ranks) const {
+  constexpr int64_t kLengths = 32;  // tried at most: packing takes as long as a few rows
+  const SortedInputs sorted = sort_inputs(inputs_);
+  const bool shares = tokens_to_read(inputs_, sorted).shares;
+  const auto units = [unit](int64_t tokens) { return (tokens + unit - 1) / unit; };
+  const int64_t last = units(std::max(most, longest_)), first = std::max(units(longest_), units(most / 2));
+  const int64_t stride = (last - first) / kLengths + 1;
+  SampleShape best{.length = last * unit};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t length = last; length >= first; length -= stride) {
+    const SampleShape sample{.length = length * unit, .attending = shares ? kMostCopies * length * unit : 0};
+    const std::vector<Tree> trees = make_trees(inputs_, sorted, sample);
+    const std::vector<std::vector<size_t>> samples = pack(trees, sample);
+    const int64_t read = (static_cast<int64_t>(samples.size()) + ranks - 1) / ranks * length;
+    if (read >= least) continue;
+    least = read;
+    // Later rows as long as a sample have room too.
+    best = {.length = sample.length, .attending = shares ? std::max(sample.length, most_copies(samples, trees)) : 0};
+  }
+  return best;
 }
 
 ScorePlan ScorePlanner::plan(const PlanShape& shape) const {
-  CHECK(longest_ <= shape.length, "a row of ", longest_, " tokens in samples of ", shape.length);
+  const SampleShape& sample = shape.sample;
+  CHECK(longest_ <= sample.length, "a row of ", longest_, " tokens in samples of ", sample.length);
+  CHECK(sample.attending == 0 || (shape.samples == 1 && sample.length <= sample.attending), "rows share tokens of ",
+        shape.samples, " samples of ", sample.length, ", whose copies are ", sample.attending);
   ScorePlan plan;
-  const std::vector<size_t> merged = merge_beginnings(inputs_);
+  const SortedInputs sorted = sort_inputs(inputs_);
+  const std::vector<size_t>& merged = sorted.merged;
   std::vector<size_t> row_of_input(inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (merged[i] != i) continue;
@@ -143,14 +266,23 @@ ScorePlan ScorePlanner::plan(const PlanShape& shape) const {
                         (std::ranges::lower_bound(row.probes, probe_of(pass, j)) - row.probes.begin()));
     }
   }
-  const std::vector<std::vector<int64_t>> samples = pack(plan.rows, shape.length);
-  for (size_t sample = 0; sample < samples.size(); ++sample) {
-    const auto place = static_cast<int64_t>(sample) % shape.samples;
+  const std::vector<Tree> trees = make_trees(inputs_, sorted, sample);
+  const std::vector<std::vector<size_t>> samples = pack(trees, sample);
+  for (size_t number = 0; number < samples.size(); ++number) {
+    const auto place = static_cast<int64_t>(number) % shape.samples;
     if (place == 0) plan.batches.emplace_back();
-    int64_t begin = place * shape.length;
-    for (const int64_t row : samples[sample]) {
-      const int64_t length = length_of(plan.rows[static_cast<size_t>(row)].ids);
-      plan.batches.back().push_back({row, std::exchange(begin, begin + length)});
+    int64_t begin = place * sample.length;
+    for (const size_t tree : samples[number]) {
+      const int64_t shared_begin = begin;
+      for (int64_t i = 0; i < trees[tree].rows; ++i) {
+        const size_t input = sorted.order[trees[tree].first + static_cast<size_t>(i)];
+        const int64_t shared = i == 0 ? 0 : trees[tree].shared;
+        plan.batches.back().push_back({.row = static_cast<int64_t>(row_of_input[input]),
+                                       .begin = begin,
+                                       .shared = shared,
+                                       .shared_begin = shared_begin});
+        begin += length_of(inputs_[input]) - shared;
+      }
     }
   }
   plan.of_rank = deal(plan, shape);

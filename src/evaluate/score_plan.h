@@ -23,16 +23,27 @@ struct PlannedRow {
   int64_t first_probe = 0;    // the number of the first one among those of all rows
 };
 
-// Where a row lies in a microbatch.
+// Where a row lies in a microbatch. Its first `shared` tokens are those of a row before it, and lie there alone.
 struct PlacedRow {
   int64_t row;    // of the plan
-  int64_t begin;  // first token, counted over the microbatch
+  int64_t begin;  // first token of its own, counted over the microbatch
+  int64_t shared = 0;
+  int64_t shared_begin = 0;  // where these lie
+  int64_t place(int64_t token) const { return token < shared ? shared_begin + token : begin + token - shared; }
 };
 
-// Of a microbatch: `samples` of `length` tokens; of data-parallel ranks, and the operations of a token and of each pair
-// of a token with one that it attends to, for the balance between them.
+// Of a sample. Where rows share tokens, each is whole when it attends: these copies are `attending` tokens at most.
+struct SampleShape {
+  int64_t length = 0;     // tokens that are read
+  int64_t attending = 0;  // `length` at least; 0: no row shares tokens
+  bool operator==(const SampleShape&) const = default;
+};
+
+// Of a microbatch: `samples` of `sample`, one where rows share tokens; of data-parallel ranks, and the operations of a
+// token and of each pair of a token with one that it attends to, for the balance between them.
 struct PlanShape {
-  int64_t length = 0, samples = 1;
+  SampleShape sample;
+  int64_t samples = 1;
   int ranks = 1;
   double token_cost = 1, pair_cost = 0;
 };
@@ -50,9 +61,13 @@ class ScorePlanner {
  public:
   void add(const ScoreTokens& tokens);
   int64_t longest() const { return longest_; }  // tokens
-  int64_t tokens() const;                       // of all rows, before beginnings of others are left out
+  int64_t tokens() const;                       // that are read where a sample has room for all
   int64_t passes() const { return static_cast<int64_t>(passes_.size()); }
-  // Rows are laid where the least room is left for them, the longest first.
+  // The sample whose length, in whole `unit`s, is that with which the busiest of `ranks` reads the fewest tokens, the
+  // unused ends of samples among them: at most `most` and at least half of it where the longest row fits; the largest
+  // of equals. Rows share tokens where that saves more than their copies cost.
+  SampleShape tightest_sample(int64_t most, int64_t unit, int ranks) const;
+  // Rows that share tokens are laid together, where the least room is left for them, the longest first.
   ScorePlan plan(const PlanShape& shape) const;
 
  private:

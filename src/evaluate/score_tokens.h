@@ -2,7 +2,6 @@
 // lm-evaluation-harness's models of Hugging Face, so that both give one number.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,21 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/enum_names.h"
 #include "data/tokenizer.h"
 #include "evaluate/tasks/request.h"
+#include "train/sections.h"
 
 namespace shiftron {
-
-// Whether texts begin with the token that stands in front of a document.
-enum class BeginningToken {
-  tokenizer,  // as the exported tokenizer does by itself: ours puts nothing in front
-  never,
-  always,
-};
-constexpr std::array<const char*, 3> names_of(BeginningToken) {
-  return {"tokenizer", "0", "1"};
-}
 
 // How a text becomes tokens.
 struct TokenRules {

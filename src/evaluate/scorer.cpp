@@ -30,19 +30,6 @@ std::string identity_of(const CheckpointModel& model) {
   return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName)));
 }
 
-// What products read, as it is when it is called; the same pieces of the model.
-std::function<void(ParameterSet&)> live_weights(Engine& engine) {
-  return [&engine](ParameterSet& set) {
-    engine.parameters().await_weights(engine.stream());
-    for (const auto& parameter : set.parameters()) {
-      const Parameter* live = engine.parameters().find(parameter->spec.name);
-      CHECK(live != nullptr && live->box == parameter->box, parameter->spec.name, " lies elsewhere in training");
-      copy(engine.stream(), live->weight, parameter->weight);
-    }
-    finish(engine.stream());
-  };
-}
-
 std::string name_of_request(const ScorerOptions& options, size_t number) {
   return options.name_of ? options.name_of(number) : "request " + std::to_string(number);
 }
@@ -76,7 +63,6 @@ Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const Host
       world_(world),
       share_(share),
       fill_(checkpoint_parameters(model, world.rank(), share)),
-      live_(false),
       scorer_(config_, fill_, identity_, world, share) {}
 
 Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
@@ -86,53 +72,76 @@ Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& token
       identity_(std::move(identity)),
       world_(world),
       share_(share),
-      fill_(live_weights(engine)),
-      live_(true),
+      live_(&engine),
       scorer_(config_, engine, identity_, world) {}
 
+RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& tokenizer, const ScorerOptions& options,
+                        int64_t max_length) {
+  const TokenRules rules = token_rules(tokenizer, options.beginning, max_length, options.boundary_fallback);
+  RequestTokens tokens;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].kind == RequestKind::generate) {
+      tokens.prompts.push_back({i, prompt_tokens(requests[i], rules, name_of_request(options, i))});
+      continue;
+    }
+    for (const ScoreTokens& pass : score_tokens(requests[i], rules, name_of_request(options, i))) {
+      tokens.planner.add(pass);
+      tokens.request_of_pass.push_back(i);
+    }
+  }
+  return tokens;
+}
+
+void Scorer::plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, bool generates,
+                       Ledger& planned) {
+  TokenScorer::plan_live(config, layout, rank, threads, planned);
+  if (!generates) return;
+  Decoder::plan_live(config, layout, rank, threads, config.train.sequence_length, GenerateOptions{}.chunk, planned);
+}
+
+void Scorer::make_decoder() {
+  if (live_decoder_ != nullptr) return;
+  live_decoder_ = std::make_unique<Decoder>(config_, *live_, config_.train.sequence_length, GenerateOptions{}.chunk);
+}
+
 std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const ScorerOptions& options) {
-  const int64_t max_length = options.max_length > 0 ? options.max_length : config_.train.sequence_length;
-  ScorePlanner planner;
-  std::vector<size_t> request_of_pass;
-  std::vector<Prompt> prompts;
+  RequestTokens tokens;
   told_by_first(world_, [&] {
-    if (live_ && max_length > config_.train.sequence_length) {
+    const int64_t max_length = options.max_length > 0 ? options.max_length : config_.train.sequence_length;
+    if (live_ != nullptr && max_length > config_.train.sequence_length) {
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,
                       " tokens of train.sequence_length, which is all that a run evaluates on its way; evaluate a "
                       "saved step instead");
     }
-    const TokenRules rules = token_rules(tokenizer_, options.beginning, max_length, options.boundary_fallback);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i].kind == RequestKind::generate) {
-        prompts.push_back({i, prompt_tokens(requests[i], rules, name_of_request(options, i))});
-        continue;
-      }
-      for (const ScoreTokens& pass : score_tokens(requests[i], rules, name_of_request(options, i))) {
-        planner.add(pass);
-        request_of_pass.push_back(i);
-      }
-    }
-    if (live_ && !prompts.empty() && config_.parallel.pp > 1) {
-      throw_bad_input(name_of_request(options, prompts[0].request),
+    tokens = tokens_of(requests, tokenizer_, options, max_length);
+    if (live_ != nullptr && !tokens.prompts.empty() && live_->whole_model() == nullptr) {
+      throw_bad_input(name_of_request(options, tokens.prompts[0].request),
                       " is to be continued: inside of training that needs parallel.pp=1, not ", config_.parallel.pp,
-                      "; evaluate a saved step instead");
+                      ", without chunks; evaluate a saved step instead");
     }
   });
+  return answer(requests, tokens, options);
+}
+
+std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const RequestTokens& tokens,
+                                   const ScorerOptions& options) {
   std::optional<ScoreJournal> journal;
   if (!options.journal.empty()) journal.emplace(options.journal, world_);
   ScoreJournal* const kept = journal ? &*journal : nullptr;
-  const std::vector<PassScore> scores = scorer_.score(planner, {.token_budget = options.token_budget,
-                                                                .journal = kept,
-                                                                .progress = options.progress,
-                                                                .each_batch = options.each_batch});
+  const std::vector<PassScore> scores = scorer_.score(tokens.planner, {.token_budget = options.token_budget,
+                                                                       .journal = kept,
+                                                                       .progress = options.progress,
+                                                                       .each_batch = options.each_batch,
+                                                                       .go_on = options.go_on});
+  if (scores.empty() && tokens.planner.passes() > 0) return {};
   std::vector<Answer> answers(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) answers[i].greedy = requests[i].kind != RequestKind::generate;
   for (size_t pass = 0; pass < scores.size(); ++pass) {
-    Answer& answer = answers[request_of_pass[pass]];
+    Answer& answer = answers[tokens.request_of_pass[pass]];
     answer.log_likelihood += scores[pass].log_likelihood;
     answer.greedy = answer.greedy && scores[pass].greedy;
   }
-  generate(requests, prompts, options, kept, answers);
+  if (!generate(requests, tokens.prompts, options, kept, answers)) return {};
   return answers;
 }
 
@@ -169,9 +178,9 @@ std::string Scorer::continued(Decoder& decoder, const Prompt& prompt, const Gene
   return text;
 }
 
-void Scorer::generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
+bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
                       const ScorerOptions& options, ScoreJournal* journal, std::vector<Answer>& answers) {
-  if (prompts.empty()) return;
+  if (prompts.empty()) return true;
   const auto rules_of = [&](const Prompt& prompt) -> const GenerationRules& {
     return requests[prompt.request].generation;
   };
@@ -185,7 +194,7 @@ void Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
       todo.push_back(&prompt);
     }
   }
-  if (todo.empty()) return;
+  if (todo.empty()) return true;
   // The longest first, in turn to groups of tp ranks, each of which holds the whole model.
   const auto length_of = [&](const Prompt* prompt) {
     return static_cast<int64_t>(prompt->tokens.size()) + rules_of(*prompt).most_tokens;
@@ -195,30 +204,40 @@ void Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
   const Coordinates at = layout.coordinates(world_.rank());
   const auto group = static_cast<size_t>(at.pp * layout.dp + at.dp),
              groups = static_cast<size_t>(layout.pp * layout.dp);
-  scorer_.release();
   std::string own;
   const auto put = [&own](uint64_t number) { own.append(reinterpret_cast<const char*>(&number), sizeof number); };
-  const std::unique_ptr<HostCommunicator> decoders = world_.split(layout.group(world_.rank(), Axis::tp), "decoding");
-  if (group < todo.size()) {
-    Decoder decoder(config_, fill_, *decoders, share_, length_of(todo[group]), GenerateOptions{}.chunk);
-    std::optional<Progress> progress;
-    if (options.progress && world_.rank() == 0)
-      progress.emplace("generate", (todo.size() + groups - 1) / groups, "prompts");
-    for (size_t i = group; i < todo.size(); i += groups) {
-      if (options.each_batch) options.each_batch();
-      const Prompt& prompt = *todo[i];
-      const std::string text = continued(decoder, prompt, rules_of(prompt));
-      if (progress) progress->advance(1);
-      if (at.tp != 0) continue;
-      if (journal != nullptr) journal->append(key_of(prompt, rules_of(prompt)), to_digits(text));
-      put(prompt.request);
-      put(text.size());
-      own += text;
+  const size_t rounds = (todo.size() + groups - 1) / groups;  // of a prompt for each group
+  std::unique_ptr<HostCommunicator> decoders;
+  std::unique_ptr<Decoder> of_checkpoint;
+  if (live_ == nullptr) {
+    scorer_.release();
+    decoders = world_.split(layout.group(world_.rank(), Axis::tp), "decoding");
+    if (group < todo.size()) {
+      of_checkpoint =
+          std::make_unique<Decoder>(config_, fill_, *decoders, share_, length_of(todo[group]), GenerateOptions{}.chunk);
     }
+  } else {
+    make_decoder();
+    live_decoder_->weights_changed();
   }
-  std::string all;
-  for (const std::string& part : world_.gather_text(own, 0)) all += part;
-  all = world_.broadcast_text(all, 0);
+  Decoder* const decoder = live_ == nullptr ? of_checkpoint.get() : live_decoder_.get();
+  std::optional<Progress> progress;
+  if (options.progress && world_.rank() == 0) progress.emplace("generate", rounds, "prompts");
+  for (size_t round = 0; round < rounds; ++round) {
+    if (options.go_on && !options.go_on()) return false;
+    const size_t number = round * groups + group;
+    if (number >= todo.size()) continue;
+    if (options.each_batch) options.each_batch();
+    const Prompt& prompt = *todo[number];
+    const std::string text = continued(*decoder, prompt, rules_of(prompt));
+    if (progress) progress->advance(1);
+    if (at.tp != 0) continue;
+    if (journal != nullptr) journal->append(key_of(prompt, rules_of(prompt)), to_digits(text));
+    put(prompt.request);
+    put(text.size());
+    own += text;
+  }
+  const std::string all = joined_texts(world_, own);
   size_t next = 0;
   const auto take = [&] {
     uint64_t number = 0;
@@ -231,6 +250,7 @@ void Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
     answers[request].text = all.substr(next, bytes);
     next += bytes;
   }
+  return true;
 }
 
 }  // namespace shiftron

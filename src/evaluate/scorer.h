@@ -24,9 +24,26 @@ struct ScorerOptions {
   std::string journal{};               // directory of answers that a killed evaluation left; "": none
   bool progress = false;               // rank 0 tells
   std::function<void()> each_batch{};  // before a microbatch of this rank, or one of its prompts
+  // Asked now and then, on every rank alike: false ends the pass. Empty: true.
+  std::function<bool()> go_on{};
   // What messages call a request, asked on rank 0; empty: "request 3".
   std::function<std::string(size_t number)> name_of{};
 };
+
+// Requests as a model reads them.
+struct RequestTokens {
+  struct Prompt {
+    size_t request;
+    std::vector<int32_t> tokens;
+  };
+  ScorePlanner planner;
+  std::vector<size_t> request_of_pass{};
+  std::vector<Prompt> prompts{};
+};
+// Throws Error(bad_input) where a request cannot be answered: it is named as options.name_of does. `max_length`: tokens
+// that the model reads at once.
+RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& tokenizer, const ScorerOptions& options,
+                        int64_t max_length);
 
 class Scorer {
  public:
@@ -34,20 +51,28 @@ class Scorer {
   // each, whatever pp is: every stage holds the model then.
   Scorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share);
   // The weights as they are in `engine`, made from `config`, which outlives it: nothing of its training changes.
-  // `identity`: of these weights, for journals.
+  // `identity`: of these weights, for journals. What scoring takes of the device is allocated here.
   Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
          HostCommunicator& world, const HostShare& share);
 
-  // Every rank calls it with the same requests and options, and gets the same answers, in their order. Throws
-  // Error(bad_input) on every rank, told by rank 0, where a request cannot be answered: it is named by its number.
+  // Adds to `planned` what that takes beside an engine, on such a rank; `generates`: with make_decoder().
+  static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, bool generates,
+                        Ledger& planned);
+  // Of live weights: allocates what generation takes of the device, which answer() does where it was not called.
+  void make_decoder();
+
+  // Every rank calls it with the same requests and options, and gets the same answers, in their order; none where
+  // options.go_on ended it. Throws Error(bad_input) on every rank, told by rank 0, where a request cannot be answered.
   std::vector<Answer> answer(const std::vector<Request>& requests, const ScorerOptions& options = {});
+  // The same of requests whose tokens are known.
+  std::vector<Answer> answer(const std::vector<Request>& requests, const RequestTokens& tokens,
+                             const ScorerOptions& options = {});
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  struct Prompt {
-    size_t request;
-    std::vector<int32_t> tokens;
-  };
-  void generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts, const ScorerOptions& options,
+  using Prompt = RequestTokens::Prompt;
+  bool generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts, const ScorerOptions& options,
                 ScoreJournal* journal, std::vector<Answer>& answers);
   std::string continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const;
   std::string key_of(const Prompt& prompt, const GenerationRules& rules) const;
@@ -56,9 +81,10 @@ class Scorer {
   std::string identity_;
   HostCommunicator& world_;
   HostShare share_;
-  std::function<void(ParameterSet&)> fill_;  // of a decoder
-  bool live_;
+  std::function<void(ParameterSet&)> fill_;  // of a checkpoint's decoder
+  Engine* live_ = nullptr;
   TokenScorer scorer_;
+  std::unique_ptr<Decoder> live_decoder_;
 };
 
 }  // namespace shiftron

@@ -12,6 +12,7 @@
 #include "core/progress.h"
 #include "parallel/agree.h"
 #include "train/device.h"
+#include "train/trainer.h"
 
 namespace shiftron {
 namespace {
@@ -22,17 +23,23 @@ struct ScoringPlan {
   MemoryPlan engine, head;
 };
 
-// Of a microbatch, by a pass on meta.
-ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, int rank, int threads) {
+// Of a microbatch, by a pass on meta; `beside` gets what lies beside the engine. `attending`: as in SampleShape.
+ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
+                         int64_t attending, Ledger& beside) {
   Ledger planned;
   Stream meta = planning_stream(config, threads, planned);
   const auto world = make_meta_world(rank, layout.ranks());
-  Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
+  Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false,
+                std::nullopt, attending);
+  engine.run_layers(1, kNothing, [](Run&, const TransformerStage&, const Tensor&) {});
+  if (!engine.last()) return {engine.arena_peaks(), {}};
+  const Ledger engine_alone = planned;
   const TrainSection& train = config.train;
   ProbeHead head(meta, config.model, engine.parameters().types(), layout.tp, train.micro_batch * train.sequence_length,
                  {});
   engine.run_layers(1, kNothing,
                     [&](Run& run, const TransformerStage& stage, const Tensor& x) { head.plan(run, stage, x); });
+  add_planned_memory(meta, engine_alone, beside);
   return {engine.arena_peaks(), head.peaks()};
 }
 
@@ -84,6 +91,7 @@ struct TokenScorer::Session {
   const ScoringOptions& options;
   const ScorePlan plan;
   std::vector<int64_t> todo;                    // batches of this data-parallel rank
+  int64_t most_to_do = 0;                       // of any
   std::vector<std::vector<RowProbe>> probes{};  // of each of these
   std::vector<std::vector<ProbeAnswer>> computed{};
   std::vector<ProbeAnswer> answers{};  // of all probes
@@ -102,10 +110,12 @@ struct TokenScorer::Session {
     HashStream hash;
     hash.update(scorer.identity_.data(), scorer.identity_.size());
     const TrainSection& train = scorer.config_.train;
-    hash_numbers(hash, {static_cast<int64_t>(train.precision), train.micro_batch, train.sequence_length});
+    hash_numbers(hash,
+                 {static_cast<int64_t>(train.precision), train.micro_batch, train.sequence_length, scorer.attending_});
     for (const PlacedRow& placed : batch(number)) {
       const PlannedRow& row = row_of(placed);
-      hash_numbers(hash, {placed.begin, static_cast<int64_t>(row.ids.size()), static_cast<int64_t>(row.probes.size())});
+      hash_numbers(hash, {placed.begin, placed.shared, placed.shared_begin, static_cast<int64_t>(row.ids.size()),
+                          static_cast<int64_t>(row.probes.size())});
       hash.update(row.ids.data(), row.ids.size() * sizeof(int32_t));
       for (const auto& [position, target] : row.probes) hash_numbers(hash, {position, target});
     }
@@ -125,7 +135,7 @@ struct TokenScorer::Session {
   std::vector<RowProbe> probes_of(int64_t number) const {
     std::vector<RowProbe> all;
     for (const PlacedRow& placed : batch(number)) {
-      for (const auto& [position, target] : row_of(placed).probes) all.push_back({placed.begin + position, target});
+      for (const auto& [position, target] : row_of(placed).probes) all.push_back({placed.place(position), target});
     }
     return all;
   }
@@ -134,16 +144,20 @@ struct TokenScorer::Session {
   void look_up() {
     const int dp = scorer.engine_->groups().at.dp;
     for (size_t rank = 0; rank < plan.of_rank.size(); ++rank) {
+      int64_t unknown = 0;
       for (const int64_t number : plan.of_rank[rank]) {
         const std::string* known = options.journal != nullptr ? options.journal->find(key_of(number)) : nullptr;
         std::vector<ProbeAnswer> read;
         if (known != nullptr && from_text(*known, probes_of(number).size(), read)) {
           keep(number, read);
-        } else if (static_cast<int>(rank) == dp) {
-          todo.push_back(number);
-          probes.push_back(probes_of(number));
+          continue;
         }
+        ++unknown;
+        if (static_cast<int>(rank) != dp) continue;
+        todo.push_back(number);
+        probes.push_back(probes_of(number));
       }
+      most_to_do = std::max(most_to_do, unknown);
     }
     computed.resize(todo.size());
   }
@@ -153,29 +167,72 @@ struct TokenScorer::Session {
     std::ranges::fill(host.ids, 0);
     std::ranges::fill(host.targets, -1);
     std::ranges::fill(host.document_starts, uint8_t{1});
+    std::ranges::fill(host.copied_from, -1);
+    std::ranges::fill(host.kept_from, -1);
+    const bool shares = scorer.attending_ > 0;
+    int64_t copies = 0;
     for (const PlacedRow& placed : batch(todo[static_cast<size_t>(index)])) {
       const std::vector<int32_t>& ids = row_of(placed).ids;
-      std::ranges::copy(ids, host.ids.begin() + placed.begin);
-      std::fill_n(host.document_starts.begin() + placed.begin + 1, ids.size() - 1, uint8_t{0});
+      const auto length = static_cast<int64_t>(ids.size());
+      std::copy(ids.begin() + placed.shared, ids.end(), host.ids.begin() + placed.begin);
+      const int64_t first = shares ? copies : placed.begin;
+      std::fill_n(host.document_starts.begin() + first + 1, length - 1, uint8_t{0});
+      if (!shares) continue;
+      for (int64_t token = 0; token < length; ++token, ++copies) {
+        const int64_t place = placed.place(token);
+        host.copied_from[static_cast<size_t>(copies)] = static_cast<int32_t>(place);
+        if (token >= placed.shared) host.kept_from[static_cast<size_t>(place)] = static_cast<int32_t>(copies);
+      }
     }
+  }
+
+  // Of probes in any order.
+  std::vector<ProbeAnswer> answer(Run& run, const TransformerStage& stage, const Tensor& x,
+                                  const std::vector<RowProbe>& asked) const {
+    std::vector<size_t> order(asked.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, {}, [&](size_t probe) { return asked[probe].row; });
+    std::vector<RowProbe> ascending;
+    for (const size_t probe : order) ascending.push_back(asked[probe]);
+    const std::vector<ProbeAnswer> in_order = scorer.head_->answer(run, stage, x, ascending);
+    std::vector<ProbeAnswer> all(asked.size());
+    for (size_t i = 0; i < order.size(); ++i) all[order[i]] = in_order[i];
+    return all;
+  }
+
+  // How many batches one run_layers() takes.
+  int64_t at_once() const {
+    const int64_t all = std::max<int64_t>(most_to_do, 1);
+    if (!options.go_on) return all;
+    return std::min<int64_t>(all, microbatches_of_step(scorer.config_, scorer.engine_->groups().layout));
   }
 
   // One rank of those that compute the same.
   bool records() const { return scorer.engine_->last() && scorer.engine_->groups().at.tp == 0; }
 
-  void compute() {
-    if (todo.empty()) return;
+  // False where it was ended.
+  bool compute() {
     std::optional<Progress> progress;
-    if (options.progress && scorer.world_.rank() == 0) progress.emplace("score", todo.size(), "batches");
+    if (options.progress && scorer.world_.rank() == 0 && !todo.empty())
+      progress.emplace("score", todo.size(), "batches");
+    const auto all = static_cast<int64_t>(todo.size());
+    for (int64_t begin = 0; begin < most_to_do; begin += at_once()) {
+      if (options.go_on && !options.go_on()) return false;
+      if (begin < all) compute(begin, std::min(all, begin + at_once()), progress);
+    }
+    return true;
+  }
+
+  void compute(int64_t begin, int64_t end, std::optional<Progress>& progress) {
     const BatchReader reader = [&](int index, HostBatch& host) {
       if (options.each_batch) options.each_batch();
-      read(index, host);
-      if (progress) progress->update(static_cast<uint64_t>(index) + 1);
+      read(static_cast<int>(begin) + index, host);
+      if (progress) progress->update(static_cast<uint64_t>(begin + index) + 1);
     };
-    scorer.engine_->run_layers(static_cast<int>(todo.size()), reader,
+    scorer.engine_->run_layers(static_cast<int>(end - begin), reader,
                                [&](Run& run, const TransformerStage& stage, const Tensor& x) {
-                                 const auto index = static_cast<size_t>(run.microbatch);
-                                 computed[index] = scorer.head_->answer(run, stage, x, probes[index]);
+                                 const auto index = static_cast<size_t>(begin + run.microbatch);
+                                 computed[index] = answer(run, stage, x, probes[index]);
                                  if (records() && options.journal != nullptr)
                                    options.journal->append(key_of(todo[index]), to_text(computed[index]));
                                });
@@ -194,9 +251,7 @@ struct TokenScorer::Session {
         own += answer.greedy ? '1' : '0';
       }
     }
-    std::string all;
-    for (const std::string& part : scorer.world_.gather_text(own, 0)) all += part;
-    all = scorer.world_.broadcast_text(all, 0);
+    const std::string all = joined_texts(scorer.world_, own);
     const char* at = all.data();
     while (at < all.data() + all.size()) {
       int64_t number = 0;
@@ -236,11 +291,17 @@ TokenScorer::TokenScorer(const RunConfig& config, Engine& engine, std::string id
       world_(world),
       share_{.threads = engine.stream().cpu.threads},
       engine_(&engine) {
-  const ScoringPlan plan = plan_scoring(config_, engine.groups().layout, world.rank(), share_.threads);
+  Ledger ignored;
+  const ScoringPlan plan = plan_scoring(config_, engine.groups().layout, world.rank(), share_.threads, 0, ignored);
   head_ = make_head(config_, engine, plan.head);
 }
 
 TokenScorer::~TokenScorer() = default;
+
+void TokenScorer::plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
+                            Ledger& planned) {
+  plan_scoring(config, layout, rank, threads, 0, planned);
+}
 
 void TokenScorer::release() {
   if (own_ == nullptr) return;
@@ -260,19 +321,21 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   // do.
   const int64_t at_once = int64_t{layout.dp} * (layout.pp > 1 ? 2 * layout.pp : 1);
   const int64_t unit = std::lcm(int64_t{8}, int64_t{layout.tp});
-  const int64_t wanted =
-      std::max(passes.longest(), std::min(options.token_budget, (passes.tokens() + at_once - 1) / at_once));
+  const int64_t most = std::min(options.token_budget, (passes.tokens() + at_once - 1) / at_once);
   config_.train.micro_batch = 1;
-  config_.train.sequence_length = (std::max<int64_t>(wanted, 1) + unit - 1) / unit * unit;
+  const SampleShape sample = passes.tightest_sample(most, unit, layout.dp);
+  config_.train.sequence_length = sample.length;
+  attending_ = sample.attending;
   config_.train.global_batch = layout.dp;
   release();
-  const ScoringPlan plan = plan_scoring(config_, layout, world_.rank(), share_.threads);
+  Ledger ignored;
+  const ScoringPlan plan = plan_scoring(config_, layout, world_.rank(), share_.threads, attending_, ignored);
   own_ = std::make_unique<Own>();
   own_->stream.ledger = &own_->ledger;
   own_->queue = start_device(config_, share_, world_, own_->stream);
   own_->engine = std::make_unique<Engine>(
       config_, make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), own_->stream.device),
-      own_->stream, plan.engine, false);
+      own_->stream, plan.engine, false, std::nullopt, attending_);
   engine_ = own_->engine.get();
   all_agree(world_, [&] { fill_(engine_->parameters()); });
   head_ = make_head(config_, *engine_, plan.head);
@@ -286,13 +349,13 @@ std::vector<PassScore> TokenScorer::score(const ScorePlanner& passes, const Scor
   layers.vocab = 0;  // the head is asked at few rows
   const TrainSection& train = config_.train;
   Session session(*this, options,
-                  passes.plan({.length = train.sequence_length,
+                  passes.plan({.sample = {.length = train.sequence_length, .attending = attending_},
                                .samples = train.micro_batch,
                                .ranks = engine_->groups().layout.dp,
                                .token_cost = model_flops(layers, 1, 0),
                                .pair_cost = model_flops(layers, 0, 1)}));
   session.look_up();
-  session.compute();
+  if (!session.compute()) return {};
   session.exchange();
   return session.scores();
 }

@@ -22,10 +22,13 @@ struct PassScore {
 };
 
 struct ScoringOptions {
-  int64_t token_budget = 2048;         // tokens of a microbatch, if no row is longer; of live weights what training has
+  int64_t token_budget =
+      2048;  // tokens of a microbatch at most, if no row is longer; of live weights what training has
   ScoreJournal* journal = nullptr;     // batches that it knows are not computed
   bool progress = false;               // rank 0 tells
   std::function<void()> each_batch{};  // of this rank, before it is read
+  // Asked before each round of as many batches as a step has, on every rank alike: false ends the pass. Empty: true.
+  std::function<bool()> go_on{};
 };
 
 class TokenScorer {
@@ -34,11 +37,16 @@ class TokenScorer {
   // this model's answers in a journal from those of others.
   TokenScorer(const RunConfig& config, std::function<void(ParameterSet&)> fill, std::string identity,
               HostCommunicator& world, const HostShare& share);
-  // The weights as they are in `engine`, made from `config`; nothing of its training changes. Rows fit its samples.
+  // The weights as they are in `engine`, made from `config`; nothing of its training changes. Rows fit its samples, and
+  // share no tokens in them.
+  // What that takes of the device is allocated here.
   TokenScorer(const RunConfig& config, Engine& engine, std::string identity, HostCommunicator& world);
   ~TokenScorer();
+  // Adds to `planned` what it takes beside an engine, on such a rank.
+  static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, Ledger& planned);
 
-  // Every rank calls it with the same passes: the same on every rank, in the order of the passes.
+  // Every rank calls it with the same passes: the same on every rank, in the order of the passes. Nothing at all where
+  // options.go_on ended it.
   std::vector<PassScore> score(const ScorePlanner& passes, const ScoringOptions& options = {});
   // Gives back the memory of weights that it loaded; the next score() loads them again.
   void release();
@@ -56,6 +64,7 @@ class TokenScorer {
   HostShare share_;
   std::unique_ptr<Own> own_;
   Engine* engine_ = nullptr;
+  int64_t attending_ = 0;  // of its microbatches, as in SampleShape; live weights share nothing
   std::unique_ptr<ProbeHead> head_;
 };
 

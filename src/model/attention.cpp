@@ -72,16 +72,31 @@ void Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual,
   saved.raw = projections_.forward(run, x, run.activations);
   const int64_t heads = query_->box.extent[0];
   saved.attended = run.activations.allocate(dtype, {run.rows, heads, head_dim_});
-  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, run.rows});
-  const AttentionShape shape{.sequence_length = run.sequence_length, .documents = run.documents.cut};
-  {
+  const Documents& documents = run.documents;
+  const int64_t rows = run.attending_rows();
+  saved.log_sum_exp = run.activations.allocate(accumulation_type(dtype), {heads, rows});
+  if (documents.copied_from.defined()) {
+    CHECK(!run.training, "documents share rows in a step of training");
     ArenaScope scope(run.scratch);
-    const Streams s = shift(run, saved.raw, rope, run.scratch.allocate(dtype, saved.raw.shape()));
-    Tensor scratch = run.scratch.allocate(accumulation_type(dtype), attention_scratch(run.stream, s.q, s.k, shape));
-    attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start, shape, saved.attended,
-                      saved.log_sum_exp, scratch);
+    const Tensor raw = run.scratch.allocate(dtype, {rows, saved.raw.extent(1)});
+    const Tensor attended = run.scratch.allocate(dtype, {rows, heads, head_dim_});
+    embedding_forward(run.stream, documents.copied_from, saved.raw, 0, raw);
+    attend(run, raw, rope, attended, saved.log_sum_exp);
+    embedding_forward(run.stream, documents.kept_from, attended.merge_last(), 0, saved.attended.merge_last());
+  } else {
+    attend(run, saved.raw, rope, saved.attended, saved.log_sum_exp);
   }
   out_.forward_add(run, saved.attended.merge_last(), residual, y);
+}
+
+void Attention::attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const {
+  const bool copied = run.documents.copied_from.defined();
+  const AttentionShape shape{.sequence_length = copied ? run.attending_rows() : run.sequence_length,
+                             .documents = run.documents.cut};
+  ArenaScope scope(run.scratch);
+  const Streams s = shift(run, raw, rope, run.scratch.allocate(raw.dtype(), raw.shape()));
+  Tensor scratch = run.scratch.allocate(accumulation_type(raw.dtype()), attention_scratch(run.stream, s.q, s.k, shape));
+  attention_forward(run.stream, s.q, s.k, s.v, run.documents.attention_start, shape, attended, log_sum_exp, scratch);
 }
 
 Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Tensor& rope,

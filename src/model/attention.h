@@ -22,7 +22,7 @@ class Attention {
   struct Saved {
     Tensor raw;            // [rows, local (heads + 2 KV heads) · head_dim]
     Tensor attended;       // [rows, local heads, head_dim]
-    Tensor log_sum_exp;    // [local heads, rows] A
+    Tensor log_sum_exp;    // [local heads, attending rows] A
   };
   Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
 
@@ -42,6 +42,8 @@ class Attention {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
   Streams split(const Tensor& raw) const;
+  // Shift and attention over the attending rows; raw as in Saved, attended [attending rows, local heads, head_dim].
+  void attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const;
   // Shifted and rotated, in `memory` of the shape of `raw`; a value without shift is the raw one.
   Streams shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const;
   int64_t head_dim_;

@@ -47,4 +47,10 @@ void told_by_first(const ControlPlane& world, const std::function<void()>& work)
   }
 }
 
+std::string joined_texts(ControlPlane& world, const std::string& own) {
+  std::string all;
+  for (const std::string& part : world.gather_text(own, 0)) all += part;
+  return world.broadcast_text(all, 0);
+}
+
 }  // namespace shiftron

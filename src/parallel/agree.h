@@ -19,4 +19,7 @@ void all_agree(ControlPlane& world, const std::function<void()>& work);
 // For `work` whose errors are alike on every rank: rank 0 alone tells them.
 void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 
+// What each rank says, one behind the other, on every rank.
+std::string joined_texts(ControlPlane& world, const std::string& own);
+
 }  // namespace shiftron

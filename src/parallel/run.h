@@ -45,12 +45,16 @@ struct Groups {
 Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {},
                    DeviceKind device = DeviceKind::cpu);
 
-// Rows of one microbatch: int32 [rows] each; rows = samples · sequence_length.
+// Rows of one microbatch: int32 [attending rows] each. These are the microbatch's, samples · sequence_length, unless
+// documents share rows: then a forward alone copies queries, keys and values into one longer sample, in which every
+// document lies whole.
 struct Documents {
   Tensor attention_start;  // first row that this row attends to
   Tensor shift_start;      // first row that this row's shift may read
   Tensor positions;        // in the RoPE table
   bool cut = true;         // false: rows attend to all of their sample before them
+  Tensor copied_from{};    // row of the microbatch that each attending row copies; undefined: the same rows
+  Tensor kept_from{};      // [rows]: attending row whose result each row of the microbatch takes; undefined as above
 };
 
 // Weight gradients that Linear has queued, first in, first out, so that each parameter's are added up in one order.
@@ -84,6 +88,8 @@ struct Run {
 
   // Rows of this rank where they are split: rows / tp.
   int64_t local_rows() const { return gather_rows ? rows / groups.layout.tp : rows; }
+  // Of the shift and of attention.
+  int64_t attending_rows() const { return documents.copied_from.defined() ? documents.copied_from.extent(0) : rows; }
 };
 
 }  // namespace shiftron

@@ -160,6 +160,29 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   return made[0];
 }
 
+// A trainer's own weights, as they are behind a change, decode as weights do that were loaded.
+TEST(Decoder, ReadsLiveWeightsAsTheyAre) {
+  for (const NamedShift& shift : all_shifts()) {
+    for (const int tp : {1, 2}) {
+      SCOPED_TRACE(std::string(shift.name) + " tp " + std::to_string(tp));
+      RunConfig config = small_config(shift.shift);
+      config.parallel.tp = tp;
+      run_thread_ranks(2 * tp, [&](HostCommunicator& world) {
+        RankTrainer rank(config, world);
+        Decoder live(config, rank.trainer->engine(), config.train.sequence_length, 4);
+        live.weights_changed();
+        set_weights(rank.trainer->engine().parameters());
+        live.weights_changed();
+        const auto group = world.split(rank.layout.group(world.rank(), Axis::tp), "decoding");
+        Decoder loaded(config, set_weights, *group, {}, config.train.sequence_length, 4);
+        for (const auto& ids : std::vector<std::vector<int32_t>>{{1, 2, 3, 4}, {5}, {6, 7, 8}}) {
+          EXPECT_EQ(live.feed(ids), loaded.feed(ids));
+        }
+      });
+    }
+  }
+}
+
 TEST(Generate, GreedyIsTheSameInEveryWayOfFeeding) {
   const auto made = continued({.tokens = 30}, 1);
   ASSERT_EQ(made.size(), 30u);

@@ -5,16 +5,15 @@
 
 #include <cmath>
 
-#include "checkpoint/save.h"
 #include "data/dataset.h"
 #include "data/fixture.h"
+#include "evaluate/saved_model.h"
 #include "expect_error.h"
-#include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
 
-constexpr int64_t kLength = 8;
+constexpr int64_t kWindow = 8;
 
 // A dataset of these documents, of which an empty one is its end alone, as no text makes it.
 std::string dataset_of(const Scratch& scratch, const std::string& name, const std::vector<std::string>& documents) {
@@ -42,26 +41,16 @@ std::string dataset_of(const Scratch& scratch, const std::string& name, const st
 }
 
 // A saved step of a model with initial weights.
-CheckpointModel saved_model(const Scratch& scratch) {
+CheckpointModel initial_model(const Scratch& scratch) {
   RunConfig config = small_config({}, Precision::fp64);
   config.model.vocab = 330;
-  config.train.sequence_length = kLength;
-  const auto world = make_single_world();
-  RankTrainer rank(config, *world);
-  Log log(0);
-  CheckpointContent content;
-  content.step = 1;
-  content.state_json = R"({"configuration":{},"trainer":{}})";
-  content.tokenizer_model = example_model();
-  const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(),
-                                           *world, {.keep = 1, .keep_every = 0}, log);
-  EXPECT_TRUE(saved.saved) << saved.reason;
-  return {.directory = saved.directory, .content = content, .config = config};
+  config.train.sequence_length = kWindow;
+  return saved_model(scratch, config, [](ParameterSet&) {});
 }
 
 TEST(HeldOut, MeansAreOfWhatIsCounted) {
   const Scratch scratch;
-  const CheckpointModel model = saved_model(scratch);
+  const CheckpointModel model = initial_model(scratch);
   const std::vector<std::string> documents(5, "the key and the value");
   const std::string dataset = dataset_of(scratch, "sound", documents);
   const auto world = make_single_world();
@@ -75,9 +64,9 @@ TEST(HeldOut, MeansAreOfWhatIsCounted) {
 
 TEST(HeldOut, ADatasetWithoutTextIsRefused) {
   const Scratch scratch;
-  const CheckpointModel model = saved_model(scratch);
-  const std::string ends = dataset_of(scratch, "ends", std::vector<std::string>(2 * kLength + 1));
-  const std::string single = dataset_of(scratch, "single", std::vector<std::string>(kLength + 1, "a"));
+  const CheckpointModel model = initial_model(scratch);
+  const std::string ends = dataset_of(scratch, "ends", std::vector<std::string>(2 * kWindow + 1));
+  const std::string single = dataset_of(scratch, "single", std::vector<std::string>(kWindow + 1, "a"));
   for (const int ranks : {1, 2}) {
     run_thread_ranks(ranks, [&](HostCommunicator& world) {
       const bool tells = world.rank() == 0;

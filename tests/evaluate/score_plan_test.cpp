@@ -7,17 +7,10 @@
 #include <set>
 
 #include "core/philox.h"
+#include "evaluate/passes.h"
 
 namespace shiftron::testing {
 namespace {
-
-using Tokens = std::vector<int32_t>;
-
-ScoreTokens pass_of(Tokens context, const Tokens& continuation) {
-  const auto first = static_cast<int64_t>(context.size()) - 1;
-  context.insert(context.end(), continuation.begin(), continuation.end() - 1);
-  return {.input = std::move(context), .first = first, .targets = continuation};
-}
 
 std::vector<ScoreTokens> random_passes(int64_t count, int64_t longest) {
   const Philox random(3, "passes");
@@ -56,7 +49,7 @@ TEST(ScorePlan, OneRowForWhatIsReadAlike) {
   planner.add(pass_of({1, 2}, {0}));     // its beginning
   planner.add(pass_of({1, 2, 3}, {0}));  // once more
   planner.add(pass_of({1, 3}, {0}));
-  const ScorePlan plan = planner.plan({.length = 8});
+  const ScorePlan plan = planner.plan({.sample = {.length = 8}});
   ASSERT_EQ(plan.rows.size(), 2);
   EXPECT_EQ(plan.rows[0].ids, (Tokens{1, 2, 3}));
   EXPECT_EQ(plan.rows[0].probes, (std::vector<PlannedRow::Probe>{{1, 0}, {1, 3}, {2, 0}, {2, 1}}));
@@ -64,12 +57,90 @@ TEST(ScorePlan, OneRowForWhatIsReadAlike) {
   EXPECT_EQ(plan.probes, 5);
 }
 
+TEST(ScorePlan, SamplesAreAsLongAsLeavesTheFewestTokensUnused) {
+  ScorePlanner planner;
+  for (int32_t row = 0; row < 6; ++row) {
+    planner.add(pass_of({row, 1, 2, 3}, {4, 5}));
+    planner.add(pass_of({row, 1}, {4}));  // a beginning, which is no row
+  }
+  EXPECT_EQ(planner.tightest_sample(8, 1, 1).length, 5);    // 6 · 5; 6 · 8 of the longest
+  EXPECT_EQ(planner.tightest_sample(10, 1, 1).length, 10);  // 3 · 10, as many as 6 · 5
+  EXPECT_EQ(planner.tightest_sample(10, 1, 2).length, 5);   // 3 · 5 of each rank; one has 2 · 10
+  EXPECT_EQ(planner.tightest_sample(14, 1, 2).length, 10);  // 2 · 10; 3 · 5 are fewer, but 5 is less than half of 14
+  EXPECT_EQ(planner.tightest_sample(10, 4, 1).length, 12);  // 3 · 12; 6 · 8
+  EXPECT_EQ(planner.tightest_sample(1, 1, 1).length, 5);    // the longest row
+  EXPECT_EQ(ScorePlanner().tightest_sample(1, 8, 1).length, 8);
+}
+
+// Tokens of a batch as they are read, −1 where none is; `copies` += those of its rows.
+Tokens read_tokens(const ScorePlan& plan, size_t batch, int64_t length, int64_t& copies) {
+  Tokens read(static_cast<size_t>(length), -1);
+  for (const PlacedRow& placed : plan.batches[batch]) {
+    const Tokens& ids = plan.rows[static_cast<size_t>(placed.row)].ids;
+    copies += static_cast<int64_t>(ids.size());
+    for (int64_t token = 0; token < static_cast<int64_t>(ids.size()); ++token) {
+      int32_t& there = read.at(static_cast<size_t>(placed.place(token)));
+      EXPECT_EQ(there, token < placed.shared ? ids[static_cast<size_t>(token)] : -1) << "row " << placed.row;
+      there = ids[static_cast<size_t>(token)];
+    }
+  }
+  return read;
+}
+
+TEST(ScorePlan, WhatRowsBeginWithIsReadOnce) {
+  ScorePlanner planner;
+  planner.add(pass_of({1, 9}, {1}));  // begins as others do, too shortly to be worth it
+  for (const int32_t ending : {4, 5, 6}) planner.add(pass_of({1, 2, 3}, {ending, 0, 1}));
+  for (const int32_t ending : {4, 5}) planner.add(pass_of({7, 8}, {ending, 1}));
+  EXPECT_EQ(planner.tokens(), 2 + (3 + 3 * 2) + (2 + 2 * 1));
+  EXPECT_EQ(planner.tightest_sample(15, 1, 1), (SampleShape{.length = 15, .attending = 2 + 3 * 5 + 2 * 3}));
+  const ScorePlan plan = planner.plan({.sample = {.length = 15, .attending = 23}});
+  ASSERT_EQ(plan.batches.size(), 1);
+  int64_t copies = 0;
+  EXPECT_EQ(read_tokens(plan, 0, 15, copies), (Tokens{1, 2, 3, 4, 0, 5, 0, 6, 0, 7, 8, 4, 5, 1, 9}));
+  EXPECT_EQ(copies, 23);
+  // Room for the copies of two rows only.
+  const ScorePlan narrow = planner.plan({.sample = {.length = 9, .attending = 10}});
+  for (size_t batch = 0; batch < narrow.batches.size(); ++batch) {
+    copies = 0;
+    read_tokens(narrow, batch, 9, copies);
+    EXPECT_LE(copies, 10);
+  }
+}
+
+// Copies cost something, so that few tokens are not shared.
+TEST(ScorePlan, FewTokensAreNotShared) {
+  ScorePlanner planner;
+  for (int32_t row = 0; row < 6; ++row) planner.add(pass_of({1, row, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7}, {1}));
+  EXPECT_EQ(planner.tokens(), 6 * 16);
+  EXPECT_EQ(planner.tightest_sample(96, 1, 1), (SampleShape{.length = 96, .attending = 0}));
+}
+
+TEST(ScorePlan, EveryRowIsWholeWhereRowsShareTokens) {
+  const auto passes = random_passes(300, 12);
+  ScorePlanner planner;
+  for (const ScoreTokens& pass : passes) planner.add(pass);
+  const SampleShape sample = planner.tightest_sample(64, 8, 3);
+  ASSERT_GT(sample.attending, sample.length);
+  const ScorePlan plan = planner.plan({.sample = sample, .ranks = 3, .pair_cost = 0.5});
+  std::set<int64_t> rows;
+  int64_t most = 0;
+  for (size_t batch = 0; batch < plan.batches.size(); ++batch) {
+    int64_t copies = 0;
+    read_tokens(plan, batch, sample.length, copies);
+    most = std::max(most, copies);
+    for (const PlacedRow& placed : plan.batches[batch]) EXPECT_TRUE(rows.insert(placed.row).second);
+  }
+  EXPECT_EQ(most, sample.attending);
+  EXPECT_EQ(rows.size(), plan.rows.size());
+}
+
 TEST(ScorePlan, EveryPassIsAskedAndEveryRowIsReadOnce) {
   const auto passes = random_passes(300, 12);
   ScorePlanner planner;
   for (const ScoreTokens& pass : passes) planner.add(pass);
-  for (const PlanShape& shape :
-       {PlanShape{.length = 12}, PlanShape{.length = 40, .samples = 3, .ranks = 4, .pair_cost = 0.5}}) {
+  for (const PlanShape& shape : {PlanShape{.sample = {.length = 12}},
+                                 PlanShape{.sample = {.length = 40}, .samples = 3, .ranks = 4, .pair_cost = 0.5}}) {
     const ScorePlan plan = planner.plan(shape);
     for (size_t i = 0; i < passes.size(); ++i) {
       const auto found = asked(plan, i);
@@ -87,10 +158,10 @@ TEST(ScorePlan, EveryPassIsAskedAndEveryRowIsReadOnce) {
         const auto length = static_cast<int64_t>(plan.rows[static_cast<size_t>(placed.row)].ids.size());
         EXPECT_GE(placed.begin, behind);
         behind = placed.begin + length;
-        EXPECT_EQ(placed.begin / shape.length, (behind - 1) / shape.length) << "lies in two samples";
+        EXPECT_EQ(placed.begin / shape.sample.length, (behind - 1) / shape.sample.length) << "lies in two samples";
         EXPECT_TRUE(rows.insert(placed.row).second);
       }
-      EXPECT_LE(behind, shape.length * shape.samples);
+      EXPECT_LE(behind, shape.sample.length * shape.samples);
     }
     EXPECT_EQ(rows.size(), plan.rows.size());
     for (const auto& own : plan.of_rank) {
@@ -111,7 +182,7 @@ TEST(ScorePlan, RanksGetAlikeMuch) {
   ScorePlanner planner;
   for (const ScoreTokens& pass : random_passes(400, 30)) planner.add(pass);
   constexpr int64_t kSample = 128, kLongest = 29;
-  const ScorePlan plan = planner.plan({.length = kSample, .ranks = 3, .pair_cost = 1});
+  const ScorePlan plan = planner.plan({.sample = {.length = kSample}, .ranks = 3, .pair_cost = 1});
   std::vector<int64_t> costs;
   int64_t tokens = 0;
   for (const auto& own : plan.of_rank) {

@@ -7,59 +7,11 @@
 
 #include <cmath>
 
-#include "checkpoint/save.h"
-#include "data/fixture.h"
+#include "evaluate/saved_model.h"
 #include "expect_error.h"
-#include "scratch.h"
-#include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
-
-constexpr int64_t kLength = 24;
-
-RunConfig model_config(Precision precision = Precision::fp64) {
-  RunConfig config = small_config({.query = 1, .key = 2, .value = 1}, precision);
-  config.model.vocab = 330;
-  config.train.sequence_length = kLength;
-  return config;
-}
-
-CheckpointModel saved_model(const Scratch& scratch) {
-  const RunConfig config = model_config();
-  const auto world = make_single_world();
-  RankTrainer rank(config, *world);
-  set_weights(rank.trainer->engine().parameters());
-  Log log(0);
-  CheckpointContent content;
-  content.step = 1;
-  content.state_json = R"({"configuration":{},"trainer":{}})";
-  content.tokenizer_model = example_model();
-  const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(), *world,
-                                           {.keep = 1, .keep_every = 0}, log);
-  EXPECT_TRUE(saved.saved) << saved.reason;
-  return {.directory = saved.directory, .content = content, .config = config};
-}
-
-std::vector<Request> example_requests() {
-  std::vector<Request> requests;
-  for (const char* context : {"the key", "the value and", "", "a longer context, of which the first part falls off in front"}) {
-    for (const char* continuation : {" the", " and the value", " x"}) {
-      requests.push_back({.context = context, .continuation = continuation});
-    }
-  }
-  requests.push_back({.kind = RequestKind::rolling, .context = "the key and the value, and once more the key and the value, and the rest"});
-  requests.push_back({.kind = RequestKind::rolling, .context = ""});
-  return requests;
-}
-
-std::vector<Request> example_prompts() {
-  std::vector<Request> requests;
-  for (const char* context : {"the key", "and", "", "the value and the key", "x"}) {
-    requests.push_back({.kind = RequestKind::generate, .context = context, .generation = {.most_tokens = 6}});
-  }
-  return requests;
-}
 
 std::vector<Answer> answered(const CheckpointModel& model, int ranks, const std::vector<Request>& requests,
                              const ScorerOptions& options = {}) {
@@ -210,6 +162,11 @@ TEST(Scorer, LiveWeightsAnswerAsASavedStepDoes) {
       RankTrainer rank(config, world);
       set_weights(rank.trainer->engine().parameters());
       Scorer scorer(config, rank.trainer->engine(), example_model(), "live", world, {});
+      if (pp == 1) {  // before anything else has read the weights
+        const auto prompts = example_prompts();
+        expect_same(scorer.answer(prompts), {expected.end() - static_cast<int64_t>(prompts.size()), expected.end()}, 0,
+                    "generated");
+      }
       const auto asked = pp == 1 ? requests : example_requests();
       expect_same(scorer.answer(asked), {expected.begin(), expected.begin() + static_cast<int64_t>(asked.size())}, 1e-11, "live");
       if (pp > 1) EXPECT_ERROR(scorer.answer(requests), ExitCode::bad_input, world.rank() == 0 ? "parallel.pp=1, not 2" : "");

@@ -42,6 +42,11 @@ TEST(Records, malformed_files_are_named_with_their_line) {
   EXPECT_ERROR(read_jsonl(scratch.write("f.jsonl", "PAR1....")), ExitCode::bad_input, "launch/benchmarks-data");
   EXPECT_ERROR(read_json(scratch.write("g.json", "[]")), ExitCode::bad_input, "g.json: a JSON array");
   EXPECT_ERROR(read_jsonl(scratch / "none.jsonl"), ExitCode::bad_input, "none.jsonl");
+  const std::string deep = "{\"a\": " + std::string(65, '[') + std::string(65, ']') + "}\n";
+  EXPECT_ERROR(read_jsonl(scratch.write("h.jsonl", "{}\n" + deep)), ExitCode::bad_input,
+               "h.jsonl:2: nested deeper than 64");
+  EXPECT_ERROR(read_json(scratch.write("i.json", deep)), ExitCode::bad_input, "i.json: nested deeper than 64");
+  EXPECT_EQ(read_jsonl(scratch.write("j.jsonl", "{\"a\": \"" + std::string(99, '[') + "\"}\n")).size(), 1U);
 }
 
 TEST(Records, lines_end_with_or_without_carriage_return) {
@@ -224,6 +229,15 @@ TEST(TextTemplate, columns_parts_and_filters) {
   EXPECT_ERROR(fill("{q"), ExitCode::bad_input, "has a single {");
   EXPECT_ERROR(fill("{}"), ExitCode::bad_input, "names no column");
   EXPECT_ERROR(ItemValue("q", "task").texts_of(item, "here"), ExitCode::bad_input, "q is not a list of texts");
+}
+
+TEST_F(TaskFiles, more_examples_than_there_are_items_are_refused) {
+  for (const char* task : {"winogrande", "arc_easy"}) {
+    for (const int64_t fewshot : {8L, INT64_MAX}) {
+      EXPECT_ERROR(registry_.load(task, kData + "/hub", {.fewshot = fewshot}), ExitCode::bad_input,
+                   "not for " + std::to_string(fewshot));
+    }
+  }
 }
 
 class UserTask : public testing::Test {

@@ -124,6 +124,7 @@ TEST(BenchmarkReport, ASampleShowsTheLimitOfAnAnswerOnlyWhereItWasAskedFor) {
     entry.answers = {{.text = "yes"}};
     const Json sample = Json::parse(BenchmarkReport(Selection{.tasks = {"a"}}, {entry}).samples(0));
     const std::string asked = R"({"until":["\n"],"do_sample":false,"temperature":0.0)";
+    EXPECT_EQ(sample["resps"].dump() + sample["filtered_resps"].dump(), R"([["yes"]]["yes"])");
     EXPECT_EQ(sample["arguments"]["gen_args_0"]["arg_1"].dump(), asked + (states ? R"(,"max_gen_toks":9})" : "}"));
   }
 }
@@ -137,6 +138,7 @@ TEST(BenchmarkReport, WordsAndBytesOfASampleAreIntegers) {
   entry.answers = {{.log_likelihood = -4.5}};
   const Json sample = Json::parse(BenchmarkReport(Selection{.tasks = {"a"}}, {entry}).samples(0));
   EXPECT_EQ(sample["word_perplexity"].dump(), "[-4.5,2]");
+  EXPECT_EQ(sample["resps"].dump() + sample["filtered_resps"].dump(), R"([["-4.5"]]["-4.5"])");
 }
 
 TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {

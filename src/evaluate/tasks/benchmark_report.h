@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "evaluate/tasks/metrics.h"
@@ -56,6 +57,7 @@ class BenchmarkReport {
   // A line of JSON for each item of task `index`.
   std::string samples(size_t index) const;
   std::span<const AnsweredTask> tasks() const { return tasks_; }
+  std::vector<AnsweredTask> release_tasks() && { return std::move(tasks_); }
 
   // Writes DIRECTORY/<name of the model>/results_<time>.json, samples_<task>_<time>.jsonl and table_<time>.md, the
   // results last; returns the path of the results. Throws Error where the disk refuses.

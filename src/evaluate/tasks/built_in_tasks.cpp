@@ -8,16 +8,8 @@
 namespace shiftron {
 namespace {
 
-const Metric kAccuracy{"acc", ItemScore::likeliest, Aggregation::mean, true};
-const Metric kPerLength{"acc_norm", ItemScore::likeliest_per_length, Aggregation::mean, true};
-const Metric kPerplexity{"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false};
-const Metric kGreedy{"acc", ItemScore::greedy, Aggregation::mean, true};
-const Metric kSameMath{"exact_match", ItemScore::same_math, Aggregation::mean, true};
-const Metric kSameMinerva{"exact_match_str", ItemScore::same_minerva, Aggregation::mean, true};
-const std::vector<Metric> kRolling = {
-    {"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity, false},
-    {"byte_perplexity", ItemScore::rolling_bytes, Aggregation::weighted_perplexity, false},
-    {"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false}};
+const Metric kSameMath{"exact_match", ItemScore::same_math};
+const Metric kSameMinerva{"exact_match_str", ItemScore::same_minerva};
 
 const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
 
@@ -38,7 +30,7 @@ TaskDefinition lambada(const std::string& variant, const std::string& help) {
           .shot_split = variant == "standard" ? "validation" : "",
           .context = "{text|words_but_last}",
           .target = " {text|last_word}",
-          .metrics = {kPerplexity, kGreedy}};
+          .metrics = {kPerplexity, kGreedyAccuracy}};
 }
 
 TaskDefinition winogrande() {
@@ -66,7 +58,7 @@ TaskDefinition hellaswag() {
           .choices_from = "choices",
           .gold = "{gold}",
           .draw = ShotDraw::apart,
-          .metrics = {kAccuracy, kPerLength}};
+          .metrics = {kAccuracy, kAccuracyPerLength}};
 }
 
 TaskDefinition arc(const std::string& name, const std::string& part) {
@@ -79,7 +71,7 @@ TaskDefinition arc(const std::string& name, const std::string& part) {
           .choices_from = "choices.text",
           .gold = "{answerKey}",
           .labels_from = "choices.label",
-          .metrics = {kAccuracy, kPerLength}};
+          .metrics = {kAccuracy, kAccuracyPerLength}};
 }
 
 // ARC as MMLU asks: the choices are shown, and a letter is scored.
@@ -119,7 +111,7 @@ TaskDefinition mmlu_continuation(const std::string& subject) {
   task.context = "Question: {question|strip}\nAnswer:";
   task.choices.clear();
   task.choices_from = "choices";
-  task.metrics = {kAccuracy, kPerLength};
+  task.metrics = {kAccuracy, kAccuracyPerLength};
   return task;
 }
 
@@ -135,7 +127,7 @@ TaskDefinition cmmlu(const ChineseSubject& subject) {
           .gold = "{Answer}",
           .labels = kLetters,
           .draw = ShotDraw::first,
-          .metrics = {kAccuracy, kPerLength}};
+          .metrics = {kAccuracy, kAccuracyPerLength}};
 }
 
 TaskDefinition hendrycks_math(const std::string& name, const std::string& part) {
@@ -184,7 +176,7 @@ TaskDefinition wikitext() {
           .dataset = "wikitext",
           .target = "{page|detokenized}",
           .measured = "{page}",
-          .metrics = kRolling};
+          .metrics = {kWordPerplexity, kBytePerplexity, kBitsPerByte}};
 }
 
 struct MathPart {

@@ -63,17 +63,17 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
 }  // namespace
 
 std::vector<Metric> known_metrics() {
-  return {{"acc", ItemScore::likeliest, Aggregation::mean, true},
-          {"acc_norm", ItemScore::likeliest_per_length, Aggregation::mean, true},
-          {"acc_bytes", ItemScore::likeliest_per_byte, Aggregation::mean, true},
-          {"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false},
-          {"acc", ItemScore::greedy, Aggregation::mean, true},
-          {"exact_match", ItemScore::same_text, Aggregation::mean, true},
-          {"math_match", ItemScore::same_math, Aggregation::mean, true},
-          {"minerva_match", ItemScore::same_minerva, Aggregation::mean, true},
-          {"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity, false},
-          {"byte_perplexity", ItemScore::rolling_bytes, Aggregation::weighted_perplexity, false},
-          {"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false}};
+  return {kAccuracy,
+          kAccuracyPerLength,
+          {"acc_bytes", ItemScore::likeliest_per_byte},
+          kPerplexity,
+          kGreedyAccuracy,
+          {"exact_match", ItemScore::same_text},
+          {"math_match", ItemScore::same_math},
+          {"minerva_match", ItemScore::same_minerva},
+          kWordPerplexity,
+          kBytePerplexity,
+          kBitsPerByte};
 }
 
 MetricValue score(const Metric& metric, const Item& item, std::span<const Answer> answers) {

@@ -42,6 +42,17 @@ struct Metric {
   bool higher_is_better = true;
 };
 
+// Those that built-in tasks have under the same names.
+inline const Metric kAccuracy{"acc", ItemScore::likeliest};
+inline const Metric kAccuracyPerLength{"acc_norm", ItemScore::likeliest_per_length};
+inline const Metric kGreedyAccuracy{"acc", ItemScore::greedy};
+inline const Metric kPerplexity{"perplexity", ItemScore::log_likelihood, Aggregation::perplexity, false};
+inline const Metric kWordPerplexity{"word_perplexity", ItemScore::rolling_words, Aggregation::weighted_perplexity,
+                                    false};
+inline const Metric kBytePerplexity{"byte_perplexity", ItemScore::rolling_bytes, Aggregation::weighted_perplexity,
+                                    false};
+inline const Metric kBitsPerByte{"bits_per_byte", ItemScore::rolling_bytes, Aggregation::bits, false};
+
 // All that a user's task may name; the same name in a built-in task may have another scorer.
 std::vector<Metric> known_metrics();
 

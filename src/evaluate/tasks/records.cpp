@@ -1,6 +1,7 @@
 // Readers of item files. A file is taken whole: the largest benchmark has 50 MB.
 #include "evaluate/tasks/records.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/check.h"
@@ -11,7 +12,10 @@
 namespace shiftron {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;
+constexpr int kDeepest = 64;  // copies and texts of a value are made by recursion
 
 // The file's text without a byte order mark. Throws where it is compressed, Parquet or no UTF-8.
 std::string text_of(const std::string& path) {
@@ -35,12 +39,18 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-nlohmann::ordered_json object_of(std::string_view text, const std::string& where) {
-  nlohmann::ordered_json value;
+// `advice`: of text that is no JSON.
+Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
+  const Json::parser_callback_t shallow = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kDeepest) throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
+    return true;
+  };
+  const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
+  Json value;
   try {
-    value = nlohmann::ordered_json::parse(text);
+    value = Json::parse(text, open > kDeepest ? shallow : nullptr);  // it costs time
   } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)), "; each line must be one JSON object");
+    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)), advice);
   }
   if (!value.is_object()) throw_bad_input(where, ": a JSON ", value.type_name(), ", not an object");
   return value;
@@ -69,20 +79,13 @@ std::vector<Record> read_jsonl(const std::string& path, const std::string& with)
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
     if (line.find(with) == std::string_view::npos) return;
     const std::string where = at_line(path, number);
-    records.push_back({object_of(line, where), where});
+    records.push_back({object_of(line, where, "; each line must be one JSON object"), where});
   });
   return records;
 }
 
 Record read_json(const std::string& path) {
-  nlohmann::ordered_json value;
-  try {
-    value = nlohmann::ordered_json::parse(text_of(path));
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(path, ": not JSON: ", printable(json_reason(error)));
-  }
-  if (!value.is_object()) throw_bad_input(path, ": a JSON ", value.type_name(), ", not an object");
-  return {value, path};
+  return {object_of(text_of(path), path, ""), path};
 }
 
 std::vector<CsvRow> read_csv(const std::string& path) {
@@ -151,7 +154,7 @@ std::vector<Record> read_csv_records(const std::string& path) {
       throw_bad_input(row.where, ": ", row.cells.size(), " cells, where the first row names ", rows[0].cells.size(),
                       " columns; put cells that hold commas into quotes");
     }
-    Record record{nlohmann::ordered_json::object(), row.where};
+    Record record{Json::object(), row.where};
     for (size_t cell = 0; cell < row.cells.size(); ++cell) record.value[rows[0].cells[cell]] = row.cells[cell];
     records.push_back(std::move(record));
   }

@@ -179,10 +179,10 @@ class Shots {
  public:
   Shots(const TaskDefinition& task, const Prompts& prompts, Split pool, int64_t count)
       : task_(task), prompts_(prompts), pool_(std::move(pool)), count_(count) {
-    const int64_t needed = count + (task.draw == ShotDraw::apart ? 1 : 0);
-    if (size() < needed) {
-      throw_bad_input(pool_.files[0], " holds ", size(), " items, and ", count, " examples before each item of ",
-                      task.name, " need ", needed, "; take fewer, by --fewshot");
+    const int64_t most = size() - (task.draw == ShotDraw::apart ? 1 : 0);
+    if (count > most) {
+      throw_bad_input(pool_.files[0], " holds ", size(), " items, enough for ", most, " examples before each item of ",
+                      task.name, ", not for ", count, "; take fewer, by --fewshot");
     }
     if (!task.shots_digest.empty()) check_digest();
   }

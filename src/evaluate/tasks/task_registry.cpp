@@ -96,8 +96,8 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
     }
   }
   if (!faults.empty())
-    throw_bad_input("--tasks names what is no task:", faults, "\n  evaluate --tasks list says which there are");
-  if (selection.tasks.empty()) throw_bad_input("--tasks names none; evaluate --tasks list says which there are");
+    throw_bad_input("no such task:", faults, "\n  shiftron evaluate --tasks list says which there are");
+  if (selection.tasks.empty()) throw_bad_input("no task is named; shiftron evaluate --tasks list says which there are");
   return selection;
 }
 

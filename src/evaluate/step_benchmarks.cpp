@@ -1,0 +1,153 @@
+// Requests and tokens of a run's tasks, and a report for each step.
+#include "evaluate/step_benchmarks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkpoint/steps.h"
+#include "core/check.h"
+#include "evaluate/benchmarks.h"
+#include "parallel/agree.h"
+#include "train/run_files.h"
+
+namespace shiftron {
+namespace {
+
+BenchmarkOptions options_of(const RunConfig& config) {
+  const EvaluationSection& evaluation = config.evaluation;
+  BenchmarkOptions options{.tasks = names_of_tasks(evaluation.tasks), .data = evaluation.data};
+  options.task = {.fewshot = evaluation.fewshot, .limit = evaluation.limit};
+  if (evaluation.max_gen_toks > 0) options.task.most_tokens = evaluation.max_gen_toks;
+  options.scorer.token_budget = config.train.micro_batch * config.train.sequence_length;
+  options.scorer.beginning = evaluation.bos;
+  options.scorer.boundary_fallback = evaluation.boundary_fallback;
+  return options;
+}
+
+// Tasks of the configuration that generate texts.
+std::vector<std::string> generating_tasks(const RunConfig& config) {
+  TaskRegistry registry;
+  std::vector<std::string> names;
+  for (const std::string& name : registry.select(names_of_tasks(config.evaluation.tasks)).tasks) {
+    if (registry.definition(name).kind == TaskKind::generate) names.push_back(name);
+  }
+  return names;
+}
+
+class StepBenchmarks : public StepEvaluation {
+ public:
+  StepBenchmarks(const RunConfig& config, const std::string& tokenizer_model, const std::string& code_version,
+                 HostCommunicator& world, const HostShare& share, Log& log)
+      : config_(config),
+        options_(options_of(config)),
+        tokenizer_model_(tokenizer_model),
+        code_version_(code_version),
+        world_(world),
+        share_(share),
+        log_(log),
+        tokenizer_(tokenizer_model, "the run's tokenizer"),
+        benchmarks_(options_, world) {
+    if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
+    told_by_first(world, [&] {
+      tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, options_.scorer, config.train.sequence_length);
+    });
+    if (leads()) {
+      log.info(fmt::format("benchmarks {}: {} requests, every {} steps", config.evaluation.tasks,
+                           benchmarks_.requests().size(), config.evaluation.every));
+    }
+    benchmarks_.forget_texts();
+  }
+
+  void plan(const ParallelLayout& layout, int rank, int threads, Ledger& planned) const override {
+    Scorer::plan_live(config_, layout, rank, threads, !tokens_.prompts.empty(), planned);
+  }
+
+  void attach(Engine& engine) override {
+    scorer_ = std::make_unique<Scorer>(config_, engine, tokenizer_model_, "", world_, share_);
+    if (!tokens_.prompts.empty()) scorer_->make_decoder();
+  }
+
+  std::optional<std::vector<StepValue>> evaluate(int64_t step, const EvaluationPace& pace) override {
+    const double began = seconds_since_1970();
+    ScorerOptions scoring = options_.scorer;
+    scoring.each_batch = pace.each_batch;
+    scoring.go_on = pace.go_on;
+    const std::vector<Answer> answers = scorer_->answer(benchmarks_.requests(), tokens_, scoring);
+    if (answers.size() < benchmarks_.requests().size()) return std::nullopt;
+    std::vector<StepValue> values;
+    all_agree(world_, [&] {
+      if (leads()) values = report(step, answers, began);
+    });
+    return values;
+  }
+
+ private:
+  bool leads() const { return world_.rank() == 0; }
+
+  std::vector<StepValue> report(int64_t step, const std::vector<Answer>& answers, double began) {
+    BenchmarkReport report = benchmarks_.report(answers);
+    std::vector<StepValue> values;
+    for (const ResultRow& row : report.rows()) {
+      values.push_back(
+          {.task = row.name, .metric = row.metric, .value = row.estimate.value, .error = row.estimate.error});
+    }
+    const std::string& directory = config_.output.directory;
+    CheckpointModel model;
+    model.directory = directory + "/checkpoints/" + step_name(step);
+    model.config = config_;
+    model.content.step = step;
+    model.content.code_version = code_version_;
+    try {
+      report.write(evaluations_of(directory) + "/" + step_name(step),
+                   facts_of(model, options_, tokenizer_, code_version_, began));
+    } catch (const Error& error) {  // a disk that is full ends no run
+      log_.warning(fmt::format("{}; the report of the benchmarks at step {} is lost", error.what(), step));
+    }
+    benchmarks_.take_back(std::move(report));
+    return values;
+  }
+
+  const RunConfig& config_;
+  BenchmarkOptions options_;
+  std::string tokenizer_model_, code_version_;
+  HostCommunicator& world_;
+  HostShare share_;
+  Log& log_;
+  Tokenizer tokenizer_;
+  Benchmarks benchmarks_;
+  RequestTokens tokens_;
+  std::unique_ptr<Scorer> scorer_;
+};
+
+}  // namespace
+
+std::vector<std::string> find_task_faults(const RunConfig& config) {
+  if (config.evaluation.tasks.empty()) return {};
+  try {
+    const std::vector<std::string> generating = generating_tasks(config);
+    const int chunks = chunks_of(schedule_of(config)), pp = config.parallel.pp;
+    if (generating.empty() || (pp == 1 && chunks == 1)) return {};
+    return {
+        detail::concatenate("evaluation.tasks: ", generating.front(),
+                            " generates texts, which inside of training needs a model that is not cut: parallel.pp=1 "
+                            "without chunks, here pp ",
+                            pp, ", chunks ", chunks, "; ask it of saved steps (shiftron evaluate)")};
+  } catch (const Error& error) {
+    return {std::string("evaluation.tasks: ") + error.what()};
+  }
+}
+
+void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
+                          Ledger& planned) {
+  if (config.evaluation.tasks.empty()) return;
+  Scorer::plan_live(config, layout, rank, threads, !generating_tasks(config).empty(), planned);
+}
+
+std::unique_ptr<StepEvaluation> make_step_benchmarks(const RunConfig& config, const std::string& tokenizer_model,
+                                                     const std::string& code_version, HostCommunicator& world,
+                                                     const HostShare& share, Log& log) {
+  return std::make_unique<StepBenchmarks>(config, tokenizer_model, code_version, world, share, log);
+}
+
+}  // namespace shiftron
