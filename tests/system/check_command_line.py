@@ -61,6 +61,8 @@ class CommandLine(SystemTest):
             "tokenizer inspect": [folder / "tokenizer.model"],
             "tokenizer export": [folder / "tokenizer.model", "--output", folder / "exported-tokenizer"],
             "self-test": ["--size", "small"],
+            "preflight": ["--config", config],
+            "status": [cls.run_directory],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],

@@ -235,3 +235,12 @@ def step(run, number):
 
 def events(run, name):
     return [event for event in lines(run / "events.jsonl") if event["event"] == name]
+
+
+def benchmark_report(folder):
+    """The newest results below a folder, ours or lm-evaluation-harness's, and {task: its samples}."""
+    path = max(folder.rglob("results_*.json"))
+    stamp = path.stem.removeprefix("results_")
+    samples = {one.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl"): [json.loads(line) for line in one.read_text().split("\n") if line]
+               for one in path.parent.glob(f"samples_*_{stamp}.jsonl")}
+    return json.loads(path.read_text()), samples
