@@ -52,9 +52,11 @@ class Results:
         for path in sorted(folder.glob("*.json")):
             result = json.loads(path.read_text(encoding="utf-8"))
             result["name"] = path.stem
-            if result["machine"] not in self.machines:
-                self.machines.append(result["machine"])
-            result["letter"] = string.ascii_uppercase[self.machines.index(result["machine"])]
+            # A kernel's build does not make another machine.
+            machine = result["machine"] | {"system": re.match(r"\S+ \d+\.\d+", result["machine"]["system"])[0]}
+            if machine not in self.machines:
+                self.machines.append(machine)
+            result["letter"] = string.ascii_uppercase[self.machines.index(machine)]
             named = re.search(r"configs/([\w.]+)\.conf", result["command"])
             result.setdefault("model", named.group(1) if named else result["name"])
             self.all.append(result)

@@ -1,4 +1,4 @@
-"""A Slurm of its own, in one folder, as any user: slurmctld and some slurmds of this machine, without munge or systemd."""
+"""A Slurm of its own, in one folder, as any user: slurmctld and some slurmds, without munge or systemd."""
 import contextlib
 import getpass
 import os
@@ -34,15 +34,19 @@ def free_ports(count):
 
 
 class Cluster:
-    """`with Cluster(folder, nodes=2) as cluster:` nodes n1, n2, … are idle; the environment below reaches them."""
+    """`with Cluster(folder, nodes=2) as cluster:` nodes n1, n2, … are idle; the environment below reaches them. `hosts` (hosts.Hosts):
+    its hosts are the nodes; else all nodes are this machine, and a job should stay on one."""
 
-    def __init__(self, folder, nodes=2):
+    def __init__(self, folder, nodes=2, hosts=None):
         self.folder = pathlib.Path(folder).absolute()
-        self.nodes = [f"n{i + 1}" for i in range(nodes)]
+        self.hosts = hosts
+        self.nodes = hosts.names if hosts else [f"n{i + 1}" for i in range(nodes)]
         self.processes = {}
         self.environment = dict(os.environ, SLURM_CONF=str(self.folder / "slurm.conf"),
                                 PATH=os.environ["PATH"] + ":/usr/sbin:/sbin",
-                                OMPI_MCA_oob_tcp_if_include="lo", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        if not hosts:
+            self.environment["OMPI_MCA_oob_tcp_if_include"] = "lo"
         for name in list(self.environment):
             if name.startswith("SLURM_") and name != "SLURM_CONF":
                 del self.environment[name]
@@ -52,7 +56,7 @@ class Cluster:
             (self.folder / name).mkdir(parents=True)
         (self.folder / "slurm.conf").write_text(self.configuration())
         try:
-            self.start("slurmctld", ["slurmctld", "-D", "-i"])
+            self.start("slurmctld", [which("slurmctld"), "-D", "-i"])
             for node in self.nodes:
                 self.start_node(node)
             self.wait_for(lambda: self.say("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(self.nodes), 30, "idle nodes")
@@ -94,7 +98,7 @@ class Cluster:
         user, d = getpass.getuser(), self.folder
         control, *ports = free_ports(1 + len(self.nodes))
         lines = f"""ClusterName=lab
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=localhost({self.hosts.outside if self.hosts else '127.0.0.1'})
 SlurmctldPort={control}
 SlurmUser={user}
 SlurmdUser={user}
@@ -125,20 +129,27 @@ KillWait=15
 MinJobAge=600
 """
         for node, port in zip(self.nodes, ports):
-            lines += f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CORES_OF_NODE} RealMemory=4000\n"
+            place = f"NodeAddr={self.hosts.address(node)}" if self.hosts else "NodeHostname=localhost NodeAddr=127.0.0.1"
+            lines += f"NodeName={node} {place} Port={port} CPUs={CORES_OF_NODE} RealMemory=4000\n"
         return lines + "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
 
     def start(self, name, command):
         output = open(self.folder / "log" / f"{name}.out", "ab")  # pylint: disable=consider-using-with
-        self.processes[name] = subprocess.Popen([which(command[0]), *command[1:]], env=self.environment, stdout=output, stderr=output,
+        self.processes[name] = subprocess.Popen(list(map(str, command)), env=self.environment, stdout=output, stderr=output,
                                                 stdin=subprocess.DEVNULL, start_new_session=True)
         output.close()
 
     def start_node(self, node):
-        self.start(node, ["slurmd", "-D", "-N", node])
+        self.start(node, [*(self.hosts.inside(node) if self.hosts else []), which("slurmd"), "-D", "-N", node])
 
     def kill_node(self, node):
         """Its slurmd and all that runs there, at once: first who could still tell the controller of the others' death."""
+        if self.hosts:
+            self.hosts.pull_cable(node)
+            for process in self.hosts.processes(node):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            return
         log = str(self.folder / "log" / f"slurmd.{node}.log")
         mark = f"SLURMD_NODENAME={node}".encode()
 
@@ -159,6 +170,8 @@ MinJobAge=600
     def restart_node(self, node):
         """Behind its slurmd's death."""
         self.processes[node].wait(10)
+        if self.hosts:
+            self.hosts.plug_in(node)
         self.start_node(node)
         self.wait_for(lambda: self.say("sinfo", "-h", "-N", "-n", node, "-o", "%T") in ("idle", "mixed", "allocated"), 60,
                       f"return of {node}: {(self.folder / 'log' / f'slurmd.{node}.log').read_text()[-1500:]}")

@@ -1,7 +1,9 @@
 """Hosts that are network namespaces of this machine, with names, addresses and shared memory of their own. Needs root."""
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 
@@ -25,11 +27,14 @@ def run(*words):
 
 
 class Hosts:
-    """`with Hosts(folder, 2) as hosts:` h1 and h2, joined by a switch; hosts.mpirun are the words that start ranks on them from h1."""
+    """`with Hosts(folder, 2) as hosts:` h1 and h2, joined by a switch; hosts.mpirun are the words that start ranks on them from h1,
+    hosts.inside(name) those that start a program on one. This machine is joined to them at hosts.outside."""
 
     def __init__(self, folder, count=2):
         self.folder = pathlib.Path(folder)
         self.mark = f"sh{os.getpid() % 10000}"
+        self.network = f"10.{77 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
+        self.outside = f"{self.network}.254"
         self.names = [f"h{i + 1}" for i in range(count)]
         self.holders = {}  # host: a process that lives there
 
@@ -42,27 +47,42 @@ class Hosts:
             run("ip", "netns", "add", self.space("switch"))
             run("ip", "-n", self.space("switch"), "link", "add", "bridge", "type", "bridge")
             run("ip", "-n", self.space("switch"), "link", "set", "bridge", "up")
-            for number, name in enumerate(self.names, 1):
-                self.add_host(name, f"10.77.0.{number}")
+            self.join_this_machine()
+            for name in self.names:
+                self.add_host(name)
         except BaseException:
             self.__exit__()
             raise
-        (self.folder / "hosts").write_text("".join(f"10.77.0.{i} {name}\n" for i, name in enumerate(self.names, 1)) + "127.0.0.1 localhost\n")
+        addresses = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{addresses}{self.outside} {os.uname().nodename}\n")
         agent = self.folder / "agent"  # takes ssh's place: agent [options] HOST command…
-        cases = "".join(f"    {name} | 10.77.0.{i}) pid={self.holders[name].pid} ;;\n" for i, name in enumerate(self.names, 1))
+        cases = "".join(f"    {name} | {self.address(name)}) pid={self.holders[name].pid} ;;\n" for name in self.names)
         agent.write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nhost=$1; shift\ncase $host in\n' + cases +
                          '  *) echo "no host $host" >&2; exit 1 ;;\nesac\nexec nsenter -t "$pid" -n -u -m --wd="$PWD" bash -c "$*"\n')
         agent.chmod(0o755)
         (self.folder / "hostfile").write_text("".join(f"{name} slots=2\n" for name in self.names))
         return self
 
-    def add_host(self, name, address):
+    def address(self, name):
+        return f"{self.network}.{self.names.index(name) + 1}"
+
+    def plug(self, link):
+        run("ip", "link", "set", link, "netns", self.space("switch"))
+        run("ip", "-n", self.space("switch"), "link", "set", link, "master", "bridge", "up")
+
+    def join_this_machine(self):
+        """The pair goes with the switch."""
+        run("ip", "link", "add", f"{self.mark}out", "type", "veth", "peer", "name", f"{self.mark}in")
+        self.plug(f"{self.mark}in")
+        run("ip", "addr", "add", f"{self.outside}/24", "dev", f"{self.mark}out")
+        run("ip", "link", "set", f"{self.mark}out", "up")
+
+    def add_host(self, name):
         space = self.space(name)
         run("ip", "netns", "add", space)
         run("ip", "link", "add", f"{self.mark}{name}", "type", "veth", "peer", "name", "eth0", "netns", space)
-        run("ip", "link", "set", f"{self.mark}{name}", "netns", self.space("switch"))
-        run("ip", "-n", self.space("switch"), "link", "set", f"{self.mark}{name}", "master", "bridge", "up")
-        run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+        self.plug(f"{self.mark}{name}")
+        run("ip", "-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
         run("ip", "-n", space, "link", "set", "eth0", "up")
         run("ip", "-n", space, "link", "set", "lo", "up")
         script = (f"hostname {name} && mount -t tmpfs none /dev/shm && mount --bind {self.folder}/hosts /etc/hosts && echo ready && exec sleep infinity")
@@ -74,13 +94,20 @@ class Hosts:
         if holder.stdout.readline() != "ready\n":
             raise RuntimeError(f"host {name} has not come up")
 
+    def inside(self, name):
+        return ["nsenter", "-t", self.holders[name].pid, "-n", "-u", "-m", f"--wd={os.getcwd()}"]
+
+    def processes(self, name):
+        """What runs on the host, but for what holds it."""
+        pids = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=False).stdout.split()
+        return [int(pid) for pid in pids if name not in self.holders or int(pid) != self.holders[name].pid]
+
     @property
     def mpirun(self):
-        first = self.holders[self.names[0]].pid
         keepalive = ["--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "3"]
-        return ["nsenter", "-t", first, "-n", "-u", "-m", f"--wd={os.getcwd()}", "mpirun", "--hostfile", self.folder / "hostfile",
+        return [*self.inside(self.names[0]), "mpirun", "--hostfile", self.folder / "hostfile",
                 "--map-by", "ppr:2:node", "--bind-to", "none", "--mca", "plm_rsh_agent", self.folder / "agent", *keepalive,
-                "--mca", "btl_tcp_if_include", "10.77.0.0/24", "--mca", "oob_tcp_if_include", "10.77.0.0/24"]
+                "--mca", "btl_tcp_if_include", f"{self.network}.0/24", "--mca", "oob_tcp_if_include", f"{self.network}.0/24"]
 
     def pull_cable(self, name):
         run("ip", "-n", self.space("switch"), "link", "set", f"{self.mark}{name}", "down")
@@ -90,12 +117,9 @@ class Hosts:
 
     def __exit__(self, *_):
         for name in [*self.names, "switch"]:
-            pids = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=False).stdout.split()
-            for pid in pids:
-                try:
-                    os.kill(int(pid), 9)
-                except ProcessLookupError:
-                    pass
+            for process in self.processes(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self.space(name)], capture_output=True, check=False)
         for holder in self.holders.values():
             holder.kill()
