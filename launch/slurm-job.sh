@@ -79,12 +79,17 @@ ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)
 configuration=(--config "$root/slurm/config.conf" "${options[@]}")
 ranks preflight "${configuration[@]}" --ranks "$SLURM_NTASKS" --bad-hosts "$run/slurm/bad-hosts"
 if ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
-  bad=$(paste -s -d , "$run/slurm/bad-hosts")
+  cat "$run/slurm/bad-hosts" >> "$run/slurm/excluded-hosts"  # those of earlier looks too
+  bad=$(sort -u "$run/slurm/excluded-hosts" | paste -s -d ,)
   say "unfit: $bad"
   event unfit ",\"hosts\":\"$bad\""
-  if ((chain == 0)) && sbatch --parsable --exclude="$bad" --dependency="afterany:$SLURM_JOB_ID" ${SLURM_ARRAY_TASK_ID:+--array="$SLURM_ARRAY_TASK_ID"} "$root/slurm/job.sh"; then
-    say "the job above goes on without it"
-    leave 70
+  if ((chain == 0)) && following=$(sbatch --parsable --exclude="$bad" --dependency="afterany:$SLURM_JOB_ID" \
+    ${SLURM_ARRAY_TASK_ID:+--array="$SLURM_ARRAY_TASK_ID"} "$root/slurm/job.sh"); then
+    following=${following%%;*}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+    say "job $following goes on without $bad"
+    event left ',"code":70'
+    name=$following event queued ",\"why\":\"without $bad, unfit\""
+    exit 70
   fi
   again "an unfit host"
 elif [[ -n $told ]]; then

@@ -3,10 +3,11 @@
 
     tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, where no Slurm is installed
 """
+import contextlib
 import os
 import pathlib
 import re
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -14,11 +15,13 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
+import hosts as network  # noqa: E402
 from cluster import Cluster, missing  # noqa: E402
 from harness import PROGRAM, ROOT, SystemTest, environment, events, last_step, losses, options, processes, scaled, shiftron, step  # noqa: E402
 
 FOUR = {"parallel.tp": 2, "train.deterministic": "repeat"}  # of 4 ranks
 ENDLESS = 100_000_000  # steps
+DEADLINE = 8  # seconds of a step
 
 
 @unittest.skipIf(missing(), missing())
@@ -26,7 +29,14 @@ class Slurm(SystemTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.cluster = Cluster(cls.folder / "cluster", nodes=2).__enter__()
+        cls.hosts = None
+        if network.missing():
+            print(f"all nodes are one host: {network.missing()}", file=sys.stderr)
+        else:
+            cls.hosts = network.Hosts(cls.folder / "hosts", 4).__enter__()
+            cls.addClassCleanup(cls.hosts.__exit__)
+        cls.cluster = Cluster(cls.folder / "cluster", nodes=4, hosts=cls.hosts)
+        cls.cluster.__enter__()
         cls.addClassCleanup(cls.cluster.__exit__)
         cls.cluster.environment |= environment() | {name: cls.cluster.environment[name] for name in ("PATH", "SLURM_CONF")}
 
@@ -62,12 +72,27 @@ class Slurm(SystemTest):
                                 timeout=scaled(60))
         return answer.returncode, answer.stdout, answer.stderr
 
-    def submit(self, run, *words, nodes=1, tasks=4, **more):
-        """Numbers of the jobs. One node each: ranks of one job on several nodes of one host name lose each other in Open MPI's TCP now
-        and then; several hosts are check_hosts.py's."""
+    def submit(self, run, *words, nodes=2, tasks=2, **more):
+        """Numbers of the jobs. Where all nodes are one host a job has one: ranks on several nodes of one host name lose each other in Open
+        MPI's TCP now and then."""
+        if not self.hosts:
+            nodes, tasks = 1, nodes * tasks
         code, out, err = self.launch(run, *words, nodes=nodes, tasks=tasks, **more)
         self.assertEqual(code, 0, out + err)
         return re.match(r"job ([\d, ]+):", out)[1].split(", ")
+
+    @contextlib.contextmanager
+    def program(self, lines):
+        """What is submitted meanwhile runs these lines of shell before the program."""
+        wrapper = self.folder / f"program-{self._testMethodName}"
+        wrapper.write_text(f'#!/bin/sh\n{lines}\nexec {PROGRAM} "$@"\n')
+        wrapper.chmod(0o755)
+        before = self.cluster.environment["SHIFTRON"]
+        self.cluster.environment["SHIFTRON"] = str(wrapper)
+        try:
+            yield
+        finally:
+            self.cluster.environment["SHIFTRON"] = before
 
     def log(self, run):
         return "".join(path.read_text(errors="replace") for path in sorted((run / "slurm").glob("log-*")))
@@ -179,18 +204,27 @@ class Slurm(SystemTest):
 
     def test_a_node_dies(self):
         run = self.folder / "node"
-        job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20)
+        job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20, fault__step_deadline=DEADLINE)
         self.trains(run, 25)
-        node = self.cluster.job(job)["NodeList"]
+        node = self.other_node(job) if self.hosts else self.cluster.job(job)["NodeList"]
         self.cluster.kill_node(node)
         try:
             self.comes_back(run, job, 120)
+            if self.hosts:  # who is left says so and leaves; else the job dies with its only node
+                self.assertEqual(events(run, "exit")[0]["code"], 71, self.log(run)[-12000:])
             self.set_steps(run, last_step(run) + 3)
             self.assertEqual(self.ended(run, job, 120), "COMPLETED", self.log(run)[-12000:])
-            self.assertNotEqual(self.cluster.job(job)["NodeList"], node)
+            self.assertNotIn(node, self.nodes_of(job))
             self.assert_as_uninterrupted(run)
         finally:
             self.cluster.restart_node(node)
+
+    def nodes_of(self, job):
+        return self.cluster.say("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).split()
+
+    def other_node(self, job):
+        """One that does not run the job's script."""
+        return next(node for node in self.nodes_of(job) if node != self.cluster.job(job)["BatchHost"])
 
     def test_a_bad_configuration(self):
         run = self.folder / "bad"
@@ -219,21 +253,38 @@ class Slurm(SystemTest):
         self.assertEqual(self.cluster.job(first)["JobState"], "RUNNING")
 
     def test_crashes_without_a_newer_step(self):
-        wrapper = self.folder / "crashes"
-        wrapper.write_text(f'#!/bin/sh\n[ "$1" = train ] && case " $* " in *--dry-run*) ;; *) kill -9 $$ ;; esac\nexec {PROGRAM} "$@"\n')
-        wrapper.chmod(0o755)
         run = self.folder / "crash-loop"
-        before = self.cluster.environment["SHIFTRON"]
-        self.cluster.environment["SHIFTRON"] = str(wrapper)
-        try:
+        with self.program('[ "$1" = train ] && case " $* " in *--dry-run*) ;; *) kill -9 $$ ;; esac'):
             job, = self.submit(run, "--most-crashes", "2", nodes=1, tasks=2, train__steps=5)
-        finally:
-            self.cluster.environment["SHIFTRON"] = before
         self.comes_back(run, job)
         self.assertEqual(self.ended(run, job, 60), "FAILED")
         self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
         self.assertEqual(self.cluster.job(job)["Restarts"], "1")
         self.assertIn("crashed 2 times", self.status(run))
+
+    def test_an_unfit_host(self):
+        """One of three has another program: the look at the hosts names it, and a job without it goes on."""
+        if not self.hosts:
+            self.skipTest("all nodes are one host")
+        other = self.folder / "other"
+        shutil.copy(PROGRAM, other)
+        with open(other, "ab") as stream:
+            stream.write(b"another build")
+        run = self.folder / "unfit"
+        with self.program(f'[ "$(hostname)" = h2 ] && exec {other} "$@"'):
+            self.cluster.say("scontrol", "update", "nodename=h4", "state=drain", "reason=kept for later")
+            job, = self.submit(run, nodes=3, tasks=1, parallel__tp=1, train__global_batch=6, train__steps=4)
+        self.assertEqual(self.ended(run, job), "FAILED")
+        self.cluster.say("scontrol", "update", "nodename=h4", "state=resume")
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "70:0", self.log(run)[-12000:])
+        self.assertIn("unfit: h2", self.log(run))
+        following = events(run, "queued")[-1]["job"]
+        self.assertNotEqual(following, job)
+        self.assertEqual(self.cluster.job(following)["ExcNodeList"], "h2")
+        self.assertEqual(self.ended(run, following), "COMPLETED")
+        self.assertEqual(sorted(losses(run)), [1, 2, 3, 4])
+        self.assertIn("done", self.status(run))
+        self.assertIn(following, self.status(run))
 
     def test_words_that_are_refused(self):
         run = self.folder / "words"
