@@ -15,7 +15,11 @@ event() {  # name [further fields of JSON]: a line of the run's events
 }
 newest_step() { find "$run/checkpoints" -path '*/step-*/manifest.json' 2> /dev/null | sort | tail -n 1; }
 # Slurm has begun to end the job, though there was time left: somebody cancelled it, or Slurm takes it back by itself.
-taken_back() { [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999})); }
+taken_back() {
+  local state
+  state=$(squeue -h -j "$SLURM_JOB_ID" -o %T) || return 1  # the controller is away: it ends nothing
+  [[ $state != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999}))
+}
 leave() {  # code: of this job; nothing follows
   event left ",\"code\":$1"
   if ((chain > 0 && $1 != 75 && $1 != 70)); then printf '%s\n' "$1" > "$run/slurm/chain-over"; fi
@@ -27,7 +31,13 @@ again() {  # why
   if taken_back; then say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"; exit 75; fi
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"
-  scontrol requeue "$SLURM_JOB_ID" && sleep 600  # ended by Slurm meanwhile
+  local pause answer
+  for pause in 5 10 20 40 80 160; do  # a controller may be away for some minutes
+    if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then sleep 600; fi  # ended by Slurm meanwhile
+    if [[ -n $answer ]]; then say "$answer"; fi
+    if [[ $answer == *disabled* || $answer == *denied* ]]; then break; fi
+    sleep "$pause"
+  done
   say "Slurm does not requeue here. Next: sbatch $root/slurm/job.sh, or launch/slurm --chain"
   exit 75
 }
@@ -75,7 +85,8 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
   code=${noted:-$code}
 }
 
-ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)
+ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e)  # N/A without a limit; nothing where the controller is away
+ends=$([[ $ends == *T* ]] && date -d "$ends" +%s)
 configuration=(--config "$root/slurm/config.conf" "${options[@]}")
 ranks preflight "${configuration[@]}" --ranks "$SLURM_NTASKS" --bad-hosts "$run/slurm/bad-hosts"
 if ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then

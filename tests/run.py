@@ -4,7 +4,7 @@
     tests/run.py BUILD_DIRECTORY LIMIT BUDGET [--with BUILD_DIRECTORY LABEL] [ctest options]
 
 --with: behind them those tests of another build that have the label. LIMIT: seconds after which one test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the
-scale to the tests' own limits. Tests of whole programs run alone, others by twos. BUDGET: CPU seconds (user and system)
+scale to the tests' own limits. Tests run by twos, those of whole programs one by one. BUDGET: CPU seconds (user and system)
 of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the exit code is 0 only if all passed within the budget.
 """
 import os

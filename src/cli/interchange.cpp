@@ -326,7 +326,7 @@ int run_import(const CommandLine& line) {
                 {"next", next}});
     return 0;
   }
-  std::cout << fmt::format("{}: {} of {} parameters beside taps, {:.1f} MB\n", made.step.directory, origin.form,
+  std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.note << "\n";
   std::cout << "next: " << next << "\n";

@@ -68,7 +68,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   const auto row = [&](const char* name, const std::string& value) {
     text += fmt::format("| {} | {} |\n", name, value);
   };
-  row("parameters", fmt::format("{:.0f} and the taps of the shift", parameter_count(sizes)));
+  row("parameters", fmt::format("{:.0f}", parameter_count(sizes)));
   row("sizes",
       fmt::format(
           "{} layers, width {}, {} query heads and {} key and value heads of {}, feed-forward {}, vocabulary {}{}",

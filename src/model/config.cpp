@@ -25,7 +25,11 @@ double parameter_count(const ModelConfig& config) {
   const ModelConfig c = with_defaults(config);
   const double tables = (c.tie_embeddings ? 1.0 : 2.0) * static_cast<double>(c.vocab) * static_cast<double>(c.hidden);
   const double norms = (2 * static_cast<double>(c.layers) + 1) * static_cast<double>(c.hidden);
-  return static_cast<double>(c.layers) * matrix_elements(c) + tables + norms;
+  double taps = 0;
+  for (const int stream : {0, 1, 2}) {
+    taps += static_cast<double>(heads_of(c, stream)) * taps_of_head(c.shift, previous_tokens(c.shift, stream));
+  }
+  return static_cast<double>(c.layers) * (matrix_elements(c) + taps) + tables + norms;
 }
 
 double model_flops(const ModelConfig& config, double tokens, double attended) {

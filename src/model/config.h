@@ -46,6 +46,12 @@ constexpr int most_previous_tokens(const ShiftConfig& shift) {
   return std::max({shift.query, shift.key, shift.value});
 }
 
+// Learned scalars of a head whose stream mixes in `previous` tokens.
+constexpr int taps_of_head(const ShiftConfig& shift, int previous) {
+  if (previous == 0) return 0;
+  return shift.form == ShiftForm::gate ? 1 : previous + 1;
+}
+
 // Sizes of the whole model; 0 = not set.
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0;
@@ -67,7 +73,7 @@ constexpr int64_t heads_of(const ModelConfig& config, int stream) {  // previous
 // `config` with kv_heads and head_dim filled in where they are 0 and follow from the rest.
 ModelConfig with_defaults(ModelConfig config);
 
-// Elements of all parameters but the taps of the shift; a double, since what a user types may exceed an integer.
+// Elements of all parameters; a double, since what a user types may exceed an integer.
 double parameter_count(const ModelConfig& config);
 
 // Floating-point operations of forward and backward of `tokens` tokens: 6 per token and matmul parameter (head

@@ -47,7 +47,7 @@ KvShift::KvShift(ParameterSet& set, const std::string& prefix, const std::string
                  const ShiftConfig& config, bool rotate, int layer)
     : previous_(previous), rotate_(rotate), form_(tap_form(config.form)) {
   if (previous == 0) return;
-  const int64_t columns = config.form == ShiftForm::gate ? 1 : previous + 1;
+  const int64_t columns = taps_of_head(config, previous);
   raw_ = set.declare({.name = prefix + ".shift_" + stream, .shape = {heads, columns}, .split_dim = 0,
                       .initial = initial_taps(config, previous + 1), .group = DecayGroup::shift, .keep_precise = true,
                       .layer = layer});

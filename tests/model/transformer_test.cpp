@@ -194,6 +194,25 @@ TEST_P(TransformerStageTest, DecodesWhatForwardMakes) {
   }
 }
 
+TEST_P(TransformerStageTest, DeclaresAsManyParametersAsAreCounted) {
+  for (const ShiftForm form : {ShiftForm::free, ShiftForm::gate}) {
+    const bool gate = form == ShiftForm::gate;  // of one previous token
+    ModelConfig config = small_model({.query = 1, .key = gate ? 1 : 3, .value = gate ? 1 : 2, .form = form}, 1);
+    config.tie_embeddings = GetParam();
+    run_thread_ranks(1, [&](HostCommunicator& world) {
+      Rank rank(world, {}, config);
+      const TransformerStage stage(rank.set, config, {.layers = {0, config.layers}}, RecomputeKind::none);
+      double declared = 0;
+      for (const auto& parameter : rank.set.parameters()) {
+        double elements = 1;
+        for (const int64_t extent : parameter->spec.shape) elements *= static_cast<double>(extent);
+        declared += elements;
+      }
+      EXPECT_EQ(parameter_count(config), declared) << to_string(form);
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Embeddings, TransformerStageTest, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "tied" : "untied"; });
 

@@ -3,6 +3,7 @@
 
     tests/slurm/check_slurm.py [-v] [Class.test …]      skipped, with the reason, where no Slurm is installed
 """
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -16,7 +17,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 import hosts as network  # noqa: E402
-from cluster import Cluster, missing  # noqa: E402
+from cluster import Cluster, missing, which  # noqa: E402
 from harness import PROGRAM, ROOT, SystemTest, environment, events, last_step, losses, options, processes, scaled, shiftron, step  # noqa: E402
 
 FOUR = {"parallel.tp": 2, "train.deterministic": "repeat"}  # of 4 ranks
@@ -136,8 +137,13 @@ class Slurm(SystemTest):
     def status(self, run):
         return self.must(shiftron("status", run))
 
-    def stops_at_its_limit(self, name, *words):
-        run = self.folder / name
+    @staticmethod
+    def at_once(*tests):
+        """What each returns, in order: jobs mostly wait."""
+        with concurrent.futures.ThreadPoolExecutor(len(tests)) as threads:
+            return [one.result() for one in [threads.submit(test) for test in tests]]
+
+    def stops_at_its_limit(self, run, *words):
         job, = self.submit(run, *words, minutes=1, train__steps=ENDLESS, checkpoint__every=10**9)  # step 0 is saved: a save's time is known
         self.trains(run)
         self.comes_back(run, job, 90, self.restarts(job))  # a signal that comes before the first step brings it back too
@@ -147,34 +153,35 @@ class Slurm(SystemTest):
         self.assertIn("queued", self.status(run))
         self.assertEqual(self.ended(run, job, 120), "COMPLETED", self.log(run)[-12000:])
         self.assertEqual(last_step(run), stopped + 3)
-        self.assert_as_uninterrupted(run)
         self.assertIn("done", self.status(run))
         return self.log(run)
 
-    def test_limit_by_signal_under_srun(self):
-        log = self.stops_at_its_limit("limit-srun", "--lead", "20")
-        self.assertIn("srun, this Slurm has PMIx", log)
-        self.assertNotIn("left of the allocation", log)  # the signal came first
-        self.assertIn("preflight: 4 ranks fit", log)
+    def test_limits(self):
+        """Under srun Slurm's signal comes first; under mpirun it is lost, and the run knows when the allocation ends."""
+        told, knowing = self.folder / "limit-srun", self.folder / "limit-mpirun"
+        log_of_told, log_of_knowing = self.at_once(lambda: self.stops_at_its_limit(told, "--lead", "20"),
+                                                   lambda: self.stops_at_its_limit(knowing, "--launcher", "mpirun", "--lead", "0"))
+        self.assertIn("srun, this Slurm has PMIx", log_of_told)
+        self.assertNotIn("left of the allocation", log_of_told)
+        self.assertIn("preflight: 4 ranks fit", log_of_told)
+        self.assertIn("mpirun, as asked", log_of_knowing)
+        self.assertIn("left of the allocation", log_of_knowing)
+        for run in (told, knowing):
+            self.assert_as_uninterrupted(run)
 
-    def test_limit_by_deadline_under_mpirun(self):
-        """Slurm's signal is lost; the run knows when the allocation ends."""
-        log = self.stops_at_its_limit("limit-mpirun", "--launcher", "mpirun", "--lead", "0")
-        self.assertIn("mpirun, as asked", log)
-        self.assertIn("left of the allocation", log)
+    def is_cancelled(self, launcher):
+        run = self.folder / f"cancelled-{launcher}"
+        job, = self.submit(run, "--launcher", launcher, train__steps=ENDLESS)
+        self.trains(run)
+        self.cluster.say("scancel", job)
+        self.assertEqual(self.ended(run, job), "CANCELLED")
+        self.assertEqual(events(run, "exit")[-1]["code"], 75, self.log(run)[-3000:])
+        self.assertTrue((step(run, last_step(run)) / "manifest.json").exists())
+        self.assertEqual(self.cluster.job(job).get("Restarts"), "0")
 
     def test_cancelled(self):
-        for launcher in ("srun", "mpirun"):
-            with self.subTest(launcher):
-                run = self.folder / f"cancelled-{launcher}"
-                job, = self.submit(run, "--launcher", launcher, train__steps=ENDLESS)
-                self.trains(run)
-                self.cluster.say("scancel", job)
-                self.assertEqual(self.ended(run, job), "CANCELLED")
-                self.assert_gone(20)
-                self.assertEqual(events(run, "exit")[-1]["code"], 75, self.log(run)[-3000:])
-                self.assertTrue((step(run, last_step(run)) / "manifest.json").exists())
-                self.assertEqual(self.cluster.job(job).get("Restarts"), "0")
+        self.at_once(lambda: self.is_cancelled("srun"), lambda: self.is_cancelled("mpirun"))
+        self.assert_gone(20)
 
     def test_array_of_seeds(self):
         run = self.folder / "array"
@@ -285,6 +292,28 @@ class Slurm(SystemTest):
         self.assertEqual(sorted(losses(run)), [1, 2, 3, 4])
         self.assertIn("done", self.status(run))
         self.assertIn(following, self.status(run))
+
+    def test_a_controller_that_is_away(self):
+        """squeue never answers and scontrol does at the second call: the run trains without knowing its end, and comes back."""
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / "squeue").write_text("#!/bin/sh\nexit 1\n")
+        (tools / "scontrol").write_text(f'#!/bin/sh\nmkdir {tools}/asked 2> /dev/null && exit 1\nexec {which("scontrol")} "$@"\n')
+        for tool in tools.iterdir():
+            tool.chmod(0o755)
+        run = self.folder / "away"
+        path = self.cluster.environment["PATH"]
+        self.cluster.environment["PATH"] = f"{tools}:{path}"
+        try:
+            job, = self.submit(run, train__steps=ENDLESS)
+        finally:
+            self.cluster.environment["PATH"] = path
+        self.trains(run)
+        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.comes_back(run, job)
+        self.assertTrue((tools / "asked").exists())
+        self.set_steps(run, last_step(run) + 3)
+        self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
 
     def test_words_that_are_refused(self):
         run = self.folder / "words"
