@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -52,41 +53,73 @@ struct Decoder::Implementation {
   Stream& stream;
   const Groups& groups;
   ParameterSet& parameters;
-  const TransformerStage& stage;
+  const std::vector<ModelPiece> pieces;
+  ControlPlane* const stages;    // that hold them; null where this rank holds all
+  const TransformerStage* head;  // the piece with the head; null where it is on another stage
   Arena states_arena, activations, operands, scratch;
   Buffer row_memory, logit_memory;
   Tensor pinned_rows;    // [4, chunk] int32: ids, attention_start, shift_start, positions
   Tensor pinned_logits;  // [1, vocab] A
   WeightGradientQueue unused;
-  std::vector<AttentionState> states;
+  std::vector<std::vector<AttentionState>> states;  // of each piece here
+  const int64_t hidden;
   Tensor whole_logits;  // [1, vocab] A
   int64_t fed = 0;
 
-  Implementation(Stream& its_stream, const Groups& its_groups, ParameterSet& set, const TransformerStage& model,
-                 int64_t vocab, const MemoryPlan& plan, int64_t capacity, int64_t chunk)
+  Implementation(Stream& its_stream, const Groups& its_groups, ParameterSet& set, std::vector<ModelPiece> of_model,
+                 ControlPlane* its_stages, const ModelConfig& config, const MemoryPlan& plan, int64_t capacity,
+                 int64_t chunk)
       : stream(its_stream),
         groups(its_groups),
         parameters(set),
-        stage(model),
+        pieces(std::move(of_model)),
+        stages(its_stages),
+        head(pieces.back().here),
         states_arena(stream, "states", plan, "cache"),
         activations(stream, "activations", plan, "activations"),
         operands(stream, "operands", plan, "activations"),
-        scratch(stream, "scratch", plan, "scratch") {
-    states = stage.make_states(states_arena, capacity);
+        scratch(stream, "scratch", plan, "scratch"),
+        hidden(config.hidden) {
+    for (const ModelPiece& piece : pieces) {
+      states.push_back(piece.here == nullptr ? std::vector<AttentionState>()
+                                             : piece.here->make_states(states_arena, capacity));
+    }
     const Shape rows = {kRowKinds, chunk};
     row_memory = staging_buffer(stream, rows.count() * size_of(DType::int32));
     pinned_rows = row_memory.tensor(0, DType::int32, rows);
+    if (head == nullptr) return;
     const DType type = parameters.types().accumulation;
-    logit_memory = staging_buffer(stream, vocab * size_of(type));
-    pinned_logits = logit_memory.tensor(0, type, {1, vocab});
+    logit_memory = staging_buffer(stream, config.vocab * size_of(type));
+    pinned_logits = logit_memory.tensor(0, type, {1, config.vocab});
   }
-  Implementation(Own& own, int64_t vocab, const MemoryPlan& plan, int64_t capacity, int64_t chunk)
-      : Implementation(own.stream, own.groups, own.parameters, own.stage, vocab, plan, capacity, chunk) {}
-  Implementation(Engine& engine, const TransformerStage& model, int64_t vocab, const MemoryPlan& plan, int64_t capacity,
-                 int64_t chunk)
-      : Implementation(engine.stream(), engine.groups(), engine.parameters(), model, vocab, plan, capacity, chunk) {}
+  Implementation(Own& own, const ModelConfig& config, const MemoryPlan& plan, int64_t capacity, int64_t chunk)
+      : Implementation(own.stream, own.groups, own.parameters, {{0, &own.stage}}, nullptr, config, plan, capacity,
+                       chunk) {}
+  Implementation(Engine& engine, ControlPlane* its_stages, const ModelConfig& config, const MemoryPlan& plan,
+                 int64_t capacity, int64_t chunk)
+      : Implementation(engine.stream(), engine.groups(), engine.parameters(), engine.pieces(), its_stages, config, plan,
+                       capacity, chunk) {}
 
-  // Logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is under way before it.
+  // What the last layer here returns of such rows, through the pieces of the model in their order.
+  Tensor through_pieces(Run& run, const Tensor& tokens) {
+    Tensor x;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto& [stage, here] = pieces[i];
+      if (here == nullptr) continue;
+      if (i > 0 && pieces[i - 1].here == nullptr) {
+        x = activations.allocate(parameters.types().activation, {run.rows, hidden});
+        groups.channel({pieces[i - 1].stage, stage, true}).recv(stream, x, 0).wait(stream);
+      }
+      x = here->decode(run, tokens, x, states[i]);
+      if (i + 1 < pieces.size() && pieces[i + 1].here == nullptr) {
+        groups.channel({stage, pieces[i + 1].stage, true}).send(stream, x, 1).wait(stream);
+      }
+    }
+    return x;
+  }
+
+  // Where the head is: logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is
+  // under way before it.
   Tensor feed(const std::vector<int32_t>& ids) {
     const auto rows = static_cast<int64_t>(ids.size());
     activations.release();
@@ -109,15 +142,34 @@ struct Decoder::Implementation {
             .documents = {row(kAttentionStart), row(kShiftStart), row(kPositions)}, .loss_scale = 1, .microbatch = 0,
             .weight_gradients = unused};
     fed += rows;
-    const Tensor logits = stage.decode(run, tokens, states);
+    const Tensor x = through_pieces(run, tokens);
+    if (head == nullptr) return {};
+    const Tensor logits = head->logits(run, x);
     whole_logits = scratch.allocate(pinned_logits.dtype(), pinned_logits.shape());
     return logits;
   }
 
-  // Row `row` over the whole vocabulary, on the host. Shards may be uneven: each rank adds its own columns to zeros.
+  // Row `row` over the whole vocabulary, on the host of every rank.
   std::vector<double> whole(const Tensor& logits, int64_t row) {
+    std::vector<double> values;
+    if (head != nullptr) {
+      values = whole_of_head(logits, row);
+    } else {
+      finish(stream);
+    }
+    if (stages == nullptr) return values;
+    const auto* const bytes = reinterpret_cast<const char*>(values.data());
+    const std::string told = stages->broadcast_text({bytes, values.size() * sizeof(double)}, pieces.back().stage);
+    values.resize(told.size() / sizeof(double));
+    std::memcpy(values.data(), told.data(), told.size());
+    return values;
+  }
+
+  // Shards may be uneven: each rank adds its own columns to zeros.
+  std::vector<double> whole_of_head(const Tensor& logits, int64_t row) {
+    const Range own = head->vocabulary();
     fill_zero(stream, whole_logits);
-    copy(stream, logits.rows(row, 1), whole_logits.slice(1, stage.vocabulary().begin, stage.vocabulary().size()));
+    copy(stream, logits.rows(row, 1), whole_logits.slice(1, own.begin, own.size()));
     groups.tp->all_reduce(stream, InOut(whole_logits), Reduction::sum).wait(stream);
     download(stream, whole_logits, pinned_logits);
     finish(stream);
@@ -161,7 +213,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
     const Stream stream = planning_stream(config, share.threads, *planned);
     const auto meta_world = make_meta_world(world.rank(), world.size());
     Own model(config, std::move(planned), nullptr, make_groups(*meta_world, layout, kv_heads), stream, capacity);
-    Implementation meta(model, config.model.vocab, {}, capacity, most);
+    Implementation meta(model, config.model, {}, capacity, most);
     meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
     plan = meta.peaks();
   }
@@ -170,7 +222,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
   std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
   own_ = std::make_unique<Own>(config, std::move(ledger), std::move(queue),
                                make_groups(world, layout, kv_heads, {}, stream.device), stream, capacity);
-  implementation_ = std::make_unique<Implementation>(*own_, config.model.vocab, plan, capacity, most);
+  implementation_ = std::make_unique<Implementation>(*own_, config.model, plan, capacity, most);
   fill(own_->parameters);
   own_->stage.prepare(own_->stream);
 }
@@ -187,27 +239,22 @@ void with_meta_engine(const RunConfig& config, const ParallelLayout& layout, int
   made(engine);
 }
 
-const TransformerStage& whole_model(const Engine& engine) {
-  const TransformerStage* const stage = engine.whole_model();
-  CHECK(stage != nullptr, "stages or chunks divide the model that is to decode");
-  return *stage;
-}
-
 }  // namespace
 
-Decoder::Decoder(const RunConfig& config, Engine& engine, int64_t capacity, int64_t chunk) {
+Decoder::Decoder(const RunConfig& config, Engine& engine, ControlPlane* stages, int64_t capacity, int64_t chunk) {
   CHECK(capacity <= config.train.sequence_length, "room for ", capacity, " tokens, samples are of ",
         config.train.sequence_length);
-  const int64_t most = std::min(chunk, capacity), vocab = config.model.vocab;
+  const int64_t most = std::min(chunk, capacity);
   const Groups& groups = engine.groups();
+  CHECK((stages != nullptr) == (groups.layout.pp > 1), "the stages of ", groups.layout.pp, " that decode");
   MemoryPlan plan;
   with_meta_engine(config, groups.layout, groups.layout.rank(groups.at), engine.stream().cpu.threads,
                    [&](Engine& meta_engine) {
-                     Implementation meta(meta_engine, whole_model(meta_engine), vocab, {}, capacity, most);
+                     Implementation meta(meta_engine, nullptr, config.model, {}, capacity, most);
                      meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
                      plan = meta.peaks();
                    });
-  implementation_ = std::make_unique<Implementation>(engine, whole_model(engine), vocab, plan, capacity, most);
+  implementation_ = std::make_unique<Implementation>(engine, stages, config.model, plan, capacity, most);
 }
 
 void Decoder::plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, int64_t capacity,
@@ -215,7 +262,7 @@ void Decoder::plan_live(const RunConfig& config, const ParallelLayout& layout, i
   const int64_t most = std::min(chunk, capacity);
   with_meta_engine(config, layout, rank, threads, [&](Engine& engine) {
     const Ledger engine_alone = *engine.stream().ledger;
-    Implementation meta(engine, whole_model(engine), config.model.vocab, {}, capacity, most);
+    Implementation meta(engine, nullptr, config.model, {}, capacity, most);
     meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
     add_planned_memory(engine.stream(), engine_alone, planned);
   });
@@ -225,7 +272,9 @@ Decoder::~Decoder() = default;
 
 void Decoder::weights_changed() {
   implementation_->parameters.await_weights(implementation_->stream);
-  implementation_->stage.prepare(implementation_->stream);
+  for (const ModelPiece& piece : implementation_->pieces) {
+    if (piece.here != nullptr) piece.here->prepare(implementation_->stream);
+  }
 }
 
 const Ledger& Decoder::ledger() const {
@@ -234,7 +283,9 @@ const Ledger& Decoder::ledger() const {
 
 void Decoder::restart() {
   implementation_->fed = 0;
-  for (AttentionState& state : implementation_->states) state.length = 0;
+  for (std::vector<AttentionState>& of_piece : implementation_->states) {
+    for (AttentionState& state : of_piece) state.length = 0;
+  }
 }
 
 void Decoder::start_profile() {
@@ -245,13 +296,13 @@ void Decoder::start_profile() {
 std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
   const Tensor logits = implementation_->feed(ids);
   std::vector<std::vector<double>> result;
-  for (int64_t row = 0; row < logits.extent(0); ++row) result.push_back(implementation_->whole(logits, row));
+  for (int64_t row = 0; row < std::ssize(ids); ++row) result.push_back(implementation_->whole(logits, row));
   return result;
 }
 
 std::vector<double> Decoder::feed_last(const std::vector<int32_t>& ids) {
   const Tensor logits = implementation_->feed(ids);
-  return implementation_->whole(logits, logits.extent(0) - 1);
+  return implementation_->whole(logits, std::ssize(ids) - 1);
 }
 
 namespace {

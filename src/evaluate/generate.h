@@ -1,4 +1,4 @@
-// Text from a prompt: prefill, then one token at a time, with carried raw rows beside the cache; under tp or alone.
+// Text from a prompt: prefill, then one token at a time, with carried raw rows beside the cache.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,8 @@
 
 namespace shiftron {
 
-// A model that decodes on all ranks of `world` by tensor parallelism (tp = ranks).
+// A model that decodes; every rank of it calls the same. A checkpoint does on all ranks of `world` by tensor
+// parallelism (tp = ranks).
 class Decoder {
  public:
   // Room for `capacity` tokens; at most `chunk` of them are fed at once.
@@ -21,9 +22,10 @@ class Decoder {
   // The same with masters that `fill` sets.
   Decoder(const RunConfig& config, const std::function<void(ParameterSet&)>& fill, HostCommunicator& world,
           const HostShare& share, int64_t capacity, int64_t chunk);
-  // The weights as they are in `engine`, which is the whole model and goes after it, on the ranks of its tp: nothing of
-  // its training changes. Room for samples of config.train.sequence_length tokens at most.
-  Decoder(const RunConfig& config, Engine& engine, int64_t capacity, int64_t chunk);
+  // The weights as they are in `engine`, which goes after it, on the ranks of its tp and pp: nothing of its training
+  // changes. Room for samples of config.train.sequence_length tokens at most. `stages`: the ranks of this one's pp, by
+  // their stage; null where there is one stage.
+  Decoder(const RunConfig& config, Engine& engine, ControlPlane* stages, int64_t capacity, int64_t chunk);
   ~Decoder();
   // Adds to `planned` what that takes beside an engine, on such a rank.
   static void plan_live(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, int64_t capacity,

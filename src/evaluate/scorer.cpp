@@ -101,7 +101,10 @@ void Scorer::plan_live(const RunConfig& config, const ParallelLayout& layout, in
 
 void Scorer::make_decoder() {
   if (live_decoder_ != nullptr) return;
-  live_decoder_ = std::make_unique<Decoder>(config_, *live_, config_.train.sequence_length, GenerateOptions{}.chunk);
+  const Groups& groups = live_->groups();
+  if (groups.layout.pp > 1) stages_ = world_.split(groups.layout.group(world_.rank(), Axis::pp), "decoding stages");
+  live_decoder_ =
+      std::make_unique<Decoder>(config_, *live_, stages_.get(), config_.train.sequence_length, GenerateOptions{}.chunk);
 }
 
 std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const ScorerOptions& options) {
@@ -114,11 +117,6 @@ std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const S
                       "saved step instead");
     }
     tokens = tokens_of(requests, tokenizer_, options, max_length);
-    if (live_ != nullptr && !tokens.prompts.empty() && live_->whole_model() == nullptr) {
-      throw_bad_input(name_of_request(options, tokens.prompts[0].request),
-                      " is to be continued: inside of training that needs parallel.pp=1, not ", config_.parallel.pp,
-                      ", without chunks; evaluate a saved step instead");
-    }
   });
   return answer(requests, tokens, options);
 }
@@ -195,15 +193,18 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
     }
   }
   if (todo.empty()) return true;
-  // The longest first, in turn to groups of tp ranks, each of which holds the whole model.
+  // The longest first, in turn to groups of ranks that hold the whole model: of a checkpoint every stage of tp ranks
+  // does, of live weights all stages together.
   const auto length_of = [&](const Prompt* prompt) {
     return static_cast<int64_t>(prompt->tokens.size()) + rules_of(*prompt).most_tokens;
   };
   std::ranges::stable_sort(todo, std::ranges::greater{}, length_of);
   const ParallelLayout layout = make_layout(config_.parallel, world_.size());
   const Coordinates at = layout.coordinates(world_.rank());
-  const auto group = static_cast<size_t>(at.pp * layout.dp + at.dp),
-             groups = static_cast<size_t>(layout.pp * layout.dp);
+  const int models = live_ == nullptr ? layout.pp : 1;
+  const auto group = static_cast<size_t>(at.pp % models * layout.dp + at.dp),
+             groups = static_cast<size_t>(models * layout.dp);
+  const bool records = at.tp == 0 && at.pp < models;
   std::string own;
   const auto put = [&own](uint64_t number) { own.append(reinterpret_cast<const char*>(&number), sizeof number); };
   const size_t rounds = (todo.size() + groups - 1) / groups;  // of a prompt for each group
@@ -231,7 +232,7 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
     const Prompt& prompt = *todo[number];
     const std::string text = continued(*decoder, prompt, rules_of(prompt));
     if (progress) progress->advance(1);
-    if (at.tp != 0) continue;
+    if (!records) continue;
     if (journal != nullptr) journal->append(key_of(prompt, rules_of(prompt)), to_digits(text));
     put(prompt.request);
     put(text.size());

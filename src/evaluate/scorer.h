@@ -84,6 +84,7 @@ class Scorer {
   std::function<void(ParameterSet&)> fill_;  // of a checkpoint's decoder
   Engine* live_ = nullptr;
   TokenScorer scorer_;
+  std::unique_ptr<HostCommunicator> stages_;  // of live weights that stages divide
   std::unique_ptr<Decoder> live_decoder_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace shiftron {
 
-// Names that are no tasks, and tasks that this layout cannot answer on its way; empty: none. Task files are read.
+// Names that are no tasks; empty: none. Task files are read.
 std::vector<std::string> find_task_faults(const RunConfig& config);
 
 // Adds to `planned` what the tasks take beside training on such a rank; nothing where there are none. Their files need

@@ -206,12 +206,12 @@ void TransformerStage::complete_gradients(Run& run) const {
   if (first()) complete(run, Part::embedding);
 }
 
-Tensor TransformerStage::decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const {
-  CHECK(first() && last(), "decoding runs on a single stage");
+Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input,
+                                std::vector<AttentionState>& states) const {
   VocabularyParallelEmbedding::Saved unused;
-  Tensor x = embedding_->forward(run, ids, unused);
+  Tensor x = first() ? embedding_->forward(run, ids, unused) : input;
   for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->decode(run, x, rope_, states[i]);
-  return logits(run, x);
+  return x;
 }
 
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {

@@ -80,8 +80,9 @@ class TransformerStage {
   // gradient of the input, which is returned (nothing on the first stage).
   Tensor backward(Run& run, const Tensor& d_output, const Saved& saved) const;
 
-  // Decoding on a single stage: logits [rows, local vocab] in run.scratch of the rows that follow those in `states`.
-  Tensor decode(Run& run, const Tensor& ids, std::vector<AttentionState>& states) const;
+  // Decoding, rows not split over tp: what the last layer here returns, [rows, hidden] in run.activations, of the rows
+  // that follow those in `states`; `input` as in forward().
+  Tensor decode(Run& run, const Tensor& ids, const Tensor& input, std::vector<AttentionState>& states) const;
   std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
   // On the last stage: logits [rows, local vocab] in run.scratch of what its last layer returned.
   Tensor logits(Run& run, const Tensor& x) const;

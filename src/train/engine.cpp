@@ -144,9 +144,14 @@ bool Engine::last() const {
   return std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage->last(); });
 }
 
-const TransformerStage* Engine::whole_model() const {
-  const TransformerStage* const stage = chunks_.front().stage.get();
-  return stage->first() && stage->last() ? stage : nullptr;
+std::vector<ModelPiece> Engine::pieces() const {
+  std::vector<ModelPiece> all;
+  const int stages = config_.parallel.pp;
+  for (int piece = 0; piece < stages * static_cast<int>(chunks_.size()); ++piece) {
+    const auto [stage, chunk] = chunk_place(schedule_, stages, piece);
+    all.push_back({stage, stage == groups_.at.pp ? chunks_[static_cast<size_t>(chunk)].stage.get() : nullptr});
+  }
+  return all;
 }
 
 void Engine::for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const {

@@ -26,6 +26,11 @@ int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);
 
 NumberTypes number_types(Precision precision);
 
+struct ModelPiece {
+  int stage;                               // which of the pipeline's holds it
+  const TransformerStage* here = nullptr;  // null where that is another than this rank's
+};
+
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).
@@ -63,8 +68,8 @@ class Engine {
   Stream& stream() { return stream_; }
   Libraries& libraries() { return libraries_; }
   bool last() const;  // holds the head
-  // The stage that is the whole model; null where stages or chunks divide it.
-  const TransformerStage* whole_model() const;
+  // What the model is cut into, in its order.
+  std::vector<ModelPiece> pieces() const;
   // The shifts of the layers here, as TransformerStage visits them.
   void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
   MemoryPlan arena_peaks() const;  // what a run on meta measured

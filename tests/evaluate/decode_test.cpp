@@ -160,24 +160,38 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   return made[0];
 }
 
-// A trainer's own weights, as they are behind a change, decode as weights do that were loaded.
+// A trainer's own weights, as they are behind a change and wherever stages hold them, decode as weights do that were
+// loaded.
 TEST(Decoder, ReadsLiveWeightsAsTheyAre) {
+  const std::vector<ParallelSection> layouts = {{},
+                                                {.tp = 2},
+                                                {.pp = 2},
+                                                {.tp = 2, .pp = 2, .chunks = 2, .pipeline = PipelineKind::interleaved},
+                                                {.pp = 2, .pipeline = PipelineKind::zb_v},
+                                                {.pp = 4}};
   for (const NamedShift& shift : all_shifts()) {
-    for (const int tp : {1, 2}) {
-      SCOPED_TRACE(std::string(shift.name) + " tp " + std::to_string(tp));
+    for (const ParallelSection& layout : layouts) {
+      SCOPED_TRACE(std::string(shift.name) + " tp " + std::to_string(layout.tp) + " pp " + std::to_string(layout.pp) +
+                   " " + to_string(layout.pipeline));
       RunConfig config = small_config(shift.shift);
-      config.parallel.tp = tp;
-      run_thread_ranks(2 * tp, [&](HostCommunicator& world) {
+      config.model.layers = 4;
+      config.parallel = layout;
+      run_thread_ranks(2 * layout.tp * layout.pp, [&](HostCommunicator& world) {
         RankTrainer rank(config, world);
-        Decoder live(config, rank.trainer->engine(), config.train.sequence_length, 4);
+        const auto group_of = [&](Axis axis) { return world.split(rank.layout.group(world.rank(), axis), "decoding"); };
+        const auto stages = layout.pp > 1 ? group_of(Axis::pp) : nullptr;
+        Decoder live(config, rank.trainer->engine(), stages.get(), config.train.sequence_length, 4);
         live.weights_changed();
         set_weights(rank.trainer->engine().parameters());
         live.weights_changed();
-        const auto group = world.split(rank.layout.group(world.rank(), Axis::tp), "decoding");
+        const auto group = group_of(Axis::tp);
         Decoder loaded(config, set_weights, *group, {}, config.train.sequence_length, 4);
         for (const auto& ids : std::vector<std::vector<int32_t>>{{1, 2, 3, 4}, {5}, {6, 7, 8}}) {
           EXPECT_EQ(live.feed(ids), loaded.feed(ids));
         }
+        live.restart();
+        loaded.restart();
+        EXPECT_EQ(live.feed_last({3, 2}), loaded.feed_last({3, 2}));
       });
     }
   }

@@ -33,8 +33,8 @@ struct Layout {
   }
 };
 
-// A choice, a likelihood, a rolling text, and where `generates` a text.
-std::string write_tasks(const Scratch& scratch, bool generates) {
+// A choice, a likelihood, a rolling text, and a text to be made.
+std::string write_tasks(const Scratch& scratch) {
   scratch.write("items.jsonl",
                 "{\"q\": \"the key and\", \"o\": [\"the value\", \"over\", \"a long document\"], \"r\": 1}\n"
                 "{\"q\": \"a tensor\", \"o\": [\"under\", \"learns slowly\", \"stops\"], \"r\": 0}\n"
@@ -48,12 +48,10 @@ std::string write_tasks(const Scratch& scratch, bool generates) {
   scratch.write("text.txt", example_text(12));
   names += "," + scratch.write("text.json", R"({"name": "text", "kind": "rolling", "files": {"test": "text.txt"},
                                                 "metrics": ["bits_per_byte"]})");
-  if (generates) {
-    names += "," + scratch.write("made.json", R"({"name": "made", "kind": "generate", )" + files +
-                                                  R"("context": "{q}", "target": "{o.0}", "most_tokens": 5,
-                                                     "until": ["\n"], "metrics": ["exact_match"]})");
-  }
-  return names;
+  return names + "," +
+         scratch.write("made.json", R"({"name": "made", "kind": "generate", )" + files +
+                                        R"("context": "{q}", "target": "{o.0}", "most_tokens": 5,
+                                                         "until": ["\n"], "metrics": ["exact_match"]})");
 }
 
 RunConfig config_of(const Scratch& scratch, const Layout& layout, Precision precision) {
@@ -62,11 +60,13 @@ RunConfig config_of(const Scratch& scratch, const Layout& layout, Precision prec
   config.model.layers = 4;
   config.train.sequence_length = 24;
   config.train.steps = kSteps;
-  config.parallel = {.tp = layout.tp, .pp = layout.pp, .zero = layout.zero, .pipeline = layout.pipeline};
+  config.parallel = {.tp = layout.tp,
+                     .pp = layout.pp,
+                     .chunks = layout.pipeline == PipelineKind::interleaved ? 2 : 1,
+                     .zero = layout.zero,
+                     .pipeline = layout.pipeline};
   config.data.document_reset = false;  // in training, a row sees what stands before its document
-  config.evaluation = {.every = 2,
-                       .tasks = write_tasks(scratch, layout.pp == 1 && layout.pipeline != PipelineKind::zb_v),
-                       .data = scratch.path()};
+  config.evaluation = {.every = 2, .tasks = write_tasks(scratch), .data = scratch.path()};
   config.output.directory = scratch / "run";
   return config;
 }
@@ -142,6 +142,7 @@ std::vector<Layout> layouts() {
           {.dp = 2, .zero = 1},
           {.tp = 2, .dp = 2, .zero = 1},
           {.pp = 2, .dp = 2, .zero = 1, .pipeline = PipelineKind::zb_v},
+          {.pp = 2, .pipeline = PipelineKind::interleaved},
           {.tp = 2, .pp = 2}};
 }
 
@@ -264,7 +265,7 @@ TEST(StepBenchmarks, TakeTheMemoryThatIsPlanned) {
           EXPECT_EQ(taken, expected) << when << ", rank " << world.rank();
         };
         expect_planned("before");
-        EXPECT_EQ(planned.memory_total() > training, rank.trainer->engine().last());
+        EXPECT_GT(planned.memory_total(), training);
         tasks->evaluate(1, kGoesOn);
         rank.step(1, random_samples(config.train.sequence_length, config.model.vocab));
         expect_planned("behind");
@@ -277,11 +278,6 @@ TEST(StepBenchmarks, RefuseWhatCannotBeAsked) {
   const Scratch scratch;
   RunConfig config = config_of(scratch, {}, Precision::fp32);
   EXPECT_THAT(find_task_faults(config), ::testing::IsEmpty());
-  config.parallel.pp = 2;
-  EXPECT_THAT(find_task_faults(config), ::testing::ElementsAre(::testing::HasSubstr("made generates texts")));
-  config.parallel.pp = 1;
-  config.parallel.pipeline = PipelineKind::zb_v;
-  EXPECT_THAT(find_task_faults(config), ::testing::ElementsAre(::testing::HasSubstr("chunks 2")));
   config.evaluation.tasks = "hellaswg, winogrande";
   EXPECT_THAT(find_task_faults(config),
               ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("evaluation.tasks: no such task"),

@@ -54,9 +54,11 @@ std::vector<PassScore> score_late(const LateCase& c, const RunConfig& config, Ma
 
 std::vector<std::vector<double>> decode_late(const LateCase& c, const RunConfig& config, Machine* machine) {
   using Logits = std::vector<std::vector<double>>;
-  return of_late_ranks<Logits>(c, config, machine, [&](RankTrainer& rank, HostCommunicator&) {
+  return of_late_ranks<Logits>(c, config, machine, [&](RankTrainer& rank, HostCommunicator& world) {
     const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
-    Decoder decoder(config, rank.trainer->engine(), config.train.sequence_length, 3);
+    const ParallelLayout& layout = rank.trainer->engine().groups().layout;
+    const auto stages = layout.pp > 1 ? world.split(layout.group(world.rank(), Axis::pp), "stages") : nullptr;
+    Decoder decoder(config, rank.trainer->engine(), stages.get(), config.train.sequence_length, 3);
     Logits own;
     for (int64_t step = 1; step <= 2; ++step) {
       rank.trainer->step(step, rank.reader(step, read), false);
@@ -88,8 +90,8 @@ TEST_P(LateScoring, HasTheSameBits) {
 }
 
 TEST_P(LateScoring, DecodesTheSameBits) {
-  for (const LateCase& c : {LateCase{.name = "alone"}, LateCase{.name = "tp 2", .tp = 2},
-                            LateCase{.name = "zero dp 2", .dp = 2, .zero = 1, .bucket_elements = 200}}) {
+  for (const LateCase& c : {LateCase{.name = "alone"}, LateCase{.name = "tp 2 pp 2", .tp = 2, .pp = 2},
+                            LateCase{.name = "zero pp 2 dp 2", .pp = 2, .dp = 2, .zero = 1, .bucket_elements = 200}}) {
     const auto at_once = decode_late(c, c.config(), nullptr);
     Machine machine({.order = GetParam(), .seed = 1});
     EXPECT_EQ(decode_late(c, c.config(), &machine), at_once) << c.name;
