@@ -1,4 +1,4 @@
-// Parameters are streamed by rows; taps are resolved by the model's own kernel.
+// Parameters are streamed by rows, taps as they are mixed.
 #include "checkpoint/hugging_face_export.h"
 
 #include <algorithm>
@@ -9,12 +9,10 @@
 #include "checkpoint/embedded_files.h"
 #include "checkpoint/export_under_way.h"
 #include "checkpoint/hugging_face_names.h"
+#include "checkpoint/mixed_taps.h"
 #include "checkpoint/stored_rows.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "kernels/element.h"
-#include "kernels/kernels.h"
-#include "model/kv_shift.h"
 
 namespace shiftron {
 namespace {
@@ -102,46 +100,14 @@ class Exporter {
                          [&](const std::vector<std::byte>& bytes) { append(writer, bytes); });
   }
 
-  // [heads, previous + 1] of a stream, mixed as the model does; the identity where it has no shift.
-  std::vector<double> mixed_taps(int64_t layer, int stream) {
-    constexpr const char* kNames[] = {"shift_query", "shift_key", "shift_value"};
-    const int64_t heads = heads_of(model_, stream);
-    const int previous = previous_tokens(model_.shift, stream);
-    if (previous == 0) return std::vector<double>(static_cast<size_t>(heads), 1.0);
-    const std::string name = "layers." + std::to_string(layer) + ".attention." + kNames[stream];
-    const int index = rows_.find(name);
-    const Shape shape = source_.tensors()[static_cast<size_t>(index)].shape;
-    std::vector<double> taps;
-    std::vector<std::byte> values;
-    for_type(rows_.read(index, whole_box(shape), values), [&](auto element) {
-      using From = decltype(element);
-      using A = Accumulation<From>;
-      std::vector<A> raw(static_cast<size_t>(shape.count())), mixed(static_cast<size_t>(heads * (previous + 1)));
-      const auto* from = reinterpret_cast<const From*>(values.data());
-      std::transform(from, from + shape.count(), raw.begin(), [](From value) { return to_accumulate(value); });
-      const TapForm form = tap_form(model_.shift.form);
-      if (form == TapForm::free) {
-        mixed = raw;
-      } else {
-        Ledger ledger;
-        Stream stream_of_host{.ledger = &ledger};
-        const DType type = DTypeOf<A>::value;
-        shift_taps_forward(stream_of_host, ConstTensor(raw.data(), type, shape, DeviceKind::cpu), form,
-                           Tensor(mixed.data(), type, {heads, previous + 1}, DeviceKind::cpu));
-      }
-      taps.assign(mixed.begin(), mixed.end());
-    });
-    return taps;
-  }
-
   void write_taps(const Item& item, SafetensorsWriter& writer) {
     std::vector<double> taps;
     if (item.stream >= 0) {
-      taps = mixed_taps(item.layer, item.stream);
+      taps = mixed_taps(source_, model_, item.layer, item.stream);
     } else {  // a kernel for each channel, those of one head alike
       const auto window = static_cast<int64_t>(item.tensor.shape.back());
       for (int stream = 0; stream < 3; ++stream) {
-        const std::vector<double> mixed = mixed_taps(item.layer, stream);
+        const std::vector<double> mixed = mixed_taps(source_, model_, item.layer, stream);
         const int64_t count = 1 + previous_tokens(model_.shift, stream);
         for (size_t head = 0; head < mixed.size(); head += static_cast<size_t>(count)) {
           for (int64_t channel = 0; channel < model_.head_dim; ++channel) {

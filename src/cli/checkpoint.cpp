@@ -9,6 +9,7 @@
 
 #include "checkpoint/digest.h"
 #include "checkpoint/hugging_face_source.h"
+#include "checkpoint/mixed_taps.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
@@ -18,6 +19,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/progress.h"
+#include "evaluate/checkpoint_model.h"
 #include "train/convert.h"
 #include "train/prune.h"
 #include "train/run_files.h"
@@ -241,7 +243,7 @@ std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t in
   const std::string step = step_argument(line, index);
   auto reader = std::make_unique<StepReader>(step, check_step(step));
   number = reader->manifest().step;
-  return reader;
+  return std::make_unique<MixedTaps>(std::move(reader), open_checkpoint(step).config.model);
 }
 
 int diff(const CommandLine& line) {

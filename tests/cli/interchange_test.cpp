@@ -138,6 +138,27 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
   EXPECT_EQ(config.find("[train]"), std::string::npos);
 }
 
+// An export holds taps as they are mixed, a step of these forms the weights that they are made of.
+TEST_F(Interchange, DiffMixesTapsOfEveryForm) {
+  for (const ShiftForm form : {ShiftForm::gate, ShiftForm::clamp, ShiftForm::project}) {
+    SCOPED_TRACE(to_string(form));
+    const ModelConfig model = small_model({.query = 0, .key = 1, .value = 1, .form = form});
+    const std::string step = step_of(model);
+    run("export", {step, "--output", out_});
+    EXPECT_EQ(diff(step, out_)["equal"], true);
+    EXPECT_EQ(diff(out_, step)["equal"], true);
+    std::filesystem::remove_all(out_);
+    MemorySource changed(model);
+    for (float& weight : changed.values("layers.1.attention.shift_key")) weight = 0.375F - weight;
+    write_hugging_face(changed, export_of(model, HuggingFaceForm::kv_shift), out_);
+    const json other = diff(step, out_);
+    ASSERT_EQ(other["unequal"].size(), 1u);
+    EXPECT_EQ(other["unequal"][0]["path"], "parameters/layers.1.attention.shift_key");
+    std::filesystem::remove_all(directory_.path() + "/run");
+    std::filesystem::remove_all(out_);
+  }
+}
+
 TEST_F(Interchange, DiffComparesAStepWithItsExport) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
   run("export", {step, "--output", out_});

@@ -1,0 +1,37 @@
+// Taps of the KV shift as the model mixes them, where what is stored are weights of another form (gate, clamp).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "model/config.h"
+
+namespace shiftron {
+
+// [heads, previous + 1] of a stream (0 query, 1 key, 2 value) of a layer, oldest first; the token itself where it has
+// no shift. Throws Error(bad_input) where `source` lacks them, or has them in another shape.
+std::vector<double> mixed_taps(TensorSource& source, const ModelConfig& model, int64_t layer, int stream);
+
+// Another source's tensors, but for taps as they are mixed, in the type that their sums have.
+class MixedTaps : public TensorSource {
+ public:
+  MixedTaps(std::unique_ptr<TensorSource> source, const ModelConfig& model);  // of such a model
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
+  void read(int index, const Box& box, void* to) override;
+  int find(TensorGroup group, const std::string& name) const override { return source_->find(group, name); }
+
+ private:
+  struct Taps {
+    int64_t layer;
+    int stream;
+  };
+  std::unique_ptr<TensorSource> source_;
+  ModelConfig model_;
+  std::vector<ManifestTensor> tensors_;
+  std::map<int, Taps> taps_;  // by index
+};
+
+}  // namespace shiftron
