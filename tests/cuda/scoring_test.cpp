@@ -86,6 +86,48 @@ TEST(CudaScoring, LayoutsAnswerAsOneRankOfTheCpu) {
   }
 }
 
+// Logits that live weights decode behind a step, whose messages took the same channels.
+std::vector<std::vector<double>> decoded_live(RunConfig config, DeviceChoice device, const ParallelSection& parallel,
+                                              int ranks) {
+  config.device.kind = device;
+  config.parallel = parallel;
+  std::vector<std::vector<std::vector<double>>> of_ranks(static_cast<size_t>(ranks));
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    Ledger ledger;
+    DeviceRank rank(config, world, ledger);
+    const auto stages = parallel.pp > 1 ? world.split(rank.layout.group(world.rank(), Axis::pp), "stages") : nullptr;
+    Decoder decoder(config, rank.trainer->engine(), stages.get(), config.train.sequence_length, 3);
+    rank.step(1);
+    rank.parameters().initialise(5);
+    decoder.weights_changed();
+    auto& logits = of_ranks[static_cast<size_t>(world.rank())];
+    for (const auto& ids : std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}, {5, 6}}) {
+      logits.push_back(decoder.feed_last(ids));
+    }
+  });
+  for (const auto& logits : of_ranks) EXPECT_EQ(logits, of_ranks[0]);
+  return of_ranks[0];
+}
+
+TEST(CudaScoring, LiveWeightsDecodeAsOnTheCpu) {
+  using enum PipelineKind;
+  RunConfig config = model_config(Precision::fp32);
+  config.model.layers = 4;
+  config.train.global_batch = 4;
+  const auto expected = decoded_live(config, DeviceChoice::cpu, {}, 1);
+  const std::vector<std::pair<ParallelSection, int>> layouts = {
+      {{}, 1}, {{.tp = 2, .pp = 2}, 4}, {{.pp = 2, .chunks = 2, .pipeline = interleaved}, 2}};
+  for (const auto& [parallel, ranks] : layouts) {
+    SCOPED_TRACE(::testing::Message() << "tp " << parallel.tp << " pp " << parallel.pp << ", " << ranks << " ranks");
+    const auto found = decoded_live(config, DeviceChoice::cuda, parallel, ranks);
+    for (size_t feed = 0; feed < expected.size(); ++feed) {
+      for (size_t i = 0; i < expected[feed].size(); ++i) {
+        ASSERT_NEAR(found[feed][i], expected[feed][i], kFloat32 * std::max(1.0, std::abs(expected[feed][i]))) << i;
+      }
+    }
+  }
+}
+
 // A head of zeros: every token is as likely, and the first one is the likeliest.
 TEST(CudaScoring, TiesGoToTheLowestNumber) {
   const Scratch scratch;
