@@ -249,9 +249,10 @@ class Benchmarks(Reports):
 
     def test_on_the_way_of_a_run(self):
         run, plain = self.folder / "asked", self.folder / "plain"
-        text = self.expect(0, self.train(2, self.asking(run, parallel__zero=1)))
+        layout = {"parallel__pp": 2, "parallel__zero": 1}
+        text = self.expect(0, self.train(4, self.asking(run, **layout)))
         self.assertRegex(text, r"step 3: hellaswag acc 0\.\d{4} ± 0\.\d{4}")
-        self.expect(0, self.train(2, self.asking(plain, parallel__zero=1, evaluation__every=0, evaluation__tasks="")))
+        self.expect(0, self.train(4, self.asking(plain, **layout, evaluation__every=0, evaluation__tasks="")))
         self.assertEqual(losses(run), losses(plain))
         for number in (3, 6):
             self.assert_same_step(step(run, number), step(plain, number))
@@ -291,9 +292,7 @@ class Benchmarks(Reports):
 
     def test_runs_that_cannot_ask_do_not_start(self):
         run = self.folder / "refused"
-        _, parallel = LAYOUTS["tp2pp2"]
         for ranks, settings, texts in (
-                (4, self.asking(run, **{key.replace(".", "__"): value for key, value in parallel.items()}), ["hendrycks_math_algebra generates"]),
                 (1, self.asking(run, evaluation__tasks="hellaswg", evaluation__data="", evaluation__every=0),
                  ["3 faults", "nearest is hellaswag", "evaluation.data is required", "tasks without evaluation.every"]),
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):
