@@ -123,6 +123,8 @@ class Hosts:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self.space(name)], capture_output=True, check=False)
+        # With its space it would go later, and be in the way of the next ones of this process.
+        subprocess.run(["ip", "link", "del", f"{self.mark}out"], capture_output=True, check=False)
         for holder in self.holders.values():
             holder.kill()
             holder.wait()
