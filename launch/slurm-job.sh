@@ -7,7 +7,7 @@ if $seeds; then
   options=(--train.seed "$SLURM_ARRAY_TASK_ID" --output.directory "$run")
 fi
 name=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}
-mkdir -p "$run/slurm"
+place=${1:-0}  # in its chain; 0: no part of it, as when submitted by hand
 
 say() { printf '%s job %s: %s\n' "$(date -u +%FT%TZ)" "$name" "$1"; }
 event() {  # name [further fields of JSON]: a line of the run's events
@@ -20,31 +20,56 @@ taken_back() {
   state=$(squeue -h -j "$SLURM_JOB_ID" -o %T) || return 1  # the controller is away: it ends nothing
   [[ $state != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999}))
 }
+brought_back() { [[ $(scontrol show job -o "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); }
+followed() { squeue -h -u "$UID" -t PENDING -o %E | grep -Eq "after[a-z]*:$SLURM_JOB_ID([^0-9]|\$)"; }
+# Slurm's names of the hosts of a file: node1 where a host calls itself node1.site.org, or otherwise altogether.
+nodes_of() {
+  awk '{ split($1, part, "."); if (NR == FNR) bad[part[1]] = $1; else if (part[1] in bad) { print $2; named[part[1]] } }
+    END { for (host in bad) if (!(host in named)) print bad[host] }' "$1" <(sinfo -h -N -n "$SLURM_JOB_NODELIST" -o '%n %N')
+}
+crashes=
+count_crash() {  # in $crashes: how many there were without a newer step
+  local step at=
+  step=$(newest_step)
+  if [[ -e $run/slurm/crashes ]]; then { read -r crashes; read -r at; } < "$run/slurm/crashes"; fi
+  if [[ $crashes =~ ^[0-9]+$ && $step == "$at" ]]; then crashes=$((crashes + 1)); else crashes=1; fi
+  printf '%s\n%s\n' "$crashes" "$step" > "$run/slurm/crashes" || crashes=$most_crashes  # what cannot be counted would go on for ever
+}
 leave() {  # code: of this job; nothing follows
   event left ",\"code\":$1"
-  if ((chain > 0 && $1 != 75 && $1 != 70)); then printf '%s\n' "$1" > "$run/slurm/chain-over"; fi
+  if ((place > 0 && $1 != 75 && $1 != 70)); then printf '%s\n' "$1" > "$run/slurm/chain-over"; fi
   exit "$1"
 }
 again() {  # why
   trap '' TERM USR1
-  if ((chain > 0)); then event requeue ",\"why\":\"$1\""; say "$1; the next job of the chain goes on"; exit 75; fi
+  if ((chain > 0)); then
+    if followed; then event requeue ",\"why\":\"$1\""; say "$1; the next job of the chain goes on"; exit 75; fi
+    say "$1; no job of the chain is left. Next: launch/slurm --chain, or sbatch $root/slurm/job.sh"
+    leave 75
+  fi
+  if taken_back && brought_back; then event requeue ",\"why\":\"$1\""; say "$1; Slurm brings it back by itself"; exit 75; fi
   if taken_back; then say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"; exit 75; fi
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"
   local pause answer
   for pause in 5 10 20 40 80 160; do  # a controller may be away for some minutes
-    if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then sleep 600; fi  # ended by Slurm meanwhile
+    if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then exit 75; fi  # who stays keeps the nodes for Slurm's KillWait
     if [[ -n $answer ]]; then say "$answer"; fi
     if [[ $answer == *disabled* || $answer == *denied* ]]; then break; fi
     sleep "$pause"
   done
   say "Slurm does not requeue here. Next: sbatch $root/slurm/job.sh, or launch/slurm --chain"
-  exit 75
+  leave 75
 }
 
+# Where nothing can be written nothing can be counted: it would come back for ever.
+if ! { mkdir -p "$run/slurm" && echo > "$run/slurm/bad-hosts" && rm "$run/slurm/bad-hosts"; }; then
+  say "nothing can be written into $run/slurm: not to be repeated as it is. Next: df $run; ls -ld $run/slurm"
+  exit 76
+fi
 say "start $((${SLURM_RESTART_COUNT:-0} + 1)) on ${SLURM_JOB_NODELIST:-?}"
 event job ",\"nodes\":\"${SLURM_JOB_NODELIST:-}\",\"restart\":${SLURM_RESTART_COUNT:-0}"
-if ((chain > 0)) && [[ -e $run/slurm/chain-over ]]; then
+if ((place > 1)) && [[ -e $run/slurm/chain-over ]]; then
   say "a job of this chain has ended it with code $(< "$run/slurm/chain-over")"
   exit "$(< "$run/slurm/chain-over")"
 fi
@@ -55,11 +80,16 @@ elif command -v mpirun > /dev/null; then launcher=mpirun why="this Slurm has no 
 else say "neither srun with PMIx nor mpirun is here. Next: launch/slurm --setup FILE with the site's module load"; leave 76
 fi
 # Ranks are bound to cores where a host has one for each; a device is chosen by the rank's number on its host.
-cores=$(($(nproc) / ${SLURM_NTASKS_PER_NODE:-1}))
+# Of what the job may use: not as OMP_NUM_THREADS says, and two threads of a core are one.
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+share=$(lscpu -p=CORE,SOCKET 2> /dev/null | awk '!/^#/ { all++; if (!seen[$0]++) cores++ } END { print (all ? cores / all : 1) }')
+cores=$(awk "BEGIN { print int($processors * $share / ${SLURM_NTASKS_PER_NODE:-1} + 1e-6) }")
 if [[ $launcher == srun ]]; then
-  launch=(srun --mpi=pmix --kill-on-bad-exit=0 --unbuffered --cpu-bind=$( ((cores > 0)) && echo cores || echo none))
+  launch=(srun --mpi=pmix --kill-on-bad-exit=0 --unbuffered "--cpu-bind=$( ((cores > 0)) && echo cores || echo none)"
+    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})  # which srun does not take from the job since Slurm 22.05
 else
-  launch=(mpirun --quiet -n "$SLURM_NTASKS" --mca odls_base_sigkill_timeout 60)
+  # Time to save behind a TERM; who leaves with 75 is no reason for one, behind which Open MPI would sleep so long.
+  launch=(mpirun --quiet -n "$SLURM_NTASKS" --mca odls_base_sigkill_timeout 60 --mca orte_abort_on_non_zero_status 0)
   if ((cores > 0)); then launch+=(--map-by "ppr:$SLURM_NTASKS_PER_NODE:node:PE=$cores" --bind-to core); else launch+=(--oversubscribe --bind-to none); fi
 fi
 say "$launcher, $why; ${cores} cores for each rank of a host"
@@ -73,6 +103,7 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
   before=$(wc -l 2> /dev/null < "$run/events.jsonl" || echo 0)
   "${launch[@]}" "$program" "$@" &
   child=$!
+  if [[ -n $told ]]; then kill -USR1 "$child"; fi  # while it was being started
   while :; do
     wait "$child"
     code=$?
@@ -83,18 +114,23 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
   local noted
   noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
   code=${noted:-$code}
+  if [[ -n $told && $code == 138 ]]; then code=75; fi  # a launcher that USR1 met before it could pass it on
 }
 
-ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e)  # N/A without a limit; nothing where the controller is away
+ends=$(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o %e)  # N/A without a limit; nothing where the controller is away
 ends=$([[ $ends == *T* ]] && date -d "$ends" +%s)
 configuration=(--config "$root/slurm/config.conf" "${options[@]}")
 ranks preflight "${configuration[@]}" --ranks "$SLURM_NTASKS" --bad-hosts "$run/slurm/bad-hosts"
-if ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
-  cat "$run/slurm/bad-hosts" >> "$run/slurm/excluded-hosts"  # those of earlier looks too
+if ((code == 70 && SLURM_JOB_NUM_NODES > 1)) && (($(wc -l < "$run/slurm/bad-hosts") == SLURM_JOB_NUM_NODES)); then
+  say "all hosts are unfit: that is not theirs but the run's, a full disk for instance"
+  code=76
+elif ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
+  nodes_of "$run/slurm/bad-hosts" >> "$run/slurm/excluded-hosts"  # those of earlier looks too
   bad=$(sort -u "$run/slurm/excluded-hosts" | paste -s -d ,)
   say "unfit: $bad"
   event unfit ",\"hosts\":\"$bad\""
-  if ((chain == 0)) && following=$(sbatch --parsable --exclude="$bad" --dependency="afterany:$SLURM_JOB_ID" \
+  count_crash  # hosts may be unfit one behind the other, without end
+  if ((chain == 0 && crashes < most_crashes)) && following=$(sbatch --parsable --exclude="$bad" --dependency="afterany:$SLURM_JOB_ID" \
     ${SLURM_ARRAY_TASK_ID:+--array="$SLURM_ARRAY_TASK_ID"} "$root/slurm/job.sh"); then
     following=${following%%;*}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
     say "job $following goes on without $bad"
@@ -102,7 +138,6 @@ if ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
     name=$following event queued ",\"why\":\"without $bad, unfit\""
     exit 70
   fi
-  again "an unfit host"
 elif [[ -n $told ]]; then
   again "stopped before it began"
 elif ((code != 0)); then
@@ -116,10 +151,7 @@ case $code in
   75) rm -f "$run/slurm/crashes"; again "saved and stopped" ;;
   72 | 73 | 74 | 76 | 93 | 126 | 127) say "code $code: not to be repeated as it is. Next: $program status $run"; leave "$code" ;;
 esac
-step=$(newest_step) crashes=0 at=
-if [[ -e $run/slurm/crashes ]]; then { read -r crashes; read -r at; } < "$run/slurm/crashes"; fi
-if [[ $step == "$at" ]]; then crashes=$((crashes + 1)); else crashes=1; fi
-printf '%s\n%s\n' "$crashes" "$step" > "$run/slurm/crashes"
+if [[ -z $crashes ]]; then count_crash; fi
 if ((crashes >= most_crashes)); then
   say "crashed $crashes times without a newer step, the last time with code $code: it does not come back. Next: $program status $run"
   event exit ",\"code\":93,\"error\":\"crashed $crashes times without a newer step, the last time with code $code\""

@@ -45,6 +45,11 @@ double number_in(const json& object, const char* key, double otherwise = 0) {
   return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
+int code_in(const json& object) {
+  const double code = number_in(object, "code", -1);
+  return code >= 0 && code <= 255 ? static_cast<int>(code) : static_cast<int>(ExitCode::crash);
+}
+
 std::string hosts_in(const json& start) {
   std::string text;
   const json hosts = start.value("hosts", json::object());
@@ -78,6 +83,8 @@ std::string reason_of(int code) {
       return "too many non-finite steps in a row";
     case ExitCode::no_checkpoint:
       return "no valid checkpoint";
+    case ExitCode::stopped:
+      return "not brought back";
     case ExitCode::bad_input:
       return "configuration or data at fault";
     case ExitCode::do_not_requeue:
@@ -106,7 +113,7 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       status.where = hosts_in(object);
       status.why.clear();
       if (std::isnan(first_start)) first_start = when;
-      if (!std::isnan(ended)) status.between_seconds += when - ended;
+      if (!std::isnan(ended)) status.between_seconds += std::max(0.0, when - ended);  // another host, another clock
       ended = std::nan("");
       ++status.starts;
     } else if (event == "checkpoint") {
@@ -115,16 +122,16 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       // Of several ranks the first one says why; who ends a job for good, last.
       if (!std::isnan(ended) && text_in(object, "job").empty()) return;
       ended = std::isnan(ended) ? when : ended;
-      status.code = static_cast<int>(number_in(object, "code"));
+      status.code = code_in(object);
       const auto code = static_cast<ExitCode>(status.code);
       become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
       status.why = text_in(object, "error");
       if (status.why.empty() && status.state == State::failed) status.why = reason_of(status.code);
     } else if (event == "left" && status.state == State::queued) {  // before the program wrote anything
-      const int code = static_cast<int>(number_in(object, "code"));
-      become(code == 0 ? State::done : State::failed, when);
-      status.code = code;
-      status.why = code == 0 ? "" : reason_of(code) + ", see the job's log in slurm/";
+      status.code = code_in(object);
+      const auto code = static_cast<ExitCode>(status.code);
+      become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+      status.why = code == ExitCode::done ? "" : reason_of(status.code) + ", see the job's log in slurm/";
     }
   });
   if (status.state == State::running) {

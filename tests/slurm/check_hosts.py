@@ -48,12 +48,12 @@ class TwoHosts(SystemTest):
         with open(other, "ab") as stream:
             stream.write(b"another build")
         chosen = self.folder / "chosen"
-        chosen.write_text(f'#!/bin/sh\n[ "$(hostname)" = h2 ] && exec {other} "$@"\nexec {PROGRAM} "$@"\n')
+        chosen.write_text(f'#!/bin/sh\n[ "$(hostname)" = h2.lab ] && exec {other} "$@"\nexec {PROGRAM} "$@"\n')
         chosen.chmod(0o755)
         bad = self.folder / "bad-program"
         text = self.expect(70, self.preflight(self.folder / "odd", chosen, "--bad-hosts", bad))
         self.assertIn("the program is not that of the other hosts", text)
-        self.assertIn(bad.read_text().strip(), ("h1", "h2"))
+        self.assertIn(bad.read_text().strip(), ("h1.lab", "h2.lab"))
 
     def test_a_folder_that_is_not_shared(self):
         run = self.folder / "unshared"

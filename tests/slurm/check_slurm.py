@@ -192,9 +192,11 @@ class Slurm(SystemTest):
         self.assertEqual(len({str(losses(run / f"seed-{seed}")) for seed in (3, 4, 7)}), 3)
 
     def test_chain(self):
+        """Of four jobs; the second one is cancelled before it is its turn: the third does not start beside the first."""
         run = self.folder / "chain"
-        jobs = self.submit(run, "--chain", "3", train__steps=ENDLESS)
-        self.assertEqual(len(jobs), 3)
+        jobs = self.submit(run, "--chain", "4", train__steps=ENDLESS)
+        self.assertEqual(len(jobs), 4)
+        self.cluster.say("scancel", jobs.pop(1))
         for place, job in enumerate(jobs[:2]):
             before = last_step(run)
             self.trains(run, before + 2)
@@ -207,7 +209,57 @@ class Slurm(SystemTest):
         if self.ended(run, jobs[2], 5 if self.cluster.job(jobs[2])["JobState"] == "COMPLETED" else 60) != "COMPLETED":
             self.fail(self.log(run)[-12000:])
         self.assertEqual(len(events(run, "start")), 3)
+        self.assertEqual(events(run, "queued")[1:], [])  # of the first alone: others would follow its start
         self.assert_as_uninterrupted(run)
+
+    def test_last_of_a_chain(self):
+        run = self.folder / "last"
+        job, = self.submit(run, "--chain", "1", nodes=1, tasks=2, train__steps=ENDLESS)
+        self.trains(run)
+        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.assertEqual(self.ended(run, job), "FAILED")
+        self.assertIn("no job of the chain is left", self.log(run))
+        self.assertNotIn("queued", self.status(run))
+
+    def test_requeued_by_hand(self):
+        run = self.folder / "hand"
+        job, = self.submit(run, nodes=1, tasks=2, train__steps=ENDLESS)
+        self.trains(run)
+        self.cluster.say("scontrol", "requeue", job)
+        self.comes_back(run, job)
+        self.cluster.wait_for(lambda: self.cluster.job(job)["JobState"] == "PENDING", 60, "end of the first start")
+        self.assertIn("queued", self.status(run), self.log(run)[-3000:])
+        self.trains(run, last_step(run) + 2)
+        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.comes_back(run, job, restarts=1)
+        began = time.monotonic()
+        self.cluster.wait_for(lambda: self.cluster.job(job)["JobState"] == "PENDING", 60, "end of the second start")
+        self.assertLess(time.monotonic() - began, 12)  # not the 15 s of KillWait, which it would hold its nodes for nothing
+
+    def test_requeues_are_forbidden(self):
+        run = self.folder / "forbidden"
+        setup = self.folder / "forbidden.sh"
+        setup.write_text('scontrol() { if [[ $1 == requeue ]]; then echo "Requested operation is presently disabled"; return 1; fi; '
+                         'command scontrol "$@"; }\n')
+        job, = self.submit(run, "--setup", setup, nodes=1, tasks=2, train__steps=ENDLESS)
+        self.trains(run)
+        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.assertEqual(self.ended(run, job), "FAILED")
+        self.assertIn("Slurm does not requeue here", self.log(run))
+        self.assertNotIn("queued", self.status(run))
+
+    def test_odd_names(self):
+        """What the shell, sbatch and Slurm's names of files would take apart; and a variable that nproc looks at."""
+        run = self.folder / "50 %j, \"a\" it's ü"
+        self.cluster.environment["OMP_NUM_THREADS"] = "1"
+        self.addCleanup(self.cluster.environment.pop, "OMP_NUM_THREADS")
+        data = f"{self.folder / 'data' / 'train'}:0.5"
+        job, = self.submit(run, nodes=1, tasks=2, train__steps=4, data__train=data)
+        self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-3000:])
+        self.assertIn("done", self.log(run))
+        cores = subprocess.run(["lscpu", "-p=CORE,SOCKET"], capture_output=True, text=True, check=True).stdout.splitlines()
+        cores = min(len({line for line in cores if not line.startswith("#")}), len(os.sched_getaffinity(0)))
+        self.assertIn(f"{cores // 2} cores for each rank", self.log(run))
 
     def test_a_node_dies(self):
         run = self.folder / "node"
@@ -258,6 +310,11 @@ class Slurm(SystemTest):
         self.assertEqual(self.cluster.job(second)["ExitCode"], "76:0", self.log(run)[-3000:])
         self.assertIn("is in use", self.log(run))
         self.assertEqual(self.cluster.job(first)["JobState"], "RUNNING")
+        config = (run / "slurm" / "config.conf").read_text()
+        code, out, err = self.launch(run, nodes=1, tasks=2, train__steps=5)
+        self.assertEqual(code, 76, out)
+        self.assertIn(f"job {first} of {run} is in the queue", err)
+        self.assertEqual((run / "slurm" / "config.conf").read_text(), config)  # with which the first one comes back
 
     def test_crashes_without_a_newer_step(self):
         run = self.folder / "crash-loop"
@@ -278,7 +335,7 @@ class Slurm(SystemTest):
         with open(other, "ab") as stream:
             stream.write(b"another build")
         run = self.folder / "unfit"
-        with self.program(f'[ "$(hostname)" = h2 ] && exec {other} "$@"'):
+        with self.program(f'[ "$(hostname)" = h2.lab ] && exec {other} "$@"'):
             self.cluster.say("scontrol", "update", "nodename=h4", "state=drain", "reason=kept for later")
             job, = self.submit(run, nodes=3, tasks=1, parallel__tp=1, train__global_batch=6, train__steps=4)
         self.assertEqual(self.ended(run, job), "FAILED")
@@ -315,9 +372,23 @@ class Slurm(SystemTest):
         self.set_steps(run, last_step(run) + 3)
         self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
 
+    def test_all_hosts_are_unfit(self):
+        """None can write where the run lives: no other hosts are tried."""
+        if not self.hosts:
+            self.skipTest("all nodes are one host")
+        run = self.folder / "unwritable"
+        for host in self.hosts.names:
+            for rank in (0, 1):
+                (run / f".preflight-{host}.lab-{rank}" / "in the way").mkdir(parents=True)
+        job, = self.submit(run, nodes=2, tasks=1, parallel__tp=1, train__steps=4)
+        self.assertEqual(self.ended(run, job), "FAILED")
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "76:0", self.log(run)[-3000:])
+        self.assertIn("failed", self.status(run))
+
     def test_words_that_are_refused(self):
         run = self.folder / "words"
         for words, phrase in ((["--nodes", "a"], "invalid int value: 'a'"), (["--nodes", "0"], "--nodes is 0"), (["--chain", "-1"], "--chain is -1"),
+                              (["--lead", "-1"], "--lead is -1, must be at least 0"),
                               (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
                               (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
                               (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
@@ -337,6 +408,17 @@ class Slurm(SystemTest):
             self.assertIn(f"#SBATCH {line}\n", out)
         self.assertEqual(subprocess.run(["bash", "-n"], input=out, text=True, check=False).returncode, 0)
         self.assertFalse(run.exists())
+
+    def test_times_and_lines_of_others(self):
+        run = self.folder / "lines"
+        run.mkdir()
+        (run / "events.jsonl").write_text('{"event":"checkpoint"}\n{"event":"checkpoint","seconds":"x"}\n[1]\n'
+                                          '{"event":"checkpoint","seconds":30}\nhalf{"')
+        (run / "metrics.jsonl").write_text('{"step_seconds":null}\n{"step_seconds":NaN}\n{"step_seconds":10}\n')
+        for minutes in ("UNLIMITED", "0", "1-0", "2:00:00"):
+            code, out, err = self.launch(run, "--dry-run", minutes=minutes)
+            self.assertEqual(code, 0, err)
+            self.assertIn("#SBATCH --signal=B:USR1@180\n", out)  # a minute, three saves and three steps
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def run(*words):
 
 class Hosts:
     """`with Hosts(folder, 2) as hosts:` h1 and h2, joined by a switch; hosts.mpirun are the words that start ranks on them from h1,
-    hosts.inside(name) those that start a program on one. This machine is joined to them at hosts.outside."""
+    hosts.inside(name) those that start a program on one. A host calls itself NAME.lab, as at many sites. This machine is joined to them at
+    hosts.outside."""
 
     def __init__(self, folder, count=2):
         self.folder = pathlib.Path(folder)
@@ -53,7 +54,7 @@ class Hosts:
         except BaseException:
             self.__exit__()
             raise
-        addresses = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        addresses = "".join(f"{self.address(name)} {name} {name}.lab\n" for name in self.names)
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{addresses}{self.outside} {os.uname().nodename}\n")
         agent = self.folder / "agent"  # takes ssh's place: agent [options] HOST command…
         cases = "".join(f"    {name} | {self.address(name)}) pid={self.holders[name].pid} ;;\n" for name in self.names)
@@ -85,7 +86,8 @@ class Hosts:
         run("ip", "-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
         run("ip", "-n", space, "link", "set", "eth0", "up")
         run("ip", "-n", space, "link", "set", "lo", "up")
-        script = (f"hostname {name} && mount -t tmpfs none /dev/shm && mount --bind {self.folder}/hosts /etc/hosts && echo ready && exec sleep infinity")
+        script = (f"hostname {name}.lab && mount -t tmpfs none /dev/shm && mount --bind {self.folder}/hosts /etc/hosts && echo ready && "
+                  "exec sleep infinity")
         (self.folder / "hosts").touch()
         # pylint: disable-next=consider-using-with
         holder = subprocess.Popen(["nsenter", f"--net=/run/netns/{space}", "unshare", "-u", "-m", "--propagation", "private", "sh", "-c", script],
@@ -121,6 +123,8 @@ class Hosts:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self.space(name)], capture_output=True, check=False)
+        # With its space it would go later, and be in the way of the next ones of this process.
+        subprocess.run(["ip", "link", "del", f"{self.mark}out"], capture_output=True, check=False)
         for holder in self.holders.values():
             holder.kill()
             holder.wait()

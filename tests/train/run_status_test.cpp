@@ -105,6 +105,26 @@ TEST_F(Status, AJobThatNeverCameToTheProgram) {
   EXPECT_THAT(to_text(read(2), 80), HasSubstr("configuration or data at fault"));
 }
 
+TEST_F(Status, AJobThatSlurmDoesNotBringBack) {
+  event(0, "start", kStart);
+  event(1, "exit", R"(,"code":75)");
+  event(2, "requeue", R"(,"job":"17","why":"saved and stopped")");
+  event(3, "left", R"(,"job":"17","code":75)");
+  EXPECT_EQ(read(4).state, State::saved);
+  EXPECT_THAT(to_text(read(4), 80), HasSubstr("not brought back, see the job's log"));
+}
+
+TEST_F(Status, CodesAndClocksThatCannotBe) {
+  event(0, "start", kStart);
+  event(5, "exit", R"(,"code":"x")");
+  EXPECT_EQ(read(6).state, State::failed);
+  event(2, "start", kStart);  // on a host whose clock is behind
+  event(7, "exit", R"(,"code":1e300)");
+  const RunStatus status = read(8);
+  EXPECT_EQ(status.state, State::failed);
+  EXPECT_EQ(status.between_seconds, 0);
+}
+
 TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   event(0, "start", kStart);
   for (int step = 1; step <= 40; ++step) row("metrics.jsonl", step, step == 40 ? 9 : 3, 5.0 - step * 0.1);
