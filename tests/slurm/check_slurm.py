@@ -134,6 +134,13 @@ class Slurm(SystemTest):
         self.assert_same_step(step(run, last), step(whole, last))
         self.assertEqual(losses(run), losses(whole))
 
+    def tell(self, run, job):
+        """Sends what Slurm sends before a job's time is up."""
+        try:
+            self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        except RuntimeError as error:
+            self.fail(f"{error}\n{self.cluster.job(job)}\n{self.log(run)[-12000:]}")
+
     def status(self, run):
         return self.must(shiftron("status", run))
 
@@ -200,7 +207,7 @@ class Slurm(SystemTest):
         for place, job in enumerate(jobs[:2]):
             before = last_step(run)
             self.trains(run, before + 2)
-            self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+            self.tell(run, job)
             self.assertEqual(self.ended(run, job), "FAILED", place)  # with 75: there is more to do
             if place == 1:
                 break
@@ -216,7 +223,7 @@ class Slurm(SystemTest):
         run = self.folder / "last"
         job, = self.submit(run, "--chain", "1", nodes=1, tasks=2, train__steps=ENDLESS)
         self.trains(run)
-        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
         self.assertIn("no job of the chain is left", self.log(run))
         self.assertNotIn("queued", self.status(run))
@@ -230,7 +237,7 @@ class Slurm(SystemTest):
         self.cluster.wait_for(lambda: self.cluster.job(job)["JobState"] == "PENDING", 60, "end of the first start")
         self.assertIn("queued", self.status(run), self.log(run)[-3000:])
         self.trains(run, last_step(run) + 2)
-        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.tell(run, job)
         self.comes_back(run, job, restarts=1)
         began = time.monotonic()
         self.cluster.wait_for(lambda: self.cluster.job(job)["JobState"] == "PENDING", 60, "end of the second start")
@@ -243,7 +250,7 @@ class Slurm(SystemTest):
                          'command scontrol "$@"; }\n')
         job, = self.submit(run, "--setup", setup, nodes=1, tasks=2, train__steps=ENDLESS)
         self.trains(run)
-        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.tell(run, job)
         self.assertEqual(self.ended(run, job), "FAILED")
         self.assertIn("Slurm does not requeue here", self.log(run))
         self.assertNotIn("queued", self.status(run))
@@ -366,7 +373,7 @@ class Slurm(SystemTest):
         finally:
             self.cluster.environment["PATH"] = path
         self.trains(run)
-        self.cluster.say("scancel", "--batch", "--signal=USR1", job)
+        self.tell(run, job)
         self.comes_back(run, job)
         self.assertTrue((tools / "asked").exists())
         self.set_steps(run, last_step(run) + 3)
