@@ -153,8 +153,10 @@ void read_metrics(const std::string& directory, RunStatus& status) {
   double tokens_of_step = 0;
   for_each_json_line(directory + "/metrics.jsonl", [&](const json& row) {
     if (row.contains("validation_loss")) status.validation_loss = number_in(row, "validation_loss", std::nan(""));
-    if (!row.contains("step_seconds")) return;
-    status.step = static_cast<int64_t>(number_in(row, "step"));
+    constexpr double kMostSteps = 1e15;  // no row of ours has more
+    const double step = number_in(row, "step", -1);
+    if (!row.contains("step_seconds") || !(step >= 0 && step <= kMostSteps)) return;
+    status.step = static_cast<int64_t>(step);
     seconds.push_back(number_in(row, "step_seconds"));
     status.step_seconds += seconds.back();
     status.losses.push_back(number_in(row, "loss", std::nan("")));

@@ -129,6 +129,8 @@ TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   event(0, "start", kStart);
   for (int step = 1; step <= 40; ++step) row("metrics.jsonl", step, step == 40 ? 9 : 3, 5.0 - step * 0.1);
   row("metrics.superseded.jsonl", 41, 30, 1);
+  std::ofstream(path("metrics.jsonl"), std::ios::app) << "{\"step\":1e300,\"step_seconds\":1}\n"
+                                                         "{\"step\":-4,\"step_seconds\":1}\n";
   std::ofstream(path("metrics.jsonl"), std::ios::app) << R"({"step":40,"validation_loss":1.25})"
                                                          "\n"
                                                          R"({"step":41,"tok)";
