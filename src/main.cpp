@@ -5,13 +5,14 @@
 
 #include "cli/command.h"
 #include "core/check.h"
+#include "core/log.h"
 
 namespace {
 
 // The last word of a failed process: the message, unless it has been told, on stderr; the code for the launcher.
 int fail(const std::string& message, shiftron::ExitCode code) {
   std::cout.flush();
-  if (!message.empty()) std::cerr << "shiftron: " << message << std::endl;
+  if (!message.empty()) shiftron::tell("shiftron: " + message);
   return static_cast<int>(code);
 }
 

@@ -4,8 +4,20 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace shiftron {
+
+void tell(const std::string& line) {
+  const std::string whole = line + "\n";
+  for (size_t told = 0; told < whole.size();) {
+    const ssize_t now = ::write(STDERR_FILENO, whole.data() + told, whole.size() - told);
+    if (now < 0 && errno != EINTR) return;
+    if (now > 0) told += static_cast<size_t>(now);
+  }
+}
 
 struct Log::Implementation {
   std::shared_ptr<spdlog::logger> logger;

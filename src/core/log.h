@@ -1,10 +1,13 @@
-// Log lines for people: to stderr, and to a file of the run's directory. No global logger: a Log is passed.
+// Lines for people: to stderr, and to a file of the run's directory. No global logger: a Log is passed.
 #pragma once
 
 #include <memory>
 #include <string>
 
 namespace shiftron {
+
+// A line on stderr, in one piece: other ranks and their launcher write there too.
+void tell(const std::string& line);
 
 class Log {
  public:

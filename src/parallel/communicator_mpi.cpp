@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <iostream>
 #include <list>
 
+#include "core/log.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -106,7 +106,7 @@ class MpiCommunicator : public HostCommunicator {
       for (StagedSend& send : sends_) wait_all(send.requests, statuses_, name(), "send");
       check_mpi(MPI_Comm_free(&comm_), name(), "free");
     } catch (const std::exception& error) {
-      std::cerr << error.what() << std::endl;
+      tell(error.what());
     }
   }
 
@@ -127,7 +127,7 @@ class MpiCommunicator : public HostCommunicator {
   }
 
   void abort(const std::string& reason) override {
-    std::cerr << "rank " << rank() << " of group " << name() << " ends the job: " << reason << std::endl;
+    tell("rank " + std::to_string(rank()) + " of group " + name() + " ends the job: " + reason);
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::crash));
     std::_Exit(static_cast<int>(ExitCode::crash));
   }

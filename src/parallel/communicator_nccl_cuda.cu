@@ -7,12 +7,12 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <thread>
 
 #include "core/call_cuda.h"
 #include "core/event.h"
+#include "core/log.h"
 #include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "parallel/communicator_nccl_cuda.h"
@@ -202,7 +202,7 @@ class NcclCommunicator final : public Communicator {
     try {
       handle_->destroy();
     } catch (const std::exception& error) {
-      std::cerr << error.what() << std::endl;
+      tell(error.what());
     }
   }
 

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <iostream>
 
 #include "core/event.h"
+#include "core/log.h"
 #include "core/operands.h"
 #include "core/sanitizer.h"
 #include "parallel/ordered_reduction.h"
@@ -89,7 +89,7 @@ Work::~Work() {
   try {
     wait(*stream_);
   } catch (const std::exception& error) {
-    std::cerr << "communication that nobody waited for failed: " << error.what() << std::endl;
+    tell(std::string("communication that nobody waited for failed: ") + error.what());
   }
 }
 

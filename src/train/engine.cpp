@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <iostream>
 #include <utility>
 
+#include "core/log.h"
 #include "core/trace_range.h"
 #include "kernels/kernels.h"
 #include "train/virtual_stages.h"
@@ -164,7 +164,7 @@ void Engine::end() noexcept {
     try {
       return finish(stream_);
     } catch (const std::exception& error) {
-      std::cerr << "work that was under way failed: " << error.what() << std::endl;
+      tell(std::string("work that was under way failed: ") + error.what());
     }
   }
   groups_.abandon();  // first: a stream that forgets nothing waits for them
