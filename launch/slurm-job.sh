@@ -47,8 +47,11 @@ again() {  # why
     say "$1; no job of the chain is left. Next: launch/slurm --chain, or sbatch $root/slurm/job.sh"
     leave 75
   fi
-  if taken_back && brought_back; then event requeue ",\"why\":\"$1\""; say "$1; Slurm brings it back by itself"; exit 75; fi
-  if taken_back; then say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"; exit 75; fi
+  if taken_back; then
+    if brought_back; then event requeue ",\"why\":\"$1\""; say "$1; Slurm brings it back by itself"; exit 75; fi
+    say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"
+    exit 75
+  fi
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"
   local pause answer

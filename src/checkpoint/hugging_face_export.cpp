@@ -63,7 +63,7 @@ std::vector<Item> items_of(const HuggingFaceConfig& config) {
 class Exporter {
  public:
   Exporter(TensorSource& source, const HuggingFaceExport& how)
-      : source_(source), how_(how), model_(how.config.model), rows_(source, how.config.model) {}
+      : how_(how), model_(how.config.model), rows_(source, how.config.model) {}
 
   void write(const std::string& directory) {
     std::vector<SafetensorsTensor> tensors;
@@ -103,11 +103,11 @@ class Exporter {
   void write_taps(const Item& item, SafetensorsWriter& writer) {
     std::vector<double> taps;
     if (item.stream >= 0) {
-      taps = mixed_taps(source_, model_, item.layer, item.stream);
+      taps = mixed_taps(rows_, model_, item.layer, item.stream);
     } else {  // a kernel for each channel, those of one head alike
       const auto window = static_cast<int64_t>(item.tensor.shape.back());
       for (int stream = 0; stream < 3; ++stream) {
-        const std::vector<double> mixed = mixed_taps(source_, model_, item.layer, stream);
+        const std::vector<double> mixed = mixed_taps(rows_, model_, item.layer, stream);
         const int64_t count = 1 + previous_tokens(model_.shift, stream);
         for (size_t head = 0; head < mixed.size(); head += static_cast<size_t>(count)) {
           for (int64_t channel = 0; channel < model_.head_dim; ++channel) {
@@ -123,7 +123,6 @@ class Exporter {
     append(writer, bytes);
   }
 
-  TensorSource& source_;
   const HuggingFaceExport& how_;
   const ModelConfig& model_;
   StoredRows rows_;

@@ -26,7 +26,15 @@ std::string their_name(const std::string& prefix, const std::string& ending) {
   CHECK(false, "no name of Hugging Face for ", prefix, ending);
 }
 
+std::string layer_prefix(int64_t layer) {
+  return "layers." + std::to_string(layer) + ".";
+}
+
 }  // namespace
+
+std::string name_of_taps(int64_t layer, int stream) {
+  return layer_prefix(layer) + kTaps[stream];
+}
 
 std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model) {
   ParameterSet set({}, {}, {DType::float32, DType::float32});
@@ -35,7 +43,7 @@ std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model) {
   for (const auto& parameter : set.parameters()) {
     const ParameterSpec& spec = parameter->spec;
     HuggingFaceName name{.ours = spec.name, .theirs = {}, .shape = spec.shape, .their_shape = {}, .layer = spec.layer};
-    const std::string prefix = spec.layer < 0 ? "" : "layers." + std::to_string(spec.layer) + ".";
+    const std::string prefix = spec.layer < 0 ? "" : layer_prefix(spec.layer);
     const std::string ending = spec.name.substr(prefix.size());
     for (int stream = 0; stream < 3; ++stream) {
       if (ending == kTaps[stream]) name.stream = stream;

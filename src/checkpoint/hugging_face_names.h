@@ -20,8 +20,10 @@ struct HuggingFaceName {
   int stream = -1;  // of taps: 0 query, 1 key, 2 value
 };
 
-// In the order in which the model declares them.
+// In the order in which the model declares them. Declares a model: not to be called for each tensor.
 std::vector<HuggingFaceName> hugging_face_names(const ModelConfig& model);
+
+std::string name_of_taps(int64_t layer, int stream);  // ours
 
 inline constexpr std::array<const char*, 3> kConvolutions = {"conv_q", "conv_k", "conv_v"};  // taps, by stream
 inline std::string attention_prefix(int64_t layer) {

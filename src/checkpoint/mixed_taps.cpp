@@ -5,28 +5,18 @@
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/hugging_face_names.h"
-#include "checkpoint/stored_rows.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "model/kv_shift.h"
 
 namespace shiftron {
-namespace {
 
-std::string name_of_taps(int64_t layer, int stream) {
-  constexpr const char* kNames[] = {"shift_query", "shift_key", "shift_value"};
-  return "layers." + std::to_string(layer) + ".attention." + kNames[stream];
-}
-
-}  // namespace
-
-std::vector<double> mixed_taps(TensorSource& source, const ModelConfig& model, int64_t layer, int stream) {
+std::vector<double> mixed_taps(StoredRows& rows, const ModelConfig& model, int64_t layer, int stream) {
   const int64_t heads = heads_of(model, stream);
   const int previous = previous_tokens(model.shift, stream);
   if (previous == 0) return std::vector<double>(static_cast<size_t>(heads), 1.0);
-  StoredRows rows(source, model);
   const int index = rows.find(name_of_taps(layer, stream));
-  const Shape shape = source.tensors()[static_cast<size_t>(index)].shape;
+  const Shape shape = {heads, taps_of_head(model.shift, previous)};
   std::vector<double> taps;
   std::vector<std::byte> values;
   for_type(rows.read(index, whole_box(shape), values), [&](auto element) {
@@ -51,7 +41,7 @@ std::vector<double> mixed_taps(TensorSource& source, const ModelConfig& model, i
 }
 
 MixedTaps::MixedTaps(std::unique_ptr<TensorSource> source, const ModelConfig& model)
-    : source_(std::move(source)), model_(with_defaults(model)), tensors_(source_->tensors()) {
+    : source_(std::move(source)), model_(with_defaults(model)), rows_(*source_, model_), tensors_(source_->tensors()) {
   if (tap_form(model_.shift.form) == TapForm::free) return;
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
     for (const int stream : {0, 1, 2}) {
@@ -69,7 +59,7 @@ void MixedTaps::read(int index, const Box& box, void* to) {
   const auto found = taps_.find(index);
   if (found == taps_.end()) return source_->read(index, box, to);
   const ManifestTensor& tensor = tensors_[static_cast<size_t>(index)];
-  const std::vector<double> whole = mixed_taps(*source_, model_, found->second.layer, found->second.stream);
+  const std::vector<double> whole = mixed_taps(rows_, model_, found->second.layer, found->second.stream);
   for_type(tensor.dtype, [&](auto element) {
     using To = Accumulation<decltype(element)>;
     for_each_run(whole_box(tensor.shape), box, box, [&](int64_t from, int64_t at, int64_t count) {

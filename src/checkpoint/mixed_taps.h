@@ -6,14 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/stored_rows.h"
 #include "checkpoint/tensor_source.h"
 #include "model/config.h"
 
 namespace shiftron {
 
 // [heads, previous + 1] of a stream (0 query, 1 key, 2 value) of a layer, oldest first; the token itself where it has
-// no shift. Throws Error(bad_input) where `source` lacks them, or has them in another shape.
-std::vector<double> mixed_taps(TensorSource& source, const ModelConfig& model, int64_t layer, int stream);
+// no shift. Throws Error(bad_input) where `rows`, of such a model, lack them, or have them in another shape.
+std::vector<double> mixed_taps(StoredRows& rows, const ModelConfig& model, int64_t layer, int stream);
 
 // Another source's tensors, but for taps as they are mixed, in the type that their sums have.
 class MixedTaps : public TensorSource {
@@ -30,6 +31,7 @@ class MixedTaps : public TensorSource {
   };
   std::unique_ptr<TensorSource> source_;
   ModelConfig model_;
+  StoredRows rows_;
   std::vector<ManifestTensor> tensors_;
   std::map<int, Taps> taps_;  // by index
 };

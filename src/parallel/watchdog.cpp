@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "core/check.h"
+#include "core/median.h"
 #include "core/quiet_thread.h"
 
 namespace shiftron {
@@ -174,10 +175,7 @@ void StepDeadline::add(double step_seconds) {
 
 Deadline StepDeadline::deadline() const {
   if (window_.empty()) return setup_;
-  std::vector<double> sorted = window_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return {std::max(minimum_seconds_, factor_ * *middle), "fault.step_deadline"};
+  return {std::max(minimum_seconds_, factor_ * median_of(window_)), "fault.step_deadline"};
 }
 
 }  // namespace shiftron

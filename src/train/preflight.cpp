@@ -15,6 +15,7 @@
 #include "core/event.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/median.h"
 #include "core/memory.h"
 #include "kernels/kernels.h"
 #include "kernels/timing.h"
@@ -155,12 +156,6 @@ RankReport rank_report_of(const std::string& text) {
           .disk_fault = json.at("disk_fault"),
           .wrong_products = json.at("wrong_products"),
           .operations = json.at("operations")};
-}
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 // What most hosts have under a name; of equally many the smallest, so that every rank says the same.

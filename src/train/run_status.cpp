@@ -13,6 +13,7 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/directory_lock.h"
+#include "core/median.h"
 #include "train/run_config.h"
 #include "train/run_files.h"
 #include "train/run_report.h"
@@ -100,6 +101,11 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
     status.state = state;
     state_began = when;
   };
+  const auto end = [&](const json& object, double when) {
+    status.code = code_in(object);
+    const auto code = static_cast<ExitCode>(status.code);
+    become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+  };
   for_each_json_line(directory + "/events.jsonl", [&](const json& object) {
     const std::string event = text_in(object, "event");
     const double when = seconds_of(text_in(object, "time"));
@@ -122,16 +128,12 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       // Of several ranks the first one says why; who ends a job for good, last.
       if (!std::isnan(ended) && text_in(object, "job").empty()) return;
       ended = std::isnan(ended) ? when : ended;
-      status.code = code_in(object);
-      const auto code = static_cast<ExitCode>(status.code);
-      become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+      end(object, when);
       status.why = text_in(object, "error");
       if (status.why.empty() && status.state == State::failed) status.why = reason_of(status.code);
     } else if (event == "left" && status.state == State::queued) {  // before the program wrote anything
-      status.code = code_in(object);
-      const auto code = static_cast<ExitCode>(status.code);
-      become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
-      status.why = code == ExitCode::done ? "" : reason_of(status.code) + ", see the job's log in slurm/";
+      end(object, when);
+      status.why = status.state == State::done ? "" : reason_of(status.code) + ", see the job's log in slurm/";
     }
   });
   if (status.state == State::running) {
@@ -166,9 +168,7 @@ void read_metrics(const std::string& directory, RunStatus& status) {
                      [&](const json& row) { status.repeated_seconds += number_in(row, "step_seconds"); });
   if (seconds.empty()) return;
   const size_t some = std::min(kLastSteps, seconds.size());
-  std::vector<double> last(seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end());
-  std::ranges::nth_element(last, last.begin() + static_cast<std::ptrdiff_t>(some / 2));
-  const double pace = last[some / 2];
+  const double pace = median_of({seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end()});
   double sum = 0;
   for (size_t i = status.losses.size() - some; i < status.losses.size(); ++i) sum += status.losses[i];
   status.loss = sum / static_cast<double>(some);
