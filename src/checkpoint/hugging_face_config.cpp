@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/embedded_files.h"
+#include "checkpoint/json_fields.h"
 #include "core/check.h"
 #include "core/json_reason.h"
 
@@ -14,7 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int64_t kMostPrevious = 3;
-constexpr int kDeepest = 32;  // lists and objects in each other
 
 struct ModelType {
   const char* name;
@@ -155,7 +155,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   Json json;
   try {
     json = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {  // messages show values, by recursion
-      if (depth > kDeepest) throw_bad_input(source, ": nested deeper than ", kDeepest);
+      if (depth > kDeepestJson) throw_bad_input(source, ": nested deeper than ", kDeepestJson);
       return true;
     });
   } catch (const nlohmann::json::exception& error) {

@@ -11,8 +11,6 @@
 namespace shiftron {
 namespace {
 
-constexpr int kDeepest = 32;
-
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(message, ExitCode::no_checkpoint);
 }
@@ -29,7 +27,7 @@ nlohmann::json parse_strict_json(const std::string& text, const std::string& sou
   std::vector<std::set<std::string>> keys;  // of the open objects
   const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
-    if (depth > kDeepest) refuse(source + ": nested deeper than " + std::to_string(kDeepest));
+    if (depth > kDeepestJson) refuse(source + ": nested deeper than " + std::to_string(kDeepestJson));
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {

@@ -9,6 +9,8 @@
 
 namespace shiftron {
 
+inline constexpr int kDeepestJson = 32;  // lists and objects in each other
+
 // Throws Error(no_checkpoint) that begins with `source`.
 nlohmann::json parse_strict_json(const std::string& text, const std::string& source);
 

@@ -99,7 +99,7 @@ Json describe(const std::string& directory, const Manifest& manifest) {
   return json;
 }
 
-int inspect(const CommandLine& line) {
+int inspect_checkpoint(const CommandLine& line) {
   const bool with_digests = line.has("digest");
   const std::string directory = step_argument(line);
   const Manifest manifest = check_step(directory);
@@ -150,7 +150,7 @@ int inspect(const CommandLine& line) {
   return 0;
 }
 
-int verify(const CommandLine& line) {
+int verify_checkpoint(const CommandLine& line) {
   const std::string directory = step_argument(line);
   std::vector<std::string> faults;
   {
@@ -381,9 +381,15 @@ std::vector<Command> checkpoint_commands() {
            {directories("a run, or its folder of checkpoints"), json_flag()},
            false,
            list},
-          {"checkpoint", "inspect", "says what a step holds", "STEP_DIR", {step[0], digest, step[1]}, false, inspect},
+          {"checkpoint",
+           "inspect",
+           "says what a step holds",
+           "STEP_DIR",
+           {step[0], digest, step[1]},
+           false,
+           inspect_checkpoint},
           {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states",
-           "STEP_DIR", step, false, verify},
+           "STEP_DIR", step, false, verify_checkpoint},
           {"checkpoint",
            "diff",
            "compares two steps tensor by tensor, whatever their layouts",

@@ -77,7 +77,7 @@ std::vector<CommandOption> directory_options() {
   return {directories("the dataset"), json_flag()};
 }
 
-int inspect(const CommandLine& line) {
+int inspect_data(const CommandLine& line) {
   const std::string directory = line.text("directory");
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
@@ -116,7 +116,7 @@ int inspect(const CommandLine& line) {
   return 0;
 }
 
-int verify(const CommandLine& line) {
+int verify_data(const CommandLine& line) {
   const std::string directory = line.text("directory");
   const VerifyResult result = verify_dataset(directory);
   if (line.has("json")) {
@@ -141,9 +141,9 @@ int verify(const CommandLine& line) {
 std::vector<Command> data_commands() {
   return {{"data", "build", "tokenizes text into a dataset of shards", "--input FILE… --tokenizer FILE --output DIR",
            build_options(), false, build},
-          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect},
+          {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect_data},
           {"data", "verify", "checks every hash, token and document border of a dataset", "DIR", directory_options(),
-           false, verify}};
+           false, verify_data}};
 }
 
 }  // namespace shiftron::cli

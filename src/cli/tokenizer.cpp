@@ -19,7 +19,7 @@
 namespace shiftron::cli {
 namespace {
 
-std::vector<CommandOption> train_options() {
+std::vector<CommandOption> options_of_tokenizer_train() {
   const TokenizerTraining training;
   CommandOption kind = text_option("kind", "KIND", "bpe or unigram", training.kind);
   kind.choices = {"bpe", "unigram"};
@@ -103,7 +103,7 @@ std::vector<CommandOption> inspect_options() {
           text_option("text", "TEXT", "show how this text is cut into tokens"), json_flag()};
 }
 
-int inspect(const CommandLine& line) {
+int inspect_tokenizer(const CommandLine& line) {
   const std::string file = line.text("file");
   const int64_t pieces = line.integer("pieces");
   const Tokenizer tokenizer = Tokenizer::load(file);
@@ -164,9 +164,9 @@ int export_files(const CommandLine& line) {
 
 std::vector<Command> tokenizer_commands() {
   return {{"tokenizer", "train", "makes a tokenizer from text", "--input FILE… --vocab N --output FILE",
-           train_options(), false, train},
+           options_of_tokenizer_train(), false, train},
           {"tokenizer", "inspect", "says what a tokenizer holds, and how it cuts a text", "FILE", inspect_options(),
-           false, inspect},
+           false, inspect_tokenizer},
           {"tokenizer", "export", "writes the tokenizer as Hugging Face's libraries read it", "FILE --output DIR",
            export_options(), false, export_files}};
 }

@@ -36,7 +36,7 @@ namespace {
 
 constexpr double kLatestTime = 4'102'444'800;  // the end of the year 2099
 
-std::vector<CommandOption> train_options() {
+std::vector<CommandOption> options_of_train() {
   return {
       flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
       whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
@@ -249,7 +249,7 @@ int run_dump(const CommandLine& line) {
 
 std::vector<Command> train_commands() {
   return {{"train", "", "trains a model, alone or under mpirun; --dry-run plans it",
-           "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]", train_options(), true, run_train},
+           "--config FILE [--config FILE …] [--KEY VALUE …] [--dry-run]", options_of_train(), true, run_train},
           {"data",
            "dump",
            "prints ids, targets and document starts of a training step as JSON",

@@ -79,6 +79,11 @@ class CudaMark final : public Mark {
 CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name), events_(std::make_shared<CudaEvents>()) {
   check_call(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, priority),
              ("cudaStreamCreateWithPriority for " + name).c_str());
+  int device = 0, bytes = 0;
+  check_call(cudaGetDevice(&device), "cudaGetDevice");
+  check_call(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "cudaDeviceGetAttribute of shared memory");
+  context_.most_shared = bytes;
 }
 
 CudaQueue::~CudaQueue() {

@@ -30,6 +30,7 @@ struct CudaContext {
   CudaProducts* products = nullptr;  // of cuBLASLt: handle, workspace, and what was chosen for each shape
   CudaAttention* attention = nullptr;  // of cuDNN: handle, and what was chosen for each shape
   bool deterministic = false;          // the stream's
+  int64_t most_shared = 0;             // bytes of its own memory that a block may be given
 };
 
 struct Stream {

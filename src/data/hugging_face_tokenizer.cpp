@@ -22,7 +22,6 @@ using Model = SentencePieceModel;
 using Piece = SentencePiece;
 using Algorithm = SentencePieceModel::Algorithm;
 using PieceType = SentencePiece::Type;
-const std::string kSource = "the tokenizer's model";
 
 // The model, which tokenizer.json must be able to say.
 Model read_model(const Tokenizer& tokenizer) {
@@ -31,7 +30,7 @@ Model read_model(const Tokenizer& tokenizer) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     const auto fail = [&](const char* why) {
-      throw_bad_input(kSource, ": piece ", id, " \"", printable(piece.text), "\" ", why,
+      throw_bad_input(kModelSource, ": piece ", id, " \"", printable(piece.text), "\" ", why,
                       "; make one with `shiftron tokenizer train`");
     };
     if (piece.type == PieceType::unused) fail("is marked as unused, which tokenizer.json cannot say");
@@ -45,7 +44,7 @@ std::string unknown_piece(const Model& model) {
   for (const Piece& piece : model.pieces) {
     if (piece.type == PieceType::unknown) return piece.text;
   }
-  throw_bad_input(kSource, " has no unknown piece");
+  throw_bad_input(kModelSource, " has no unknown piece");
 }
 
 // SentencePiece joins the neighbours whose join is the piece of the highest score; tokenizer.json lists every join.

@@ -7,11 +7,9 @@
 namespace shiftron {
 namespace {
 
-const std::string kSource = "the tokenizer's model";
-
 SentencePiece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int32_t id) {
   SentencePiece piece;
-  for (ProtoFields fields(bytes, kSource); fields.next();) {
+  for (ProtoFields fields(bytes, kModelSource); fields.next();) {
     if (fields.field() == 2) piece.score = static_cast<double>(fields.real());
     if (fields.field() == 3) piece.type = static_cast<SentencePiece::Type>(fields.number());
   }
@@ -24,17 +22,17 @@ SentencePiece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
   using Algorithm = SentencePieceModel::Algorithm;
   SentencePieceModel model;
-  for (ProtoFields fields(tokenizer.model_bytes(), kSource); fields.next();) {
+  for (ProtoFields fields(tokenizer.model_bytes(), kModelSource); fields.next();) {
     if (fields.field() == 1) {
       model.pieces.push_back(read_piece(fields.bytes(), tokenizer, static_cast<int32_t>(model.pieces.size())));
     } else if (fields.field() == 2) {
-      for (ProtoFields trainer(fields.bytes(), kSource); trainer.next();) {
+      for (ProtoFields trainer(fields.bytes(), kModelSource); trainer.next();) {
         if (trainer.field() == 3) model.algorithm = static_cast<Algorithm>(trainer.number());
       }
     }
   }
   if (model.algorithm != Algorithm::unigram && model.algorithm != Algorithm::bpe) {
-    throw_bad_input(kSource,
+    throw_bad_input(kModelSource,
                     " is neither bpe nor unigram, which other programs could read; make one with "
                     "`shiftron tokenizer train`");
   }

@@ -9,6 +9,8 @@
 
 namespace shiftron {
 
+inline const std::string kModelSource = "the tokenizer's model";  // in messages
+
 struct SentencePiece {
   enum class Type : uint64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   std::string text;  // of control, unknown and byte tokens the model's name: "</s>", "<0x41>"

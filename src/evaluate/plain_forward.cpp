@@ -21,7 +21,7 @@ namespace shiftron {
 namespace {
 
 constexpr size_t kLanes = 16;                   // tokens that one pass over weights serves
-constexpr uint64_t kPiece = uint64_t{1} << 18;  // elements read at once, or one row
+constexpr uint64_t kMostElements = uint64_t{1} << 18;  // elements read at once, or one row
 using Values = std::vector<double>;             // [channels][tokens]
 
 // The files of one format: tensors under Hugging Face's names, numbers under the keys of its config.json.
@@ -182,7 +182,7 @@ class PlainModel {
     const auto entry = tensor(name);
     CHECK(entry.shape.size() == 2 && entry.shape[1] * tokens_ == x.size(), name, " is ", entry.text());
     const size_t rows = entry.shape[0], columns = entry.shape[1];
-    const size_t most = std::max<size_t>(1, kPiece / columns);
+    const size_t most = std::max<size_t>(1, kMostElements / columns);
     Values y(rows * tokens_), weights(std::min(rows, most) * columns);
     for (size_t begin = 0; begin < rows; begin += most) {
       const size_t now = std::min(most, rows - begin);

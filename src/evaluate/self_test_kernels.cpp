@@ -14,7 +14,7 @@ using namespace kernel_testing;
 
 namespace {
 
-constexpr const char* kReason =
+constexpr const char* kKernelsReason =
     "kernels: 2 · max(own, u + (8 + √n) ε), own = error of the specification in the same type, u = one rounding of the "
     "result, ε = unit roundoff of the sums' type, n = terms of the largest sum; against plain loops in float64";
 
@@ -51,7 +51,7 @@ void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const s
     const KernelCase& call = cases[i];
     const std::string kernel = evaluate(call, {.device = DeviceKind::meta}).cost.begin()->first;
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
-      const SelfCheck none{.section = "kernels", .name = kernel, .type = name_of(dtype), .reason = kReason};
+      const SelfCheck none{.section = "kernels", .name = kernel, .type = name_of(dtype), .reason = kKernelsReason};
       SelfCheck& check = checks.try_emplace({kernel, dtype}, none).first->second;
       for (const int64_t padding : paddings) {
         const Outcome outcome = evaluate_in(narrow, call, dtype, dtype, padding);

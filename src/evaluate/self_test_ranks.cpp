@@ -14,7 +14,7 @@ using kernel_testing::Owned;
 
 namespace {
 
-constexpr const char* kReason =
+constexpr const char* kRanksReason =
     "communicators: 0, the values are small whole numbers whose sums every type holds exactly in any order";
 constexpr int kMostRanksInBfloat16 = 32;  // sums of more would not be exact
 
@@ -112,7 +112,8 @@ class Exchange {
     for (SelfCheck& check : report_.checks) {
       if (check.section == "communicators" && check.name == name && check.type == name_of(dtype_)) return check;
     }
-    report_.checks.push_back({.section = "communicators", .name = name, .type = name_of(dtype_), .reason = kReason});
+    report_.checks.push_back(
+        {.section = "communicators", .name = name, .type = name_of(dtype_), .reason = kRanksReason});
     return report_.checks.back();
   }
 

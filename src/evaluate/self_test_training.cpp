@@ -12,7 +12,7 @@ namespace shiftron {
 namespace {
 
 constexpr int64_t kSteps = 3;
-constexpr const char* kReason =
+constexpr const char* kTrainingReason =
     "training: loss k u, gradient norm 10 k u, u = unit roundoff of the activations, k = 32 in fp32 (a loss is a mean "
     "of rows through all layers), 2 in bf16 (roundings of single activations average out); step s holds the s − 1 "
     "updates "
@@ -84,7 +84,7 @@ void compare_training(const TrainingTrace& found, const TrainingTrace& expected,
   const double unit = narrow ? 2 * 0x1p-8 : 32 * 0x1p-24;
   const auto compare = [&](const char* name, const std::vector<double>& some, const std::vector<double>& others,
                            double bound) {
-    SelfCheck check{.section = "training", .name = name, .type = narrow ? "bf16" : "fp32", .reason = kReason};
+    SelfCheck check{.section = "training", .name = name, .type = narrow ? "bf16" : "fp32", .reason = kTrainingReason};
     for (size_t i = 0; i < others.size(); ++i) {
       const double value = i < some.size() ? some[i] : std::numeric_limits<double>::quiet_NaN();
       check.add(fmt::format("step {}: {:.7g}, expected {:.7g}", i + 1, value, others[i]),

@@ -23,6 +23,23 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   b.call.run = [begin](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], begin, a[2]); };
   cases.push_back(b.call);
 
+  if (begin == 0 && vocab > 0) {
+    std::vector<int64_t> all_here = targets;  // or not counted
+    for (int64_t& target : all_here) target = std::min(target, vocab - 1);
+    Builder w(label("cross_entropy", {rows, vocab}));
+    Argument& values = w.input("logits", {rows, vocab}, Kind::activation, 3);
+    values.role = Role::in_out;
+    values.terms = terms;
+    values.magnitude = 1.0 / 8 * 10;  // scale · size of a logit's exponent
+    w.integers("targets", all_here);
+    w.output("losses", {rows}, terms, Kind::accumulation);
+    // Losses are rounded to A before they are added in float64.
+    w.sum("totals", {2}, 0, Kind::float64).magnitude =
+        10.0 * static_cast<double>(rows) * (8 + std::sqrt(terms)) * 0x1p29;
+    w.call.run = [](Stream& s, const Tensors& a) { cross_entropy(s, InOut(a[0]), a[1], 0.125, a[2], InOut(a[3])); };
+    cases.push_back(w.call);
+  }
+
   Builder m(label("first_maximum", {rows, vocab, begin}));
   m.input("logits", {rows, vocab}, Kind::activation, 3);
   m.output("maxima", {rows, 2}, 0, Kind::accumulation);

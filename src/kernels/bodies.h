@@ -32,6 +32,7 @@
   void cross_entropy_statistics(Where, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s);        \
   void cross_entropy_backward(Where, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets, int64_t vocab_begin, \
                               double scale);                                                                           \
+  void cross_entropy(Where, Tensor logits, ConstTensor targets, double scale, Tensor losses, Tensor totals);           \
   void first_maximum(Where, ConstTensor logits, int64_t vocab_begin, Tensor maxima);                                   \
   void adamw(Where, const AdamW&, ConstTensor scalars, ConstTensor gradient, Tensor weight, Tensor rest,               \
              Tensor first_moment, Tensor second_moment);                                                               \
@@ -54,6 +55,7 @@
 namespace shiftron::specification {
 SHIFTRON_BODIES(const CpuOptions&)
 SHIFTRON_SMALL_BODIES(const CpuOptions&)
+void add_losses(ConstTensor losses, ConstTensor targets, Tensor totals);  // of rows that count
 }  // namespace shiftron::specification
 namespace shiftron::fast {
 SHIFTRON_BODIES(const CpuOptions&)

@@ -21,6 +21,22 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
          logits, targets, vocab_begin, statistics);
 }
 
+void cross_entropy(Stream& stream, InOut logits, ConstTensor targets, double scale, Tensor losses, InOut totals) {
+  constexpr const char* kName = "cross_entropy";
+  const Tensor values = logits.tensor;
+  check_dims(kName, "logits", values, 2);
+  check_floating(kName, "logits", values);
+  const DType dtype = values.dtype();
+  const int64_t rows = values.extent(0);
+  check_argument(stream, kName, "logits", values, dtype, values.shape());
+  check_argument(stream, kName, "targets", targets, DType::int32, {rows});
+  check_argument(stream, kName, "losses", losses, accumulation_type(dtype), {rows});
+  check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
+  launch(stream, kName, {values, targets, totals.tensor}, {values, losses, totals.tensor}, 8 * values.count(), dtype,
+         BodyTable{specification::cross_entropy, fast::cross_entropy, SHIFTRON_CUDA_BODY(cross_entropy)}, values,
+         targets, scale, losses, totals.tensor);
+}
+
 void first_maximum(Stream& stream, ConstTensor logits, int64_t vocab_begin, Tensor maxima) {
   constexpr const char* kName = "first_maximum";
   check_dims(kName, "logits", logits, 2);

@@ -93,6 +93,13 @@ void all_maxima(int threads, const ConstTensor& logits, int64_t vocab_begin, con
 }
 
 template <typename T>
+void gradient_of(T* values, int64_t vocab, int64_t place, float log_sum_exp, float scale) {
+  const float target_logit = place >= 0 ? to_accumulate(values[place]) : 0.0f;
+  probabilities(values, vocab, log_sum_exp, scale);
+  if (place >= 0) values[place] = round_to<T>(std::expm1(target_logit - log_sum_exp) * scale);
+}
+
+template <typename T>
 void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, const int32_t* targets,
                    int64_t vocab_begin, float scale) {
   const int64_t vocab = logits.extent(1);
@@ -103,15 +110,46 @@ void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, 
         std::fill_n(values, vocab, T{});
         continue;
       }
-      const int64_t place = place_of(targets[row], vocab_begin, vocab);
-      const float target_logit = place >= 0 ? to_accumulate(values[place]) : 0.0f;
-      probabilities(values, vocab, log_sum_exp[row], scale);
-      if (place >= 0) values[place] = round_to<T>(std::expm1(target_logit - log_sum_exp[row]) * scale);
+      gradient_of(values, vocab, place_of(targets[row], vocab_begin, vocab), log_sum_exp[row], scale);
+    }
+  });
+}
+
+// A row stays in the cache between its sum and its gradient.
+template <typename T>
+void all_losses(int threads, const Tensor& logits, const int32_t* targets, float scale, float* losses) {
+  const int64_t vocab = logits.extent(1);
+  parallel_blocks(threads, logits.extent(0), kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      T* values = logits.data<T>() + row * logits.stride(0);
+      losses[row] = 0.0f;
+      if (targets[row] < 0) {
+        std::fill_n(values, vocab, T{});
+        continue;
+      }
+      float of_row[2];
+      statistics_of(values, vocab, of_row);
+      const float log_sum_exp = of_row[0] + std::log(of_row[1]);
+      const int64_t place = place_of(targets[row], 0, vocab);
+      losses[row] = log_sum_exp - (place >= 0 ? to_accumulate(values[place]) : 0.0f);
+      gradient_of(values, vocab, place, log_sum_exp, scale);
     }
   });
 }
 
 }  // namespace
+
+void cross_entropy(const CpuOptions& cpu, Tensor logits, ConstTensor targets, double scale, Tensor losses,
+                   Tensor totals) {
+  const auto* target = targets.data<int32_t>();
+  auto* loss = losses.data<float>();
+  const auto factor = static_cast<float>(scale);
+  if (logits.dtype() == DType::float32)
+    all_losses<float>(cpu.threads, logits, target, factor, loss);
+  else
+    all_losses<bfloat16>(cpu.threads, logits, target, factor, loss);
+  specification::add_losses(losses, targets, totals);
+}
 
 void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s) {
   const auto* target = targets.data<int32_t>();

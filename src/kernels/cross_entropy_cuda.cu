@@ -1,4 +1,5 @@
-// Cross-entropy of one shard's logits in CUDA: a block for each row, each way one pass over the logits.
+// Cross-entropy of one shard's logits in CUDA: a block for each row, each way one pass over the logits; of a whole
+// vocabulary one pass for both, where a block has room to keep the row.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -22,15 +23,13 @@ struct ExponentialSum {
   __device__ float scaled_to(float other) const { return sum * expf(maximum - reference(other)); }
 };
 
-template <typename T, int kWidth>
-__global__ void __launch_bounds__(kBlockThreads)
-    statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
-                      int64_t vocab_begin, float* statistics, int64_t stride) {
-  const int64_t row = blockIdx.x;
-  const T* const in = logits + row * logits_stride;
+// Of a row, by the whole block; seen(j, elements) is called for what a thread reads.
+template <int kWidth, typename T, typename Seen>
+__device__ ExponentialSum sum_of_row(const T* in, int64_t vocab, const Seen& seen) {
   ExponentialSum own;
   for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
     const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
+    seen(j, loaded);
     float maximum = own.maximum;
     for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, to_float(loaded[i]));
     own.sum = own.scaled_to(maximum);
@@ -39,13 +38,24 @@ __global__ void __launch_bounds__(kBlockThreads)
       own.sum += expf(to_float(loaded[i]) - ExponentialSum::reference(maximum));
     }
   }
-  const float maximum = block_maximum(own.maximum);
-  const float sum = block_sum(own.scaled_to(maximum));
+  ExponentialSum whole;
+  whole.maximum = block_maximum(own.maximum);
+  whole.sum = block_sum(own.scaled_to(whole.maximum));
+  return whole;
+}
+
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads)
+    statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
+                      int64_t vocab_begin, float* statistics, int64_t stride) {
+  const int64_t row = blockIdx.x;
+  const T* const in = logits + row * logits_stride;
+  const ExponentialSum whole = sum_of_row<kWidth>(in, vocab, [](int64_t, const Elements<T, kWidth>&) {});
   if (threadIdx.x == 0) {
     const int64_t place = place_of(targets[row], vocab_begin, vocab);
     float* const out = statistics + row * stride;
-    out[0] = maximum;
-    out[1] = sum;
+    out[0] = whole.maximum;
+    out[1] = whole.sum;
     out[2] = place >= 0 ? to_float(in[place]) : 0.0f;
   }
 }
@@ -77,19 +87,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-template <typename T, int kWidth>
-__global__ void __launch_bounds__(kBlockThreads)
-    gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp, const int32_t* targets,
-                    int64_t vocab_begin, float scale) {
-  const int64_t row = blockIdx.x;
-  T* const values = logits + row * stride;
-  const bool counts = targets[row] >= 0;
-  const int64_t place = place_of(targets[row], vocab_begin, vocab);
-  const float log_sum = log_sum_exp[row];
+// Of the calling thread's elements; `to` may be `from`.
+template <int kWidth, typename T>
+__device__ void gradient_of_row(const T* from, T* to, int64_t vocab, bool counts, int64_t place, float log_sum,
+                                float scale) {
   for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
     Elements<T, kWidth> stored;
     if (counts) {
-      const Elements<T, kWidth> loaded = load_elements<kWidth>(values + j);
+      const Elements<T, kWidth> loaded = load_elements<kWidth>(from + j);
       for (int i = 0; i < kWidth; ++i) {
         const float logarithm = to_float(loaded[i]) - log_sum;  // of the probability
         const float gradient = j + i == place ? expm1f(logarithm) : expf(logarithm);
@@ -98,8 +103,36 @@ __global__ void __launch_bounds__(kBlockThreads)
     } else {
       for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(0.0f);
     }
-    store_elements<kWidth>(values + j, stored);
+    store_elements<kWidth>(to + j, stored);
   }
+}
+
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads)
+    gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp, const int32_t* targets,
+                    int64_t vocab_begin, float scale) {
+  const int64_t row = blockIdx.x;
+  T* const values = logits + row * stride;
+  const int64_t place = place_of(targets[row], vocab_begin, vocab);
+  gradient_of_row<kWidth>(values, values, vocab, targets[row] >= 0, place, log_sum_exp[row], scale);
+}
+
+// A row that is kept lies in the block's own memory, where each thread reads what it wrote.
+template <typename T, int kWidth, bool kKept>
+__global__ void __launch_bounds__(kBlockThreads)
+    whole_kernel(T* logits, int64_t stride, int64_t vocab, const int32_t* targets, float scale, float* losses) {
+  SHARED_BYTES(T, kept);
+  const int64_t row = blockIdx.x;
+  T* const values = logits + row * stride;
+  const bool counts = targets[row] >= 0;
+  const int64_t place = place_of(targets[row], 0, vocab);
+  const float target = place >= 0 ? to_float(values[place]) : 0.0f;  // before its gradient takes its place
+  const ExponentialSum sum = sum_of_row<kWidth>(values, vocab, [&](int64_t j, const Elements<T, kWidth>& loaded) {
+    if constexpr (kKept) store_in_block<kWidth>(kept + j, loaded);
+  });
+  const float log_sum = sum.maximum + logf(sum.sum);
+  if (threadIdx.x == 0) losses[row] = counts ? log_sum - target : 0.0f;
+  gradient_of_row<kWidth>(kKept ? kept : values, values, vocab, counts, place, log_sum, scale);
 }
 
 // One thread for each row.
@@ -173,6 +206,23 @@ void cross_entropy_backward(const CudaContext& context, Tensor logits, ConstTens
                   device_data<T>(logits), logits.stride(0), logits.extent(1), log_sum_exp.data<float>(),
                   targets.data<int32_t>(), vocab_begin, static_cast<float>(scale));
   });
+}
+
+void cross_entropy(const CudaContext& context, Tensor logits, ConstTensor targets, double scale, Tensor losses,
+                   Tensor totals) {
+  constexpr const char* kName = "cross_entropy";
+  const int64_t rows = logits.extent(0), vocab = logits.extent(1);
+  const int64_t bytes = vocab * size_of(logits.dtype());
+  const bool kept = bytes + kReductionBytes <= context.most_shared;
+  for_device_type(kName, logits.dtype(), in_packs({logits}), [&](auto element, auto width) {
+    using T = decltype(element);
+    constexpr int kWidth = decltype(width)::value;
+    launch_kernel(kName, kept ? whole_kernel<T, kWidth, true> : whole_kernel<T, kWidth, false>,
+                  {.x = rows, .shared = kept ? bytes : 0}, kBlockThreads, context.stream, device_data<T>(logits),
+                  logits.stride(0), vocab, targets.data<int32_t>(), static_cast<float>(scale), losses.data<float>());
+  });
+  launch_kernel("cross_entropy: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
+                targets.data<int32_t>(), rows, totals.data<double>());
 }
 
 void cross_entropy_combine(const CudaContext& context, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,

@@ -66,14 +66,40 @@ void cross_entropy_backward(const CpuOptions&, Tensor logits, ConstTensor log_su
   });
 }
 
+void add_losses(ConstTensor losses, ConstTensor targets, Tensor totals) {
+  double total = 0;
+  double counted = 0;
+  for_type(losses.dtype(), [&](auto element) {
+    for (int64_t row = 0; row < losses.extent(0); ++row) {
+      if (targets.data<int32_t>()[row] < 0) continue;
+      total += static_cast<double>(to_accumulate(losses.data<decltype(element)>()[row]));
+      counted += 1;
+    }
+  });
+  totals.data<double>()[0] += total;
+  totals.data<double>()[1] += counted;
+}
+
+void cross_entropy(const CpuOptions& cpu, Tensor logits, ConstTensor targets, double scale, Tensor losses,
+                   Tensor totals) {
+  for_type(losses.dtype(), [&](auto element) {
+    using A = decltype(element);
+    const int64_t rows = logits.extent(0);
+    std::vector<A> statistics(static_cast<size_t>(3 * rows)), log_sum_exp(static_cast<size_t>(rows));
+    const Tensor of_rows(statistics.data(), losses.dtype(), {rows, 3}, DeviceKind::cpu);
+    const Tensor sums(log_sum_exp.data(), losses.dtype(), {rows}, DeviceKind::cpu);
+    cross_entropy_statistics(cpu, logits, targets, 0, of_rows);
+    cross_entropy_combine(cpu, of_rows.view({1, rows, 3}), targets, sums, losses, totals);
+    cross_entropy_backward(cpu, logits, sums, targets, 0, scale);
+  });
+}
+
 void cross_entropy_combine(const CpuOptions&, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
                            Tensor losses, Tensor totals) {
   const int64_t shards = statistics.extent(0);
   const int64_t rows = statistics.extent(1);
   for_type(statistics.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
-    double total = 0;
-    double counted = 0;
     for (int64_t row = 0; row < rows; ++row) {
       const A* first = statistics.data<A>() + row * statistics.stride(1);
       const auto of_shard = [&](int64_t shard, int which) { return first[shard * statistics.stride(0) + which]; };
@@ -89,13 +115,9 @@ void cross_entropy_combine(const CpuOptions&, ConstTensor statistics, ConstTenso
       const bool counts = targets.data<int32_t>()[row] >= 0;
       log_sum_exp.data<A>()[row] = log_sum;
       losses.data<A>()[row] = counts ? log_sum - target : A{0};
-      if (!counts) continue;
-      total += static_cast<double>(log_sum - target);
-      counted += 1;
     }
-    totals.data<double>()[0] += total;
-    totals.data<double>()[1] += counted;
   });
+  add_losses(losses, targets, totals);
 }
 
 }  // namespace shiftron::specification

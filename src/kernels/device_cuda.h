@@ -14,8 +14,12 @@
 #include "core/tensor.h"
 
 // SHARED_ARRAY(float, slots, [2][32]); in a kernel: an array of the block. Its elements begin undefined.
+// SHARED_BYTES(T, name); the Grid::shared bytes that the launch asked for, as T*.
 #ifdef __CUDACC__
 #define SHARED_ARRAY(T, name, ...) __shared__ T name __VA_ARGS__
+#define SHARED_BYTES(T, name)                                   \
+  extern __shared__ __align__(16) unsigned char shared_bytes[]; \
+  T* const name = reinterpret_cast<T*>(shared_bytes)
 #else
 #include "cuda/device_shim.h"
 #endif
@@ -24,10 +28,12 @@ namespace shiftron::cuda {
 
 constexpr int kWarp = 32;
 constexpr int kBlockThreads = 256;                       // of a kernel that has no reason for others
+constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that no kernel must ask for
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first dim; the others have at most 65,535
 
 struct Grid {
   int64_t x = 1, y = 1;
+  int64_t shared = 0;  // bytes for SHARED_BYTES, at most CudaContext::most_shared with the kernel's arrays
 };
 // Blocks of kBlockThreads threads, one thread for each of `count`.
 inline Grid grid_for(int64_t count) {
@@ -41,16 +47,27 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
   if (grid.x == 0 || grid.y == 0) return;
   CHECK(grid.x <= kMostBlocks && grid.y <= 65535 && block % kWarp == 0 && block > 0 && block <= 1024, name, ": grid ",
         grid.x, " x ", grid.y, ", blocks of ", block);
+  if (grid.shared > kSharedOfAll) {
+    check_call(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(grid.shared)),
+               detail::concatenate("cudaFuncSetAttribute of kernel ", name, ", ", grid.shared, " bytes").c_str());
+  }
 #ifdef __CUDACC__
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
   config.blockDim = dim3(static_cast<unsigned>(block));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared);
   config.stream = stream;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 #else
   const cudaError_t status =
-      machine::launch(name, grid.x, grid.y, block, stream,
-                      [kernel, ... values = static_cast<Parameters>(arguments)] { kernel(values...); });
+      machine::launch({.name = name,
+                       .kernel = reinterpret_cast<const void*>(kernel),
+                       .x = grid.x,
+                       .y = grid.y,
+                       .block = block,
+                       .shared = grid.shared},
+                      stream, [kernel, ... values = static_cast<Parameters>(arguments)] { kernel(values...); });
 #endif
   if (status == cudaSuccess) return;
   check_call(status,
@@ -104,6 +121,12 @@ __device__ void store_elements(T* to, const Elements<T, kCount>& elements) {
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
+// The same in a block's own memory.
+template <int kCount, typename T>
+__device__ void store_in_block(T* to, const Elements<T, kCount>& elements) {
+  *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
+}
+
 // Of a launch: whether rows of these tensors can be read in packs. Else the same kernel goes element by element.
 inline bool in_packs(std::initializer_list<ConstTensor> tensors) {
   for (const ConstTensor& tensor : tensors) {
@@ -142,6 +165,7 @@ __device__ T warp_sum(T value) {
 }
 
 // Over a block of kBlockThreads; every thread has the result, in one order.
+constexpr int64_t kReductionBytes = 1024;  // at most, of the block's own memory
 template <typename Combine, typename T>
 __device__ T over_block(T value, const Combine& combine) {
   constexpr int kWarps = kBlockThreads / kWarp;

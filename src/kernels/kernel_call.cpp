@@ -151,7 +151,7 @@ void DeviceTensor::fetch() const {
   std::memcpy(host_.raw(), pinned_.raw(), static_cast<size_t>(host_.count()));
 }
 
-Documents::Documents(const std::vector<int64_t>& lengths) {
+DocumentRows::DocumentRows(const std::vector<int64_t>& lengths) {
   for (const int64_t length : lengths) {
     const auto begin = static_cast<int64_t>(start.size());
     for (int64_t i = 0; i < length; ++i) {

@@ -84,8 +84,8 @@ class DeviceTensor {
 };
 
 // Documents of these lengths, one after another: the first row of each row's document, and its position in it.
-struct Documents {
-  explicit Documents(const std::vector<int64_t>& lengths);
+struct DocumentRows {
+  explicit DocumentRows(const std::vector<int64_t>& lengths);
   int64_t rows() const { return static_cast<int64_t>(start.size()); }
   std::vector<int64_t> start, position;
 };

@@ -208,7 +208,7 @@ void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t ffn)
 
 // ---- shift and RoPE -------------------------------------------------------------------------------------------------
 void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
-  const Documents documents(shift.documents);
+  const DocumentRows documents(shift.documents);
   const int64_t rows = documents.rows();
   const Shape shape = {rows, shift.heads, shift.head_dim};
   const int64_t positions = 1 + std::accumulate(shift.documents.begin(), shift.documents.end(), int64_t{0});
@@ -264,7 +264,7 @@ void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 void add_attention_cases(std::vector<KernelCase>& cases, const AttentionCase& at) {
-  Documents documents(at.documents);
+  DocumentRows documents(at.documents);
   const int64_t rows = documents.rows();
   const int64_t keys = rows + at.key_offset + at.spare_keys;
   if (at.key_offset > 0) std::fill(documents.start.begin(), documents.start.end(), at.key_offset / 2);

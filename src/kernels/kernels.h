@@ -148,6 +148,10 @@ void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor t
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
 
+// All of it where one rank holds the whole vocabulary, and what a row needs is read once: losses and totals as above,
+// logits ← their gradient as above.     losses [rows] A, totals [2] float64
+void cross_entropy(Stream& stream, InOut logits, ConstTensor targets, double scale, Tensor losses, InOut totals);
+
 // Of this shard, without NaN: maxima[row] = (max of logits, number in the vocabulary of the first one that has it).
 // logits [rows, local vocab] T, maxima [rows, 2] A: numbers below 2²⁴
 void first_maximum(Stream& stream, ConstTensor logits, int64_t vocab_begin, Tensor maxima);

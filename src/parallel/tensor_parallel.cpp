@@ -242,38 +242,52 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
     const Tensor target = targets.rows(begin, rows);
     const auto block_of = [&](int block) { return split_range(weight.extent(0), blocks, block); };
     const auto first_token = [&](int block) { return vocabulary().begin + block_of(block).begin; };
-    Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
+    const Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
     std::vector<Tensor> logits;
-    for (int block = 0; block < blocks; ++block) {
-      const Range range = block_of(block);
-      logits.push_back(this->logits(run, x_chunk, range));
-      cross_entropy_statistics(run.stream, logits.back(), target, first_token(block),
-                               statistics.rows(block, 1).view({rows, 3}));
+    Tensor log_sum_exp;  // of all shards; undefined where the logits are their gradient already
+    if (run.training && shards == 1 && blocks == 1) {
+      logits.push_back(this->logits(run, x_chunk));
+      cross_entropy(run.stream, InOut(logits[0]), target, run.loss_scale, loss, InOut(totals));
+    } else {
+      Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
+      for (int block = 0; block < blocks; ++block) {
+        logits.push_back(this->logits(run, x_chunk, block_of(block)));
+        cross_entropy_statistics(run.stream, logits.back(), target, first_token(block),
+                                 statistics.rows(block, 1).view({rows, 3}));
+      }
+      Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
+      log_sum_exp = run.scratch.allocate(accumulation, {rows});
+      run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
+      cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
+      if (!run.training) return;
     }
-    Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
-    Tensor log_sum_exp = run.scratch.allocate(accumulation, {rows});
-    Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
-    run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
-    cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
-    if (!run.training) return;
     const Tensor d_x_chunk = d_x.rows(begin, rows);
-    const Tensor sum = dtype == accumulation ? d_x_chunk : run.scratch.allocate(accumulation, {rows, hidden});
-    fill_zero(run.stream, sum);
+    // One product is rounded once; several are added first.
+    const bool rounded = blocks == 1 || dtype == accumulation;
+    const Tensor sum = rounded ? d_x_chunk : run.scratch.allocate(accumulation, {rows, hidden});
+    if (blocks > 1) fill_zero(run.stream, sum);
     for (int block = 0; block < blocks; ++block) {
       const Range range = block_of(block);
       const Tensor block_weight = weight.rows(range.begin, range.size());
-      cross_entropy_backward(run.stream, InOut(logits[block]), log_sum_exp, target, first_token(block), run.loss_scale);
+      if (log_sum_exp.defined()) {
+        cross_entropy_backward(run.stream, InOut(logits[block]), log_sum_exp, target, first_token(block),
+                               run.loss_scale);
+      }
       ArenaScope product_scope(run.scratch);
       const Tensor scratch = product_scratch(run, block_weight, rows);
-      matmul_backward_input_sum(run.stream, logits[block], block_weight, InOut(sum), scratch);
+      if (blocks == 1) {
+        matmul_backward_input(run.stream, logits[block], block_weight, sum, scratch);
+      } else {
+        matmul_backward_input_sum(run.stream, logits[block], block_weight, InOut(sum), scratch);
+      }
       matmul_backward_weight(run.stream, logits[block], x_chunk,
                              InOut(as_matrix(head_->gradient, hidden).rows(range.begin, range.size())), scratch);
     }
-    if (dtype != accumulation) copy(run.stream, sum, d_x_chunk);
+    if (!rounded) copy(run.stream, sum, d_x_chunk);
   };
-  const int64_t whole = run.rows / chunk;
-  for_each_alike(run.stream, whole, [&](int64_t i) { pass_chunk(i * chunk, chunk); });
-  if (run.rows > whole * chunk) pass_chunk(whole * chunk, run.rows - whole * chunk);
+  const int64_t chunks = run.rows / chunk;
+  for_each_alike(run.stream, chunks, [&](int64_t i) { pass_chunk(i * chunk, chunk); });
+  if (run.rows > chunks * chunk) pass_chunk(chunks * chunk, run.rows - chunks * chunk);
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait(run.stream);
 }
 

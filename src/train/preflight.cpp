@@ -28,7 +28,7 @@ namespace shiftron {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{4} << 20;  // written, synced and read by another host
-constexpr int64_t kSize = 384;                     // of a square matrix
+constexpr int64_t kProductSize = 384;              // of a square matrix
 constexpr int64_t kModulus = 17;                   // operands are integers below: every sum is exact in float32
 
 // The program and what the loader mapped for it.
@@ -79,16 +79,16 @@ std::vector<std::string> unseen(const std::string& directory, const std::vector<
 
 // A product of integers, against the same by integers.
 int64_t wrong_products(Stream& stream) {
-  const int64_t count = kSize * kSize;
+  const int64_t count = kProductSize * kProductSize;
   std::vector<float> x(static_cast<size_t>(count)), w(x.size());
   for (int64_t i = 0; i < count; ++i) {
-    x[static_cast<size_t>(i)] = static_cast<float>((i * 7 + i / kSize) % kModulus);
-    w[static_cast<size_t>(i)] = static_cast<float>((i * 5 + i / kSize * 3) % kModulus);
+    x[static_cast<size_t>(i)] = static_cast<float>((i * 7 + i / kProductSize) % kModulus);
+    w[static_cast<size_t>(i)] = static_cast<float>((i * 5 + i / kProductSize * 3) % kModulus);
   }
   const int64_t bytes = count * size_of(DType::float32);
   Buffer memory(stream.device, 3 * bytes, *stream.ledger, "preflight");
   Buffer host = staging_buffer(stream, bytes);
-  const Shape shape = {kSize, kSize};
+  const Shape shape = {kProductSize, kProductSize};
   const auto there = [&](int place) { return memory.tensor(place * bytes, DType::float32, shape); };
   const Tensor staged = host.tensor(0, DType::float32, shape);
   for (const auto& [values, place] : {std::pair{&x, 0}, std::pair{&w, 1}}) {
@@ -100,14 +100,14 @@ int64_t wrong_products(Stream& stream) {
   download(stream, there(2), staged);
   finish(stream);
   int64_t wrong = 0;
-  for (int64_t row = 0; row < kSize; ++row) {
-    for (int64_t column = 0; column < kSize; ++column) {
+  for (int64_t row = 0; row < kProductSize; ++row) {
+    for (int64_t column = 0; column < kProductSize; ++column) {
       int64_t sum = 0;
-      for (int64_t i = 0; i < kSize; ++i) {
-        sum += static_cast<int64_t>(x[static_cast<size_t>(row * kSize + i)]) *
-               static_cast<int64_t>(w[static_cast<size_t>(column * kSize + i)]);
+      for (int64_t i = 0; i < kProductSize; ++i) {
+        sum += static_cast<int64_t>(x[static_cast<size_t>(row * kProductSize + i)]) *
+               static_cast<int64_t>(w[static_cast<size_t>(column * kProductSize + i)]);
       }
-      wrong += staged.host_data<float>()[row * kSize + column] != static_cast<float>(sum) ? 1 : 0;
+      wrong += staged.host_data<float>()[row * kProductSize + column] != static_cast<float>(sum) ? 1 : 0;
     }
   }
   return wrong;

@@ -73,7 +73,7 @@ std::string rectangle(double x, double y, double width, double height, const std
 }
 
 // A part of the time and where it is drawn.
-struct Part {
+struct DrawnPart {
   double from, to, x;
 };
 
@@ -121,12 +121,12 @@ class Drawing {
     text += label(right + 12, kTop - 8, "in flight", "fill=\"#444\"");
     for (int stage = 0; stage < stages_; ++stage) text += row(stage, right);
     if (parts_.size() > 1) text += gap(bottom);
-    for (const Part& part : parts_) text += axis(part, bottom);
+    for (const DrawnPart& part : parts_) text += axis(part, bottom);
     return text + "</svg>\n";
   }
 
  private:
-  double end_of(const Part& part) const { return part.x + (part.to - part.from) * scale_; }
+  double end_of(const DrawnPart& part) const { return part.x + (part.to - part.from) * scale_; }
 
   std::string summary() const {
     const std::string chunks = chunks_ > 1 ? fmt::format(" of {} chunks", chunks_) : "";
@@ -156,9 +156,10 @@ class Drawing {
   std::string row(int stage, double right) const {
     const double y = kTop + stage * kRow;
     std::string text = label(12, y + 17, fmt::format("stage {}", stage)), numbers;
-    for (const Part& part : parts_) text += rectangle(part.x, y, end_of(part) - part.x, kBox, "fill=\"#ececec\"/>\n");
+    for (const DrawnPart& part : parts_)
+      text += rectangle(part.x, y, end_of(part) - part.x, kBox, "fill=\"#ececec\"/>\n");
     for (const TimedAction& timed : times_.stages[static_cast<size_t>(stage)]) {
-      for (const Part& part : parts_) text += box(timed, part, y, numbers);
+      for (const DrawnPart& part : parts_) text += box(timed, part, y, numbers);
     }
     if (!numbers.empty()) {
       text += fmt::format("<g font-size=\"{:.1f}\" text-anchor=\"middle\">\n", font_) + numbers + "</g>\n";
@@ -168,7 +169,7 @@ class Drawing {
   }
 
   // What of an action lies in a part; its number goes to `numbers`, above all boxes.
-  std::string box(const TimedAction& timed, const Part& part, double y, std::string& numbers) const {
+  std::string box(const TimedAction& timed, const DrawnPart& part, double y, std::string& numbers) const {
     const auto& [action, start, end] = timed;
     const int colour = colour_of(action.kind);
     const double from = std::max(start, part.from), to = std::min(end, part.to);
@@ -191,7 +192,7 @@ class Drawing {
            label(x, middle + 8, fmt::format("time {:.4g} to {:.4g}", parts_[0].to, parts_[1].from), centred);
   }
 
-  std::string axis(const Part& part, double bottom) const {
+  std::string axis(const DrawnPart& part, double bottom) const {
     double step = std::pow(10, std::floor(std::log10(90 / scale_)));  // round, and not closer than 30 pixels
     for (const double factor : {2.0, 2.5}) {
       if (step * scale_ < 30) step *= factor;
@@ -210,7 +211,7 @@ class Drawing {
   ScheduleTimes times_;
   double scale_ = 1;  // pixels of a unit of time
   double font_ = 10;  // of numbers in boxes
-  std::vector<Part> parts_;
+  std::vector<DrawnPart> parts_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct AttentionInputs {
   void forward() { attention_forward(device.stream, q, k, v, start, shape, out, log_sum_exp, scratch); }
 
   Device device;
-  Documents documents;
+  DocumentRows documents;
   int64_t rows, heads, kv_heads, head_dim;
   AttentionShape shape;
   Owned q, k, v, start, out, log_sum_exp, scratch;

@@ -91,7 +91,9 @@ std::vector<Case> all() {
        [=](Stream& s) {
          embedding_backward(s, ids, x, 0, InOut(precise({kVocab, kHidden})));
        }},
-      // Of a row that no multiprocessor holds: read for the sum, read and written for the gradient.
+      {"cross_entropy", 4 * v, 2 * numbers + 32,
+       [=](Stream& s) { cross_entropy(s, InOut(logits), ids, 1, of_row, InOut(planned(DType::float64, {2}))); }},
+      // Of a part of the vocabulary: read for the sum, read and written for the gradient.
       {"cross_entropy_statistics", 2 * v, 4 * numbers,
        [=](Stream& s) {
          cross_entropy_statistics(s, logits, ids, 0, precise({kTokens, 3}));

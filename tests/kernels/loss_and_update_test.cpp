@@ -73,6 +73,30 @@ TEST(CrossEntropy, GradientMatchesDifferences) {
   }
 }
 
+// At once, and by statistics, combination and gradient one after another: the same bits on a CPU.
+TEST(CrossEntropy, AWholeVocabularyAtOnceIsTheSame) {
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
+      Device device(DeviceKind::cpu, bodies);
+      const DType accumulation = accumulation_type(dtype);
+      const std::vector<double> values = random_tensor("logits", {5, 37}, 3).values();
+      const Owned at_once(dtype, {5, 37}, values), apart(dtype, {5, 37}, values);
+      const Owned targets = integers({0, 36, -1, 3, 17});
+      Owned statistics(accumulation, {1, 5, 3}), log_sum_exp(accumulation, {5}), losses(accumulation, {5}),
+          losses_at_once(accumulation, {5}), totals(DType::float64, {2}, {7, 1}),
+          totals_at_once(DType::float64, {2}, {7, 1});
+      cross_entropy(device.stream, InOut(at_once.tensor()), targets, 0.5, losses_at_once, InOut(totals_at_once));
+      cross_entropy_statistics(device.stream, apart, targets, 0, statistics.tensor().view({5, 3}));
+      cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+      cross_entropy_backward(device.stream, InOut(apart.tensor()), log_sum_exp, targets, 0, 0.5);
+      EXPECT_EQ(at_once.values(), apart.values()) << name_of(dtype);
+      EXPECT_EQ(losses_at_once.values(), losses.values()) << name_of(dtype);
+      EXPECT_EQ(totals_at_once.values(), totals.values()) << name_of(dtype);
+      EXPECT_EQ(totals[1], 5);
+    }
+  }
+}
+
 TEST(CrossEntropy, NothingCountedIsZero) {
   const Owned logits(DType::float64, {2, 3}, {1, 2, 3, 4, NAN, 6});
   ShardedLoss all(logits, {-1, -1}, {0, 3});
@@ -148,6 +172,10 @@ TEST(CrossEntropy, FaultsNameTheValues) {
   Owned statistics(DType::float64, {2, 3});
   expect_fault("cross_entropy_statistics: targets is [3], not [2]", [&] {
     cross_entropy_statistics(device.stream, logits, integers({1, 2, 3}), 0, statistics);
+  });
+  Owned losses(DType::float64, {3}), totals = zeros({2});
+  expect_fault("cross_entropy: losses is [3], not [2]", [&] {
+    cross_entropy(device.stream, InOut(logits.tensor()), integers({1, 2}), 1, losses, InOut(totals));
   });
   Owned maxima(DType::float64, {2, 2});
   expect_fault("first_maximum of tokens 16777214 to 16777217",

@@ -28,7 +28,7 @@ struct ShiftInputs {
       how.positions = positions;
     }
   }
-  Documents documents;
+  DocumentRows documents;
   int64_t rows, heads, head_dim;
   Owned x, taps, table, positions, start, y;
   Device device;

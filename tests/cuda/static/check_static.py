@@ -29,8 +29,8 @@ FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-DSHIFTRON_CUDA", "--expt-relaxed-con
 ARCHITECTURES = {80: (64, 32, 164 << 10), 90: (64, 32, 228 << 10), 100: (64, 32, 228 << 10), 120: (48, 24, 100 << 10)}
 REGISTERS, WARP = 65536, 32
 LOCAL_MEMORY = {"rope_kernel": "angles beyond 10⁵ in float64; runs once, at a run's start"}
-NO_ROWS_WRITTEN = {"statistics_kernel", "square_partials_kernel"}  # a number for each block
-SINGLE_ELEMENTS = {"statistics_kernel": "the logit of the target"}  # that a variant for packs accesses beside its rows
+NO_ROWS_WRITTEN = {"statistics_kernel", "first_maximum_kernel", "square_partials_kernel"}  # a number for each block
+SINGLE_ELEMENTS = {name: "the logit of the target" for name in ("statistics_kernel", "whole_kernel")}  # that a variant for packs accesses beside its rows
 
 OWN_WIDTHS = ("forward_rows", "backward_queries", "backward_keys")  # of attention that cuDNN does not serve: elements of a lane
 

@@ -24,12 +24,20 @@ namespace shiftron::machine {
 
 using Place = std::source_location;
 
+struct Launch {
+  const char* name = nullptr;
+  const void* kernel = nullptr;  // that cudaFuncSetAttribute names
+  int64_t x = 1, y = 1;          // blocks
+  int block = 0;                 // threads
+  int64_t shared = 0;            // bytes of each block for SHARED_BYTES
+};
 // Hands a grid to the stream: `thread_body` for every thread of it.
-cudaError_t launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
-                   std::function<void()> thread_body);
+cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()> thread_body);
 
 // The block's array of this key, 16-byte aligned, of NaN when the block begins.
 void* shared_array(const char* name, const void* key, size_t bytes, const Place& place);
+// The bytes that the launch asked for, in the same way.
+void* shared_bytes(const char* name, const Place& place);
 
 // Where threads of a block, or the lanes of a warp that `mask` names, wait for each other.
 void meet_block(const Place& place);
@@ -65,6 +73,10 @@ inline int within(int source, int width) {
   using name##_type = T __VA_ARGS__;                                                \
   name##_type& name = *static_cast<name##_type*>(::shiftron::machine::shared_array( \
       #name, &name##_key, sizeof(name##_type), ::shiftron::machine::Place::current()))
+
+// In a kernel: SHARED_BYTES(float, row);
+#define SHARED_BYTES(T, name) \
+  T* const name = static_cast<T*>(::shiftron::machine::shared_bytes(#name, ::shiftron::machine::Place::current()))
 
 inline void __syncthreads(const shiftron::machine::Place& place = shiftron::machine::Place::current()) {
   shiftron::machine::meet_block(place);

@@ -73,12 +73,14 @@ struct BlockMoments {
 
 class Processor {
  public:
-  void execute(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body);
+  void execute(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
+               int64_t shared);
 
   void meet_block(const Place& place);
   Thread& meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place);
   void meet_lanes_in_order(unsigned mask, const Place& place);
   void* shared_array(const char* name, const void* key, size_t bytes, const Place& place);
+  void* shared_bytes(const char* name, const Place& place);
 
  private:
   static void live(void* thread);
@@ -111,6 +113,7 @@ class Processor {
   BlockMoments* moments_ = nullptr;
   uint64_t* end_ = nullptr;  // of the grid
   SharedMemory shared_;
+  int64_t bytes_ = 0;  // of the launch, for each block
   Fault fault_;
   std::exception_ptr thrown_;
 };
@@ -137,11 +140,12 @@ ProcessorOptions& options() {
 }
 
 void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int block,
-                        const std::function<void()>& thread_body) {
+                        const std::function<void()>& thread_body, int64_t shared) {
   Fiber home;
   const auto grid_end = std::make_unique<uint64_t>();
   name_ = name;
   body_ = &thread_body;
+  bytes_ = shared;
   count_ = block;
   warps_count_ = block / kWarp;
   home_ = &home;
@@ -196,8 +200,14 @@ uint64_t Processor::random() {
 
 void* Processor::shared_array(const char* name, const void* key, size_t bytes, const Place& place) {
   const SharedArray& array = shared_.array(name, key, bytes, place);
-  if (array.words == nullptr) give_up("more than 49152 bytes of shared memory", current_, -1, &array);
+  if (array.words == nullptr) give_up("more shared memory than a block has", current_, -1, &array);
   return array.words;
+}
+
+void* Processor::shared_bytes(const char* name, const Place& place) {
+  const SharedArray& bytes = shared_.of_launch(name, static_cast<size_t>(bytes_), place);
+  if (bytes.words == nullptr) give_up("more shared memory than a block has", current_, -1, &bytes);
+  return bytes.words;
 }
 
 // ---- threads --------------------------------------------------------------------------------------------------------
@@ -433,8 +443,8 @@ ProcessorOptions processor_options() {
   return options();
 }
 
-void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
-                  const std::function<void()>& thread_body) {
+void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
+                  int64_t shared) {
   // One for each stream that ThreadSanitizer tells apart.
   thread_local std::map<void*, std::unique_ptr<Processor>> processors;
 #ifdef SHIFTRON_THREAD_SANITIZER
@@ -449,7 +459,7 @@ void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
   struct Reset {
     ~Reset() { current = nullptr; }
   } reset;
-  processor->execute(name, grid_x, grid_y, block, thread_body);
+  processor->execute(name, grid_x, grid_y, block, thread_body, shared);
 }
 
 namespace {
@@ -476,17 +486,45 @@ void clear_launches() {
   counted_launches().of.clear();
 }
 
-cudaError_t launch(const char* name, int64_t grid_x, int64_t grid_y, int block, cudaStream_t stream,
-                   std::function<void()> thread_body) {
-  CHECK(grid_x > 0 && grid_x <= kMostX && grid_y > 0 && grid_y <= kMostY, name, ": grid of ", grid_x, " x ", grid_y);
+namespace {
+struct Allowed {
+  std::mutex mutex;
+  std::map<const void*, int64_t> of;
+};
+Allowed& allowed() {
+  static Allowed all;
+  return all;
+}
+}  // namespace
+
+int64_t allowed_shared(const void* kernel) {
+  const std::lock_guard lock(allowed().mutex);
+  const auto found = allowed().of.find(kernel);
+  return found == allowed().of.end() ? static_cast<int64_t>(SharedMemory::kBytes) : found->second;
+}
+void allow_shared(const void* kernel, int64_t bytes) {
+  const std::lock_guard lock(allowed().mutex);
+  allowed().of[kernel] = bytes;
+}
+
+cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()> thread_body) {
+  const auto& [name, kernel, x, y, block, shared] = grid;
+  CHECK(x > 0 && x <= kMostX && y > 0 && y <= kMostY, name, ": grid of ", x, " x ", y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
+  CHECK(shared >= 0 && shared <= allowed_shared(kernel), name, ": ", shared, " bytes of shared memory, of which ",
+        allowed_shared(kernel), " are allowed (cudaFuncSetAttribute)");
   count_launch(name);
-  return launch_in_stream(name, stream,
-                          [=, body = std::move(thread_body)] { execute_grid(name, grid_x, grid_y, block, body); });
+  return launch_in_stream(name, stream, [grid, body = std::move(thread_body)] {
+    execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared);
+  });
 }
 
 void* shared_array(const char* name, const void* key, size_t bytes, const Place& place) {
   return current->shared_array(name, key, bytes, place);
+}
+
+void* shared_bytes(const char* name, const Place& place) {
+  return current->shared_bytes(name, place);
 }
 
 void meet_block(const Place& place) {

@@ -2,7 +2,8 @@
 // that an adversary chooses. What CUDA leaves undefined is a fault, Error(crash) with kernel, block, threads and the
 // places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
 // meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
-// more than 48 KiB of those, blocks of more than 1,024 threads. ThreadSanitizer is told of the order that barriers make
+// more than 48 KiB of those, bytes of a launch beyond 48 KiB that its kernel was not allowed, blocks of more than 1,024
+// threads. ThreadSanitizer is told of the order that barriers make
 // within a block, and of none between blocks.
 #pragma once
 
@@ -34,8 +35,12 @@ ProcessorOptions processor_options();
 std::map<std::string, int64_t> launches();
 void clear_launches();
 
-// Calls thread_body in every thread; `name` is told in faults.
-void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block,
-                  const std::function<void()>& thread_body);
+// Calls thread_body in every thread; `name` is told in faults, blocks have `shared` bytes of the launch.
+void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
+                  int64_t shared = 0);
+
+// Bytes that blocks of the kernel may be given: 48 KiB, or what cudaFuncSetAttribute said.
+int64_t allowed_shared(const void* kernel);
+void allow_shared(const void* kernel, int64_t bytes);
 
 }  // namespace shiftron::machine

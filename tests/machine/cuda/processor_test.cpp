@@ -301,9 +301,9 @@ TEST_F(ProcessorTest, FindsBlocksThatNoDeviceHas) {
   };
   EXPECT_EQ(run_much(much_shared_memory<11 * 1024>), 3);
   expect_parts(message([&] { run_much(much_shared_memory<11 * 1024 + 4>); }),
-               {"kernel much", "more than 49152 bytes of shared memory, rest" + kHere});
+               {"kernel much", "more shared memory than a block has, rest" + kHere});
   const auto launch_blocks = [](int64_t x, int64_t y_blocks, int block) {
-    return message([=] { launch("wide", x, y_blocks, block, nullptr, [] {}); });
+    return message([=] { launch({.name = "wide", .x = x, .y = y_blocks, .block = block}, nullptr, [] {}); });
   };
   if (!sanitizer::kThreads) {
     EXPECT_EQ(message([] { execute_grid("wide", 1, 1, 1024, [] {}); }), "no error");
@@ -311,6 +311,45 @@ TEST_F(ProcessorTest, FindsBlocksThatNoDeviceHas) {
   expect_parts(launch_blocks(1, 1, 1056), {"wide: blocks of 1056 threads"});
   expect_parts(launch_blocks(1, 1, 40), {"wide: blocks of 40 threads"});
   expect_parts(launch_blocks(1, 65536, 32), {"wide: grid of 1 x 65536"});
+}
+
+template <int kBeyond>
+__global__ void sum_of_bytes_of_launch(float* y) {
+  SHARED_BYTES(float, row);
+  SHARED_ARRAY(float, own, [1]);
+  if (threadIdx.x == 0) own[0] = std::isnan(row[9]) ? 1 : 0;
+  row[threadIdx.x + kBeyond] = 2;
+  __syncthreads();
+  y[threadIdx.x] = row[kThreads - 1 - threadIdx.x] + own[0];
+}
+
+TEST_F(ProcessorTest, BlocksHaveTheBytesOfTheirLaunch) {
+  constexpr int64_t kBytes = kThreads * sizeof(float);
+  const auto run_bytes = [](auto kernel, int64_t bytes) {
+    std::vector<float> y(kThreads);
+    execute_grid(
+        "bytes", 2, 1, kThreads, [&] { kernel(y.data()); }, bytes);
+    return y;
+  };
+  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, kBytes), std::vector<float>(kThreads, 3));
+  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, (227 << 10) - 16), std::vector<float>(kThreads, 3));
+  expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 227 << 10); }),
+               {"more shared memory than a block has, own"});
+  expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 228 << 10); }),
+               {"more shared memory than a block has, row"});
+  if (!kAddressSanitizer) {
+    expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<1>, kBytes); }),
+                 {"written beyond a shared array, row" + kHere});
+  }
+  // What a launch may ask for, it must be allowed.
+  const void* const kernel = reinterpret_cast<const void*>(sum_of_bytes_of_launch<0>);
+  const auto launch_bytes = [&](int64_t bytes) {
+    return message([&] { launch({.name = "bytes", .kernel = kernel, .block = 32, .shared = bytes}, nullptr, [] {}); });
+  };
+  expect_parts(launch_bytes((48 << 10) + 1), {"bytes: 49153 bytes of shared memory, of which 49152 are allowed"});
+  EXPECT_NE(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1), cudaSuccess);
+  EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10), cudaSuccess);
+  expect_parts(launch_bytes((100 << 10) + 1), {"of which 102400 are allowed"});
 }
 
 // How many of all runs in an order show a wrong value.

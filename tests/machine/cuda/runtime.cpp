@@ -25,6 +25,8 @@
 #include "machine/cuda/counts.h"
 #include "machine/cuda/injection.h"
 #include "machine/cuda/memory.h"
+#include "machine/cuda/processor.h"
+#include "machine/cuda/shared_memory.h"
 #include "machine/cuda/streams.h"
 #include "machine/scheduler.h"
 #include "time_scale.h"
@@ -517,6 +519,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+constexpr int kMostShared = shiftron::machine::SharedMemory::kMostBytes;
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  const Call call("cudaFuncSetAttribute");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInvalidValue)) return told;
+  CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize, "cudaFuncSetAttribute of attribute ",
+        static_cast<int>(attribute));
+  if (kernel == nullptr || value < 0 || value > kMostShared) return fail(cudaErrorInvalidValue);
+  shiftron::machine::allow_shared(kernel, value);
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Call call("cudaDeviceGetAttribute");
   if (const auto told = call.injected(CallKind::device, cudaErrorInitializationError)) return told;
@@ -524,6 +538,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = kMostShared;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;

@@ -17,7 +17,7 @@ namespace shiftron::machine {
 namespace {
 
 constexpr size_t kZoneWords = 32, kZone = kZoneWords * sizeof(uint32_t);
-constexpr size_t kMemory = SharedMemory::kBytes + 64 * kZone;
+constexpr size_t kMemory = SharedMemory::kMostBytes + 64 * kZone;
 constexpr uint32_t kUnwritten = 0x7FC17FC1;  // NaN in every floating type
 constexpr uint32_t kUntouched = 0xC5A5C3A3;
 
@@ -63,21 +63,34 @@ void SharedMemory::renew() {
   }
   ASAN_POISON_MEMORY_REGION(memory_, kMemory);
   make_zone(reinterpret_cast<uint32_t*>(memory_));
-  bytes_ = 0;
+  bytes_ = of_arrays_ = 0;
   count_ = 0;
 }
 
 const SharedArray& SharedMemory::array(const char* name, const void* key, size_t bytes,
                                        const std::source_location& place) {
+  return find(name, key, bytes, place);
+}
+
+const SharedArray& SharedMemory::of_launch(const char* name, size_t bytes, const std::source_location& place) {
+  return find(name, nullptr, bytes, place);
+}
+
+const SharedArray& SharedMemory::find(const char* name, const void* key, size_t bytes,
+                                      const std::source_location& place) {
   for (int i = 0; i < count_; ++i) {
     if (arrays_[i].key == key) return arrays_[i];
   }
   const size_t taken = (bytes + 15) / 16 * 16;
-  if (count_ == kArrays || bytes_ + taken > kBytes) return refused_ = {key, name, nullptr, bytes / 4, place};
+  const bool of_array = key != nullptr;
+  if (count_ == kArrays || bytes_ + taken > kMostBytes || (of_array && of_arrays_ + taken > kBytes)) {
+    return refused_ = {key, name, nullptr, bytes / 4, place};
+  }
   char* const address = memory_ + kZone + bytes_ + static_cast<size_t>(count_) * kZone;
   SharedArray& array = arrays_[count_++];
   array = {key, name, reinterpret_cast<uint32_t*>(address), (bytes + 3) / 4, place};
   bytes_ += taken;
+  if (of_array) of_arrays_ += taken;
   ASAN_UNPOISON_MEMORY_REGION(address, taken);
   fill(array.words, array.count, kUnwritten);
   ASAN_POISON_MEMORY_REGION(address + bytes, taken - bytes);

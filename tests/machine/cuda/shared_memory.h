@@ -18,7 +18,8 @@ struct SharedArray {
 
 class SharedMemory {
  public:
-  static constexpr size_t kBytes = size_t{48} << 10;  // of a block's arrays
+  static constexpr size_t kBytes = size_t{48} << 10;       // of a block's arrays
+  static constexpr size_t kMostBytes = size_t{227} << 10;  // of these and of what a launch asks for
 
   SharedMemory();
   ~SharedMemory();
@@ -28,12 +29,16 @@ class SharedMemory {
   void renew();  // for the next block: ThreadSanitizer forgets who touched it, AddressSanitizer closes it
   // The array of this key, full of NaN when the block first asks; its words are null where it has no room.
   const SharedArray& array(const char* name, const void* key, size_t bytes, const std::source_location& place);
+  // The same of what the launch asked for.
+  const SharedArray& of_launch(const char* name, size_t bytes, const std::source_location& place);
   const SharedArray* overrun() const;  // what somebody wrote beyond, where AddressSanitizer does not see it
 
  private:
   static constexpr int kArrays = 32;
+  const SharedArray& find(const char* name, const void* key, size_t bytes, const std::source_location& place);
+
   char* memory_ = nullptr;
-  size_t bytes_ = 0;
+  size_t bytes_ = 0, of_arrays_ = 0;
   int count_ = 0;
   SharedArray arrays_[kArrays];
   SharedArray refused_;
