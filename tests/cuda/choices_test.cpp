@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/queue_cuda.h"
+#include "cuda/gpus.h"
 #include "train/device.h"
 #include "train/library_choices.h"
 #include "train/small_model.h"
@@ -75,6 +76,7 @@ TEST(LibraryChoices, RanksWithTheSameShapesTakeTheSame) {
   Log log;
   std::mutex mutex;
   std::vector<std::string> of_ranks;
+  NEED_GPUS(4);
   with_trainers(config, 4, [&](Trainer& trainer, const BatchReader& read, HostCommunicator& world) {
     choose_algorithms(config, trainer, read, world, "", "", log);
     const std::lock_guard lock(mutex);

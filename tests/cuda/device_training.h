@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/queue_cuda.h"
+#include "cuda/gpus.h"
 #include "train/small_model.h"
 
 namespace shiftron::testing {
@@ -34,7 +34,7 @@ struct DeviceRank {
       : config(run_config),
         stream{.ledger = &ledger, .cpu = {.threads = 1}},
         layout(make_layout(config.parallel, world.size())) {
-    if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream);
+    if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream, {.local_rank = world.rank()});
     Ledger planned;
     plan = plan_memory(config, layout, world.rank(), 1, planned);
     Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);

@@ -47,11 +47,11 @@ struct Steps {
 
 // Three steps of one rank, with an evaluation between them, which leaves no trace; then `look` has its parameters.
 template <typename Look>
-Steps train_rank(const RunConfig& config, HostCommunicator& world, const Look& look) {
+Steps train_rank(const RunConfig& config, HostCommunicator& world, const HostShare& share, const Look& look) {
   Ledger ledger;
   Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
   std::unique_ptr<Queue> queue;
-  if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream);
+  if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream, share);
   const ParallelLayout layout = make_layout(config.parallel, world.size());
   Ledger planned;
   const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
@@ -91,7 +91,7 @@ inline RunConfig layout_config(const DeviceLayout& layout) {
 
 // Of one rank of `world`; throws where it differs by more than sums in another order do. Updates divide by the root of
 // a square, so that weights differ by more.
-inline void check_layout(const DeviceLayout& layout, HostCommunicator& world) {
+inline void check_layout(const DeviceLayout& layout, HostCommunicator& world, const HostShare& share = {}) {
   constexpr double kBound = 1e-6;
   const RunConfig config = layout_config(layout);
   RunConfig alone = config;
@@ -99,10 +99,10 @@ inline void check_layout(const DeviceLayout& layout, HostCommunicator& world) {
   alone.device.kind = DeviceChoice::cpu;
   TensorMap masters;
   std::mutex mutex;
-  const Steps expected = train_rank(alone, *make_single_world(),
+  const Steps expected = train_rank(alone, *make_single_world(), {},
                                     [&](const ParameterSet& set) { collect(set, masters_of, masters, mutex); });
   const std::string who = layout.name + ", rank " + std::to_string(world.rank());
-  const Steps found = train_rank(config, world, [&](const ParameterSet& set) {
+  const Steps found = train_rank(config, world, share, [&](const ParameterSet& set) {
     for (const auto& parameter : set.parameters()) {
       const Range part = parameter->part;
       if (!parameter->owner || part.size() == 0) continue;

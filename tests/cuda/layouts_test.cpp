@@ -1,6 +1,7 @@
 // Training on devices in many layouts, ranks as threads: a few, and all.
 #include <gtest/gtest.h>
 
+#include "cuda/gpus.h"
 #include "cuda/layout_training.h"
 
 namespace shiftron::testing {
@@ -9,7 +10,9 @@ namespace {
 class DeviceLayouts : public ::testing::TestWithParam<DeviceLayout> {};
 
 TEST_P(DeviceLayouts, TrainLikeOneRankOfTheCpu) {
-  run_thread_ranks(GetParam().ranks, [](HostCommunicator& world) { check_layout(GetParam(), world); });
+  NEED_GPUS(GetParam().ranks);
+  run_thread_ranks(GetParam().ranks,
+                   [](HostCommunicator& world) { check_layout(GetParam(), world, {.local_rank = world.rank()}); });
 }
 
 std::vector<DeviceLayout> a_few() {

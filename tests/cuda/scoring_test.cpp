@@ -80,6 +80,7 @@ TEST(CudaScoring, LayoutsAnswerAsOneRankOfTheCpu) {
       {{.tp = 2}, 2}, {{.pp = 2}, 4}, {{.tp = 2, .pp = 2, .chunks = 2, .pipeline = interleaved}, 4}};
   for (const auto& [parallel, ranks] : layouts) {
     SCOPED_TRACE(::testing::Message() << "tp " << parallel.tp << " pp " << parallel.pp << ", " << ranks << " ranks");
+    NEED_GPUS(ranks);
     const auto requests = parallel.pp == 1 ? requests_with_texts() : example_requests();
     expect_like(answered(model, DeviceChoice::cuda, requests, parallel, ranks),
                 answered(model, DeviceChoice::cpu, requests), kFloat32, true);
@@ -121,6 +122,7 @@ TEST(CudaScoring, LiveWeightsDecodeAsOnTheCpu) {
       {{}, 1}, {{.tp = 2, .pp = 2}, 4}, {{.pp = 2, .chunks = 2, .pipeline = interleaved}, 2}};
   for (const auto& [parallel, ranks] : layouts) {
     SCOPED_TRACE(::testing::Message() << "tp " << parallel.tp << " pp " << parallel.pp << ", " << ranks << " ranks");
+    NEED_GPUS(ranks);
     const auto found = decoded_live(config, DeviceChoice::cuda, parallel, ranks);
     for (size_t feed = 0; feed < expected.size(); ++feed) {
       for (size_t i = 0; i < expected[feed].size(); ++i) {
@@ -144,6 +146,7 @@ TEST(CudaScoring, TiesGoToTheLowestNumber) {
   for (const int32_t token : targets) planner.add(pass_of({3, 1, 4}, {token}));
   for (const int tp : {1, 2}) {
     model.config.parallel.tp = tp;
+    NEED_GPUS(tp);
     run_thread_ranks(tp, [&](HostCommunicator& world) {
       const auto fill = [&](ParameterSet& set) { load_parameters(model.directory, set, {}); };
       TokenScorer scorer(model.config, fill, "a test", world, {.local_rank = world.rank(), .local_ranks = tp});

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cuda/gpus.h"
 #include "kernels/all_cases.h"
 #include "kernels/kernels.h"
 
@@ -19,10 +20,11 @@ SelfTestOptions few(const std::vector<kernel_testing::KernelCase>& more = {}) {
 
 TEST(SelfTestOnADevice, Passes) {
   for (const int ranks : {1, 2}) {
+    NEED_GPUS(ranks);
     run_thread_ranks(ranks, [](HostCommunicator& world) {
       const SelfTestReport report = run_self_test(few(), world);
       EXPECT_EQ(verdict(report), "");
-      EXPECT_EQ(report.device, "software machine");
+      EXPECT_EQ(report.device, device_name());
     });
   }
 }
