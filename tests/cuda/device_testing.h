@@ -34,6 +34,10 @@ class CudaDevice {
       workspace_.reset(workspace);
     }
     expect_done(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, 0));
+    int device = 0, bytes = 0;
+    expect_done(cudaGetDevice(&device));
+    expect_done(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    context_.most_shared = bytes;
     stream_.reset(context_.stream);
     const Tensor room(workspace, DType::uint8, {kWorkspace}, DeviceKind::cuda);
     products_ = std::make_unique<CudaProducts>(room, "a device");
