@@ -79,11 +79,7 @@ class CudaMark final : public Mark {
 CudaQueue::CudaQueue(const std::string& name, int priority) : name_(name), events_(std::make_shared<CudaEvents>()) {
   check_call(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, priority),
              ("cudaStreamCreateWithPriority for " + name).c_str());
-  int device = 0, bytes = 0;
-  check_call(cudaGetDevice(&device), "cudaGetDevice");
-  check_call(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-             "cudaDeviceGetAttribute of shared memory");
-  context_.most_shared = bytes;
+  context_.most_shared = block_memory();
 }
 
 CudaQueue::~CudaQueue() {
@@ -119,6 +115,14 @@ std::string device_name() {
   check_call(cudaGetDevice(&device), "cudaGetDevice");
   check_call(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   return properties.name;
+}
+
+int64_t block_memory() {
+  int device = 0, bytes = 0;
+  check_call(cudaGetDevice(&device), "cudaGetDevice");
+  check_call(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "cudaDeviceGetAttribute of a block's memory");
+  return bytes;
 }
 
 CudaContext& context_of(Queue& queue) {

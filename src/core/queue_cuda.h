@@ -34,7 +34,9 @@ class CudaQueue final : public Queue {
   std::shared_ptr<CudaEvents> events_;  // of its marks, which may outlive it
 };
 
-std::string device_name();  // of the calling thread's GPU
+// Of the calling thread's GPU: its name, and the bytes of its own memory that a block may be given.
+std::string device_name();
+int64_t block_memory();
 
 // GPUs that CUDA shows this process (CUDA_VISIBLE_DEVICES); 0 without a driver.
 int cuda_devices();

@@ -4,16 +4,24 @@
 #include "kernels/launch.h"
 
 namespace shiftron {
+namespace {
+
+// Of the logits' rows and their targets.
+void check_logits(Stream& stream, const char* name, ConstTensor logits, ConstTensor targets) {
+  check_dims(name, "logits", logits, 2);
+  check_floating(name, "logits", logits);
+  check_argument(stream, name, "logits", logits, logits.dtype(), logits.shape());
+  check_argument(stream, name, "targets", targets, DType::int32, {logits.extent(0)});
+}
+
+}  // namespace
 
 void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
                               Tensor statistics) {
   constexpr const char* kName = "cross_entropy_statistics";
-  check_dims(kName, "logits", logits, 2);
-  check_floating(kName, "logits", logits);
+  check_logits(stream, kName, logits, targets);
   const DType dtype = logits.dtype();
   const int64_t rows = logits.extent(0);
-  check_argument(stream, kName, "logits", logits, dtype, logits.shape());
-  check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   check_argument(stream, kName, "statistics", statistics, accumulation_type(dtype), {rows, 3});
   launch(stream, kName, {logits, targets}, {statistics}, 4 * logits.count(), dtype,
          BodyTable{specification::cross_entropy_statistics, fast::cross_entropy_statistics,
@@ -24,12 +32,9 @@ void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor ta
 void cross_entropy(Stream& stream, InOut logits, ConstTensor targets, double scale, Tensor losses, InOut totals) {
   constexpr const char* kName = "cross_entropy";
   const Tensor values = logits.tensor;
-  check_dims(kName, "logits", values, 2);
-  check_floating(kName, "logits", values);
+  check_logits(stream, kName, values, targets);
   const DType dtype = values.dtype();
   const int64_t rows = values.extent(0);
-  check_argument(stream, kName, "logits", values, dtype, values.shape());
-  check_argument(stream, kName, "targets", targets, DType::int32, {rows});
   check_argument(stream, kName, "losses", losses, accumulation_type(dtype), {rows});
   check_argument(stream, kName, "totals", totals.tensor, DType::float64, {2});
   launch(stream, kName, {values, targets, totals.tensor}, {values, losses, totals.tensor}, 8 * values.count(), dtype,
@@ -73,13 +78,9 @@ void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_ex
                             int64_t vocab_begin, double scale) {
   constexpr const char* kName = "cross_entropy_backward";
   const Tensor values = logits.tensor;
-  check_dims(kName, "logits", values, 2);
-  check_floating(kName, "logits", values);
+  check_logits(stream, kName, values, targets);
   const DType dtype = values.dtype();
-  const int64_t rows = values.extent(0);
-  check_argument(stream, kName, "logits", values, dtype, values.shape());
-  check_argument(stream, kName, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {rows});
-  check_argument(stream, kName, "targets", targets, DType::int32, {rows});
+  check_argument(stream, kName, "log_sum_exp", log_sum_exp, accumulation_type(dtype), {values.extent(0)});
   launch(stream, kName, {values, log_sum_exp, targets}, {values}, 4 * values.count(), dtype,
          BodyTable{specification::cross_entropy_backward, fast::cross_entropy_backward,
                    SHIFTRON_CUDA_BODY(cross_entropy_backward)},

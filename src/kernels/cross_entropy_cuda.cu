@@ -174,6 +174,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+void add_losses(const CudaContext& context, ConstTensor losses, ConstTensor targets, Tensor totals) {
+  launch_kernel("cross_entropy: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
+                targets.data<int32_t>(), losses.extent(0), totals.data<double>());
+}
+
 }  // namespace
 
 void cross_entropy_statistics(const CudaContext& context, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
@@ -221,8 +226,7 @@ void cross_entropy(const CudaContext& context, Tensor logits, ConstTensor target
                   {.x = rows, .shared = kept ? bytes : 0}, kBlockThreads, context.stream, device_data<T>(logits),
                   logits.stride(0), vocab, targets.data<int32_t>(), static_cast<float>(scale), losses.data<float>());
   });
-  launch_kernel("cross_entropy: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
-                targets.data<int32_t>(), rows, totals.data<double>());
+  add_losses(context, losses, targets, totals);
 }
 
 void cross_entropy_combine(const CudaContext& context, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
@@ -233,8 +237,7 @@ void cross_entropy_combine(const CudaContext& context, ConstTensor statistics, C
   launch_kernel(kName, combine_kernel, grid_for(rows), kBlockThreads, context.stream, statistics.data<float>(),
                 statistics.stride(0), statistics.stride(1), statistics.extent(0), rows, targets.data<int32_t>(),
                 log_sum_exp.data<float>(), losses.data<float>());
-  launch_kernel("cross_entropy_combine: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
-                targets.data<int32_t>(), rows, totals.data<double>());
+  add_losses(context, losses, targets, totals);
 }
 
 }  // namespace shiftron::cuda

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/queue_cuda.h"
 #include "kernels/attention_plans_cuda.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/products_cuda.h"
@@ -34,10 +35,7 @@ class CudaDevice {
       workspace_.reset(workspace);
     }
     expect_done(cudaStreamCreateWithPriority(&context_.stream, cudaStreamNonBlocking, 0));
-    int device = 0, bytes = 0;
-    expect_done(cudaGetDevice(&device));
-    expect_done(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    context_.most_shared = bytes;
+    context_.most_shared = block_memory();
     stream_.reset(context_.stream);
     const Tensor room(workspace, DType::uint8, {kWorkspace}, DeviceKind::cuda);
     products_ = std::make_unique<CudaProducts>(room, "a device");

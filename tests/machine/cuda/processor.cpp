@@ -80,7 +80,7 @@ class Processor {
   Thread& meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place);
   void meet_lanes_in_order(unsigned mask, const Place& place);
   void* shared_array(const char* name, const void* key, size_t bytes, const Place& place);
-  void* shared_bytes(const char* name, const Place& place);
+  size_t bytes() const { return bytes_; }
 
  private:
   static void live(void* thread);
@@ -113,7 +113,7 @@ class Processor {
   BlockMoments* moments_ = nullptr;
   uint64_t* end_ = nullptr;  // of the grid
   SharedMemory shared_;
-  int64_t bytes_ = 0;  // of the launch, for each block
+  size_t bytes_ = 0;  // of the launch, for each block
   Fault fault_;
   std::exception_ptr thrown_;
 };
@@ -145,7 +145,7 @@ void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int bl
   const auto grid_end = std::make_unique<uint64_t>();
   name_ = name;
   body_ = &thread_body;
-  bytes_ = shared;
+  bytes_ = static_cast<size_t>(shared);
   count_ = block;
   warps_count_ = block / kWarp;
   home_ = &home;
@@ -200,14 +200,12 @@ uint64_t Processor::random() {
 
 void* Processor::shared_array(const char* name, const void* key, size_t bytes, const Place& place) {
   const SharedArray& array = shared_.array(name, key, bytes, place);
-  if (array.words == nullptr) give_up("more shared memory than a block has", current_, -1, &array);
+  if (array.words == nullptr) {
+    give_up(array.limit == SharedMemory::kBytes ? "more than 49152 bytes of shared memory"
+                                                : "more than 232448 bytes of shared memory",
+            current_, -1, &array);
+  }
   return array.words;
-}
-
-void* Processor::shared_bytes(const char* name, const Place& place) {
-  const SharedArray& bytes = shared_.of_launch(name, static_cast<size_t>(bytes_), place);
-  if (bytes.words == nullptr) give_up("more shared memory than a block has", current_, -1, &bytes);
-  return bytes.words;
 }
 
 // ---- threads --------------------------------------------------------------------------------------------------------
@@ -495,13 +493,13 @@ Allowed& allowed() {
   static Allowed all;
   return all;
 }
-}  // namespace
-
 int64_t allowed_shared(const void* kernel) {
   const std::lock_guard lock(allowed().mutex);
   const auto found = allowed().of.find(kernel);
   return found == allowed().of.end() ? static_cast<int64_t>(SharedMemory::kBytes) : found->second;
 }
+}  // namespace
+
 void allow_shared(const void* kernel, int64_t bytes) {
   const std::lock_guard lock(allowed().mutex);
   allowed().of[kernel] = bytes;
@@ -511,8 +509,9 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()
   const auto& [name, kernel, x, y, block, shared] = grid;
   CHECK(x > 0 && x <= kMostX && y > 0 && y <= kMostY, name, ": grid of ", x, " x ", y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
-  CHECK(shared >= 0 && shared <= allowed_shared(kernel), name, ": ", shared, " bytes of shared memory, of which ",
-        allowed_shared(kernel), " are allowed (cudaFuncSetAttribute)");
+  const int64_t most = allowed_shared(kernel);
+  CHECK(shared >= 0 && shared <= most, name, ": ", shared, " bytes of shared memory, of which ", most,
+        " are allowed (cudaFuncSetAttribute)");
   count_launch(name);
   return launch_in_stream(name, stream, [grid, body = std::move(thread_body)] {
     execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared);
@@ -524,7 +523,7 @@ void* shared_array(const char* name, const void* key, size_t bytes, const Place&
 }
 
 void* shared_bytes(const char* name, const Place& place) {
-  return current->shared_bytes(name, place);
+  return current->shared_array(name, nullptr, current->bytes(), place);
 }
 
 void meet_block(const Place& place) {

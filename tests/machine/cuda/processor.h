@@ -3,8 +3,7 @@
 // places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
 // meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
 // more than 48 KiB of those, bytes of a launch beyond 48 KiB that its kernel was not allowed, blocks of more than 1,024
-// threads. ThreadSanitizer is told of the order that barriers make
-// within a block, and of none between blocks.
+// threads. ThreadSanitizer is told of the order that barriers make within a block, and of none between blocks.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,7 @@ void clear_launches();
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
                   int64_t shared = 0);
 
-// Bytes that blocks of the kernel may be given: 48 KiB, or what cudaFuncSetAttribute said.
-int64_t allowed_shared(const void* kernel);
+// Blocks of the kernel may be given so many bytes of a launch, in place of 48 KiB.
 void allow_shared(const void* kernel, int64_t bytes);
 
 }  // namespace shiftron::machine

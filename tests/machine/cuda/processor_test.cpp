@@ -301,7 +301,7 @@ TEST_F(ProcessorTest, FindsBlocksThatNoDeviceHas) {
   };
   EXPECT_EQ(run_much(much_shared_memory<11 * 1024>), 3);
   expect_parts(message([&] { run_much(much_shared_memory<11 * 1024 + 4>); }),
-               {"kernel much", "more shared memory than a block has, rest" + kHere});
+               {"kernel much", "more than 49152 bytes of shared memory, rest" + kHere});
   const auto launch_blocks = [](int64_t x, int64_t y_blocks, int block) {
     return message([=] { launch({.name = "wide", .x = x, .y = y_blocks, .block = block}, nullptr, [] {}); });
   };
@@ -334,9 +334,9 @@ TEST_F(ProcessorTest, BlocksHaveTheBytesOfTheirLaunch) {
   EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, kBytes), std::vector<float>(kThreads, 3));
   EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, (227 << 10) - 16), std::vector<float>(kThreads, 3));
   expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 227 << 10); }),
-               {"more shared memory than a block has, own"});
+               {"more than 232448 bytes of shared memory, own"});
   expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 228 << 10); }),
-               {"more shared memory than a block has, row"});
+               {"more than 232448 bytes of shared memory, row"});
   if (!kAddressSanitizer) {
     expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<1>, kBytes); }),
                  {"written beyond a shared array, row" + kHere});

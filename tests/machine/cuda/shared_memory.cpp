@@ -69,28 +69,20 @@ void SharedMemory::renew() {
 
 const SharedArray& SharedMemory::array(const char* name, const void* key, size_t bytes,
                                        const std::source_location& place) {
-  return find(name, key, bytes, place);
-}
-
-const SharedArray& SharedMemory::of_launch(const char* name, size_t bytes, const std::source_location& place) {
-  return find(name, nullptr, bytes, place);
-}
-
-const SharedArray& SharedMemory::find(const char* name, const void* key, size_t bytes,
-                                      const std::source_location& place) {
   for (int i = 0; i < count_; ++i) {
     if (arrays_[i].key == key) return arrays_[i];
   }
   const size_t taken = (bytes + 15) / 16 * 16;
-  const bool of_array = key != nullptr;
-  if (count_ == kArrays || bytes_ + taken > kMostBytes || (of_array && of_arrays_ + taken > kBytes)) {
-    return refused_ = {key, name, nullptr, bytes / 4, place};
+  const bool of_launch = key == nullptr;
+  const bool many = count_ == kArrays || (!of_launch && of_arrays_ + taken > kBytes);
+  if (many || bytes_ + taken > kMostBytes) {
+    return refused_ = {key, name, nullptr, bytes / 4, many ? kBytes : kMostBytes, place};
   }
   char* const address = memory_ + kZone + bytes_ + static_cast<size_t>(count_) * kZone;
   SharedArray& array = arrays_[count_++];
-  array = {key, name, reinterpret_cast<uint32_t*>(address), (bytes + 3) / 4, place};
+  array = {key, name, reinterpret_cast<uint32_t*>(address), (bytes + 3) / 4, 0, place};
   bytes_ += taken;
-  if (of_array) of_arrays_ += taken;
+  if (!of_launch) of_arrays_ += taken;
   ASAN_UNPOISON_MEMORY_REGION(address, taken);
   fill(array.words, array.count, kUnwritten);
   ASAN_POISON_MEMORY_REGION(address + bytes, taken - bytes);

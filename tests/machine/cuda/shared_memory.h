@@ -13,6 +13,7 @@ struct SharedArray {
   const char* name = nullptr;
   uint32_t* words = nullptr;
   size_t count = 0;  // of words
+  size_t limit = 0;  // where it has no room: of bytes, the one that it exceeds
   std::source_location place;
 };
 
@@ -27,16 +28,13 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   void renew();  // for the next block: ThreadSanitizer forgets who touched it, AddressSanitizer closes it
-  // The array of this key, full of NaN when the block first asks; its words are null where it has no room.
+  // The array of this key, or what the launch asked for where that is null, full of NaN when the block first asks; its
+  // words are null where it has no room.
   const SharedArray& array(const char* name, const void* key, size_t bytes, const std::source_location& place);
-  // The same of what the launch asked for.
-  const SharedArray& of_launch(const char* name, size_t bytes, const std::source_location& place);
   const SharedArray* overrun() const;  // what somebody wrote beyond, where AddressSanitizer does not see it
 
  private:
   static constexpr int kArrays = 32;
-  const SharedArray& find(const char* name, const void* key, size_t bytes, const std::source_location& place);
-
   char* memory_ = nullptr;
   size_t bytes_ = 0, of_arrays_ = 0;
   int count_ = 0;
