@@ -183,6 +183,12 @@ void add_rows(const std::string& prefix, DType dtype, const Model& model) {
     const Tensor w = b.normal(DType::float32, {model.hidden}), r = b.zeros(DType::float32, {kRows});
     b.time(state, 1, [&] { rms_norm_forward(b.stream, x, w, 1e-5, y, r); });
   });
+  add(prefix + "add_rms_norm_forward", [=](benchmark::State& state, Bench& b) {
+    const Shape shape{kRows, model.hidden};
+    const Tensor residual = b.zeros(dtype, shape), x = b.normal(dtype, shape), y = b.zeros(dtype, shape);
+    const Tensor w = b.normal(DType::float32, {model.hidden}), r = b.zeros(DType::float32, {kRows});
+    b.time(state, 1, [&] { add_rms_norm_forward(b.stream, residual, InOut(x), w, 1e-5, y, r); });
+  });
   add(prefix + "rms_norm_backward", [=](benchmark::State& state, Bench& b) {
     const Shape shape{kRows, model.hidden};
     const Tensor x = b.normal(dtype, shape), d_y = b.normal(dtype, shape), d_x = b.zeros(dtype, shape);

@@ -35,6 +35,7 @@ REASONS = {
     "shift_rope_forward": "short rows, each in another page of memory",
     "shift_rope_backward": "short rows, each in another page of memory",
     "rms_norm_forward": "two passes over every row, the second behind the sum of the first",
+    "add_rms_norm_forward": "two passes over every row, the second behind the sum of the first",
     "rms_norm_backward": "two passes over every row, the second behind the sum of the first; the gradient of the scale is read and written "
                          "with every row",
     "embedding_backward": "rows of the table in the order of the tokens",

@@ -16,6 +16,8 @@
   void embedding_forward(Where, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y);                    \
   void embedding_backward(Where, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table);               \
   void rms_norm_forward(Where, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms);            \
+  void add_rms_norm_forward(Where, ConstTensor residual, Tensor x, ConstTensor w, double epsilon, Tensor y,            \
+                            Tensor inverse_rms);                                                                       \
   void rms_norm_backward(Where, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms, Tensor d_x,    \
                          Tensor d_w, Tensor scratch);                                                                  \
   void shift_rope_forward(Where, ConstTensor x, const ShiftRope& how, Tensor y);                                       \

@@ -162,6 +162,21 @@ void add_rms_norm_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t hi
   b.call.run = [](Stream& s, const Tensors& a) { rms_norm_forward(s, a[0], a[1], kEpsilon, a[2], a[3]); };
   cases.push_back(b.call);
 
+  Builder d(label("add_rms_norm_forward", {rows, hidden}));
+  // Sixteenths, whose sum no type rounds: the scale of a rounded row is another one.
+  const auto sixteenths = [](std::vector<double>& values) {
+    for (double& value : values) value = std::round(value * 16) / 16;
+  };
+  sixteenths(d.input("residual", {rows, hidden}).values);
+  sixteenths(d.sum("x", {rows, hidden}, 1, Kind::activation).values);
+  d.input("w", {hidden}, Kind::accumulation, 0.25, 1);
+  d.output("y", {rows, hidden}, terms);
+  d.output("inverse_rms", {rows}, terms, Kind::accumulation);
+  d.call.run = [](Stream& s, const Tensors& a) {
+    add_rms_norm_forward(s, a[0], InOut(a[1]), a[2], kEpsilon, a[3], a[4]);
+  };
+  cases.push_back(d.call);
+
   Builder c(label("rms_norm_backward", {rows, hidden}));
   c.input("d_y", {rows, hidden});
   const std::vector<double> x = c.input("x", {rows, hidden}).values;

@@ -27,6 +27,18 @@ SHIFTRON_CLONES float normalise(const bfloat16* x, const float* w, int64_t hidde
 }
 
 template <typename T>
+SHIFTRON_INLINE void add_row_to(const T* residual, T* x, int64_t hidden) {
+#pragma omp simd
+  for (int64_t j = 0; j < hidden; ++j) x[j] = round_to<T>(to_accumulate(residual[j]) + to_accumulate(x[j]));
+}
+SHIFTRON_CLONES void add_row(const float* residual, float* x, int64_t hidden) {
+  add_row_to(residual, x, hidden);
+}
+SHIFTRON_CLONES void add_row(const bfloat16* residual, bfloat16* x, int64_t hidden) {
+  add_row_to(residual, x, hidden);
+}
+
+template <typename T>
 SHIFTRON_INLINE void gradient_row(const T* d_y, const T* x, const float* w, int64_t hidden, float r, T* d_x,
                                   float* d_w) {
   float products = 0.0f;
@@ -55,13 +67,24 @@ SHIFTRON_CLONES void add_to(const float* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-template <typename T>
-void forward(const CpuOptions& cpu, const ConstTensor& x, const float* w, float epsilon, const Tensor& y, float* inverse_rms) {
+// before_row(row) runs in front of a row's norm.
+template <typename T, typename BeforeRow>
+void forward(const CpuOptions& cpu, const ConstTensor& x, const ConstTensor& w, double epsilon, const Tensor& y,
+             const Tensor& inverse_rms, const BeforeRow& before_row) {
   parallel_blocks(cpu.threads, x.extent(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      inverse_rms[row] =
-          normalise(x.data<T>() + row * x.stride(0), w, x.extent(1), epsilon, y.data<T>() + row * y.stride(0));
+      before_row(row);
+      inverse_rms.data<float>()[row] = normalise(x.data<T>() + row * x.stride(0), w.data<float>(), x.extent(1),
+                                                 static_cast<float>(epsilon), y.data<T>() + row * y.stride(0));
     }
+  });
+}
+
+template <typename T>
+void add_forward(const CpuOptions& cpu, const ConstTensor& residual, const Tensor& x, const ConstTensor& w,
+                 double epsilon, const Tensor& y, const Tensor& inverse_rms) {
+  forward<T>(cpu, x, w, epsilon, y, inverse_rms, [&](int64_t row) {
+    add_row(residual.data<T>() + row * residual.stride(0), x.data<T>() + row * x.stride(0), x.extent(1));
   });
 }
 
@@ -82,11 +105,19 @@ void backward(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& 
 }  // namespace
 
 void rms_norm_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms) {
-  const auto small = static_cast<float>(epsilon);
+  const auto nothing = [](int64_t) {};
   if (x.dtype() == DType::float32)
-    forward<float>(cpu, x, w.data<float>(), small, y, inverse_rms.data<float>());
+    forward<float>(cpu, x, w, epsilon, y, inverse_rms, nothing);
   else
-    forward<bfloat16>(cpu, x, w.data<float>(), small, y, inverse_rms.data<float>());
+    forward<bfloat16>(cpu, x, w, epsilon, y, inverse_rms, nothing);
+}
+
+void add_rms_norm_forward(const CpuOptions& cpu, ConstTensor residual, Tensor x, ConstTensor w, double epsilon,
+                          Tensor y, Tensor inverse_rms) {
+  if (x.dtype() == DType::float32)
+    add_forward<float>(cpu, residual, x, w, epsilon, y, inverse_rms);
+  else
+    add_forward<bfloat16>(cpu, residual, x, w, epsilon, y, inverse_rms);
 }
 
 void rms_norm_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms,

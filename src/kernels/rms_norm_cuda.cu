@@ -9,21 +9,14 @@ namespace {
 
 constexpr int kNormBlocks = 2;  // of the gradient's that a multiprocessor has at a time
 
-// x, y [rows, hidden], w [hidden], inverse_rms [rows]
-template <typename T, int kWidth>
-__global__ void __launch_bounds__(kBlockThreads) normalise(const T* x, int64_t x_stride, const float* w, int64_t hidden,
-                                                           float epsilon, T* y, int64_t y_stride, float* inverse_rms) {
+// y = x r w of the row of a block, whose threads have its squares in parts.
+template <int kWidth, typename T>
+__device__ void scale_row(const T* in, const float* w, int64_t hidden, float epsilon, float squares, T* out,
+                          float* inverse_rms) {
   constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
-  const int64_t row = blockIdx.x, begin = int64_t{threadIdx.x} * kWidth;
-  const T* const in = x + row * x_stride;
-  T* const out = y + row * y_stride;
-  float squares = 0.0f;
-  for (int64_t j = begin; j < hidden; j += kStep) {
-    const auto values = load_elements<kWidth>(in + j);
-    for (int i = 0; i < kWidth; ++i) squares += to_float(values[i]) * to_float(values[i]);
-  }
+  const int64_t begin = int64_t{threadIdx.x} * kWidth;
   const float r = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(hidden) + epsilon);
-  if (threadIdx.x == 0) inverse_rms[row] = r;
+  if (threadIdx.x == 0) *inverse_rms = r;
   for (int64_t j = begin; j < hidden; j += kStep) {
     const auto values = load_elements<kWidth>(in + j);
     const auto scales = load_elements<kWidth>(w + j);
@@ -31,6 +24,43 @@ __global__ void __launch_bounds__(kBlockThreads) normalise(const T* x, int64_t x
     for (int i = 0; i < kWidth; ++i) normal[i] = from_float<T>(to_float(values[i]) * r * scales[i]);
     store_elements(out + j, normal);
   }
+}
+
+// x, y [rows, hidden], w [hidden], inverse_rms [rows]
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads) normalise(const T* x, int64_t x_stride, const float* w, int64_t hidden,
+                                                           float epsilon, T* y, int64_t y_stride, float* inverse_rms) {
+  constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
+  const int64_t row = blockIdx.x;
+  const T* const in = x + row * x_stride;
+  float squares = 0.0f;
+  for (int64_t j = int64_t{threadIdx.x} * kWidth; j < hidden; j += kStep) {
+    const auto values = load_elements<kWidth>(in + j);
+    for (int i = 0; i < kWidth; ++i) squares += to_float(values[i]) * to_float(values[i]);
+  }
+  scale_row<kWidth>(in, w, hidden, epsilon, squares, y + row * y_stride, inverse_rms + row);
+}
+
+// residual too; x becomes the sum. A thread reads again what it wrote itself.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads)
+    add_normalise(const T* residual, int64_t residual_stride, T* x, int64_t x_stride, const float* w, int64_t hidden,
+                  float epsilon, T* y, int64_t y_stride, float* inverse_rms) {
+  constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
+  const int64_t row = blockIdx.x;
+  const T* const before = residual + row * residual_stride;
+  T* const in = x + row * x_stride;
+  float squares = 0.0f;
+  for (int64_t j = int64_t{threadIdx.x} * kWidth; j < hidden; j += kStep) {
+    const auto left = load_elements<kWidth>(before + j);
+    auto values = load_elements<kWidth>(in + j);
+    for (int i = 0; i < kWidth; ++i) {
+      values[i] = from_float<T>(to_float(left[i]) + to_float(values[i]));
+      squares += to_float(values[i]) * to_float(values[i]);
+    }
+    store_elements(in + j, values);
+  }
+  scale_row<kWidth>(in, w, hidden, epsilon, squares, y + row * y_stride, inverse_rms + row);
 }
 
 template <typename T>
@@ -101,6 +131,18 @@ void rms_norm_forward(const CudaContext& context, ConstTensor x, ConstTensor w, 
     launch_kernel(kName, normalise<T, width.value>, {.x = x.extent(0)}, kBlockThreads, context.stream,
                   device_data<T>(x), x.stride(0), device_data<float>(w), x.extent(1), static_cast<float>(epsilon),
                   device_data<T>(y), y.stride(0), device_data<float>(inverse_rms));
+  });
+}
+
+void add_rms_norm_forward(const CudaContext& context, ConstTensor residual, Tensor x, ConstTensor w, double epsilon,
+                          Tensor y, Tensor inverse_rms) {
+  constexpr const char* kName = "add_rms_norm_forward";
+  for_device_type(kName, x.dtype(), in_packs({residual, x, w, y}), [&](auto element, auto width) {
+    using T = decltype(element);
+    launch_kernel(kName, add_normalise<T, width.value>, {.x = x.extent(0)}, kBlockThreads, context.stream,
+                  device_data<T>(residual), residual.stride(0), device_data<T>(x), x.stride(0), device_data<float>(w),
+                  x.extent(1), static_cast<float>(epsilon), device_data<T>(y), y.stride(0),
+                  device_data<float>(inverse_rms));
   });
 }
 

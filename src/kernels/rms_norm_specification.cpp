@@ -24,6 +24,12 @@ void rms_norm_forward(const CpuOptions&, ConstTensor x, ConstTensor w, double ep
   });
 }
 
+void add_rms_norm_forward(const CpuOptions& cpu, ConstTensor residual, Tensor x, ConstTensor w, double epsilon,
+                          Tensor y, Tensor inverse_rms) {
+  add(cpu, residual, x, x);
+  rms_norm_forward(cpu, x, w, epsilon, y, inverse_rms);
+}
+
 void rms_norm_backward(const CpuOptions&, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms, Tensor d_x,
                        Tensor d_w, Tensor scratch) {
   for_type(x.dtype(), [&](auto element) {

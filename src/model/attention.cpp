@@ -65,8 +65,8 @@ Attention::Streams Attention::shift(Run& run, const Tensor& raw, const Tensor& r
   return to;
 }
 
-void Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
-                        Tensor y) const {
+Residual Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
+                            Tensor y) const {
   const Tensor x = gather_rows(run, x_local, run.scratch);  // [rows, hidden]
   const DType dtype = x.dtype();
   saved.raw = projections_.forward(run, x, run.activations);
@@ -86,7 +86,7 @@ void Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual,
   } else {
     attend(run, saved.raw, rope, saved.attended, saved.log_sum_exp);
   }
-  out_.forward_add(run, saved.attended.merge_last(), residual, y);
+  return out_.forward_add(run, saved.attended.merge_last(), residual, y);
 }
 
 void Attention::attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const {
@@ -143,8 +143,8 @@ AttentionState Attention::make_state(Arena& arena, DType dtype, int64_t capacity
           .carried_value = carried(value_shift_, kv_heads)};
 }
 
-void Attention::decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
-                       Tensor y) const {
+Residual Attention::decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
+                           Tensor y) const {
   const Streams raw = split(projections_.forward(run, x, run.scratch));
   const int64_t rows = x.extent(0);
   if (state.length == 0) {
@@ -173,7 +173,7 @@ void Attention::decode(Run& run, const Tensor& x, const Tensor& residual, const 
   Tensor scratch = run.scratch.allocate(accumulation_type(x.dtype()), attention_scratch(run.stream, q, k, shape));
   attention_forward(run.stream, q, state.keys.rows(0, state.length), state.values.rows(0, state.length),
                     run.documents.attention_start, shape, attended, log_sum_exp, scratch);
-  out_.forward_add(run, attended.merge_last(), residual, y);
+  return out_.forward_add(run, attended.merge_last(), residual, y);
 }
 
 }  // namespace shiftron

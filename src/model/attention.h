@@ -27,12 +27,12 @@ class Attention {
   Attention(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer);
 
   // x, residual, y [local rows, hidden], y in memory of its own; rope: [2, positions, head_dim/2].
-  void forward(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, Saved& saved, Tensor y) const;
+  Residual forward(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, Saved& saved, Tensor y) const;
   // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, const Saved& saved) const;
   // The same over the rows that follow those in `state`; run.documents must start at row 0.
-  void decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
-              Tensor y) const;
+  Residual decode(Run& run, const Tensor& x, const Tensor& residual, const Tensor& rope, AttentionState& state,
+                  Tensor y) const;
   // Query, key and value.
   std::array<KvShift*, 3> shifts() { return {&query_shift_, &key_shift_, &value_shift_}; }
   AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;

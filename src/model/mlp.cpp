@@ -24,14 +24,14 @@ Mlp::Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config
       down_(set, {down_weight_}, down_weight_->box.extent[1]),
       recompute_(recompute) {}
 
-void Mlp::forward(Run& run, const Tensor& x_local, const Tensor& residual, Saved& saved, Tensor y) const {
+Residual Mlp::forward(Run& run, const Tensor& x_local, const Tensor& residual, Saved& saved, Tensor y) const {
   const Tensor x = gather_rows(run, x_local, run.scratch);
   const Tensor gate_up = gate_up_.forward(run, x, recompute_ ? run.scratch : run.activations);
   if (!recompute_) saved.gate_up = gate_up;
   const int64_t ffn = gate_up.extent(1) / 2;
   Tensor activated = run.scratch.allocate(x.dtype(), {x.extent(0), ffn});
   swiglu_forward(run.stream, gate_up.slice(1, 0, ffn), gate_up.slice(1, ffn, ffn), activated);
-  down_.forward_add(run, activated, residual, y);
+  return down_.forward_add(run, activated, residual, y);
 }
 
 Tensor Mlp::backward(Run& run, const Tensor& d_y_local, const Tensor& x_local, const Saved& saved) const {

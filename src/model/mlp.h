@@ -15,7 +15,7 @@ class Mlp {
   // `recompute`: backward makes the products with gate and up again.
   Mlp(ParameterSet& set, const std::string& prefix, const ModelConfig& config, int layer, bool recompute);
   // x, residual, y [local rows, hidden], y in memory of its own.
-  void forward(Run& run, const Tensor& x, const Tensor& residual, Saved& saved, Tensor y) const;
+  Residual forward(Run& run, const Tensor& x, const Tensor& residual, Saved& saved, Tensor y) const;
   // d_x without the residual's part, which is d_y. x: as in forward.
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, const Saved& saved) const;
 

@@ -3,7 +3,7 @@
 
 #include "kernels/kernels.h"
 #include "parallel/parameter.h"
-#include "parallel/run.h"
+#include "parallel/tensor_parallel.h"
 
 namespace shiftron {
 
@@ -19,10 +19,14 @@ class RmsNorm {
                              .group = DecayGroup::norm, .keep_precise = true, .part = part, .layer = layer})),
         epsilon_(epsilon) {}
 
-  // y [local rows, hidden] in run.scratch.
-  Tensor forward(Run& run, const Tensor& x, Saved& saved) const {
+  // y [local rows, hidden] in run.scratch; what was still to be added to x has been.
+  Tensor forward(Run& run, const Residual& in, Saved& saved) const {
+    const Tensor& x = in.x;
     saved = {x, run.activations.allocate(accumulation_type(x.dtype()), {x.extent(0)})};
-    return output(run, saved);
+    if (!in.before.defined()) return output(run, saved);
+    Tensor y = run.scratch.allocate(x.dtype(), x.shape());
+    add_rms_norm_forward(run.stream, in.before, InOut(x), weight_->weight, epsilon_, y, saved.inverse_rms);
+    return y;
   }
 
   // The y of forward, made from what is saved: cheaper than to keep it.

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "kernels/kernels.h"
-#include "parallel/run.h"
+#include "parallel/tensor_parallel.h"
 
 namespace shiftron {
 
@@ -28,14 +28,18 @@ class Recompute {
     Tensor y = run.activations.allocate(x.dtype(), x.shape());
     ArenaScope scope(run.activations);
     typename Module::Saved unused;
-    copy(run.stream, module_->forward(run, x, rope, unused), y);
+    const Residual made = module_->forward(run, x, rope, unused);
+    if (made.before.defined())
+      add(run.stream, made.before, made.x, y);
+    else
+      copy(run.stream, made.x, y);
     saved.x = x;
     return y;
   }
   void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
     ArenaScope scope(run.activations);
     typename Module::Saved again;
-    module_->forward(run, saved.x, rope, again);
+    static_cast<void>(module_->forward(run, saved.x, rope, again));
     module_->backward(run, d_x, rope, again);
   }
 

@@ -37,20 +37,21 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
       mlp_norm_(set, layer_name(layer) + ".mlp_norm", config.hidden, config.norm_epsilon, layer),
       mlp_(set, layer_name(layer) + ".mlp", config, layer, recompute_mlp) {}
 
-Tensor TransformerLayer::forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const {
-  Tensor middle = run.activations.allocate(x.dtype(), x.shape());
-  {
+Residual TransformerLayer::forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const {
+  const auto fresh = [&] { return run.activations.allocate(in.x.dtype(), in.x.shape()); };
+  const auto attended = [&] {
     const TraceRange range("attention");
+    const Tensor y = fresh();
     ArenaScope scope(run.scratch);
-    const Tensor normed = attention_norm_.forward(run, x, saved.attention_norm);
-    attention_.forward(run, normed, x, rope, saved.attention, middle);
-  }
+    const Tensor normed = attention_norm_.forward(run, in, saved.attention_norm);
+    return attention_.forward(run, normed, in.x, rope, saved.attention, y);
+  };
+  const Residual middle = attended();
   const TraceRange range("mlp");
-  Tensor y = run.activations.allocate(x.dtype(), x.shape());
+  const Tensor y = fresh();
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
-  mlp_.forward(run, normed, middle, saved.mlp, y);
-  return y;
+  return mlp_.forward(run, normed, middle.x, saved.mlp, y);
 }
 
 void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const {
@@ -67,18 +68,19 @@ void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const S
   attention_norm_.backward(run, d_normed, saved.attention_norm, d_x);
 }
 
-Tensor TransformerLayer::decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const {
+Residual TransformerLayer::decode(Run& run, const Residual& in, const Tensor& rope, AttentionState& state) const {
   RmsNorm::Saved unused;
   Mlp::Saved unused_mlp;
-  Tensor middle = run.activations.allocate(x.dtype(), x.shape());
-  {
+  const auto fresh = [&] { return run.activations.allocate(in.x.dtype(), in.x.shape()); };
+  const auto attended = [&] {
+    const Tensor y = fresh();
     ArenaScope scope(run.scratch);
-    attention_.decode(run, attention_norm_.forward(run, x, unused), x, rope, state, middle);
-  }
-  Tensor y = run.activations.allocate(x.dtype(), x.shape());
+    return attention_.decode(run, attention_norm_.forward(run, in, unused), in.x, rope, state, y);
+  };
+  const Residual middle = attended();
+  const Tensor y = fresh();
   ArenaScope scope(run.scratch);
-  mlp_.forward(run, mlp_norm_.forward(run, middle, unused), middle, unused_mlp, y);
-  return y;
+  return mlp_.forward(run, mlp_norm_.forward(run, middle, unused), middle.x, unused_mlp, y);
 }
 
 TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config, const StagePlace& place,
@@ -140,20 +142,24 @@ void TransformerStage::for_each_shift(
 
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
                                  Tensor losses) const {
-  const Tensor x = forward_layers(run, batch, input, saved);
-  if (!last()) return x;
+  const Residual stream = layers_forward(run, batch, input, saved);
+  if (!last()) return settled(run, stream);
   const TraceRange range("head");
-  const Tensor normed_rows = final_norm_->forward(run, x, saved.final_norm);
+  const Tensor normed_rows = final_norm_->forward(run, stream, saved.final_norm);
   loss_->forward(run, normed_rows, batch.targets, saved.loss, totals, losses);
   return {};
 }
 
 Tensor TransformerStage::forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
+  return settled(run, layers_forward(run, batch, input, saved));
+}
+
+Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const {
   if (first()) await_weights(run, *set_, Part::embedding);
-  Tensor x = input;
+  Residual stream = input;
   if (first()) {
     const TraceRange range("embedding");
-    x = embedding_->forward(run, batch.ids, saved.embedding);
+    stream = embedding_->forward(run, batch.ids, saved.embedding);
   }
   saved.layers.resize(layers_.size());
   saved.recomputed.resize(layers_.size());
@@ -161,13 +167,14 @@ Tensor TransformerStage::forward_layers(Run& run, const Batch& batch, const Tens
     const int layer = static_cast<int>(range_.begin) + static_cast<int>(i);
     const TraceRange range("layers.", layer);
     await_weights(run, *set_, Part::layer, layer);
-    x = recompute_ == RecomputeKind::full ? Recompute(*layers_[i]).forward(run, x, rope_, saved.recomputed[i])
-                                          : layers_[i]->forward(run, x, rope_, saved.layers[i]);
+    stream = recompute_ == RecomputeKind::full
+                 ? Recompute(*layers_[i]).forward(run, stream.x, rope_, saved.recomputed[i])
+                 : layers_[i]->forward(run, stream, rope_, saved.layers[i]);
   }
-  if (!last()) return x;
+  if (!last()) return stream;
   await_weights(run, *set_, Part::final_norm);
   await_weights(run, *set_, config_.tie_embeddings ? Part::embedding : Part::head);
-  return x;
+  return stream;
 }
 
 Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved& saved) const {
@@ -209,9 +216,9 @@ void TransformerStage::complete_gradients(Run& run) const {
 Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input,
                                 std::vector<AttentionState>& states) const {
   VocabularyParallelEmbedding::Saved unused;
-  Tensor x = first() ? embedding_->forward(run, ids, unused) : input;
-  for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->decode(run, x, rope_, states[i]);
-  return x;
+  Residual stream = first() ? embedding_->forward(run, ids, unused) : input;
+  for (size_t i = 0; i < layers_.size(); ++i) stream = layers_[i]->decode(run, stream, rope_, states[i]);
+  return settled(run, stream);
 }
 
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {

@@ -21,11 +21,11 @@ class TransformerLayer {
     Mlp::Saved mlp;
   };
   TransformerLayer(ParameterSet& set, const ModelConfig& config, int layer, bool recompute_mlp);
-  // x, y [local rows, hidden]; y in run.activations.
-  Tensor forward(Run& run, const Tensor& x, const Tensor& rope, Saved& saved) const;
+  // [local rows, hidden]; what is returned is in run.activations. in.x is settled behind the call.
+  Residual forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const;
   // d_x: gradient of the layer's output on entry, of its input on return.
   void backward(Run& run, InOut d_x, const Tensor& rope, const Saved& saved) const;
-  Tensor decode(Run& run, const Tensor& x, const Tensor& rope, AttentionState& state) const;
+  Residual decode(Run& run, const Residual& in, const Tensor& rope, AttentionState& state) const;
   const Attention& attention() const { return attention_; }
   Attention& attention() { return attention_; }
 
@@ -93,6 +93,7 @@ class TransformerStage {
   Range vocabulary() const { return loss_->vocabulary(); }  // of this rank
 
  private:
+  Residual layers_forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const;
   const ParameterSet* set_;
   ModelConfig config_;
   RecomputeKind recompute_;

@@ -31,6 +31,16 @@ Tensor kept_operand(Run& run, const Tensor& operand, bool stays) {
   return kept;
 }
 
+// partial [rows, n] → local: its rows of the sum over tp, or where no rows are gathered all of them, in `partial`
+// itself.
+void sum_rows(Run& run, const Tensor& partial, const Tensor& local) {
+  if (run.groups.tp->size() == 1) return;
+  if (run.gather_rows)
+    run.groups.tp->reduce_scatter(run.stream, partial, local).wait(run.stream);
+  else
+    run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait(run.stream);
+}
+
 Tensor as_matrix(const Tensor& tensor, int64_t columns) {
   return tensor.view({tensor.count() / columns, columns});
 }
@@ -110,14 +120,15 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena) {
 }
 
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena) {
-  if (run.groups.tp->size() == 1) return partial;
-  if (!run.gather_rows) {
-    run.groups.tp->all_reduce(run.stream, InOut(partial), Reduction::sum).wait(run.stream);
-    return partial;
-  }
-  Tensor local = arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
-  run.groups.tp->reduce_scatter(run.stream, partial, local).wait(run.stream);
+  const bool in_place = run.groups.tp->size() == 1 || !run.gather_rows;
+  const Tensor local = in_place ? partial : arena.allocate(partial.dtype(), {run.local_rows(), partial.extent(1)});
+  sum_rows(run, partial, local);
   return local;
+}
+
+Tensor settled(Run& run, const Residual& stream) {
+  if (stream.before.defined()) add(run.stream, stream.before, stream.x, stream.x);
+  return stream.x;
 }
 
 Linear::Linear(const ParameterSet& set, std::vector<Parameter*> parameters, int64_t in)
@@ -137,13 +148,17 @@ Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
   return y;
 }
 
-void Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const {
+Residual Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const {
   ArenaScope scope(run.scratch);
-  if (run.groups.tp->size() > 1) {
-    return add(run.stream, residual, reduce_rows(run, forward(run, x, run.scratch), run.scratch), y);
-  }
   const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
-  matmul_forward_add(run.stream, x, weight, residual, y, product_scratch(run, weight, x.extent(0)));
+  if (run.groups.tp->size() == 1) {
+    matmul_forward_add(run.stream, x, weight, residual, y, product_scratch(run, weight, x.extent(0)));
+    return y;
+  }
+  const Tensor partial = run.gather_rows ? run.scratch.allocate(y.dtype(), {run.rows, y.extent(1)}) : y;
+  matmul_forward(run.stream, x, weight, partial, product_scratch(run, weight, x.extent(0)));
+  sum_rows(run, partial, y);
+  return {y, residual};
 }
 
 Tensor Linear::backward_input(Run& run, const Tensor& d_y, Arena& arena) const {

@@ -13,6 +13,15 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
 // [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
+// The residual stream, [local rows, hidden]: x, or, where `before` is defined, before + x, which its reader writes to
+// x.
+struct [[nodiscard]] Residual {
+  Residual(Tensor sum, Tensor still_before = {}) : x(std::move(sum)), before(std::move(still_before)) {}
+  Tensor x, before;
+};
+// Such a stream's sum in x, which is returned.
+Tensor settled(Run& run, const Residual& stream);
+
 // y = x Wᵀ with this rank's piece of W; adjacent parameters are served by one product.
 // The only place where a backward is split into its input and its weight part. It keeps nothing: backward is given the
 // x of forward again, kept or made anew by the module that owns the layer.
@@ -23,9 +32,10 @@ class Linear {
   int64_t out() const;  // rows of the piece
   // x [rows, in] → [rows, out] in `arena`.
   Tensor forward(Run& run, const Tensor& x, Arena& arena) const;
-  // Of a layer whose `in` is split over tp: y = residual + Σ over tp of x Wᵀ.  x [rows, in]; residual, y
-  // [local rows, out], in memory apart. Where nothing stands between product and sum they are one kernel.
-  void forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const;
+  // Of a layer whose `in` is split over tp: residual + Σ over tp of x Wᵀ, in y.  x [rows, in]; residual, y
+  // [local rows, out], in memory apart. The product adds where nothing stands between the two, else who reads the
+  // stream.
+  Residual forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const;
   // d_x [rows, in] in `arena`.
   Tensor backward_input(Run& run, const Tensor& d_y, Arena& arena) const;
   // Adds the weight gradient, or queues it. Queued, an operand is copied unless the caller says that nobody writes it

@@ -54,6 +54,10 @@ std::vector<Case> all() {
        }},
       {"add", 6 * h, 0, [=](Stream& s) { add(s, x, x, x); }},
       {"rms_norm_forward", 4 * h, numbers + 4 * h, [=](Stream& s) { rms_norm_forward(s, x, w, 1e-5, x, of_row); }},
+      {"add_rms_norm_forward", 8 * h, numbers + 4 * h,
+       [=](Stream& s) {
+         add_rms_norm_forward(s, activation({kTokens, kHidden}), InOut(x), w, 1e-5, x, of_row);
+       }},
       {"rms_norm_backward", 8 * h, numbers + 12 * h,
        [=](Stream& s) {
          const Tensor scratch = precise(rms_norm_scratch(s, kTokens, kHidden));

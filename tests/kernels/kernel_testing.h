@@ -15,6 +15,7 @@
 #include "core/philox.h"
 #include "kernels/element.h"
 #include "kernels/kernel_call.h"
+#include "kernels/kernel_cases.h"
 #include "kernels/kernels.h"
 
 namespace shiftron::kernel_testing {
@@ -92,6 +93,26 @@ inline void expect_fast_matches_specification(const KernelCase& call, DType dtyp
                                               DeviceKind device = DeviceKind::cpu) {
   const How how{.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding};
   expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
+}
+
+// The same arguments for add_rms_norm_forward and for the two operations that it stands for: x, y, inverse_rms of both.
+inline std::vector<KernelCase> sum_and_norm_both_ways(int64_t rows, int64_t hidden) {
+  std::vector<KernelCase> both;
+  for (const bool fused : {true, false}) {
+    Builder b("sum_and_norm");
+    b.input("residual", {rows, hidden});
+    b.sum("x", {rows, hidden}, 1, Kind::activation);
+    b.input("w", {hidden}, Kind::accumulation);
+    b.output("y", {rows, hidden}, 1);
+    b.output("inverse_rms", {rows}, 1, Kind::accumulation);
+    b.call.run = [fused](Stream& s, const Tensors& a) {
+      if (fused) return add_rms_norm_forward(s, a[0], InOut(a[1]), a[2], 1e-5, a[3], a[4]);
+      add(s, a[0], a[1], a[1]);
+      rms_norm_forward(s, a[1], a[2], 1e-5, a[3], a[4]);
+    };
+    both.push_back(b.call);
+  }
+  return both;
 }
 
 }  // namespace shiftron::kernel_testing

@@ -86,6 +86,17 @@ TEST(RmsNorm, HandComputed) {
   EXPECT_EQ(y[2], 0);
 }
 
+// Also where the sum is rounded: the scale is the rounded row's.
+TEST(RmsNorm, BehindASumHasTheBitsOfBoth) {
+  const std::vector<KernelCase> calls = sum_and_norm_both_ways(19, 67);
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      const How how{.dtype = dtype, .inputs = dtype, .bodies = bodies};
+      EXPECT_EQ(evaluate(calls[0], how).values, evaluate(calls[1], how).values);
+    }
+  }
+}
+
 TEST(RmsNorm, GradientMatchesDifferences) {
   for (const int64_t rows : {1, 4}) {
     Device device;
