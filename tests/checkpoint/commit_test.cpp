@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <csignal>
 #include <mutex>
 #include <set>
@@ -18,28 +17,15 @@ using namespace shiftron::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
-const ParallelLayout kWriter{.tp = 2, .dp = 2};
-const ParallelLayout kReader{.pp = 2};
-
-uint64_t salt_of(int64_t step) {
-  return static_cast<uint64_t>(step);
-}
+const ParallelLayout kCommitWriter{.tp = 2, .dp = 2};
+const ParallelLayout kCommitReader{.pp = 2};
 
 // The step that the next start finds; its data must be that step's.
 int64_t found_step(const std::string& directory) {
   int64_t wrong = 0;
-  const int64_t step = load_state(directory, kModel, kReader, salt_of, &wrong);
+  const int64_t step = load_state(directory, kSmallModel, kCommitReader, salt_of_step, &wrong);
   EXPECT_EQ(wrong, 0) << "step " << step << " is mixed";
   return step;
-}
-
-// Options whose hook calls `visit(number, point)`, numbered over all ranks together.
-SaveOptions hooked(const std::function<void(int, const std::string&)>& visit) {
-  SaveOptions options = small_blocks();
-  auto passed = std::make_shared<std::atomic<int>>(0);
-  options.at_point = [visit, passed](const std::string& point) { visit((*passed)++, point); };
-  return options;
 }
 
 TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
@@ -48,11 +34,13 @@ TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
   std::vector<std::string> points;
   {
     const TemporaryDirectory directory;
-    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10, keep).saved);
-    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 20, 20, keep, hooked([&](int, const std::string& point) {
-                             const std::lock_guard lock(mutex);
-                             points.push_back(point);
-                           }))
+    ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10, keep).saved);
+    ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 20, 20, keep,
+                           hooked(small_blocks(),
+                                  [&](int, const std::string& point) {
+                                    const std::lock_guard lock(mutex);
+                                    points.push_back(point);
+                                  }))
                     .saved);
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
   }
@@ -60,10 +48,11 @@ TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
   const auto first_after = std::find(points.begin(), points.end(), "step renamed") - points.begin();
   for (int killed_at = 0; killed_at < static_cast<int>(points.size()); ++killed_at) {
     const TemporaryDirectory directory;
-    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10, keep).saved);
+    ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10, keep).saved);
     const pid_t child = ::fork();
     if (child == 0) {
-      save_state(directory.path(), kModel, kWriter, 20, 20, keep, hooked([&](int number, const std::string&) {
+      save_state(directory.path(), kSmallModel, kCommitWriter, 20, 20, keep,
+                 hooked(small_blocks(), [&](int number, const std::string&) {
                    if (number == killed_at) std::raise(SIGKILL);
                  }));
       ::_exit(3);
@@ -74,7 +63,7 @@ TEST(Commit, KillAtEveryPointLeavesTheOldOrTheNewStep) {
     const std::string place = "killed at " + std::to_string(killed_at) + ", " + points[static_cast<size_t>(killed_at)];
     EXPECT_EQ(found_step(directory.path()), killed_at < first_after ? 10 : 20) << place;
     // What is left does not harm the next save.
-    EXPECT_TRUE(save_state(directory.path(), kModel, kWriter, 30, 30, keep).saved) << place;
+    EXPECT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 30, 30, keep).saved) << place;
     EXPECT_EQ(found_step(directory.path()), 30) << place;
     for (const std::string& name : names_in(directory.path())) EXPECT_EQ(name.rfind("step-", 0), 0u) << place << name;
   }
@@ -85,7 +74,7 @@ TEST(Commit, WhoLosesTheDirectoryBeforeTheLastRenameSavesNothing) {
   const TemporaryDirectory place;
   SaveOptions options;
   options.before_commit = [] { throw_crash("taken over"); };
-  const SaveResult result = save_state(place.path(), kModel, {}, 1, 1, {}, options);
+  const SaveResult result = save_state(place.path(), kSmallModel, {}, 1, 1, {}, options);
   EXPECT_FALSE(result.saved);
   EXPECT_NE(result.reason.find("taken over"), std::string::npos);
   EXPECT_TRUE(list_steps(place.path()).empty());
@@ -95,11 +84,11 @@ TEST(Commit, AFailureAtAnyPointFailsTheSaveOnAllRanks) {
   int tried = 0;
   for (int failing_at = 0; tried == failing_at; ++failing_at) {
     const TemporaryDirectory directory;
-    ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+    ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
     bool committed = false;
     std::string failed_point;
-    const SaveResult result = save_state(directory.path(), kModel, kWriter, 20, 20, {.keep = 5},
-                                         hooked([&](int number, const std::string& point) {
+    const SaveResult result = save_state(directory.path(), kSmallModel, kCommitWriter, 20, 20, {.keep = 5},
+                                         hooked(small_blocks(), [&](int number, const std::string& point) {
                                            if (number != failing_at) return;
                                            ++tried;
                                            failed_point = point;
@@ -124,19 +113,19 @@ TEST(Commit, TemporaryDirectoriesAreIgnoredAndSwept) {
   fs::create_directories(directory.path() + "/trash-step-00000001");
   fs::create_directories(directory.path() + "/step-mine.tmp");
   EXPECT_EQ(found_step(directory.path()), -1);
-  ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+  ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
   EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000010", "step-mine.tmp"));
 }
 
 TEST(Commit, AValidStepIsNeverOverwrittenABrokenOneIsSetAside) {
   const TemporaryDirectory directory;
-  ASSERT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
-  const SaveResult again = save_state(directory.path(), kModel, kWriter, 10, 11);
+  ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
+  const SaveResult again = save_state(directory.path(), kSmallModel, kCommitWriter, 10, 11);
   EXPECT_FALSE(again.saved);
   EXPECT_THAT(again.reason, HasSubstr("step-00000010 is there already and valid"));
   EXPECT_EQ(found_step(directory.path()), 10);
   fs::remove(directory.path() + "/step-00000010/manifest.json");
-  EXPECT_TRUE(save_state(directory.path(), kModel, kWriter, 10, 10).saved);
+  EXPECT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
   EXPECT_EQ(found_step(directory.path()), 10);
   EXPECT_THAT(names_in(directory.path()), ElementsAre("broken-step-00000010", "step-00000010"));
 }
@@ -151,7 +140,7 @@ TEST(Commit, WhatTheDiskGivesBackIsComparedWithMemory) {
     file.seekp(static_cast<int64_t>(fs::file_size(path)) - 8);
     file.put('\x55');
   };
-  const SaveResult result = save_state(directory.path(), kModel, {}, 10, 10, {}, options);
+  const SaveResult result = save_state(directory.path(), kSmallModel, {}, 10, 10, {}, options);
   EXPECT_FALSE(result.saved);
   EXPECT_THAT(result.reason, HasSubstr("reads back other bytes than were written"));
 }
@@ -162,7 +151,7 @@ TEST(Commit, AParameterThatNoRankWritesIsFound) {
     Ledger ledger;
     Log log(world.rank());
     // Both ranks say that they are the second of two: what the first one owns is missing.
-    const ParameterSet set = make_set(kModel, {.tp = 2}, 1, ledger);
+    const ParameterSet set = make_set(kSmallModel, {.tp = 2}, 1, ledger);
     const SaveResult result = save_checkpoint(directory.path(), content_at(10), set, world, {}, log, small_blocks());
     EXPECT_FALSE(result.saved);
     EXPECT_THAT(result.reason, HasSubstr("parameters/"));
@@ -174,7 +163,7 @@ TEST(Commit, BlocksHoldWholeElements) {
   const TemporaryDirectory directory;
   Ledger ledger;
   Log log;
-  const ParameterSet set = make_set(kModel, {}, 0, ledger);
+  const ParameterSet set = make_set(kSmallModel, {}, 0, ledger);
   const auto world = make_single_world();
   SaveOptions options;
   options.block_bytes = 514;
@@ -186,7 +175,7 @@ TEST(Commit, OnMetaNothingIsWritten) {
   Ledger ledger;
   Log log;
   ParameterSet set({}, {}, {DType::float32, DType::float32});
-  declare(set, kModel);
+  declare(set, kSmallModel);
   set.allocate(Stream{.device = DeviceKind::meta, .ledger = &ledger}, true);
   const auto world = make_meta_world(0, 1);
   EXPECT_TRUE(save_checkpoint(directory.path() + "/new", content_at(1), set, *world, {}, log).saved);
@@ -214,11 +203,11 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   const SmallDisk disk(4 << 20);
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
   const std::string directory = disk.path() + "/checkpoints";
-  ASSERT_TRUE(save_state(directory, kModel, kWriter, 10, 10).saved);
+  ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 10, 10).saved);
 
   // Too little space is seen before anything is written.
   write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - (100 << 10), 'x'));
-  const SaveResult refused = save_state(directory, kModel, kWriter, 20, 20);
+  const SaveResult refused = save_state(directory, kSmallModel, kCommitWriter, 20, 20);
   EXPECT_FALSE(refused.saved);
   EXPECT_THAT(refused.reason, HasSubstr("free space on the disk of " + directory));
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000010"));
@@ -237,14 +226,14 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
         }
       });
     };
-    const SaveResult result = save_state(directory, kModel, kWriter, 20, 20, {}, options);
+    const SaveResult result = save_state(directory, kSmallModel, kCommitWriter, 20, 20, {}, options);
     EXPECT_FALSE(result.saved) << full_at;
     EXPECT_THAT(result.reason, HasSubstr(disk.path())) << full_at;
     EXPECT_EQ(found_step(directory), 10) << full_at;
     EXPECT_THAT(names_in(directory), ElementsAre("step-00000010")) << full_at;
     fs::remove(disk.path() + "/filler");
   }
-  EXPECT_TRUE(save_state(directory, kModel, kWriter, 20, 20).saved);
+  EXPECT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 20, 20).saved);
   EXPECT_EQ(found_step(directory), 20);
 }
 

@@ -15,16 +15,16 @@ namespace {
 using namespace shiftron::testing;
 using ::testing::HasSubstr;
 
-const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 61};
-const ParallelLayout kReader{.tp = 2, .pp = 2};
+const FakeModel kCorruptedModel{.layers = 2, .kv_heads = 2, .vocab = 61};
+const ParallelLayout kCorruptionReader{.tp = 2, .pp = 2};
 
 class Corruption : public ::testing::Test {
  public:
   using Random = std::mt19937_64;
 
   void SetUp() override {
-    ASSERT_TRUE(save_state(source_.path(), kModel, {.tp = 3}, 10, 10).saved);
-    ASSERT_TRUE(save_state(source_.path(), kModel, {.tp = 3}, 20, 20).saved);
+    ASSERT_TRUE(save_state(source_.path(), kCorruptedModel, {.tp = 3}, 10, 10).saved);
+    ASSERT_TRUE(save_state(source_.path(), kCorruptedModel, {.tp = 3}, 20, 20).saved);
     manifest_ = check_step(source_.path() + "/step-00000020");
   }
 
@@ -199,7 +199,7 @@ TEST_P(DamagedSteps, TwoHundredAreFoundAndNamed) {
     const auto salt = [](int64_t step) { return static_cast<uint64_t>(step); };
     EXPECT_EQ(GetParam() == Written::bare
                   ? read_newest(c->directory.path(), log_file)
-                  : load_state(c->directory.path(), kModel, kReader, salt, &wrong, {}, log_file),
+                  : load_state(c->directory.path(), kCorruptedModel, kCorruptionReader, salt, &wrong, {}, log_file),
               10)
         << what;
     EXPECT_EQ(wrong, 0) << what;

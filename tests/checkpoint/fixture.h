@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,20 @@ struct FakeModel {
   std::vector<int64_t> stage_layers{};  // of the layout's stages; empty = even
   Division division{};
 };
+inline const FakeModel kSmallModel{.layers = 2, .kv_heads = 2, .vocab = 13};
+
+// A layout, and how it cuts a model.
+struct CheckpointLayout {
+  ParallelLayout layout;
+  std::vector<int64_t> stage_layers{};
+  Division division{};
+};
+
+inline FakeModel under(FakeModel model, const CheckpointLayout& target) {
+  model.stage_layers = target.stage_layers;
+  model.division = target.division;
+  return model;
+}
 
 // Declares what one stage holds, as the model does.
 inline void declare(ParameterSet& set, const FakeModel& model) {
@@ -177,6 +193,19 @@ inline SaveOptions small_blocks() {
   SaveOptions options;
   options.block_bytes = 512;
   return options;
+}
+
+// `options` whose hook calls `visit(number, point)`, numbered over all ranks together.
+template <typename Options>
+Options hooked(Options options, const std::function<void(int, const std::string&)>& visit) {
+  auto passed = std::make_shared<std::atomic<int>>(0);
+  options.at_point = [visit, passed](const std::string& point) { visit((*passed)++, point); };
+  return options;
+}
+
+// Where every step is saved with a salt of its own: its number.
+inline uint64_t salt_of_step(int64_t step) {
+  return static_cast<uint64_t>(step);
 }
 
 // Saves the state that `salt` names under `layout`; every rank's result must be the same, which is returned.

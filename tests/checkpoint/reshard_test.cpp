@@ -10,13 +10,7 @@ namespace {
 
 using namespace shiftron::testing;
 
-struct Case {
-  ParallelLayout layout;
-  std::vector<int64_t> stage_layers{};
-  Division division{};
-};
-
-const std::vector<Case> kCases = {
+const std::vector<CheckpointLayout> kReshardLayouts = {
     {{}},
     {{.tp = 2}},
     {{.tp = 3}},
@@ -35,7 +29,7 @@ const std::vector<Case> kCases = {
     {{.tp = 4, .dp = 2, .pp = 2}, {1, 4}},
 };
 
-const std::vector<Case> kDivided = {
+const std::vector<CheckpointLayout> kDividedLayouts = {
     {{.dp = 2}},
     {{.dp = 2}, {}, {.divided = true}},
     {{.dp = 5}, {}, {.divided = true, .bucket_elements = 1}},
@@ -47,25 +41,21 @@ const std::vector<Case> kDivided = {
 };
 
 // Every pair; what each layout has loaded is saved again and compared with the first save.
-void all_pairs(FakeModel model, const std::vector<Case>& cases = kCases) {
+void load_all_pairs(const FakeModel& model, const std::vector<CheckpointLayout>& cases = kReshardLayouts) {
   const TemporaryDirectory directory;
   const uint64_t salt = 7;
   const auto place = [&](size_t i) { return directory.path() + "/" + std::to_string(i); };
   for (size_t i = 0; i < cases.size(); ++i) {
-    model.stage_layers = cases[i].stage_layers;
-    model.division = cases[i].division;
-    const SaveResult result = save_state(place(i), model, cases[i].layout, 3, salt);
+    const SaveResult result = save_state(place(i), under(model, cases[i]), cases[i].layout, 3, salt);
     ASSERT_TRUE(result.saved) << result.reason;
     EXPECT_TRUE(diff_steps(place(0) + "/step-00000003", result.directory).equal()) << "layout " << i;
   }
   EXPECT_THAT(verify_step(place(cases.size() - 1) + "/step-00000003"), ::testing::IsEmpty());
   for (size_t i = 0; i < cases.size(); ++i) {
     for (size_t j = 0; j < cases.size(); ++j) {
-      model.stage_layers = cases[j].stage_layers;
-      model.division = cases[j].division;
       int64_t wrong = 0;
       EXPECT_EQ(load_state(
-                    place(i), model, cases[j].layout, [&](int64_t) { return salt; }, &wrong),
+                    place(i), under(model, cases[j]), cases[j].layout, [&](int64_t) { return salt; }, &wrong),
                 3);
       EXPECT_EQ(wrong, 0) << "saved under " << i << ", loaded under " << j;
     }
@@ -73,27 +63,27 @@ void all_pairs(FakeModel model, const std::vector<Case>& cases = kCases) {
 }
 
 TEST(Reshard, AllPairsUntied) {
-  all_pairs({});
+  load_all_pairs({});
 }
 
 TEST(Reshard, AllPairsTiedPreciseGroupedHeads) {
-  all_pairs({.kv_heads = 2, .tied = true, .precise = true});
+  load_all_pairs({.kv_heads = 2, .tied = true, .precise = true});
 }
 
 TEST(Reshard, AllPairsOfMastersInTwoHalves) {
-  all_pairs({.kv_heads = 2, .halves = true});
+  load_all_pairs({.kv_heads = 2, .halves = true});
 }
 
 TEST(Reshard, PartsOfDataParallelRanks) {
-  all_pairs({.kv_heads = 2, .tied = true}, kDivided);
+  load_all_pairs({.kv_heads = 2, .tied = true}, kDividedLayouts);
 }
 
 TEST(Reshard, PreciseParts) {
-  all_pairs({.kv_heads = 2, .precise = true}, kDivided);
+  load_all_pairs({.kv_heads = 2, .precise = true}, kDividedLayouts);
 }
 
 TEST(Reshard, PartsOfMastersInTwoHalves) {
-  all_pairs({.kv_heads = 2, .tied = true, .halves = true}, kDivided);
+  load_all_pairs({.kv_heads = 2, .tied = true, .halves = true}, kDividedLayouts);
 }
 
 // Files do not say how masters lie in memory: the same bytes, and either reads the other's.

@@ -12,18 +12,13 @@ using namespace shiftron::testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const FakeModel kModel{.layers = 2, .kv_heads = 2, .vocab = 13};
-const ParallelLayout kWriter{.tp = 2};
-const ParallelLayout kReader{.tp = 2, .pp = 2};
+const ParallelLayout kRestoreWriter{.tp = 2};
+const ParallelLayout kRestoreReader{.tp = 2, .pp = 2};
 
-uint64_t salt_of(int64_t step) {
-  return static_cast<uint64_t>(step);
-}
-
-int64_t load(const std::string& directory, std::optional<int64_t> which = {}, const FakeModel& model = kModel,
-             const ParallelLayout& layout = kReader, const std::string& log_file = "") {
+int64_t load(const std::string& directory, std::optional<int64_t> which = {}, const FakeModel& model = kSmallModel,
+             const ParallelLayout& layout = kRestoreReader, const std::string& log_file = "") {
   int64_t wrong = 0;
-  const int64_t step = load_state(directory, model, layout, salt_of, &wrong, which, log_file);
+  const int64_t step = load_state(directory, model, layout, salt_of_step, &wrong, which, log_file);
   EXPECT_EQ(wrong, 0);
   return step;
 }
@@ -32,7 +27,7 @@ class Restore : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const int64_t step : {10, 20, 30}) {
-      ASSERT_TRUE(save_state(directory_.path(), kModel, kWriter, step, salt_of(step)).saved);
+      ASSERT_TRUE(save_state(directory_.path(), kSmallModel, kRestoreWriter, step, salt_of_step(step)).saved);
     }
   }
   // Flips a byte in the middle of the named dataset's elements.
@@ -72,7 +67,7 @@ TEST_F(Restore, NothingThereIsNoError) {
 TEST_F(Restore, ADamagedBlockOfOneRankMakesAllFallBack) {
   damage(30, "second_moment/layers.1.attention.query.weight@6,0,0");
   const std::string log_file = directory_.path() + "/log";
-  EXPECT_EQ(load(directory_.path(), {}, kModel, kReader, log_file), 20);
+  EXPECT_EQ(load(directory_.path(), {}, kSmallModel, kRestoreReader, log_file), 20);
   EXPECT_THAT(read_file(log_file), AllOf(HasSubstr("step 30 cannot be used: rank "), HasSubstr("rank-00001.h5"),
                                          HasSubstr("second_moment/layers.1.attention.query.weight@6,0,0")));
   const Error error = error_of([&] { load(directory_.path(), 30); });
@@ -153,17 +148,17 @@ TEST_F(Restore, AnotherModelIsNotDamage) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     return std::string(error.what());
   };
-  FakeModel other = kModel;
+  FakeModel other = kSmallModel;
   other.precise = true;
   EXPECT_THAT(refused(other),
               HasSubstr("parameters/final_norm.weight is float32 in the checkpoint, float64 in this run"));
-  other = kModel;
+  other = kSmallModel;
   other.layers = 3;
   EXPECT_THAT(refused(other), HasSubstr("parameters/layers.2.attention.key.weight is missing in the checkpoint"));
-  other = kModel;
+  other = kSmallModel;
   other.tied = true;
   EXPECT_THAT(refused(other), HasSubstr("parameters/head.weight is in the checkpoint, not in this model"));
-  other = kModel;
+  other = kSmallModel;
   other.ffn = 12;
   EXPECT_THAT(refused(other), HasSubstr("parameters/layers.0.mlp.down.weight is [24, 36] in the checkpoint, [24, 12]"));
 }
@@ -171,7 +166,7 @@ TEST_F(Restore, AnotherModelIsNotDamage) {
 TEST_F(Restore, ParametersAloneForEvaluation) {
   const std::string path = directory_.path() + "/step-00000020";
   const ParallelLayout layout{.tp = 3};
-  FakeModel model = kModel;
+  FakeModel model = kSmallModel;
   for (int rank = 0; rank < 3; ++rank) {
     Ledger ledger;
     ParameterSet set = make_set(model, layout, rank, ledger, false);
@@ -189,7 +184,7 @@ TEST_F(Restore, ParametersAloneForEvaluation) {
 }
 
 TEST_F(Restore, DigestsAndDifferences) {
-  ASSERT_TRUE(save_state(directory_.path() + "/other", kModel, {.tp = 3, .pp = 2}, 20, 20).saved);
+  ASSERT_TRUE(save_state(directory_.path() + "/other", kSmallModel, {.tp = 3, .pp = 2}, 20, 20).saved);
   const std::string a = directory_.path() + "/step-00000020", b = directory_.path() + "/other/step-00000020";
   const auto left = digest_step(a), right = digest_step(b);
   ASSERT_EQ(left.tensors.size(), right.tensors.size());
@@ -213,7 +208,7 @@ TEST_F(Restore, DifferenceOfOneElement) {
   Ledger ledger;
   Log log;
   const auto world = make_single_world();
-  ParameterSet set = make_set(kModel, {}, 0, ledger);
+  ParameterSet set = make_set(kSmallModel, {}, 0, ledger);
   load_parameters(directory_.path() + "/step-00000020", set, {.with_moments = true});
   set.find("final_norm.weight")->first_moment.data<float>()[3] += 0.25f;
   ASSERT_TRUE(save_checkpoint(directory_.path() + "/b", content_at(20), set, *world, {}, log).saved);

@@ -10,14 +10,14 @@ namespace {
 using namespace shiftron::testing;
 using ::testing::ElementsAre;
 
-const FakeModel kModel{.layers = 1, .hidden = 4, .heads = 1, .head_dim = 1, .ffn = 4, .vocab = 3};
+const FakeModel kRetainedModel{.layers = 1, .hidden = 4, .heads = 1, .head_dim = 1, .ffn = 4, .vocab = 3};
 
 // A directory with one saved step to copy from: making steps by saving them all would take minutes.
 class Retained : public ::testing::Test {
  protected:
   void SetUp() override {
     for (int64_t step = 0; step < 12; ++step) {
-      ASSERT_TRUE(save_state(source_.path(), kModel, {}, step, 1).saved);
+      ASSERT_TRUE(save_state(source_.path(), kRetainedModel, {}, step, 1).saved);
     }
   }
   void add(const std::string& directory, int64_t step) {
@@ -79,7 +79,7 @@ TEST_F(Retained, ThreeHundredDirectoryStates) {
 TEST_F(Retained, SavingKeepsTheNewestAndEveryTenth) {
   const TemporaryDirectory place;
   for (int64_t step = 0; step <= 45; step += 5) {
-    ASSERT_TRUE(save_state(place.path(), kModel, {}, step, 1, {.keep = 2, .keep_every = 20}).saved);
+    ASSERT_TRUE(save_state(place.path(), kRetainedModel, {}, step, 1, {.keep = 2, .keep_every = 20}).saved);
   }
   EXPECT_THAT(names_in(place.path()), ElementsAre("step-00000000", "step-00000020", "step-00000040", "step-00000045"));
 }

@@ -24,13 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Case {
-  ParallelLayout layout;
-  std::vector<int64_t> stage_layers{};
-  Division division{};
-};
-
-const std::vector<Case> kCases = {
+const std::vector<CheckpointLayout> kWriterLayouts = {
     {{}},
     {{.tp = 2}},
     {{.tp = 3}},
@@ -56,12 +50,6 @@ const std::vector<Case> kCases = {
     {{.tp = 3, .dp = 2}, {}, {.divided = true, .bucket_elements = 100}},
     {{.tp = 4, .dp = 2}, {}, {.divided = true, .bucket_elements = 50}},
 };
-
-FakeModel under(FakeModel model, const Case& target) {
-  model.stage_layers = target.stage_layers;
-  model.division = target.division;
-  return model;
-}
 
 // What the ranks of `target` write, from declarations alone.
 std::vector<StepFile> files_of(const FakeModel& model, const ParallelLayout& layout) {
@@ -91,7 +79,7 @@ WrittenStep convert(const std::string& from, const std::vector<StepFile>& files,
 }
 
 // Every layout into every other: byte by byte the files, and the manifest, that a run under it saves.
-void all_pairs(const FakeModel& model, const std::vector<Case>& cases) {
+void convert_all_pairs(const FakeModel& model, const std::vector<CheckpointLayout>& cases) {
   const TemporaryDirectory directory(fast_parent());
   std::vector<std::string> saved;
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -115,13 +103,16 @@ void all_pairs(const FakeModel& model, const std::vector<Case>& cases) {
 }
 
 TEST(StepWriter, EveryLayoutIntoEveryOther) {
-  ASSERT_GE(kCases.size(), 24u);
-  all_pairs({.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 2, .ffn = 12, .vocab = 23, .tied = true}, kCases);
+  ASSERT_GE(kWriterLayouts.size(), 24u);
+  convert_all_pairs({.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 2, .ffn = 12, .vocab = 23, .tied = true},
+                    kWriterLayouts);
 }
 
 TEST(StepWriter, UntiedPreciseIntoEachOther) {
-  const std::vector<Case> cases = {kCases[0], kCases[3], kCases[7], kCases[13], kCases[19], kCases[23]};
-  all_pairs({.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 1, .ffn = 12, .vocab = 23, .precise = true}, cases);
+  const std::vector<CheckpointLayout> cases = {kWriterLayouts[0],  kWriterLayouts[3],  kWriterLayouts[7],
+                                               kWriterLayouts[13], kWriterLayouts[19], kWriterLayouts[23]};
+  convert_all_pairs({.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 1, .ffn = 12, .vocab = 23, .precise = true},
+                    cases);
 }
 
 struct FileRead {
@@ -135,8 +126,8 @@ TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
   const FakeModel model{.layers = 3, .hidden = 12, .heads = 12, .kv_heads = 2, .ffn = 12, .vocab = 23};
   const TemporaryDirectory directory(fast_parent());
   ASSERT_TRUE(save_state(directory.path(), model, {.tp = 3}, 3, 7).saved);
-  for (size_t i = 0; i < kCases.size(); ++i) {
-    const Case& target = kCases[i];
+  for (size_t i = 0; i < kWriterLayouts.size(); ++i) {
+    const CheckpointLayout& target = kWriterLayouts[i];
     const ParallelLayout& layout = target.layout;
     const FakeModel cut = under(model, target);
     const std::string place = directory.path() + "/converted";
@@ -176,23 +167,12 @@ TEST(StepWriter, ARankReadsItsOwnFileOnceFromFrontToBack) {
   }
 }
 
-const FakeModel kSmall{.layers = 2, .kv_heads = 2, .vocab = 13};
-
-// Options that call `visit(number, point)` at every point.
-StepWriteOptions hooked(const std::function<void(int, const std::string&)>& visit) {
-  StepWriteOptions options = blocks_of_512();
-  options.at_point = [visit, passed = std::make_shared<int>(0)](const std::string& point) {
-    visit((*passed)++, point);
-  };
-  return options;
-}
-
 class Interrupted : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(save_state(source_.path(), kSmall, {.tp = 2}, 10, 10).saved);
+    ASSERT_TRUE(save_state(source_.path(), kSmallModel, {.tp = 2}, 10, 10).saved);
     convert(from_, files_, kLayout, target_.path() + "/counted",
-            hooked([&](int, const std::string& point) { points_.push_back(point); }));
+            hooked(blocks_of_512(), [&](int, const std::string& point) { points_.push_back(point); }));
     fs::remove_all(target_.path() + "/counted");
     ASSERT_GT(points_.size(), 20u);
     ASSERT_EQ(points_.back(), "committed");
@@ -205,7 +185,7 @@ class Interrupted : public ::testing::Test {
   static constexpr ParallelLayout kLayout{.dp = 2, .pp = 2};
   TemporaryDirectory source_{fast_parent()}, target_{fast_parent()};
   const std::string from_ = source_.path() + "/step-00000010";
-  const std::vector<StepFile> files_ = files_of(kSmall, kLayout);
+  const std::vector<StepFile> files_ = files_of(kSmallModel, kLayout);
   std::vector<std::string> points_;
 };
 
@@ -215,7 +195,7 @@ TEST_F(Interrupted, AKillAtAnyPointLeavesNoStepAndTheNextAttemptSucceeds) {
     const std::string place = target_.path() + "/" + std::to_string(killed_at);
     const pid_t child = ::fork();
     if (child == 0) {
-      convert(from_, files_, kLayout, place, hooked([&](int number, const std::string&) {
+      convert(from_, files_, kLayout, place, hooked(blocks_of_512(), [&](int number, const std::string&) {
                 if (number == killed_at) std::raise(SIGKILL);
               }));
       ::_exit(3);
@@ -236,7 +216,7 @@ TEST_F(Interrupted, AnExceptionAtAnyPointLeavesNothing) {
   for (int failing_at = 0; failing_at + 1 < static_cast<int>(points_.size()); ++failing_at) {
     const std::string place = target_.path() + "/" + std::to_string(failing_at);
     EXPECT_THAT(error_of([&] {
-                  convert(from_, files_, kLayout, place, hooked([&](int number, const std::string&) {
+                  convert(from_, files_, kLayout, place, hooked(blocks_of_512(), [&](int number, const std::string&) {
                             if (number == failing_at) throw_crash("disk on fire");
                           }));
                 }).what(),
@@ -281,7 +261,7 @@ TEST_F(Interrupted, TensorsThatTheSourceHasNot) {
   EXPECT_THAT(error_of([&] { convert(from_, one_file(tensors), {}, target_.path()); }).what(),
               HasSubstr("is to be written as"));
   // A tensor of which one half is written.
-  std::vector<StepFile> files = files_of(kSmall, {.tp = 2});
+  std::vector<StepFile> files = files_of(kSmallModel, {.tp = 2});
   files.pop_back();
   EXPECT_THAT(error_of([&] { convert(from_, files, {}, target_.path()); }).what(), HasSubstr("boxes cover"));
   EXPECT_THAT(names_in(target_.path()), IsEmpty());
@@ -370,7 +350,7 @@ std::vector<float> values_in(const std::string& step, const ManifestTensor& tens
 class Halves : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(save_state(directory_.path(), kSmall, {.tp = 2}, 10, 10).saved);
+    ASSERT_TRUE(save_state(directory_.path(), kSmallModel, {.tp = 2}, 10, 10).saved);
     for (ManifestTensor tensor : read_manifest(full_).tensors) {
       if (tensor.group != TensorGroup::parameters) continue;
       tensor.dtype = DType::bfloat16;
@@ -433,8 +413,8 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
   Ledger ledger;
   write("fresh", "0");
   write("trained", "3");
-  ParameterSet set = make_set(kSmall, {}, 0, ledger);
-  fill(kSmall, set, 99);
+  ParameterSet set = make_set(kSmallModel, {}, 0, ledger);
+  fill(kSmallModel, set, 99);
   ASSERT_TRUE(load("fresh", set));
   const std::string log = read_file(log_file);
   EXPECT_THAT(log, HasSubstr("parameters of bfloat16 are read into float32 masters"));
@@ -455,13 +435,13 @@ TEST_F(Halves, ARunBeginsFromThemOnlyBeforeItsFirstUpdate) {
                                              HasSubstr("shiftron checkpoint import " + directory_.path() +
                                                        "/trained/step-00000010 --format shiftron --output RUN")));
   // Whoever only reads the model takes it.
-  ParameterSet reads = make_set(kSmall, {.tp = 2}, 1, ledger, false);
+  ParameterSet reads = make_set(kSmallModel, {.tp = 2}, 1, ledger, false);
   load_parameters(directory_.path() + "/trained/step-00000010", reads);
 }
 
 // More elements than are cast at once, in blocks of the usual size.
 TEST_F(Halves, ALargeTensorIsCastPieceByPiece) {
-  FakeModel large = kSmall;
+  FakeModel large = kSmallModel;
   large.vocab = 20011;
   const std::string directory = directory_.path() + "/large";
   ASSERT_TRUE(save_state(directory, large, {}, 10, 10).saved);
@@ -492,7 +472,7 @@ TEST_F(Halves, ALargeTensorIsCastPieceByPiece) {
 // The types of a step with moments are the run's, or it is refused, as before.
 TEST_F(Halves, AStepWithMomentsIsNotCast) {
   Ledger ledger;
-  FakeModel precise = kSmall;
+  FakeModel precise = kSmallModel;
   precise.precise = true;
   ParameterSet set = make_set(precise, {}, 0, ledger);
   EXPECT_THAT(error_of([&] { load_parameters(full_, set, {.with_moments = true}); }).what(),

@@ -6,11 +6,11 @@
 namespace shiftron::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-std::vector<CommandOption> table() {
+std::vector<CommandOption> option_table() {
   CommandOption input = required(text_option("input", "FILE…", "files"));
   input.values = kAnyNumber;
   input.takes_rest = true;
@@ -27,12 +27,13 @@ std::vector<CommandOption> table() {
 Words faults(const Words& words) {
   Words all = {"--input", "a"};
   all.insert(all.end(), words.begin(), words.end());
-  return parse_command_line(all, table()).faults;
+  return parse_command_line(all, option_table()).faults;
 }
 
 TEST(CommandLine, ReadsEveryKind) {
   const CommandLine line = parse_command_line(
-      {"--input", "a", "b", "--tokens=7", "--temperature", "0.5", "--json", "--input=c", "--prompt=--tokens"}, table());
+      {"--input", "a", "b", "--tokens=7", "--temperature", "0.5", "--json", "--input=c", "--prompt=--tokens"},
+      option_table());
   EXPECT_THAT(line.faults, IsEmpty());
   EXPECT_THAT(line.texts("input"), ElementsAre("a", "b", "c"));
   EXPECT_EQ(line.integer("tokens"), 7);
@@ -43,7 +44,7 @@ TEST(CommandLine, ReadsEveryKind) {
 }
 
 TEST(CommandLine, WhatIsNotGivenHasItsDefault) {
-  const CommandLine line = parse_command_line({"--input", "a"}, table());
+  const CommandLine line = parse_command_line({"--input", "a"}, option_table());
   EXPECT_EQ(line.integer("tokens"), 64);
   EXPECT_EQ(line.text("kind"), "bpe");
   EXPECT_EQ(line.text("prompt"), "");
@@ -60,7 +61,7 @@ TEST(CommandLine, UnknownOptionsNameTheNearest) {
 TEST(CommandLine, AnOptionIsNoValue) {
   EXPECT_THAT(faults({"--prompt", "--tokens", "2"}),
               ElementsAre("--prompt needs a value (one that begins with dashes is written --prompt=--…)"));
-  EXPECT_THAT(faults({"--prompt", "-h"}), testing::SizeIs(1));
+  EXPECT_THAT(faults({"--prompt", "-h"}), ::testing::SizeIs(1));
   EXPECT_THAT(faults({"--prompt"}), ElementsAre("--prompt needs a value"));
   EXPECT_THAT(faults({"--prompt", "-1"}), IsEmpty());
   EXPECT_THAT(faults({"--prompt", ""}), IsEmpty());
@@ -77,16 +78,16 @@ TEST(CommandLine, NumbersAreReadWholeAndHeldToTheirLimits) {
                 ElementsAre("--tokens '" + std::string(wrong) + "' is not a whole number"));
   }
   for (const char* wrong : {"nan", "inf", "1e400", "-0.5", ""}) {
-    EXPECT_THAT(faults({"--temperature", wrong}), testing::SizeIs(1)) << wrong;
+    EXPECT_THAT(faults({"--temperature", wrong}), ::testing::SizeIs(1)) << wrong;
   }
 }
 
 TEST(CommandLine, ChoicesRepeatsAndWhatIsMissing) {
   EXPECT_THAT(faults({"--kind", "word"}), ElementsAre("--kind 'word' is not one of bpe, unigram"));
   EXPECT_THAT(faults({"--tokens", "3", "--tokens=4"}), ElementsAre("--tokens takes 1 value, 2 are given"));
-  EXPECT_THAT(parse_command_line({}, table()).faults, ElementsAre("--input FILE… is missing"));
-  EXPECT_THAT(parse_command_line({"--input"}, table()).faults, ElementsAre("--input needs a value"));
-  EXPECT_THAT(parse_command_line({"--input="}, table()).faults, ElementsAre("--input '' is empty"));
+  EXPECT_THAT(parse_command_line({}, option_table()).faults, ElementsAre("--input FILE… is missing"));
+  EXPECT_THAT(parse_command_line({"--input"}, option_table()).faults, ElementsAre("--input needs a value"));
+  EXPECT_THAT(parse_command_line({"--input="}, option_table()).faults, ElementsAre("--input '' is empty"));
 }
 
 TEST(CommandLine, DirectoriesMayStandAlone) {

@@ -12,9 +12,9 @@
 namespace shiftron::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 ParsedConfig read(const std::vector<std::string>& words, const std::vector<CommandOption>& own = {},
                   const RunConfig& base = {}) {
@@ -22,10 +22,10 @@ ParsedConfig read(const std::vector<std::string>& words, const std::vector<Comma
   return {line, read_config(line, base)};
 }
 
-class ConfigReader : public testing::Test {
+class ConfigReader : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     folder_ = std::filesystem::temp_directory_path() /
               ("shiftron_config_" + std::string(test->name()) + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
@@ -89,7 +89,7 @@ TEST_F(ConfigReader, CollectsEveryFault) {
                   {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
   EXPECT_THAT(
       parsed.config.reading_faults,
-      testing::UnorderedElementsAre(
+      ::testing::UnorderedElementsAre(
           "unknown key model.hiden, nearest is model.hidden (" + a + ":2)",
           "model.layers 'many' is not a whole number (" + a + ":3)",
           "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
@@ -108,13 +108,13 @@ TEST_F(ConfigReader, CollectsEveryFault) {
     EXPECT_THAT(error.what(), HasSubstr("unknown key model.hiden"));
     EXPECT_THAT(error.what(), HasSubstr("cannot read the configuration file"));
     EXPECT_THAT(error.what(), HasSubstr("optimizer.learning_rate is required"));
-    EXPECT_THAT(error.what(), testing::Not(HasSubstr("model.layers is required")));
+    EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("model.layers is required")));
   }
 }
 
 TEST_F(ConfigReader, BrokenSectionLineIsAFault) {
   EXPECT_THAT(read_config_text("[model\nlayers = 3\n", "t").reading_faults,
-              testing::Contains(HasSubstr("'[model' is no 'key = value' and no '[section]' (t:1)")));
+              ::testing::Contains(HasSubstr("'[model' is no 'key = value' and no '[section]' (t:1)")));
 }
 
 TEST_F(ConfigReader, OwnOptionsAndHelp) {

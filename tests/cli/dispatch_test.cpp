@@ -9,12 +9,12 @@
 namespace shiftron::cli {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Words = std::vector<std::string>;
 
 // Stand-ins tell by their exit codes which one ran and how many options it got.
-std::vector<Command> table() {
+std::vector<Command> command_table() {
   const std::vector<CommandOption> options = {text_option("output", "DIR", "where"), json_flag()};
   const auto code = [](const CommandLine& line) { return static_cast<int>(line.values.size()); };
   return {
@@ -28,7 +28,7 @@ std::vector<Command> table() {
 
 std::string message_of(const Words& words) {
   try {
-    dispatch(table(), words);
+    dispatch(command_table(), words);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     return error.what();
@@ -37,16 +37,16 @@ std::string message_of(const Words& words) {
 }
 
 std::pair<int, std::string> output_of(const Words& words) {
-  testing::internal::CaptureStdout();
-  const int code = dispatch(table(), words);
-  return {code, testing::internal::GetCapturedStdout()};
+  ::testing::internal::CaptureStdout();
+  const int code = dispatch(command_table(), words);
+  return {code, ::testing::internal::GetCapturedStdout()};
 }
 
 TEST(Dispatch, RunsNounAndVerb) {
-  EXPECT_EQ(dispatch(table(), {"train"}), 100);
-  EXPECT_EQ(dispatch(table(), {"train", "--model.hidden", "64", "--config=a"}), 102);
-  EXPECT_EQ(dispatch(table(), {"data", "build", "--output", "x"}), 1);
-  EXPECT_THROW(dispatch(table(), {"checkpoint", "list"}), Error);
+  EXPECT_EQ(dispatch(command_table(), {"train"}), 100);
+  EXPECT_EQ(dispatch(command_table(), {"train", "--model.hidden", "64", "--config=a"}), 102);
+  EXPECT_EQ(dispatch(command_table(), {"data", "build", "--output", "x"}), 1);
+  EXPECT_THROW(dispatch(command_table(), {"checkpoint", "list"}), Error);
 }
 
 TEST(Dispatch, HelpAtEveryLevel) {
@@ -76,13 +76,13 @@ TEST(Dispatch, FaultsOfTheLineAreRefusedBeforeTheCommandRuns) {
   EXPECT_THAT(message_of({"data", "verify", "--jsno", "stray", "word"}),
               HasSubstr("2 faults in the command line:\n  unknown option --jsno, nearest is --json\n"
                         "  unexpected word 'word'\nusage: shiftron data verify"));
-  EXPECT_EQ(dispatch(table(), {"train", "--nosuch"}), 110) << "they wait for those of the configuration";
+  EXPECT_EQ(dispatch(command_table(), {"train", "--nosuch"}), 110) << "they wait for those of the configuration";
 }
 
 TEST(Dispatch, NothingGivenIsAFaultWithHelp) {
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(dispatch(table(), {}), 76);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("Usage: shiftron COMMAND"));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(dispatch(command_table(), {}), 76);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("Usage: shiftron COMMAND"));
 }
 
 TEST(Dispatch, SuggestsTheNearestCommand) {
@@ -96,7 +96,7 @@ TEST(Dispatch, Version) {
   const auto [code, text] = output_of({"--version"});
   EXPECT_EQ(code, 0);
   EXPECT_EQ(text, version_text());
-  EXPECT_THAT(text, testing::MatchesRegex("shiftron .+\ncommit .+\nbackends .+\n"));
+  EXPECT_THAT(text, ::testing::MatchesRegex("shiftron .+\ncommit .+\nbackends .+\n"));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
   std::string told;
   const DirectoryLock lock(
       scratch.path(), "", [&](const std::string& message) { told = message; }, kQuick);
-  EXPECT_THAT(told, testing::HasSubstr("process 1 on elsewhere at 2026-01-01"));
+  EXPECT_THAT(told, ::testing::HasSubstr("process 1 on elsewhere at 2026-01-01"));
   EXPECT_EQ(lock.look(), Hold::held);
   EXPECT_TRUE(fs::exists(scratch / ".lock/42"));
   EXPECT_FALSE(fs::exists(scratch / ".lock/41"));

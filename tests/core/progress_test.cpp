@@ -42,10 +42,10 @@ TEST(Progress, PlainLinesComeEveryFiveSeconds) {
     progress.update(static_cast<uint64_t>(i));
   }
   EXPECT_EQ(stage.lines(), 4);  // after 2, 7, 12 and 17 of 20 seconds
-  EXPECT_THAT(stage.stream.str(), testing::HasSubstr("work: 16 items of 400 items (4 %), 8 items/s, 48 s left"));
+  EXPECT_THAT(stage.stream.str(), ::testing::HasSubstr("work: 16 items of 400 items (4 %), 8 items/s, 48 s left"));
   progress.finish();
   EXPECT_EQ(stage.lines(), 5);
-  EXPECT_THAT(stage.stream.str(), testing::EndsWith("20 s in all\n"));
+  EXPECT_THAT(stage.stream.str(), ::testing::EndsWith("20 s in all\n"));
 }
 
 TEST(Progress, TerminalLineIsRewritten) {
@@ -56,7 +56,7 @@ TEST(Progress, TerminalLineIsRewritten) {
     progress.update(static_cast<uint64_t>(i) * 125000);
   }
   EXPECT_EQ(stage.lines(), 0);
-  EXPECT_THAT(stage.stream.str(), testing::StartsWith("\rwork: 2.0 MB of 3.0 MB"));
+  EXPECT_THAT(stage.stream.str(), ::testing::StartsWith("\rwork: 2.0 MB of 3.0 MB"));
   progress.finish();
   EXPECT_EQ(stage.lines(), 1);
 }

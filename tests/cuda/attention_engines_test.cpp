@@ -26,19 +26,12 @@ KernelCase with_enough_scratch(KernelCase call) {
   return call;
 }
 
-std::vector<KernelCase> attention_cases() {
+std::vector<KernelCase> cases_with_enough_scratch() {
   std::vector<KernelCase> cases;
   for (const KernelCase& call : all_cases()) {
     if (call.name.starts_with("attention")) cases.push_back(with_enough_scratch(call));
   }
   return cases;
-}
-
-KernelCase case_of(const std::string& name) {
-  for (const KernelCase& call : attention_cases()) {
-    if (call.name == name) return call;
-  }
-  throw_crash("no case ", name);
 }
 
 void expect_matches(CudaDevice& device, const KernelCase& call) {
@@ -67,7 +60,7 @@ TEST_P(AttentionEngines, MatchSpecificationWhereTheyAreDeterministic) {
   for (const auto& [problem, choice] : device.attention().choices().of) EXPECT_EQ(choice.engine, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionEngines, ::testing::ValuesIn(attention_cases()),
+INSTANTIATE_TEST_SUITE_P(All, AttentionEngines, ::testing::ValuesIn(cases_with_enough_scratch()),
                          [](const auto& parameter) { return parameter.param.name; });
 
 constexpr const char* kForward = "attention_forward_grouped";
@@ -76,7 +69,7 @@ constexpr const char* kBackward = "attention_backward_grouped";
 AttentionChoices chosen_by(bool timed, const std::string& name) {
   CudaDevice device;
   device.attention().time_candidates(timed);
-  evaluate_on(device, case_of(name), DType::bfloat16, 0);
+  evaluate_on(device, case_of(cases_with_enough_scratch(), name), DType::bfloat16, 0);
   return device.attention().choices();
 }
 
@@ -92,9 +85,9 @@ TEST(AttentionChoices, AreMadeOnceByTiming) {
   CudaDevice device;
   device.attention().time_candidates(true);
   const int64_t before = machine::executed_plans();
-  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);
+  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);
   EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 1);
-  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);
+  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);
   EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 2);
 }
 
@@ -130,10 +123,10 @@ TEST(AttentionChoices, AreAdopted) {
   choice.workspace = 8192;
   CudaDevice device;
   device.attention().time_candidates(true);
-  evaluate_on(device, case_of(kBackward), DType::bfloat16, 0);  // and a plan is dropped
+  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);  // and a plan is dropped
   device.attention().adopt(attention_choices_from(to_json(chosen), "a file"));
   const int64_t before = machine::executed_plans();
-  const KernelCase call = case_of(kBackward);
+  const KernelCase call = case_of(cases_with_enough_scratch(), kBackward);
   expect_outcome_matches_specification(call, DType::bfloat16, 0, evaluate_on(device, call, DType::bfloat16, 0));
   EXPECT_EQ(machine::executed_plans(), before + 1);
   EXPECT_EQ(device.attention().choices(), chosen);
@@ -160,7 +153,7 @@ TEST(AttentionChoices, OfNoMeaningAreRefused) {
     CudaDevice device;
     device.attention().adopt(chosen);
     expect_fault("cudnnBackendFinalize for attention forward",
-                 [&] { evaluate_on(device, case_of(kForward), DType::bfloat16, 0); });
+                 [&] { evaluate_on(device, case_of(cases_with_enough_scratch(), kForward), DType::bfloat16, 0); });
   }
 }
 
@@ -245,7 +238,7 @@ TEST(AttentionChoices, AreKeptWhereAPlanIsDropped) {
 bool repeats(bool deterministic, const std::string& name) {
   CudaDevice device;
   device.stream.deterministic = deterministic;
-  const KernelCase call = case_of(name);
+  const KernelCase call = case_of(cases_with_enough_scratch(), name);
   const Outcome first = evaluate_on(device, call, DType::bfloat16, 0);
   const Outcome second = evaluate_on(device, call, DType::bfloat16, 0);
   EXPECT_EQ(device.attention().choices().of.size(), 1u);

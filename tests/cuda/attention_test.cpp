@@ -37,18 +37,11 @@ TEST_P(Attention, MatchesSpecification) {
 INSTANTIATE_TEST_SUITE_P(All, Attention, ::testing::ValuesIn(attention_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
-KernelCase case_of(const std::string& name) {
-  for (const KernelCase& call : attention_cases()) {
-    if (call.name == name) return call;
-  }
-  throw_crash("no case ", name);
-}
-
 // How many plans one call of the case executes.
 int64_t plans_of(const std::string& name, DType dtype, int64_t padding) {
   const int64_t before = machine::executed_plans();
   CudaDevice device;
-  evaluate_on(device, case_of(name), dtype, padding);
+  evaluate_on(device, case_of(attention_cases(), name), dtype, padding);
   return machine::executed_plans() - before;
 }
 
@@ -68,7 +61,7 @@ TEST(AttentionPlans, AreNotNeeded) {
     CudaDevice device;
     machine::refuse_next_plans(3, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
     const int64_t before = machine::executed_plans();
-    const KernelCase call = case_of(name);
+    const KernelCase call = case_of(attention_cases(), name);
     expect_outcome_matches_specification(call, DType::bfloat16, 0, evaluate_on(device, call, DType::bfloat16, 0));
     EXPECT_EQ(machine::executed_plans(), before);
     EXPECT_EQ(device.attention().refusals().size(), 1u);

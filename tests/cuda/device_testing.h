@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/queue_cuda.h"
 #include "kernels/attention_plans_cuda.h"
@@ -23,6 +25,14 @@ struct FreeOnDevice {
 };
 template <typename T>
 using DeviceOwner = std::unique_ptr<T, FreeOnDevice>;
+
+// The case of that name; it must be among them.
+inline KernelCase case_of(const std::vector<KernelCase>& cases, const std::string& name) {
+  for (const KernelCase& call : cases) {
+    if (call.name == name) return call;
+  }
+  throw_crash("no case ", name);
+}
 
 // A stream of its own, with attention's plans, whose products have a workspace of its own or that one which is given.
 class CudaDevice {

@@ -39,18 +39,11 @@ TEST_P(Products, MatchSpecificationWhileCandidatesAreTimed) {
 INSTANTIATE_TEST_SUITE_P(All, Products, ::testing::ValuesIn(product_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
-KernelCase case_of(const std::string& name) {
-  for (const KernelCase& call : product_cases()) {
-    if (call.name == name) return call;
-  }
-  throw_crash("no case ", name);
-}
-
 // One algorithm gives the same bits.
 TEST(ProductChoices, AreKept) {
   CudaDevice first;
   first.products().time_candidates(true);
-  const KernelCase call = case_of("matmul_backward_weight_300_70_130");
+  const KernelCase call = case_of(product_cases(), "matmul_backward_weight_300_70_130");
   const std::vector<double> values = evaluate_on(first, call, DType::bfloat16, 0).values.back();
   const ProductChoices chosen = first.products().choices();
   ASSERT_EQ(chosen.of.size(), 1u);
@@ -80,7 +73,7 @@ TEST(ProductChoices, OfAnotherDeviceOrVersionAreRefused) {
 }
 
 TEST(ProductChoices, OfNoMeaningAreRefused) {
-  const KernelCase call = case_of("matmul_forward_64_64_64");
+  const KernelCase call = case_of(product_cases(), "matmul_forward_64_64_64");
   CudaDevice first, second;
   evaluate_on(first, call, DType::float32, 0);
   ProductChoices chosen = first.products().choices();
@@ -93,7 +86,7 @@ TEST(ProductChoices, OfNoMeaningAreRefused) {
 TEST(ProductKinds, Float64IsRefused) {
   CudaDevice device;
   expect_fault("has no body for float64 in CUDA",
-               [&] { evaluate_on(device, case_of("matmul_forward_64_64_64"), DType::float64, 0); });
+               [&] { evaluate_on(device, case_of(product_cases(), "matmul_forward_64_64_64"), DType::float64, 0); });
 }
 
 }  // namespace

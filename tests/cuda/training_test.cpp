@@ -10,7 +10,7 @@ struct Outcome {
 };
 
 // Three steps, with an evaluation between them, which leaves no trace.
-Outcome train(const RunConfig& config, int ranks = 1) {
+Outcome three_steps(const RunConfig& config, int ranks = 1) {
   Outcome outcome;
   std::mutex mutex;
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
@@ -39,8 +39,8 @@ Outcome train(const RunConfig& config, int ranks = 1) {
 void expect_like_the_cpu(const RunConfig& config, double bound, int ranks = 1) {
   RunConfig alone = config;
   alone.parallel = {.recompute = config.parallel.recompute};
-  const Outcome expected = train(on_device(alone, DeviceChoice::cpu)),
-                found = train(on_device(config, DeviceChoice::cuda), ranks);
+  const Outcome expected = three_steps(on_device(alone, DeviceChoice::cpu)),
+                found = three_steps(on_device(config, DeviceChoice::cuda), ranks);
   ASSERT_EQ(found.losses.size(), expected.losses.size());
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(found.losses[i], expected.losses[i], bound * expected.losses[i]) << "step " << i + 1;

@@ -52,7 +52,7 @@ struct Course {
   bool operator==(const Course&) const = default;
 };
 
-Course train(const RunConfig& config, int64_t steps) {
+Course course_of(const RunConfig& config, int64_t steps) {
   Course course;
   std::mutex mutex;
   const auto world = make_single_world();
@@ -95,7 +95,7 @@ TEST_P(WholeTraining, GradientsAreThoseOfTheCpu) {
   for (const NamedShift& named : all_shifts()) {
     SCOPED_TRACE(named.name);
     const RunConfig config = small_config(named.shift, GetParam());
-    const Course expected = train(on_device(config, kCpu), 1), found = train(on_device(config, kCuda), 1);
+    const Course expected = course_of(on_device(config, kCpu), 1), found = course_of(on_device(config, kCuda), 1);
     expect_tensors_near(found.first, expected.first, gradient_bound(config));
     expect_near(found.norms[0], expected.norms[0], gradient_bound(config), "norm");
   }
@@ -103,7 +103,7 @@ TEST_P(WholeTraining, GradientsAreThoseOfTheCpu) {
 
 // Updates are sums of gradients, so both have the bound of one gradient.
 void expect_steps_of_the_cpu(const RunConfig& config, int64_t steps) {
-  const Course expected = train(on_device(config, kCpu), steps), found = train(on_device(config, kCuda), steps);
+  const Course expected = course_of(on_device(config, kCpu), steps), found = course_of(on_device(config, kCuda), steps);
   EXPECT_LT(expected.losses.back(), 0.9 * expected.losses.front());
   for (size_t step = 0; step < static_cast<size_t>(steps); ++step) {
     const std::string of_step = " of step " + std::to_string(step + 1);
@@ -128,7 +128,7 @@ TEST_P(WholeTraining, TwentyStepsAreThoseOfTheCpu) {
 
 TEST_P(WholeTraining, Repeats) {
   const RunConfig config = on_device(small_config(all_shifts()[2].shift, GetParam()), kCuda);
-  EXPECT_TRUE(train(config, 2) == train(config, 2));
+  EXPECT_TRUE(course_of(config, 2) == course_of(config, 2));
 }
 
 // ---- resumes --------------------------------------------------------------------------------------------------------

@@ -303,7 +303,7 @@ TEST(Buckets, OrderDoesNotDependOnTheirNumber) {
   for (uint64_t i = 0; i < 500; ++i) EXPECT_EQ(all[i], i);
 }
 
-class Verify : public testing::Test {
+class Verify : public ::testing::Test {
  protected:
   Verify() {
     BuildOptions options = example_build(scratch_, example_documents(40));
@@ -322,11 +322,11 @@ class Verify : public testing::Test {
     const VerifyResult result = verify_dataset(directory_);
     std::string all;
     for (const std::string& fault : result.faults) {
-      EXPECT_THAT(fault, testing::HasSubstr(path_));
-      EXPECT_THAT(fault, testing::HasSubstr("restore this file"));
+      EXPECT_THAT(fault, ::testing::HasSubstr(path_));
+      EXPECT_THAT(fault, ::testing::HasSubstr("restore this file"));
       all += fault + "\n";
     }
-    EXPECT_THAT(all, testing::HasSubstr(reason));
+    EXPECT_THAT(all, ::testing::HasSubstr(reason));
   }
   // Writes the shard again with other tokens, and describes it faithfully.
   void rewrite(const std::vector<std::vector<int32_t>>& documents, const std::vector<int64_t>& bytes) {

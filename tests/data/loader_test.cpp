@@ -54,7 +54,7 @@ void overwrite(const std::string& path, uint64_t offset, const void* data, size_
   file.write(static_cast<const char*>(data), static_cast<std::streamsize>(count));
 }
 
-class LoaderTest : public testing::Test {
+class LoaderTest : public ::testing::Test {
  protected:
   // Several shards, so that windows cross from one to the next.
   std::string build(int documents = 60, const std::string& name = "dataset", int64_t shard_tokens = 700) {

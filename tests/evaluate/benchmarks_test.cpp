@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "evaluate/saved_model.h"
+#include "evaluate/task_data.h"
 
 namespace shiftron::testing {
 namespace {
@@ -28,7 +29,7 @@ struct Report {
 
 Report report_of(const CheckpointModel& model, int ranks, const std::string& output) {
   const BenchmarkOptions options{.tasks = kTasks,
-                                 .data = std::string(SHIFTRON_SOURCE_DIR) + "/tests/evaluate/data/hub",
+                                 .data = kTaskData + "/hub",
                                  .output = output,
                                  .task = {.limit = 2, .most_tokens = 4},
                                  .scorer = {.max_length = 192, .token_budget = 256}};
@@ -97,14 +98,14 @@ void expect_same(const Report& found, const Report& expected, const std::string&
   }
 }
 
-struct Layout {
+struct NamedLayout {
   std::string name;
   int ranks;
   ParallelSection parallel;
 };
 
 // Under tp every rank also has its part of the vocabulary and, between products, of the rows.
-std::vector<Layout> layouts() {
+std::vector<NamedLayout> named_layouts() {
   using enum PipelineKind;
   return {{"dp2", 2, {}},
           {"dp3, divided optimizer", 3, {.zero = 1}},
@@ -131,7 +132,7 @@ TEST(Benchmarks, ReportsAreAlikeInEveryLayout) {
   CheckpointModel model = saved_model(scratch, config);
   const Report expected = report_of(model, 1, scratch / "alone");
   ASSERT_EQ(expected.samples.size(), kTasks.size());
-  for (const Layout& layout : layouts()) {
+  for (const NamedLayout& layout : named_layouts()) {
     model.config.parallel = layout.parallel;
     EXPECT_EQ(find_faults(model.config, layout.ranks, Use::evaluate), std::vector<std::string>()) << layout.name;
     expect_same(report_of(model, layout.ranks, scratch / layout.name), expected, layout.name);

@@ -12,7 +12,7 @@
 namespace shiftron::testing {
 namespace {
 
-std::vector<ScoreTokens> random_passes(int64_t count, int64_t longest) {
+std::vector<ScoreTokens> passes_of_two_tokens(int64_t count, int64_t longest) {
   const Philox random(3, "passes");
   std::vector<ScoreTokens> passes;
   uint64_t drawn = 0;
@@ -117,7 +117,7 @@ TEST(ScorePlan, FewTokensAreNotShared) {
 }
 
 TEST(ScorePlan, EveryRowIsWholeWhereRowsShareTokens) {
-  const auto passes = random_passes(300, 12);
+  const auto passes = passes_of_two_tokens(300, 12);
   ScorePlanner planner;
   for (const ScoreTokens& pass : passes) planner.add(pass);
   const SampleShape sample = planner.tightest_sample(64, 8, 3);
@@ -136,7 +136,7 @@ TEST(ScorePlan, EveryRowIsWholeWhereRowsShareTokens) {
 }
 
 TEST(ScorePlan, EveryPassIsAskedAndEveryRowIsReadOnce) {
-  const auto passes = random_passes(300, 12);
+  const auto passes = passes_of_two_tokens(300, 12);
   ScorePlanner planner;
   for (const ScoreTokens& pass : passes) planner.add(pass);
   for (const PlanShape& shape : {PlanShape{.sample = {.length = 12}},
@@ -180,7 +180,7 @@ TEST(ScorePlan, EveryPassIsAskedAndEveryRowIsReadOnce) {
 
 TEST(ScorePlan, RanksGetAlikeMuch) {
   ScorePlanner planner;
-  for (const ScoreTokens& pass : random_passes(400, 30)) planner.add(pass);
+  for (const ScoreTokens& pass : passes_of_two_tokens(400, 30)) planner.add(pass);
   constexpr int64_t kSample = 128, kLongest = 29;
   const ScorePlan plan = planner.plan({.sample = {.length = kSample}, .ranks = 3, .pair_cost = 1});
   std::vector<int64_t> costs;

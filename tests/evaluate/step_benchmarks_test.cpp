@@ -11,6 +11,7 @@
 #include "checkpoint/save.h"
 #include "data/fixture.h"
 #include "evaluate/benchmarks.h"
+#include "evaluate/task_data.h"
 #include "evaluate/tasks/benchmark_compare.h"
 #include "expect_error.h"
 #include "scratch.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSteps = 4;
 
-struct Layout {
+struct StepLayout {
   int tp = 1, pp = 1, dp = 1, zero = 0;
   PipelineKind pipeline = PipelineKind::one_forward_one_backward;
   int ranks() const { return tp * pp * dp; }
@@ -54,7 +55,7 @@ std::string write_tasks(const Scratch& scratch) {
                                                          "until": ["\n"], "metrics": ["exact_match"]})");
 }
 
-RunConfig config_of(const Scratch& scratch, const Layout& layout, Precision precision) {
+RunConfig config_of(const Scratch& scratch, const StepLayout& layout, Precision precision) {
   RunConfig config = small_config({.query = 1, .key = 2, .value = 1}, precision);
   config.model.vocab = 330;
   config.model.layers = 4;
@@ -134,7 +135,7 @@ Left trained(const RunConfig& config, int ranks, Asked* asked = nullptr, bool sa
   return left;
 }
 
-std::vector<Layout> layouts() {
+std::vector<StepLayout> step_layouts() {
   return {{},
           {.tp = 2},
           {.pp = 2},
@@ -148,7 +149,7 @@ std::vector<Layout> layouts() {
 
 TEST(StepBenchmarks, LeaveARunAsItIs) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    for (const Layout& layout : layouts()) {
+    for (const StepLayout& layout : step_layouts()) {
       SCOPED_TRACE(layout.name() + " " + to_string(precision));
       const Scratch scratch;
       const RunConfig config = config_of(scratch, layout, precision);
@@ -167,7 +168,7 @@ TEST(StepBenchmarks, LeaveARunAsItIs) {
 // Rows are packed otherwise: sums of float64 in another order.
 TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
   constexpr double kTolerance = 1e-11;
-  for (const Layout& layout : layouts()) {
+  for (const StepLayout& layout : step_layouts()) {
     SCOPED_TRACE(layout.name());
     const Scratch scratch;
     const RunConfig config = config_of(scratch, layout, Precision::fp64);
@@ -209,7 +210,7 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
 
 // A pass that is to end does so on all ranks, leaves nothing, and the next one answers as ever.
 TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
-  for (const Layout& layout : {Layout{}, Layout{.dp = 2}, Layout{.pp = 2}}) {
+  for (const StepLayout& layout : {StepLayout{}, StepLayout{.dp = 2}, StepLayout{.pp = 2}}) {
     SCOPED_TRACE(layout.name());
     const Scratch scratch;
     const RunConfig config = config_of(scratch, layout, Precision::fp32);
@@ -242,7 +243,7 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
 
 // What the plan says is taken before the first pass, and nothing later.
 TEST(StepBenchmarks, TakeTheMemoryThatIsPlanned) {
-  for (const Layout& layout : layouts()) {
+  for (const StepLayout& layout : step_layouts()) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       SCOPED_TRACE(layout.name() + " " + to_string(precision));
       const Scratch scratch;
@@ -289,7 +290,7 @@ TEST(StepBenchmarks, RefuseWhatCannotBeAsked) {
                scratch.path() + "/hellaswag");
   // It makes more tokens than a run of 24 reads at once.
   config.evaluation.tasks = "hendrycks_math_algebra";
-  config.evaluation.data = std::string(SHIFTRON_SOURCE_DIR) + "/tests/evaluate/data/hub";
+  config.evaluation.data = kTaskData + "/hub";
   EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
                "hendrycks_math_algebra, item 0");
 }

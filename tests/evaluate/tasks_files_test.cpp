@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "evaluate/task_data.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/records.h"
 #include "evaluate/tasks/task.h"
@@ -15,7 +16,7 @@
 namespace shiftron {
 namespace {
 
-const std::string kData = std::string(SHIFTRON_SOURCE_DIR) + "/tests/evaluate/data";
+using testing::kTaskData;
 
 TEST(Records, csv_cells_hold_line_ends_quotes_and_commas) {
   Scratch scratch;
@@ -58,7 +59,7 @@ TEST(Records, lines_end_with_or_without_carriage_return) {
   EXPECT_EQ(records[3].where, scratch / "a.txt" + ":4");
 }
 
-class TaskFiles : public testing::Test {
+class TaskFiles : public ::testing::Test {
  protected:
   void put(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(data_ / path).parent_path());
@@ -117,14 +118,14 @@ TEST_F(TaskFiles, columns_are_put_in_the_hubs_order_and_others_left_out) {
 TEST_F(TaskFiles, all_subjects_of_mmlu_may_lie_in_one_file) {
   std::string all;
   for (const char* subject : {"sociology", "philosophy"})
-    all += Scratch::read(kData + "/hub/mmlu/" + subject + "/test.jsonl");
+    all += Scratch::read(kTaskData + "/hub/mmlu/" + subject + "/test.jsonl");
   put("mmlu/all/test.jsonl", all);
   EXPECT_EQ(task_hash(registry_.load("mmlu_philosophy", data_.path()).items),
-            task_hash(registry_.load("mmlu_philosophy", kData + "/hub").items));
+            task_hash(registry_.load("mmlu_philosophy", kTaskData + "/hub").items));
 }
 
 TEST_F(TaskFiles, a_changed_item_changes_the_hash) {
-  const std::string text = Scratch::read(kData + "/hub/wikitext/test.jsonl");
+  const std::string text = Scratch::read(kTaskData + "/hub/wikitext/test.jsonl");
   put("wikitext/test.jsonl", text);
   const std::string before = task_hash(registry_.load("wikitext", data_.path()).items);
   put("wikitext/test.jsonl", text.substr(0, text.find("cat")) + "dog" + text.substr(text.find("cat") + 3));
@@ -234,13 +235,13 @@ TEST(TextTemplate, columns_parts_and_filters) {
 TEST_F(TaskFiles, more_examples_than_there_are_items_are_refused) {
   for (const char* task : {"winogrande", "arc_easy"}) {
     for (const int64_t fewshot : {8L, INT64_MAX}) {
-      EXPECT_ERROR(registry_.load(task, kData + "/hub", {.fewshot = fewshot}), ExitCode::bad_input,
+      EXPECT_ERROR(registry_.load(task, kTaskData + "/hub", {.fewshot = fewshot}), ExitCode::bad_input,
                    "not for " + std::to_string(fewshot));
     }
   }
 }
 
-class UserTask : public testing::Test {
+class UserTask : public ::testing::Test {
  protected:
   Scratch folder_;
   TaskRegistry registry_;
@@ -269,7 +270,7 @@ TEST_F(UserTask, may_take_a_dataset_and_generate) {
       folder_.write("mine.json", R"({"name": "mine", "kind": "generate", "dataset": "math500", "context": "{problem}",
     "target": "{answer}", "until": ["\n"], "most_tokens": 5, "metrics": ["math_match"]})");
   registry_.select({path});
-  const LoadedTask task = registry_.load("mine", kData + "/hub");
+  const LoadedTask task = registry_.load("mine", kTaskData + "/hub");
   EXPECT_EQ(task.items[0].answer, "as given");
   EXPECT_EQ(task.items[0].requests[0].generation.until, std::vector<std::string>{"\n"});
   EXPECT_EQ(task.items[0].requests[0].generation.most_tokens, 5);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "evaluate/task_data.h"
 #include "evaluate/tasks/metrics.h"
 #include "evaluate/tasks/task.h"
 #include "evaluate/tasks/task_hashes.h"
@@ -12,11 +13,10 @@ namespace shiftron {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const std::string kData = std::string(SHIFTRON_SOURCE_DIR) + "/tests/evaluate/data";
+using testing::kTaskData;
 
 Json harness() {
-  return Json::parse(read_file(kData + "/harness.json"));
+  return Json::parse(read_file(kTaskData + "/harness.json"));
 }
 
 std::vector<Answer> answers_of(const Json& sample) {
@@ -45,11 +45,12 @@ struct Scored {
   std::vector<Estimate> estimates;  // one for each metric
 };
 
-class TasksAgainstHarness : public testing::TestWithParam<const char*> {
+class TasksAgainstHarness : public ::testing::TestWithParam<const char*> {
  protected:
   // Compares every item of the task, then its aggregated metrics.
   Scored check(const std::string& name, const Json& run) {
-    Scored scored{registry_.load(name, kData + "/" + GetParam(), {.fewshot = run.at("fewshot").get<int64_t>()}), {}};
+    Scored scored{registry_.load(name, kTaskData + "/" + GetParam(), {.fewshot = run.at("fewshot").get<int64_t>()}),
+                  {}};
     const Json& theirs = run.at("samples").at(name);
     const std::string what = name + " " + run.at("fewshot").dump() + "-shot";
     const Json& samples = theirs.at("samples");
@@ -138,7 +139,7 @@ TEST_P(TasksAgainstHarness, groups_are_theirs) {
 }
 
 // From the hub's columns and from the files as they were released.
-INSTANTIATE_TEST_SUITE_P(Forms, TasksAgainstHarness, testing::Values("hub", "original"),
+INSTANTIATE_TEST_SUITE_P(Forms, TasksAgainstHarness, ::testing::Values("hub", "original"),
                          [](const auto& form) { return std::string(form.param); });
 
 }  // namespace

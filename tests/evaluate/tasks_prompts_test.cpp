@@ -19,7 +19,7 @@ std::string jsonl(const std::vector<Json>& items) {
   return text;
 }
 
-class TaskPrompts : public testing::Test {
+class TaskPrompts : public ::testing::Test {
  protected:
   void put(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(data_ / path).parent_path());

@@ -17,7 +17,7 @@ namespace shiftron::testing {
 namespace {
 
 // Of many lengths; some share a row or its beginning.
-std::vector<ScoreTokens> random_passes(int64_t vocab, int64_t count = 40, int64_t longest = 20) {
+std::vector<ScoreTokens> passes_of_many_lengths(int64_t vocab, int64_t count = 40, int64_t longest = 20) {
   const Philox random(7, "passes");
   uint64_t drawn = 0;
   const auto draw = [&](int64_t below) {
@@ -130,7 +130,7 @@ class TokenScorerTest : public ::testing::TestWithParam<std::tuple<NamedShift, P
 
 // A row scores alike alone, packed behind others, with rows behind it, and cut off from a longer one.
 TEST_P(TokenScorerTest, AloneAndPackedEqualsDecoding) {
-  const auto passes = random_passes(config().model.vocab);
+  const auto passes = passes_of_many_lengths(config().model.vocab);
   const auto expected = decoded(config(), passes);
   for (const int64_t budget : {1, 64, 4096}) {
     expect_near(scored(config(), 1, planner_of(passes), {.token_budget = budget}), expected, tolerance(),
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenScorerTest,
 // rounded.
 TEST(TokenScorer, BrainFloatsAloneAndPacked) {
   const RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
-  const auto passes = random_passes(config.model.vocab);
+  const auto passes = passes_of_many_lengths(config.model.vocab);
   const auto packed = scored(config, 1, planner_of(passes)), expected = decoded(config, passes);
   for (size_t i = 0; i < passes.size(); ++i) {
     const double alone = scored(config, 1, planner_of({passes[i]}))[0].log_likelihood;
@@ -225,7 +225,7 @@ TEST(TokenScorer, TheProbabilitiesOfAllTokensAddUp) {
 TEST(TokenScorer, LargeVocabularies) {
   RunConfig config = small_config({.query = 0, .key = 1, .value = 1});
   config.model.vocab = 8'005;
-  const auto passes = random_passes(config.model.vocab, 80);
+  const auto passes = passes_of_many_lengths(config.model.vocab, 80);
   const auto expected = decoded(config, passes);
   for (const int tp : {1, 2}) {
     RunConfig split = config;
@@ -285,7 +285,7 @@ TEST(TokenScorer, EqualInEveryLayout) {
       RunConfig config = small_config({.query = 1, .key = 3, .value = 2}, precision);
       config.model.layers = 4;
       config.model.tie_embeddings = tied;
-      auto passes = random_passes(config.model.vocab);
+      auto passes = passes_of_many_lengths(config.model.vocab);
       const auto sharing = sharing_passes(config.model.vocab);
       const size_t apart = passes.size();
       passes.insert(passes.end(), sharing.begin(), sharing.end());

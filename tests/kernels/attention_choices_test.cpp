@@ -6,7 +6,9 @@
 namespace shiftron {
 namespace {
 
-AttentionChoices some_choices() {
+using kernel_testing::replaced;
+
+AttentionChoices some_attention_choices() {
   AttentionProblem problem{.samples = 2, .length = 3, .heads = 8, .kv_heads = 4, .head_dim = 16, .documents = false};
   problem.q = {1, 2};
   problem.k = {3, 4};
@@ -26,18 +28,13 @@ AttentionChoices some_choices() {
   return choices;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t place = text.find(from);
-  CHECK(place != std::string::npos, "no ", from, " in ", text);
-  return text.replace(place, from.size(), to);
-}
-
 TEST(AttentionChoices, AreReadAsTheyWereWritten) {
-  EXPECT_EQ(attention_choices_from(to_json(some_choices()), "choices.json"), some_choices()) << to_json(some_choices());
+  EXPECT_EQ(attention_choices_from(to_json(some_attention_choices()), "choices.json"), some_attention_choices())
+      << to_json(some_attention_choices());
 }
 
 TEST(AttentionChoices, ProblemsSpeak) {
-  const AttentionChoices choices = some_choices();
+  const AttentionChoices choices = some_attention_choices();
   EXPECT_EQ(
       choices.of.begin()->first.text(),
       "attention forward: 2 samples of 3 rows, heads 8/4 of 16, whole samples, q by 1 and 2, k by 3 and 4, v by 5 "
@@ -49,7 +46,7 @@ TEST(AttentionChoices, ProblemsSpeak) {
 }
 
 TEST(AttentionChoices, FaultsAreNamed) {
-  const std::string text = to_json(some_choices());
+  const std::string text = to_json(some_attention_choices());
   const auto fault = [&](const std::string& from, const std::string& to, const std::string& message) {
     kernel_testing::expect_fault(message, [&] { attention_choices_from(replaced(text, from, to), "choices.json"); });
   };
@@ -61,7 +58,7 @@ TEST(AttentionChoices, FaultsAreNamed) {
 }
 
 TEST(AttentionChoices, NothingIsThereTwice) {
-  AttentionChoices choices = some_choices();
+  AttentionChoices choices = some_attention_choices();
   choices.of.erase(std::prev(choices.of.end()));
   const std::string text = to_json(choices);
   const size_t begin = text.find("{\n   \"pass\""), end = text.rfind("}\n ]");

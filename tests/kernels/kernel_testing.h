@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check.h"
 #include "core/philox.h"
 #include "kernels/element.h"
 #include "kernels/kernel_call.h"
@@ -35,6 +36,13 @@ inline void expect_fault(const std::string& text, const std::function<void()>& c
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what() << "\nexpected: " << text;
   }
+}
+
+// The text with `to` in place of `from`, where it stands first; it must be there.
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t place = text.find(from);
+  CHECK(place != std::string::npos, "no ", from, " in ", text);
+  return text.replace(place, from.size(), to);
 }
 
 // ---- gradients ------------------------------------------------------------------------------------------------------

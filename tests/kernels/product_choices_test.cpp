@@ -6,7 +6,9 @@
 namespace shiftron {
 namespace {
 
-ProductChoices some_choices() {
+using kernel_testing::replaced;
+
+ProductChoices some_product_choices() {
   ProductShape shape{.m = 3,
                      .n = 5,
                      .k = 7,
@@ -29,19 +31,13 @@ ProductChoices some_choices() {
   return choices;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t place = text.find(from);
-  CHECK(place != std::string::npos, "no ", from, " in ", text);
-  return text.replace(place, from.size(), to);
-}
-
 TEST(ProductChoices, AreReadAsTheyWereWritten) {
-  EXPECT_EQ(product_choices_from(to_json(some_choices()), "choices.json"), some_choices());
+  EXPECT_EQ(product_choices_from(to_json(some_product_choices()), "choices.json"), some_product_choices());
 }
 
 TEST(ProductChoices, ShapesSpeak) {
   std::vector<std::string> texts;
-  for (const auto& [shape, choice] : some_choices().of) texts.push_back(shape.text());
+  for (const auto& [shape, choice] : some_product_choices().of) texts.push_back(shape.text());
   const std::string types = ", bfloat16 to float32, row strides 8, 4, 6", addresses = ", addresses divisible by 16";
   EXPECT_EQ(texts, (std::vector<std::string>{"[3, 5] += [7, 3]ᵀ [7, 5]" + types + addresses,
                                              "[3, 5] += [7, 3]ᵀ [5, 7]ᵀ" + types + addresses,
@@ -50,7 +46,7 @@ TEST(ProductChoices, ShapesSpeak) {
 
 // A file from before residuals were added: none of its products has one.
 TEST(ProductChoices, OfOlderFilesHaveNoResidual) {
-  ProductChoices choices = some_choices();
+  ProductChoices choices = some_product_choices();
   std::erase_if(choices.of, [](const auto& of) { return of.first.residual_stride != 0; });
   const std::string key = "   \"residual_stride\": 0,\n";
   std::string text = to_json(choices);
@@ -59,7 +55,7 @@ TEST(ProductChoices, OfOlderFilesHaveNoResidual) {
 }
 
 TEST(ProductChoices, FaultsAreNamed) {
-  const std::string text = to_json(some_choices());
+  const std::string text = to_json(some_product_choices());
   const auto fault = [&](const std::string& from, const std::string& to, const std::string& message) {
     kernel_testing::expect_fault(message, [&] { product_choices_from(replaced(text, from, to), "choices.json"); });
   };

@@ -91,7 +91,7 @@ TEST(ShiftRope, GradientMatchesDifferences) {
   for (const auto& lengths : std::vector<std::vector<int64_t>>{{6}, {3, 1, 2}, {1, 1}, {1}}) {
     for (const int64_t taps : {0, 1, 2, 3, 4}) {
       for (const bool rope : {false, true}) {
-        SCOPED_TRACE(testing::Message() << lengths.size() << " documents, " << taps << " taps, rope " << rope);
+        SCOPED_TRACE(::testing::Message() << lengths.size() << " documents, " << taps << " taps, rope " << rope);
         ShiftInputs in(lengths, 2, 4, taps, rope);
         const Owned d_y = random_tensor("d_y", {in.rows, 2, 4});
         const auto loss = [&] {

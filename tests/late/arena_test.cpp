@@ -26,7 +26,7 @@ class User : public Pending {
 };
 
 // The late order: an operation runs only where the host waits for it, or for what stands behind it.
-class LateArena : public testing::Test {
+class LateArena : public ::testing::Test {
  protected:
   LateArena() {
     finish();

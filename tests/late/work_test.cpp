@@ -20,7 +20,7 @@ namespace {
 
 using Entry = Machine::Entry;
 
-class LateEvent : public testing::Test {
+class LateEvent : public ::testing::Test {
  protected:
   Machine machine_{{.order = Order::late, .patience = scaled(20), .keeps_log = true}};
   std::unique_ptr<Queue> first_queue_ = machine_.make_queue("first");

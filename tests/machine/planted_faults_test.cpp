@@ -38,8 +38,6 @@ constexpr const char* kFaultNames[] = {"none",
                                        "copy over what is read",
                                        "result used before its mark",
                                        "mark before its operation"};
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
 
 constexpr int kSteps = 6, kElements = 16;
 using Numbers = std::array<int64_t, kElements>;
@@ -143,18 +141,18 @@ void expect_exit(Fault fault, int code, const char* text) {
   for (const Order order : kOrders) {
     for (const Body body : {multiply_add, stated_multiply_add}) {
       SCOPED_TRACE(std::string(kOrderNames[static_cast<int>(order)]) + (body == multiply_add ? "" : ", stated"));
-      EXPECT_EXIT((loop({.order = order}, fault, body), std::exit(0)), testing::ExitedWithCode(code), text);
+      EXPECT_EXIT((loop({.order = order}, fault, body), std::exit(0)), ::testing::ExitedWithCode(code), text);
     }
   }
 }
 
-class PlantedFaultsDeathTest : public testing::TestWithParam<Fault> {};
+class PlantedFaultsDeathTest : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(PlantedFaultsDeathTest, AreReportedInEveryOrder) {
   expect_exit(GetParam(), 66, "data race");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedFaultsDeathTest, testing::ValuesIn(kFaults), [](const auto& tested) {
+INSTANTIATE_TEST_SUITE_P(All, PlantedFaultsDeathTest, ::testing::ValuesIn(kFaults), [](const auto& tested) {
   std::string name = kFaultNames[static_cast<int>(tested.param)];
   for (char& letter : name) letter = letter == ' ' ? '_' : letter;
   return name;
@@ -188,7 +186,7 @@ TEST(TwoHostsDeathTest, AreNotOrderedByTheMachine) {
   if (!sanitizer::kThreads) GTEST_SKIP() << "for builds with ThreadSanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const Order order : kOrders) {
-    EXPECT_EXIT((two_hosts(order), std::exit(0)), testing::ExitedWithCode(66), "data race")
+    EXPECT_EXIT((two_hosts(order), std::exit(0)), ::testing::ExitedWithCode(66), "data race")
         << kOrderNames[static_cast<int>(order)];
   }
 }

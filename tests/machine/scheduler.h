@@ -2,6 +2,7 @@
 // ThreadSanitizer of no order but the promised one: a queue's own, that of marks, and that of handing over.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +18,8 @@ enum class Order {
   late,    // what a host's wait needs; the rest only where that cannot go on
   uneven,  // every queue eager or late for a while
 };
+inline constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
+inline constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};  // by number
 
 struct MachineOptions {
   Order order = Order::late;

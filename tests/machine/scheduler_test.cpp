@@ -17,7 +17,7 @@
 namespace shiftron {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 double seconds_of(const std::function<void()>& work) {
   const auto began = std::chrono::steady_clock::now();
@@ -25,16 +25,16 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-std::string name_of(const testing::TestParamInfo<Order>& tested) {
+std::string name_of(const ::testing::TestParamInfo<Order>& tested) {
   return std::vector<std::string>{"eager", "random", "late", "uneven"}[static_cast<size_t>(tested.param)];
 }
 
-class EveryOrder : public testing::TestWithParam<Order> {
+class EveryOrder : public ::testing::TestWithParam<Order> {
  protected:
   Machine machine_{{.order = GetParam(), .seed = 3, .patience = scaled(20), .keeps_log = true}};
 };
 INSTANTIATE_TEST_SUITE_P(Scheduler, EveryOrder,
-                         testing::Values(Order::eager, Order::random, Order::late, Order::uneven), name_of);
+                         ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven), name_of);
 
 TEST_P(EveryOrder, OneQueueKeepsItsOrder) {
   const auto queue = machine_.make_queue("queue");

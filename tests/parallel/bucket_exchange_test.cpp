@@ -15,7 +15,7 @@
 namespace shiftron::testing {
 namespace {
 
-constexpr uint64_t kCases = 60;
+constexpr uint64_t kExchangeCases = 60;
 
 // A rank's part of the gradient of an element.
 double part_of_gradient(const std::string& name, int64_t index, int rank) {
@@ -162,7 +162,7 @@ void expect_exchanged(const RandomCase& c) {
 }
 
 TEST(BucketExchange, SumsAndWeightsAreThoseOfPlainLoops) {
-  for (uint64_t seed = 0; seed < kCases; ++seed) {
+  for (uint64_t seed = 0; seed < kExchangeCases; ++seed) {
     RandomCase c = random_case(seed, 4, 5, 2);
     if (c.layout.ranks() > 8) c.layout.dp = std::max(1, 8 / (c.layout.tp * c.layout.pp));
     if (c.types.activation == DType::bfloat16) c.types.activation = DType::float32;

@@ -11,7 +11,7 @@
 namespace shiftron::testing {
 namespace {
 
-constexpr uint64_t kCases = 250;
+constexpr uint64_t kBucketCases = 250;
 
 struct Member {
   Ledger ledger;
@@ -199,7 +199,7 @@ void expect_filling(const ParameterSet& set, const std::vector<Declared>& declar
 }
 
 TEST(Bucket, EveryElementHasOneOwnerAndItsPlace) {
-  for (uint64_t seed = 0; seed < kCases; ++seed) {
+  for (uint64_t seed = 0; seed < kBucketCases; ++seed) {
     const RandomCase c = random_case(seed, 4, 7, 2);
     SCOPED_TRACE(c.text());
     const auto members = all_members(c);
@@ -220,7 +220,7 @@ TEST(Bucket, EveryElementHasOneOwnerAndItsPlace) {
 }
 
 TEST(Bucket, HoldersHaveTheSameParts) {
-  for (uint64_t seed = 1000; seed < 1000 + kCases; ++seed) {
+  for (uint64_t seed = 1000; seed < 1000 + kBucketCases; ++seed) {
     const RandomCase c = random_case(seed, 8, 3, 3);
     SCOPED_TRACE(c.text());
     const auto members = all_members(c);

@@ -8,10 +8,7 @@
 namespace shiftron {
 namespace {
 
-constexpr Order kOrders[] = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kNames[] = {"eager", "random", "late", "uneven"};
-
-class LateThreadRanks : public testing::TestWithParam<std::tuple<Order, int>> {};
+class LateThreadRanks : public ::testing::TestWithParam<std::tuple<Order, int>> {};
 
 TEST_P(LateThreadRanks, Conform) {
   const auto [order, ranks] = GetParam();
@@ -21,9 +18,10 @@ TEST_P(LateThreadRanks, Conform) {
     conformance::check_host_on_queues(world, *queue, 1);
   });
 }
-INSTANTIATE_TEST_SUITE_P(Orders, LateThreadRanks, testing::Combine(testing::ValuesIn(kOrders), testing::Range(1, 5)),
+INSTANTIATE_TEST_SUITE_P(Orders, LateThreadRanks,
+                         ::testing::Combine(::testing::ValuesIn(kOrders), ::testing::Range(1, 5)),
                          [](const auto& tested) {
-                           return std::string(kNames[static_cast<int>(std::get<0>(tested.param))]) +
+                           return std::string(kOrderNames[static_cast<int>(std::get<0>(tested.param))]) +
                                   std::to_string(std::get<1>(tested.param));
                          });
 

@@ -17,12 +17,12 @@ namespace {
 using conformance::Rank;
 using conformance::tensor_of;
 
-class ThreadRanks : public testing::TestWithParam<int> {};
+class ThreadRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(ThreadRanks, Conform) {
   run_thread_ranks(GetParam(), [](HostCommunicator& world) { conformance::check_host(world, 1); });
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Range(1, 6));
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Range(1, 6));
 
 TEST(Threads, ReversedGroups) {
   run_thread_ranks(5, [](HostCommunicator& world) {

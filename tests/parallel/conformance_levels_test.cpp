@@ -169,7 +169,7 @@ std::string refusal(int ranks, Level level) {
   return "accepted";
 }
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Levels, BothAcceptSumsInRankOrder) {
   EXPECT_EQ(refusal<Wrapped>(3, Level::rank_order), "accepted");

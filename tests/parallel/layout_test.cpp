@@ -12,7 +12,7 @@
 namespace shiftron {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<ParallelLayout> layouts() {
   std::vector<ParallelLayout> all;
@@ -122,7 +122,7 @@ TEST(Layout, GroupsOfAnAxisPartitionTheRanks) {
       for (int rank = 0; rank < layout.ranks(); ++rank) {
         const std::vector<int> members = layout.group(rank, axis);
         EXPECT_EQ(static_cast<int>(members.size()), layout.size(axis));
-        EXPECT_THAT(members, testing::Contains(rank));
+        EXPECT_THAT(members, ::testing::Contains(rank));
         EXPECT_TRUE(std::is_sorted(members.begin(), members.end()));
         for (const int member : members) EXPECT_EQ(layout.group(member, axis), members);
         groups.insert(members);

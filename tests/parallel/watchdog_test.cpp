@@ -26,7 +26,7 @@ void print(const Watchdog::Expiry& expiry) {
   std::fprintf(stderr, "section %s after %.1f s (%s)\n", expiry.section.c_str(), expiry.seconds, expiry.key.c_str());
 }
 
-class WatchdogEnd : public testing::Test {
+class WatchdogEnd : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
@@ -39,7 +39,7 @@ TEST_F(WatchdogEnd, NamesTheSectionAndExits71) {
         const Watchdog::Section section = watchdog.enter("step 12: forward", {0.3, "fault.step_deadline"});
         sleep_seconds(scaled(30));
       },
-      testing::ExitedWithCode(71), "section step 12: forward after [0-9]+\\.[0-9] s \\(fault.step_deadline\\)");
+      ::testing::ExitedWithCode(71), "section step 12: forward after [0-9]+\\.[0-9] s \\(fault.step_deadline\\)");
 }
 
 TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
@@ -55,7 +55,7 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportHangs) {
         const Watchdog::Section section = watchdog.enter("save", {0.1});
         sleep_seconds(scaled(30));
       },
-      testing::ExitedWithCode(71), "section save");
+      ::testing::ExitedWithCode(71), "section save");
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), scaled(6));
 }
 
@@ -66,7 +66,7 @@ TEST_F(WatchdogEnd, IsCertainWhenTheReportThrows) {
         const Watchdog::Section section = watchdog.enter("save", {0.1});
         sleep_seconds(scaled(30));
       },
-      testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
+      ::testing::ExitedWithCode(71), "reporting that section save expired failed: no disk");
 }
 
 TEST_F(WatchdogEnd, TellsWhatIsUnderWay) {
@@ -79,7 +79,7 @@ TEST_F(WatchdogEnd, TellsWhatIsUnderWay) {
         const Watchdog::Section section = watchdog.enter("step 3", {scaled(3)});
         sleep_seconds(scaled(60));
       },
-      testing::ExitedWithCode(71), "step 3 waits for group dp");
+      ::testing::ExitedWithCode(71), "step 3 waits for group dp");
 }
 
 TEST_F(WatchdogEnd, ComesWithAFaultThatTheInquiryFinds) {
@@ -92,7 +92,7 @@ TEST_F(WatchdogEnd, ComesWithAFaultThatTheInquiryFinds) {
         const Watchdog::Section section = watchdog.enter("step 3", {1e6});
         sleep_seconds(scaled(60));
       },
-      testing::ExitedWithCode(71), "step 3: a peer is lost");
+      ::testing::ExitedWithCode(71), "step 3: a peer is lost");
 }
 
 // An answer that never comes holds up no expiry.
@@ -109,7 +109,7 @@ TEST_F(WatchdogEnd, IsCertainWhenTheInquiryHangs) {
         const Watchdog::Section section = watchdog.enter("step 4", {scaled(3)});
         sleep_seconds(scaled(60));
       },
-      testing::ExitedWithCode(71), "section step 4");
+      ::testing::ExitedWithCode(71), "section step 4");
 }
 
 // A deadline that comes before the one waited for is seen.
@@ -125,7 +125,7 @@ TEST_F(WatchdogEnd, SeesAnEarlierDeadline) {
         });
         other.join();
       },
-      testing::ExitedWithCode(71), "section inner after [0-9]\\.");
+      ::testing::ExitedWithCode(71), "section inner after [0-9]\\.");
 }
 
 TEST(Watchdog, LetsSectionsPassThatEndInTime) {
@@ -153,7 +153,7 @@ TEST_F(WatchdogEnd, ComesWhenProgressEnds) {
         std::fprintf(stderr, "lived; ");
         sleep_seconds(scaled(30));
       },
-      testing::ExitedWithCode(71), "lived; section evaluation after ");
+      ::testing::ExitedWithCode(71), "lived; section evaluation after ");
 }
 
 TEST(Watchdog, TimeInWhichTheProcessWasStoppedDoesNotCount) {

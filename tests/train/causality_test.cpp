@@ -82,8 +82,8 @@ void expect_reach(Model& model, int64_t row, int64_t end) {
   EXPECT_EQ(reached, rows_between(row, end)) << "token " << row;
 }
 
-using Case = std::tuple<NamedShift, Precision>;
-class CausalityTest : public ::testing::TestWithParam<Case> {
+using ShiftAndPrecision = std::tuple<NamedShift, Precision>;
+class CausalityTest : public ::testing::TestWithParam<ShiftAndPrecision> {
  protected:
   RunConfig config() const {
     const auto& [named, precision] = GetParam();

@@ -67,8 +67,8 @@ class WholeModel {
   SampleReader samples_;
 };
 
-using Case = std::tuple<NamedShift, bool>;  // shift, tied
-class FiniteDifferenceTest : public ::testing::TestWithParam<Case> {};
+using ShiftAndTied = std::tuple<NamedShift, bool>;
+class FiniteDifferenceTest : public ::testing::TestWithParam<ShiftAndTied> {};
 
 TEST_P(FiniteDifferenceTest, EveryTensorAgreesTo1e6) {
   const auto& [named, tied] = GetParam();

@@ -13,9 +13,9 @@
 namespace shiftron {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A value for every key that is not its default.
 Pairs unusual() {
@@ -133,7 +133,7 @@ TEST(RunConfig, EveryKeyWritesWhatItRead) {
   for (const auto& [key, text] : unusual()) {
     for (const Option& option : option_table()) {
       if (option.key != key) continue;
-      EXPECT_THAT(option.write(config), testing::Contains(text)) << key;
+      EXPECT_THAT(option.write(config), ::testing::Contains(text)) << key;
     }
   }
 }
@@ -144,7 +144,7 @@ TEST(RunConfig, DeterministicWasASwitch) {
   EXPECT_THAT(old.reading_faults, IsEmpty());
   EXPECT_EQ(old.train.deterministic, Deterministic::off);
   EXPECT_NO_THROW(require_resumable(old, RunConfig{}));
-  EXPECT_THAT(to_json(old), testing::HasSubstr(R"("deterministic": "off")"));
+  EXPECT_THAT(to_json(old), ::testing::HasSubstr(R"("deterministic": "off")"));
   const RunConfig promised = config_from_json(R"({"train": {"deterministic": true}})");
   EXPECT_EQ(promised.train.deterministic, Deterministic::repeat);
 }

@@ -10,9 +10,9 @@
 namespace shiftron {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 struct Wrong {
   Pairs pairs;
@@ -220,7 +220,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
     std::string name;
     for (const auto& [key, text] : wrong.pairs) name += key + "=" + text + " ";
     SCOPED_TRACE(name);
-    EXPECT_THAT(find_faults(small_config_with(wrong.pairs), wrong.ranks), testing::ElementsAreArray(wrong.faults));
+    EXPECT_THAT(find_faults(small_config_with(wrong.pairs), wrong.ranks), ::testing::ElementsAreArray(wrong.faults));
   }
 }
 

@@ -170,7 +170,7 @@ TEST(ProductStreams, HaveWorkspacesOfTheirOwn) {
 TEST(ProductStreams, ShareNoWorkspace) {
   if (sanitizer::kThreads) {  // whose exit code is 66
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    EXPECT_EXIT(wrong_of_streams(true), testing::ExitedWithCode(66), "data race");
+    EXPECT_EXIT(wrong_of_streams(true), ::testing::ExitedWithCode(66), "data race");
   } else {
     EXPECT_GE(wrong_of_streams(true), 3);
   }

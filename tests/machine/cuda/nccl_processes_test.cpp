@@ -86,7 +86,7 @@ TEST(NcclPeer, DISABLED_AddsAndStays) {
 
 TEST(NcclPeer, DISABLED_SharesTheDevice) {
   EXPECT_THROW(RawRank(from_hex_text(std::getenv(kId)), 2, 3), Error);
-  _exit(testing::Test::HasFailure() ? 1 : 0);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
 // Which NCCL finds out at once, and which nobody but the watchdog ends else.

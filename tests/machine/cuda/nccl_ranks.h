@@ -1,7 +1,6 @@
 // A rank of communicators over NCCL on its stand-in, a thread or a process, and what each must do.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +13,6 @@
 #include "time_scale.h"
 
 namespace shiftron {
-
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
 
 // One rank: its control plane, a queue of the device, and a communicator of all ranks.
 struct NcclRank {

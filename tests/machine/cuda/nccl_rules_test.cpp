@@ -15,8 +15,8 @@ namespace {
 
 using machine::RawRank;
 using machine::run_raw;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::string fault(int ranks, const std::function<void(RawRank&)>& body, Order order = Order::late,
                   double patience = 20) {
@@ -155,7 +155,7 @@ TEST(NcclRules, AResultIsNotThereBeforeItsTime) {
                 },
                 Order::eager),
             "none");
-  EXPECT_THAT(found, testing::Each(testing::IsNan()));
+  EXPECT_THAT(found, ::testing::Each(::testing::IsNan()));
 }
 
 // Rank 0's operation is under way, as that of rank 1 comes later; meanwhile `meddle` is done by rank 0.

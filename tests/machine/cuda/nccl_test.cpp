@@ -24,8 +24,8 @@ namespace {
 using machine::NcclOptions;
 using machine::restart_device;
 using machine::set_nccl;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 void run_ranks(int ranks, const MachineOptions& machine, const NcclOptions& nccl,
                const std::function<void(NcclRank&)>& body) {
@@ -49,7 +49,7 @@ std::string failure(int ranks, const NcclOptions& nccl, const std::function<void
 }
 
 // ---- the suite ------------------------------------------------------------------------------------------------------
-class NcclRanks : public testing::TestWithParam<std::tuple<Order, int>> {};
+class NcclRanks : public ::testing::TestWithParam<std::tuple<Order, int>> {};
 
 TEST_P(NcclRanks, Conform) {
   const auto [order, ranks] = GetParam();
@@ -58,7 +58,7 @@ TEST_P(NcclRanks, Conform) {
             [](NcclRank& rank) { check_nccl(rank); });
   EXPECT_EQ(machine::nccl_communicators(), 0);
 }
-INSTANTIATE_TEST_SUITE_P(Orders, NcclRanks, testing::Combine(testing::ValuesIn(kOrders), testing::Range(1, 5)),
+INSTANTIATE_TEST_SUITE_P(Orders, NcclRanks, ::testing::Combine(::testing::ValuesIn(kOrders), ::testing::Range(1, 5)),
                          [](const auto& tested) {
                            return std::string(kOrderNames[static_cast<int>(std::get<0>(tested.param))]) +
                                   std::to_string(std::get<1>(tested.param));
@@ -99,11 +99,11 @@ std::vector<std::vector<float>> sums(const NcclOptions& nccl) {
 TEST(Nccl, FixedSumsHaveAnOrderForEverySize) {
   const auto found = sums({.seed = 1, .fixed_sums = true});
   EXPECT_EQ(sums({.seed = 2, .fixed_sums = true}), found);
-  EXPECT_THAT(std::vector(found.begin() + 1, found.begin() + 4), testing::Each(found[0]));
-  EXPECT_THAT(std::vector(found.begin() + 5, found.end()), testing::Each(found[4]));
+  EXPECT_THAT(std::vector(found.begin() + 1, found.begin() + 4), ::testing::Each(found[0]));
+  EXPECT_THAT(std::vector(found.begin() + 5, found.end()), ::testing::Each(found[4]));
   EXPECT_NE(found[0], found[4]);
   const auto drawn = sums({.seed = 1});
-  EXPECT_THAT(std::vector(drawn.begin(), drawn.begin() + 4), testing::Not(testing::Each(drawn[0])));
+  EXPECT_THAT(std::vector(drawn.begin(), drawn.begin() + 4), ::testing::Not(::testing::Each(drawn[0])));
 }
 
 TEST(Nccl, SumsThatRoundBehindEveryRankAreNoticed) {
@@ -300,17 +300,17 @@ TEST(NcclFaults, AllGroupsAreAbandonedTogether) {
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------
-enum class Fault { none, result_used_before_its_event, operand_written_again };
+enum class OrderFault { none, result_used_before_its_event, operand_written_again };
 
 // Rank 0 of what two ranks compute: the sum of ones, plus what was there when it was looked at.
-float looked_at(Order order, Fault fault) {
+float looked_at(Order order, OrderFault fault) {
   float found = 0;
   run_ranks(2, {.order = order, .patience = scaled(20)}, {}, [&](NcclRank& rank) {
     conformance::Rank own(rank.tested);
     const Tensor tensor = own.put(std::vector<float>{1});
     Work work = rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum);
-    if (fault == Fault::none) work.wait(own.stream);
-    if (fault == Fault::operand_written_again) own.fill(tensor, std::vector<float>{5});
+    if (fault == OrderFault::none) work.wait(own.stream);
+    if (fault == OrderFault::operand_written_again) own.fill(tensor, std::vector<float>{5});
     const std::vector<float> read = own.read_in_stream<float>(tensor);
     rank.control->barrier();  // else a host that goes on has the other's operations done
     work.wait(own.stream);
@@ -321,25 +321,28 @@ float looked_at(Order order, Fault fault) {
 }
 
 TEST(NcclOrder, LateShowsAResultThatIsUsedBeforeItsEvent) {
-  for (const Order order : kOrders) EXPECT_EQ(looked_at(order, Fault::none), 2) << kOrderNames[static_cast<int>(order)];
+  for (const Order order : kOrders) {
+    EXPECT_EQ(looked_at(order, OrderFault::none), 2) << kOrderNames[static_cast<int>(order)];
+  }
   if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
-  EXPECT_EQ(looked_at(Order::late, Fault::result_used_before_its_event), 1);
-  EXPECT_EQ(looked_at(Order::late, Fault::operand_written_again), 5);
+  EXPECT_EQ(looked_at(Order::late, OrderFault::result_used_before_its_event), 1);
+  EXPECT_EQ(looked_at(Order::late, OrderFault::operand_written_again), 5);
 }
 
-class NcclOrderDeathTest : public testing::TestWithParam<Fault> {};
+class NcclOrderDeathTest : public ::testing::TestWithParam<OrderFault> {};
 
 // ThreadSanitizer's exit code is 66.
 TEST_P(NcclOrderDeathTest, IsReportedInEveryOrder) {
   if (!sanitizer::kThreads) GTEST_SKIP() << "for builds with ThreadSanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const Order order : kOrders) {
-    EXPECT_EXIT((looked_at(order, GetParam()), std::exit(0)), testing::ExitedWithCode(66), "data race")
+    EXPECT_EXIT((looked_at(order, GetParam()), std::exit(0)), ::testing::ExitedWithCode(66), "data race")
         << kOrderNames[static_cast<int>(order)];
   }
 }
 INSTANTIATE_TEST_SUITE_P(Faults, NcclOrderDeathTest,
-                         testing::Values(Fault::result_used_before_its_event, Fault::operand_written_again));
+                         ::testing::Values(OrderFault::result_used_before_its_event,
+                                           OrderFault::operand_written_again));
 
 }  // namespace
 }  // namespace shiftron

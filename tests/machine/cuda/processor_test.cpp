@@ -180,9 +180,9 @@ Sums run() {
   return all;
 }
 
-constexpr std::array kOrders = {WarpOrder::forward, WarpOrder::reverse, WarpOrder::random, WarpOrder::stay,
-                                WarpOrder::mixed};
-constexpr const char* kOrderNames[] = {"forward", "reverse", "random", "stay", "mixed"};
+constexpr std::array kWarpOrders = {WarpOrder::forward, WarpOrder::reverse, WarpOrder::random, WarpOrder::stay,
+                                    WarpOrder::mixed};
+constexpr const char* kWarpOrderNames[] = {"forward", "reverse", "random", "stay", "mixed"};
 constexpr int kSeeds = sanitizer::kThreads ? 1 : 4;  // its fibers are slow to make
 
 class ProcessorTest : public ::testing::Test {
@@ -195,9 +195,9 @@ class ProcessorTest : public ::testing::Test {
 
 template <typename Body>
 void in_every_order(const Body& body) {
-  for (const WarpOrder order : kOrders) {
+  for (const WarpOrder order : kWarpOrders) {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-      SCOPED_TRACE(std::string(kOrderNames[static_cast<int>(order)]) + ", seed " + std::to_string(seed));
+      SCOPED_TRACE(std::string(kWarpOrderNames[static_cast<int>(order)]) + ", seed " + std::to_string(seed));
       set_processor_options({order, seed});
       body();
     }
@@ -354,11 +354,11 @@ TEST_F(ProcessorTest, BlocksHaveTheBytesOfTheirLaunch) {
 
 // How many of all runs in an order show a wrong value.
 template <Fault fault>
-std::array<int, kOrders.size()> wrong_values(const char* name) {
-  std::array<int, kOrders.size()> wrong{};
+std::array<int, kWarpOrders.size()> wrong_values(const char* name) {
+  std::array<int, kWarpOrders.size()> wrong{};
   in_every_order([&] { wrong[static_cast<size_t>(processor_options().order)] += run<fault>() != right(); });
   std::printf("%-32s wrong of %d seeds:", name, kSeeds);
-  for (size_t i = 0; i < wrong.size(); ++i) std::printf(" %s %d", kOrderNames[i], wrong[i]);
+  for (size_t i = 0; i < wrong.size(); ++i) std::printf(" %s %d", kWarpOrderNames[i], wrong[i]);
   std::printf("\n");
   return wrong;
 }
@@ -398,10 +398,10 @@ class ProcessorDeathTest : public ProcessorTest {
 
 template <Fault fault>
 void expect_race() {
-  for (const WarpOrder order : kOrders) {
-    EXPECT_EXIT((set_processor_options({order, 1}), run<fault>(), std::exit(0)), testing::ExitedWithCode(66),
+  for (const WarpOrder order : kWarpOrders) {
+    EXPECT_EXIT((set_processor_options({order, 1}), run<fault>(), std::exit(0)), ::testing::ExitedWithCode(66),
                 "data race")
-        << kOrderNames[static_cast<int>(order)];
+        << kWarpOrderNames[static_cast<int>(order)];
   }
 }
 
@@ -413,9 +413,10 @@ TEST_F(ProcessorDeathTest, RacesAreReportedInEveryOrder) {
 }
 
 TEST_F(ProcessorDeathTest, WhatIsRightIsNotReported) {
-  for (const WarpOrder order : kOrders) {
-    EXPECT_EXIT((set_processor_options({order, 1}), run<Fault::none>(), std::exit(0)), testing::ExitedWithCode(0), "^$")
-        << kOrderNames[static_cast<int>(order)];
+  for (const WarpOrder order : kWarpOrders) {
+    EXPECT_EXIT((set_processor_options({order, 1}), run<Fault::none>(), std::exit(0)), ::testing::ExitedWithCode(0),
+                "^$")
+        << kWarpOrderNames[static_cast<int>(order)];
   }
 }
 

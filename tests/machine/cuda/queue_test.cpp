@@ -1,7 +1,6 @@
 // Queues, buffers and copies of CUDA, in every order of the machine's streams.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -21,23 +20,21 @@ namespace {
 using machine::restart_device;
 using machine::run_in_stream;
 
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
-constexpr int kElements = 16;
+constexpr int kStreamElements = 16;
 
-class CudaStream : public testing::TestWithParam<Order> {
+class CudaStream : public ::testing::TestWithParam<Order> {
  protected:
   CudaStream() {
     restart_device({.order = GetParam(), .seed = 3, .patience = scaled(20)}, kDeviceBytes);
     queue_ = start_cuda(stream_);
   }
   static constexpr int64_t kDeviceBytes = 1 << 20;
-  static Shape shape() { return {kElements}; }
+  static Shape shape() { return {kStreamElements}; }
   Ledger ledger_;
   Stream stream_{.ledger = &ledger_};
   std::unique_ptr<Queue> queue_;
 };
-INSTANTIATE_TEST_SUITE_P(Machine, CudaStream, testing::ValuesIn(kOrders),
+INSTANTIATE_TEST_SUITE_P(Machine, CudaStream, ::testing::ValuesIn(kOrders),
                          [](const auto& tested) { return kOrderNames[static_cast<int>(tested.param)]; });
 
 TEST_P(CudaStream, UploadsFillsAndDownloads) {
@@ -51,7 +48,7 @@ TEST_P(CudaStream, UploadsFillsAndDownloads) {
   for (int round = 0; round < 4; ++round) {
     const Tensor source = in_slot(round % 2), target = in_slot(2 + round % 2);
     uploaded.wait_on_host();
-    for (int i = 0; i < kElements; ++i) source.host_data<int64_t>()[i] = 100 * round + i;
+    for (int i = 0; i < kStreamElements; ++i) source.host_data<int64_t>()[i] = 100 * round + i;
     {
       const ArenaScope scope(arena);
       const Tensor x = arena.allocate(DType::int64, shape());
@@ -62,12 +59,12 @@ TEST_P(CudaStream, UploadsFillsAndDownloads) {
     }
     done.record(stream_);
     done.wait_on_host();
-    for (int i = 0; i < kElements; ++i) EXPECT_EQ(target.host_data<int64_t>()[i], i < 2 ? 0 : 100 * round + i);
+    for (int i = 0; i < kStreamElements; ++i) EXPECT_EQ(target.host_data<int64_t>()[i], i < 2 ? 0 : 100 * round + i);
   }
   EXPECT_GE(done.seconds_since(uploaded), 0);
   download(stream_, kept, in_slot(2));
   finish(stream_);
-  for (int i = 0; i < kElements; ++i) EXPECT_EQ(in_slot(2).host_data<int64_t>()[i], 0) << "of a new buffer";
+  for (int i = 0; i < kStreamElements; ++i) EXPECT_EQ(in_slot(2).host_data<int64_t>()[i], 0) << "of a new buffer";
 }
 
 TEST_P(CudaStream, SiblingsWaitForEvents) {
@@ -78,14 +75,14 @@ TEST_P(CudaStream, SiblingsWaitForEvents) {
   Buffer pinned = staging_buffer(stream_, 512), buffer(DeviceKind::cuda, 256, ledger_, "gradients");
   const Tensor source = pinned.tensor(0, DType::int64, shape()), target = pinned.tensor(256, DType::int64, shape());
   const Tensor x = buffer.tensor(0, DType::int64, shape());
-  for (int i = 0; i < kElements; ++i) source.host_data<int64_t>()[i] = 7 * i;
+  for (int i = 0; i < kStreamElements; ++i) source.host_data<int64_t>()[i] = 7 * i;
   Event there;
   upload(stream_, source, x);
   there.record(stream_);
   there.wait(other);
   download(other, x, target);
   finish(other);
-  for (int i = 0; i < kElements; ++i) EXPECT_EQ(target.host_data<int64_t>()[i], 7 * i);
+  for (int i = 0; i < kStreamElements; ++i) EXPECT_EQ(target.host_data<int64_t>()[i], 7 * i);
   finish(stream_);
 }
 

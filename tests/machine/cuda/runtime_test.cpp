@@ -22,15 +22,12 @@ namespace {
 using machine::restart_device;
 using machine::run_in_stream;
 
-constexpr std::array kOrders = {Order::eager, Order::random, Order::late, Order::uneven};
-constexpr const char* kOrderNames[] = {"eager", "random", "late", "uneven"};
-
 void check(cudaError_t status) {
   if (status != cudaSuccess) throw_crash(cudaGetErrorString(status));
 }
 
 // ---- a loop with faults ---------------------------------------------------------------------------------------------
-enum class Fault {
+enum class LoopFault {
   none,
   compute_does_not_wait_for_the_copy,
   host_refills_before_the_copy,
@@ -39,9 +36,9 @@ enum class Fault {
   result_used_before_its_event,
   copy_over_what_is_read,
 };
-constexpr std::array kFaults = {Fault::compute_does_not_wait_for_the_copy, Fault::host_refills_before_the_copy,
-                                Fault::host_reads_without_waiting,         Fault::freed_under_a_reader,
-                                Fault::result_used_before_its_event,       Fault::copy_over_what_is_read};
+constexpr std::array kFaults = {LoopFault::compute_does_not_wait_for_the_copy, LoopFault::host_refills_before_the_copy,
+                                LoopFault::host_reads_without_waiting,         LoopFault::freed_under_a_reader,
+                                LoopFault::result_used_before_its_event,       LoopFault::copy_over_what_is_read};
 constexpr const char* kFaultNames[] = {"none",
                                        "compute does not wait for the copy",
                                        "host refills before the copy",
@@ -50,9 +47,9 @@ constexpr const char* kFaultNames[] = {"none",
                                        "result used before its event",
                                        "copy over what is read"};
 
-constexpr int kSteps = 6, kElements = 16;
-constexpr size_t kBytes = kElements * sizeof(int64_t);
-using Numbers = std::array<int64_t, kElements>;
+constexpr int kSteps = 6, kLoopElements = 16;
+constexpr size_t kBytes = kLoopElements * sizeof(int64_t);
+using Numbers = std::array<int64_t, kLoopElements>;
 
 int64_t* allocate_on_device() {
   void* data = nullptr;
@@ -83,11 +80,11 @@ struct Slot {
 // The body of what stands in for a kernel.
 void multiply_add(cudaStream_t stream, int64_t* out, const int64_t* in, int64_t factor, int64_t keep) {
   run_in_stream(stream, [=] {
-    for (int i = 0; i < kElements; ++i) out[i] = (keep == 0 ? 0 : keep * out[i]) + factor * in[i];
+    for (int i = 0; i < kLoopElements; ++i) out[i] = (keep == 0 ? 0 : keep * out[i]) + factor * in[i];
   });
 }
 
-Numbers loop(const MachineOptions& options, Fault fault) {
+Numbers loop(const MachineOptions& options, LoopFault fault) {
   restart_device(options);
   cudaStream_t streams[3] = {};
   for (cudaStream_t& stream : streams) check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0));
@@ -104,21 +101,21 @@ Numbers loop(const MachineOptions& options, Fault fault) {
       slot.pinned = static_cast<int64_t*>(pinned);
       for (int64_t** data : {&slot.batch, &slot.partial, &slot.summed}) *data = allocate_on_device();
     }
-    const auto wait = [fault](cudaStream_t stream, const EventOfLoop& event, Fault left_out) {
+    const auto wait = [fault](cudaStream_t stream, const EventOfLoop& event, LoopFault left_out) {
       if (fault != left_out) event.wait(stream);
     };
     for (int step = 0; step < kSteps; ++step) {
       Slot& slot = slots[step % 2];
-      if (slot.copied.recorded && fault != Fault::host_refills_before_the_copy) {
+      if (slot.copied.recorded && fault != LoopFault::host_refills_before_the_copy) {
         check(cudaEventSynchronize(slot.copied.event));
       }
-      for (int i = 0; i < kElements; ++i) slot.pinned[i] = 100 * step + i;
+      for (int i = 0; i < kLoopElements; ++i) slot.pinned[i] = 100 * step + i;
 
-      wait(copy, slot.read, Fault::copy_over_what_is_read);
+      wait(copy, slot.read, LoopFault::copy_over_what_is_read);
       check(cudaMemcpyAsync(slot.batch, slot.pinned, kBytes, cudaMemcpyHostToDevice, copy));
       slot.copied.record(copy);
 
-      wait(compute, slot.copied, Fault::compute_does_not_wait_for_the_copy);
+      wait(compute, slot.copied, LoopFault::compute_does_not_wait_for_the_copy);
       multiply_add(compute, slot.partial, slot.batch, 2, 0);
       slot.read.record(compute);
 
@@ -126,20 +123,20 @@ Numbers loop(const MachineOptions& options, Fault fault) {
       multiply_add(exchange, slot.summed, slot.partial, 3, 0);
       slot.exchanged.record(exchange);
 
-      wait(compute, slot.exchanged, Fault::result_used_before_its_event);
+      wait(compute, slot.exchanged, LoopFault::result_used_before_its_event);
       multiply_add(compute, total, slot.summed, 1, 1 + 6);
     }
     check(cudaMemcpyAsync(pinned_total, total, kBytes, cudaMemcpyDeviceToHost, compute));
-    if (fault == Fault::freed_under_a_reader) check(cudaFree(total));
-    if (fault != Fault::host_reads_without_waiting) check(cudaStreamSynchronize(compute));
-    for (int i = 0; i < kElements; ++i) result[i] = static_cast<const int64_t*>(pinned_total)[i];
+    if (fault == LoopFault::freed_under_a_reader) check(cudaFree(total));
+    if (fault != LoopFault::host_reads_without_waiting) check(cudaStreamSynchronize(compute));
+    for (int i = 0; i < kLoopElements; ++i) result[i] = static_cast<const int64_t*>(pinned_total)[i];
     check(cudaDeviceSynchronize());
     for (Slot& slot : slots) {
       check(cudaFreeHost(slot.pinned));
       for (int64_t* data : {slot.batch, slot.partial, slot.summed}) check(cudaFree(data));
     }
   }
-  if (fault != Fault::freed_under_a_reader) check(cudaFree(total));
+  if (fault != LoopFault::freed_under_a_reader) check(cudaFree(total));
   check(cudaFreeHost(pinned_total));
   for (const cudaStream_t stream : streams) check(cudaStreamDestroy(stream));
   return result;
@@ -148,7 +145,7 @@ Numbers loop(const MachineOptions& options, Fault fault) {
 Numbers right() {
   Numbers total{};
   for (int step = 0; step < kSteps; ++step) {
-    for (int i = 0; i < kElements; ++i) total[i] = 7 * total[i] + 6 * (100 * step + i);
+    for (int i = 0; i < kLoopElements; ++i) total[i] = 7 * total[i] + 6 * (100 * step + i);
   }
   return total;
 }
@@ -156,7 +153,7 @@ Numbers right() {
 TEST(CudaFaults, TheLoopWithoutFaultIsRightInEveryOrder) {
   for (const Order order : kOrders) {
     for (uint64_t seed = 0; seed < 8; ++seed) {
-      EXPECT_EQ(loop({.order = order, .seed = seed}, Fault::none), right())
+      EXPECT_EQ(loop({.order = order, .seed = seed}, LoopFault::none), right())
           << kOrderNames[static_cast<int>(order)] << ", seed " << seed;
     }
   }
@@ -165,15 +162,15 @@ TEST(CudaFaults, TheLoopWithoutFaultIsRightInEveryOrder) {
 // As it is where the operations of a stream are done at the call.
 TEST(CudaFaults, TheEagerOrderShowsNoWrongValue) {
   if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
-  for (const Fault fault : kFaults) {
+  for (const LoopFault fault : kFaults) {
     EXPECT_EQ(loop({.order = Order::eager}, fault), right()) << kFaultNames[static_cast<int>(fault)];
   }
 }
 
 TEST(CudaFaults, LateOrUnevenShowsAWrongValue) {
   if (sanitizer::kThreads) GTEST_SKIP() << "would be reported";
-  for (const Fault fault : kFaults) {
-    if (fault == Fault::freed_under_a_reader) continue;  // ends the process
+  for (const LoopFault fault : kFaults) {
+    if (fault == LoopFault::freed_under_a_reader) continue;  // ends the process
     int wrong[4] = {};
     for (const Order order : kOrders) {
       for (uint64_t seed = 0; seed < 8; ++seed) {
@@ -187,7 +184,7 @@ TEST(CudaFaults, LateOrUnevenShowsAWrongValue) {
   }
 }
 
-class CudaFaultsDeathTest : public testing::TestWithParam<Fault> {
+class CudaFaultsDeathTest : public ::testing::TestWithParam<LoopFault> {
  protected:
   CudaFaultsDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
@@ -196,12 +193,12 @@ class CudaFaultsDeathTest : public testing::TestWithParam<Fault> {
 TEST_P(CudaFaultsDeathTest, AreReportedInEveryOrder) {
   if (!sanitizer::kThreads) GTEST_SKIP() << "for builds with ThreadSanitizer";
   for (const Order order : kOrders) {
-    EXPECT_EXIT((loop({.order = order}, GetParam()), std::exit(0)), testing::ExitedWithCode(66), "data race")
+    EXPECT_EXIT((loop({.order = order}, GetParam()), std::exit(0)), ::testing::ExitedWithCode(66), "data race")
         << kOrderNames[static_cast<int>(order)];
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaFaultsDeathTest, testing::ValuesIn(kFaults), [](const auto& tested) {
+INSTANTIATE_TEST_SUITE_P(All, CudaFaultsDeathTest, ::testing::ValuesIn(kFaults), [](const auto& tested) {
   std::string name = kFaultNames[static_cast<int>(tested.param)];
   for (char& letter : name) letter = letter == ' ' ? '_' : letter;
   return name;
@@ -211,12 +208,12 @@ TEST(CudaNoFaultDeathTest, IsNotReported) {
   if (!sanitizer::kThreads) GTEST_SKIP() << "for builds with ThreadSanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const Order order : kOrders) {
-    EXPECT_EXIT((loop({.order = order}, Fault::none), std::exit(0)), testing::ExitedWithCode(0), "^$");
+    EXPECT_EXIT((loop({.order = order}, LoopFault::none), std::exit(0)), ::testing::ExitedWithCode(0), "^$");
   }
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
-class CudaMemoryDeathTest : public testing::Test {
+class CudaMemoryDeathTest : public ::testing::Test {
  protected:
   CudaMemoryDeathTest() {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -244,8 +241,8 @@ TEST_F(CudaMemoryDeathTest, OfTheDeviceIsClosedToTheHost) {
 }
 
 TEST_F(CudaMemoryDeathTest, EndsAtAPageThatNobodyHas) {
-  touch_in_stream(data_ + kElements - 1);
-  EXPECT_DEATH(touch_in_stream(data_ + kElements), "an operation touches byte 128 of device memory of 128 bytes");
+  touch_in_stream(data_ + kLoopElements - 1);
+  EXPECT_DEATH(touch_in_stream(data_ + kLoopElements), "an operation touches byte 128 of device memory of 128 bytes");
   void* pinned = nullptr;
   check(cudaMallocHost(&pinned, 100));
   std::memset(pinned, 0, 100);
@@ -303,7 +300,7 @@ TEST_F(CudaCalls, HaveNoDefaultStream) {
 }
 
 TEST_F(CudaCalls, CopyInsideOneAllocationInTheDirectionStated) {
-  std::vector<int64_t> pageable(kElements);
+  std::vector<int64_t> pageable(kLoopElements);
   void* pinned = nullptr;
   check(cudaMallocHost(&pinned, kBytes));
   const auto copy = [&](void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
@@ -356,7 +353,7 @@ TEST(CudaEnvironmentDeathTest, SaysHowMuchMemoryTheDeviceHas) {
     setenv("SHIFTRON_MACHINE_MEMORY", bytes, 1);
     return cuda::device_room().total;
   };
-  EXPECT_EXIT(std::exit(total_of("40960") == 40960 ? 0 : 1), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(total_of("40960") == 40960 ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
