@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 
 #include "kernels/element.h"
+#include "kernels/onednn_matmul.h"
 #include "parallel/tensor_parallel.h"
 
 namespace shiftron {
@@ -57,7 +57,7 @@ Way matmul(const Product& p, Pools& pools, memory::data_type type, bool pack, bo
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::primitive_desc made({read_a, pack ? any : stored_b, c}, attributes, engine);
+  const dnnl::matmul::primitive_desc made = describe_matmul(engine, read_a, pack ? any : stored_b, c, attributes);
   const memory::desc read_b = made.weights_desc();
   const dnnl::matmul primitive(made);
   const std::string name =

@@ -5,13 +5,13 @@
 
 #include <cstring>
 #include <map>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 #include <vector>
 
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix.h"
+#include "kernels/onednn_matmul.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
 
@@ -103,7 +103,7 @@ class Bfloat16Library {
     }
     const dnnl::memory::desc any({shape.k, shape.n}, dnnl::memory::data_type::bf16, dnnl::memory::format_tag::any);
     const auto primitive_of = [&](const dnnl::memory::desc& b_read) {
-      return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b_read, c), attributes, engine_);
+      return describe_matmul(engine_, a, b_read, c, attributes);
     };
     dnnl::matmul::primitive_desc how = primitive_of(shape.scratch_bytes > 0 ? any : b);
     Made made;
