@@ -28,24 +28,32 @@ struct DeviceRank {
   std::unique_ptr<Queue> queue;
   ParallelLayout layout;
   MemoryPlan plan;
+  SampleReader read;
   std::unique_ptr<Trainer> trainer;
 
-  DeviceRank(const RunConfig& run_config, HostCommunicator& world, Ledger& ledger)
+  DeviceRank(const RunConfig& run_config, HostCommunicator& world, Ledger& ledger, const HostShare& share,
+             SampleReader samples)
       : config(run_config),
         stream{.ledger = &ledger, .cpu = {.threads = 1}},
-        layout(make_layout(config.parallel, world.size())) {
-    if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream, {.local_rank = world.rank()});
+        queue(config.device.kind == DeviceChoice::cuda ? start_cuda(stream, share) : nullptr),
+        layout(make_layout(config.parallel, world.size())),
+        read(std::move(samples)) {
     Ledger planned;
     plan = plan_memory(config, layout, world.rank(), 1, planned);
     Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
     trainer = std::make_unique<Trainer>(config, std::move(groups), stream, plan);
     parameters().initialise(5);
   }
+  DeviceRank(const RunConfig& run_config, HostCommunicator& world, Ledger& ledger)
+      : DeviceRank(run_config, world, ledger, {.local_rank = world.rank()}, read_few_samples) {}
+  DeviceRank(const DeviceRank&) = delete;
+  DeviceRank& operator=(const DeviceRank&) = delete;
+
   ParameterSet& parameters() { return trainer->engine().parameters(); }
   BatchReader reader(int64_t step) {
     return [this, step](int index, HostBatch& batch) {
       const int64_t first = first_sample(config, layout.dp, step, index, trainer->engine().groups().at.dp);
-      read_few_samples(first, config.train.micro_batch, batch);
+      read(first, config.train.micro_batch, batch);
     };
   }
   StepResult step(int64_t number) {

@@ -3,9 +3,8 @@
 
 #include <numeric>
 
-#include "core/queue_cuda.h"
+#include "cuda/device_training.h"
 #include "cuda/processor.h"
-#include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
@@ -32,28 +31,14 @@ Launched launched(int layers) {
   config.device.kind = DeviceChoice::cuda;
   Launched result;
   run_thread_ranks(1, [&](HostCommunicator& world) {
-    Ledger ledger, planned;
-    Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-    const std::unique_ptr<Queue> queue = start_cuda(stream);
-    const ParallelLayout layout = make_layout(config.parallel, 1);
-    const MemoryPlan plan = plan_memory(config, layout, 0, 1, planned);
-    Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),
-                    stream, plan);
-    trainer.engine().parameters().initialise(5);
-    const BatchReader read = [&](int, HostBatch& batch) {
-      for (size_t i = 0; i < batch.ids.size(); ++i) {
-        batch.ids[i] = batch.targets[i] = static_cast<int32_t>(i % 37);
-        batch.document_starts[i] = i % 16 == 0;
-      }
-    };
-    trainer.step(1, read, false);  // the first one also makes what is kept
-    trainer.result(1);
+    Ledger ledger;
+    DeviceRank rank(config, world, ledger);
+    rank.step(1);  // the first one also makes what is kept
     machine::clear_launches();
-    trainer.evaluate(1, read);
+    rank.trainer->evaluate(1, rank.reader(1));
     result.forward = machine::launches();
     machine::clear_launches();
-    trainer.step(2, read, false);
-    trainer.result(2);
+    rank.step(2);
     result.step = machine::launches();
   });
   return result;

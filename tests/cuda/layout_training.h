@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/queue_cuda.h"
-#include "train/small_model.h"
+#include "cuda/device_training.h"
 
 namespace shiftron::testing {
 
@@ -49,33 +48,16 @@ struct Steps {
 template <typename Look>
 Steps train_rank(const RunConfig& config, HostCommunicator& world, const HostShare& share, const Look& look) {
   Ledger ledger;
-  Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-  std::unique_ptr<Queue> queue;
-  if (config.device.kind == DeviceChoice::cuda) queue = start_cuda(stream, share);
-  const ParallelLayout layout = make_layout(config.parallel, world.size());
-  Ledger planned;
-  const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
-  Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
-                  plan);
-  ParameterSet& set = trainer.engine().parameters();
-  set.initialise(5);
-  const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
-  const auto reader = [&](int64_t step) -> BatchReader {
-    return [&, step](int index, HostBatch& batch) {
-      const int64_t first = first_sample(config, layout.dp, step, index, trainer.engine().groups().at.dp);
-      read(first, config.train.micro_batch, batch);
-    };
-  };
+  DeviceRank rank(config, world, ledger, share, random_samples(config.train.sequence_length, config.model.vocab));
   Steps steps;
   for (int64_t step = 1; step <= 3; ++step) {
-    trainer.step(step, reader(step), false);
-    const StepResult result = trainer.result(step);
-    if (step == 2) trainer.evaluate(1, reader(1));
+    const StepResult result = rank.step(step);
+    if (step == 2) rank.trainer->evaluate(1, rank.reader(1));
     steps.losses.push_back(result.loss);
     steps.norms.push_back(result.gradient_norm);
   }
-  CHECK(trainer.arena_peaks() == plan, "rank ", world.rank(), " took another memory than planned");
-  look(set);
+  CHECK(rank.trainer->arena_peaks() == rank.plan, "rank ", world.rank(), " took another memory than planned");
+  look(rank.parameters());
   return steps;
 }
 

@@ -5,12 +5,11 @@
 
 #include <cstdlib>
 
-#include "core/queue_cuda.h"
+#include "cuda/device_training.h"
 #include "machine/cuda/injection.h"
 #include "machine/cuda/nccl.h"
 #include "machine/cuda/streams.h"
 #include "time_scale.h"
-#include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
@@ -30,23 +29,8 @@ struct Ending {
 // Two steps, whose results are read.
 void train(const RunConfig& config, HostCommunicator& world, const Injection& injection, Ending& ending) {
   Ledger ledger;
-  Stream stream{.ledger = &ledger, .cpu = {.threads = 1}};
-  const std::unique_ptr<Queue> queue = start_cuda(stream);
-  const ParallelLayout layout = make_layout(config.parallel, world.size());
-  Ledger planned;
-  const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
-  Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
-                  plan);
-  trainer.engine().parameters().initialise(5);
-  const SampleReader read = random_samples(config.train.sequence_length, config.model.vocab);
-  for (int64_t step = 1; step <= 2; ++step) {
-    const auto reader = [&](int index, HostBatch& batch) {
-      const int dp = trainer.engine().groups().at.dp;
-      read(first_sample(config, layout.dp, step, index, dp), config.train.micro_batch, batch);
-    };
-    trainer.step(step, reader, false);
-    (void)trainer.result(step);
-  }
+  DeviceRank rank(config, world, ledger);
+  for (int64_t step = 1; step <= 2; ++step) rank.step(step);
   ending.was_through = injection.struck() == nullptr;
 }
 

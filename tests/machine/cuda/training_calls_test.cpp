@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
-#include "core/queue_cuda.h"
+#include "cuda/device_training.h"
 #include "machine/cuda/counts.h"
 #include "machine/cuda/nccl.h"
 #include "machine/cuda/streams.h"
 #include "machine/cuda/trace.h"
-#include "train/small_model.h"
 
 namespace shiftron::testing {
 namespace {
@@ -19,27 +18,13 @@ using machine::counts;
 // A rank trains on the calling thread, as a run does: each result is read while the next step is under way.
 class CudaRank {
  public:
-  CudaRank(const RunConfig& config, HostCommunicator& world)
-      : config_(config), queue_(start_cuda(stream_)), layout_(make_layout(config.parallel, world.size())) {
-    Ledger planned;
-    const MemoryPlan plan = plan_memory(config, layout_, world.rank(), 1, planned);
-    trainer_ = std::make_unique<Trainer>(
-        config, make_groups(world, layout_, config.model.kv_heads, schedule_of(config), stream_.device), stream_, plan);
-    trainer_->engine().parameters().initialise(5);
-  }
+  CudaRank(const RunConfig& config, HostCommunicator& world) : rank_(config, world, ledger_) {}
   // What one more step asked for.
   Counts step() {
     const Counts before = counts();
     ++number_;
-    const SampleReader read = random_samples(config_.train.sequence_length, config_.model.vocab);
-    trainer_->step(
-        number_,
-        [&](int index, HostBatch& batch) {
-          const int dp = trainer_->engine().groups().at.dp;
-          read(first_sample(config_, layout_.dp, number_, index, dp), config_.train.micro_batch, batch);
-        },
-        false);
-    if (number_ > 1) (void)trainer_->result(number_ - 1);
+    rank_.trainer->step(number_, rank_.reader(number_), false);
+    if (number_ > 1) (void)rank_.trainer->result(number_ - 1);
     return counts() - before;
   }
   // Operations of communicators that the steps so far have started.
@@ -48,16 +33,12 @@ class CudaRank {
     for (const auto& [name, cost] : ledger_.traffic()) calls += cost.calls;
     return calls;
   }
-  void drain() { (void)trainer_->result(number_); }
-  Trainer& trainer() { return *trainer_; }
+  void drain() { (void)rank_.trainer->result(number_); }
+  Trainer& trainer() { return *rank_.trainer; }
 
  private:
-  RunConfig config_;
   Ledger ledger_;
-  Stream stream_{.ledger = &ledger_, .cpu = {.threads = 1}};
-  std::unique_ptr<Queue> queue_;
-  ParallelLayout layout_;
-  std::unique_ptr<Trainer> trainer_;
+  DeviceRank rank_;
   int64_t number_ = 0;
 };
 
