@@ -50,6 +50,10 @@ SHIFTRON_INLINE float value_of(int32_t order) {
   return std::bit_cast<float>(order ^ ((order >> 31) & 0x7fffffff));
 }
 
+// y = a + b, which may be one another (elementwise_cpu.cpp).
+void add_elements(const float* a, const float* b, float* y, int64_t count);
+void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count);
+
 // Calls body(task) for every task below `tasks`; which thread runs it must not matter to the result.
 template <typename Body>
 void parallel_for(int threads, int64_t tasks, const Body& body) {

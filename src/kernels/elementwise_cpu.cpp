@@ -30,13 +30,6 @@ SHIFTRON_INLINE void add_row(const T* a, const T* b, T* y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = round_to<T>(to_accumulate(a[i]) + to_accumulate(b[i]));
 }
-SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int64_t count) {
-  add_row(a, b, y, count);
-}
-SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count) {
-  add_row(a, b, y, count);
-}
-
 SHIFTRON_CLONES double sum_squares(const float* x, int64_t count) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -65,6 +58,13 @@ void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Bod
 }
 
 }  // namespace
+
+SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int64_t count) {
+  add_row(a, b, y, count);
+}
+SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count) {
+  add_row(a, b, y, count);
+}
 
 void copy(const CpuOptions& cpu, ConstTensor x, Tensor y) {
   const bool contiguous = x.contiguous() && y.contiguous();

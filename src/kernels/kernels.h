@@ -71,8 +71,7 @@ void embedding_backward(Stream& stream, ConstTensor ids, ConstTensor d_y, int64_
 // ---- RMS norm (rms_norm.cpp) ----------------------------------------------------------------------------------------
 // r = 1/√(mean(x²) + epsilon), y = x r w.       x, y [rows, hidden] T, w [hidden] A, inverse_rms [rows] A
 void rms_norm_forward(Stream& stream, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms);
-// x += residual, then the same; the bits of add and rms_norm_forward.   residual [rows, hidden] T, in memory apart from
-// x
+// x += residual, then the same: the bits of add and rms_norm_forward.   residual [rows, hidden] T, apart from x
 void add_rms_norm_forward(Stream& stream, ConstTensor residual, InOut x, ConstTensor w, double epsilon, Tensor y,
                           Tensor inverse_rms);
 // d_x += r (w d_y − x r² mean(w d_y x)), d_w += Σ_rows d_y x r.   d_x T, d_w A, scratch rms_norm_scratch(...) A

@@ -27,18 +27,6 @@ SHIFTRON_CLONES float normalise(const bfloat16* x, const float* w, int64_t hidde
 }
 
 template <typename T>
-SHIFTRON_INLINE void add_row_to(const T* residual, T* x, int64_t hidden) {
-#pragma omp simd
-  for (int64_t j = 0; j < hidden; ++j) x[j] = round_to<T>(to_accumulate(residual[j]) + to_accumulate(x[j]));
-}
-SHIFTRON_CLONES void add_row(const float* residual, float* x, int64_t hidden) {
-  add_row_to(residual, x, hidden);
-}
-SHIFTRON_CLONES void add_row(const bfloat16* residual, bfloat16* x, int64_t hidden) {
-  add_row_to(residual, x, hidden);
-}
-
-template <typename T>
 SHIFTRON_INLINE void gradient_row(const T* d_y, const T* x, const float* w, int64_t hidden, float r, T* d_x,
                                   float* d_w) {
   float products = 0.0f;
@@ -84,7 +72,8 @@ template <typename T>
 void add_forward(const CpuOptions& cpu, const ConstTensor& residual, const Tensor& x, const ConstTensor& w,
                  double epsilon, const Tensor& y, const Tensor& inverse_rms) {
   forward<T>(cpu, x, w, epsilon, y, inverse_rms, [&](int64_t row) {
-    add_row(residual.data<T>() + row * residual.stride(0), x.data<T>() + row * x.stride(0), x.extent(1));
+    T* const sum = x.data<T>() + row * x.stride(0);
+    add_elements(residual.data<T>() + row * residual.stride(0), sum, sum, x.extent(1));
   });
 }
 

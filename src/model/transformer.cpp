@@ -38,17 +38,15 @@ TransformerLayer::TransformerLayer(ParameterSet& set, const ModelConfig& config,
       mlp_(set, layer_name(layer) + ".mlp", config, layer, recompute_mlp) {}
 
 Residual TransformerLayer::forward(Run& run, const Residual& in, const Tensor& rope, Saved& saved) const {
-  const auto fresh = [&] { return run.activations.allocate(in.x.dtype(), in.x.shape()); };
-  const auto attended = [&] {
+  Residual middle = run.activations.allocate(in.x.dtype(), in.x.shape());
+  {
     const TraceRange range("attention");
-    const Tensor y = fresh();
     ArenaScope scope(run.scratch);
     const Tensor normed = attention_norm_.forward(run, in, saved.attention_norm);
-    return attention_.forward(run, normed, in.x, rope, saved.attention, y);
-  };
-  const Residual middle = attended();
+    middle = attention_.forward(run, normed, in.x, rope, saved.attention, middle.x);
+  }
   const TraceRange range("mlp");
-  const Tensor y = fresh();
+  const Tensor y = run.activations.allocate(in.x.dtype(), in.x.shape());
   ArenaScope scope(run.scratch);
   const Tensor normed = mlp_norm_.forward(run, middle, saved.mlp_norm);
   return mlp_.forward(run, normed, middle.x, saved.mlp, y);
@@ -71,14 +69,12 @@ void TransformerLayer::backward(Run& run, InOut d_x, const Tensor& rope, const S
 Residual TransformerLayer::decode(Run& run, const Residual& in, const Tensor& rope, AttentionState& state) const {
   RmsNorm::Saved unused;
   Mlp::Saved unused_mlp;
-  const auto fresh = [&] { return run.activations.allocate(in.x.dtype(), in.x.shape()); };
-  const auto attended = [&] {
-    const Tensor y = fresh();
+  Residual middle = run.activations.allocate(in.x.dtype(), in.x.shape());
+  {
     ArenaScope scope(run.scratch);
-    return attention_.decode(run, attention_norm_.forward(run, in, unused), in.x, rope, state, y);
-  };
-  const Residual middle = attended();
-  const Tensor y = fresh();
+    middle = attention_.decode(run, attention_norm_.forward(run, in, unused), in.x, rope, state, middle.x);
+  }
+  const Tensor y = run.activations.allocate(in.x.dtype(), in.x.shape());
   ArenaScope scope(run.scratch);
   return mlp_.forward(run, mlp_norm_.forward(run, middle, unused), middle.x, unused_mlp, y);
 }

@@ -140,23 +140,27 @@ int64_t Linear::out() const {
   return count / in_;
 }
 
-Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
-  Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
+void Linear::multiply(Run& run, const Tensor& x, const Tensor& y) const {
   ArenaScope scope(run.scratch);
   const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
   matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
+}
+
+Tensor Linear::forward(Run& run, const Tensor& x, Arena& arena) const {
+  const Tensor y = arena.allocate(x.dtype(), {x.extent(0), out()});
+  multiply(run, x, y);
   return y;
 }
 
 Residual Linear::forward_add(Run& run, const Tensor& x, const Tensor& residual, Tensor y) const {
   ArenaScope scope(run.scratch);
-  const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
   if (run.groups.tp->size() == 1) {
+    const Tensor weight = set_->joined(parameters_, &Parameter::weight, in_);
     matmul_forward_add(run.stream, x, weight, residual, y, product_scratch(run, weight, x.extent(0)));
     return y;
   }
   const Tensor partial = run.gather_rows ? run.scratch.allocate(y.dtype(), {run.rows, y.extent(1)}) : y;
-  matmul_forward(run.stream, x, weight, partial, product_scratch(run, weight, x.extent(0)));
+  multiply(run, x, partial);
   sum_rows(run, partial, y);
   return {y, residual};
 }

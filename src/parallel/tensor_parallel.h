@@ -13,8 +13,7 @@ Tensor gather_rows(Run& run, const Tensor& local, Arena& arena);
 // [rows, n] partial sums → [local rows, n] in `arena`: summed over tp. With tp = 1 the tensor itself.
 Tensor reduce_rows(Run& run, const Tensor& partial, Arena& arena);
 
-// The residual stream, [local rows, hidden]: x, or, where `before` is defined, before + x, which its reader writes to
-// x.
+// The residual stream, [local rows, hidden]: x, or, where `before` is defined, before + x, which a reader writes to x.
 struct [[nodiscard]] Residual {
   Residual(Tensor sum, Tensor still_before = {}) : x(std::move(sum)), before(std::move(still_before)) {}
   Tensor x, before;
@@ -46,6 +45,7 @@ class Linear {
   Tensor backward(Run& run, const Tensor& d_y, const Tensor& x, Arena& arena, Stays stays = Stays::none) const;
 
  private:
+  void multiply(Run& run, const Tensor& x, const Tensor& y) const;  // y [rows, out] = x Wᵀ
   const ParameterSet* set_;
   std::vector<Parameter*> parameters_;
   int64_t in_;

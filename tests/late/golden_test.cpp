@@ -24,7 +24,7 @@ TEST_P(GoldenLate, AgreesWithPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, GoldenLate, ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven),
+INSTANTIATE_TEST_SUITE_P(Orders, GoldenLate, ::testing::ValuesIn(kOrders),
                          [](const auto& order) { return name_of(order.param); });
 
 // What these agree with is for train/golden_test.cpp to say.

@@ -99,7 +99,7 @@ TEST_P(LateScoring, DecodesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LateScoring, ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven),
+INSTANTIATE_TEST_SUITE_P(All, LateScoring, ::testing::ValuesIn(kOrders),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST_P(Late, DeferredWeightGradientsHaveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, Late, ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven),
+INSTANTIATE_TEST_SUITE_P(Orders, Late, ::testing::ValuesIn(kOrders),
                          [](const auto& order) { return name_of(order.param); });
 
 // ---- what is under way together -------------------------------------------------------------------------------------

@@ -33,8 +33,7 @@ class EveryOrder : public ::testing::TestWithParam<Order> {
  protected:
   Machine machine_{{.order = GetParam(), .seed = 3, .patience = scaled(20), .keeps_log = true}};
 };
-INSTANTIATE_TEST_SUITE_P(Scheduler, EveryOrder,
-                         ::testing::Values(Order::eager, Order::random, Order::late, Order::uneven), name_of);
+INSTANTIATE_TEST_SUITE_P(Scheduler, EveryOrder, ::testing::ValuesIn(kOrders), name_of);
 
 TEST_P(EveryOrder, OneQueueKeepsItsOrder) {
   const auto queue = machine_.make_queue("queue");
