@@ -199,7 +199,9 @@ void Arena::close([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes
   if (stream_->device == DeviceKind::meta || bytes == 0) return;
   char* const first = static_cast<char*>(buffer_.tensor(begin, DType::uint8, {bytes}).raw());
   if (stream_->device == DeviceKind::cuda) {
-    if constexpr (kHasCuda) cuda::fill_undefined(*stream_->cuda, first, bytes);
+    if constexpr (kHasCuda) {
+      if (std::uncaught_exceptions() == 0) cuda::fill_undefined(*stream_->cuda, first, bytes);  // else the GPU may be lost
+    }
     return;
   }
   do_in(*stream_, [first, bytes] {

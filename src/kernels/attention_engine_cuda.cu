@@ -66,7 +66,8 @@ cudnnBackendDescriptor_t configuration_of(Maker& maker, cudnnBackendDescriptor_t
   maker.finalize(engine);
   std::vector<cudnnBackendDescriptor_t> knobs;
   for (const auto& [number, value] : choice.knobs) {
-    const auto type = static_cast<cudnnBackendKnobType_t>(number);
+    const auto type = static_cast<int32_t>(number);  // of a file: perhaps none of this library's enumerators
+    static_assert(sizeof(type) == sizeof(cudnnBackendKnobType_t));
     const auto knob = knobs.emplace_back(maker.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
     maker.set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, &type);
     maker.set_number(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);

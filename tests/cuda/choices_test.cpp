@@ -56,7 +56,8 @@ TEST(LibraryChoices, AreTheFirstCandidatesWhereRunsRepeat) {
   RunConfig config = device_config();
   config.train.deterministic = Deterministic::repeat;
   const std::string first = chosen(config, "");
-  for (const nlohmann::json& product : nlohmann::json::parse(first).at("products").at("products")) {
+  const nlohmann::json choices = nlohmann::json::parse(first);
+  for (const nlohmann::json& product : choices.at("products").at("products")) {
     EXPECT_EQ(product.at("seconds").get<double>(), 0) << product;
   }
   EXPECT_EQ(chosen(config, ""), first);

@@ -69,7 +69,7 @@ cudnnStatus_t engine_status(Object& object) {
     for (const auto descriptor : object.list<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)) {
       const Object& knob = object_of(descriptor);
       expect(knob.type == CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR && knob.finalized, "a knob that is none");
-      knobs[knob.get<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
+      knobs[knob.get<int32_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
           knob.get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
     }
   }
