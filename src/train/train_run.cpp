@@ -79,8 +79,7 @@ bool TrainingRun::save(int64_t step) {
                             .trainer = trainer_->state(),
                             .consumed_samples = step * config_.train.global_batch,
                             .validation_fingerprint = validation_fingerprint_,
-                            .bfloat16_matmul = stream_.cpu.bfloat16_matmul,
-                            .bfloat16_tiles = stream_.cpu.bfloat16_tiles,
+                            .bfloat16 = stream_.cpu.bfloat16,
                             .library_choices = library_choices_,
                             .imported_from = ""};
   const CheckpointContent content{.step = step,
