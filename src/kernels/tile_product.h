@@ -36,6 +36,8 @@ struct TileBody {
 const TileBody* tile_body(ProductsBy by);
 // Of these tiles and tile_loops (tile_product_matrix_cpu.cpp).
 const TileBody* matrix_body(ProductsBy by);
+// The instructions themselves, whatever this processor has; null where the compiler's has none.
+const TileBody* matrix_instructions();
 
 // The left operand aᵀ of a [rows, m], laid out in `room` as the body reads it; a last row without a partner is paired with
 // zeros.

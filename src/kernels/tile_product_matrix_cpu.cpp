@@ -184,12 +184,17 @@ bool matrix_unit_available() {
 #endif
 }
 
+const TileBody* matrix_instructions() {
+#if defined(__x86_64__)
+  return &kMatrixBody;
+#else
+  return nullptr;
+#endif
+}
+
 const TileBody* matrix_body(ProductsBy by) {
   if (by == ProductsBy::tile_loops) return &kLoopBody;
-#if defined(__x86_64__)
-  if (by == ProductsBy::tiles && matrix_unit_available()) return &kMatrixBody;
-#endif
-  return nullptr;
+  return by == ProductsBy::tiles && matrix_unit_available() ? matrix_instructions() : nullptr;
 }
 
 }  // namespace shiftron::fast

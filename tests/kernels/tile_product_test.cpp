@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "kernels/all_cases.h"
 #include "kernels/choose_products.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix_unit.h"
+#include "kernels/matrix_unit_emulator.h"
 #include "kernels/weight_gradient.h"
 
 namespace shiftron::kernel_testing {
@@ -158,6 +160,16 @@ INSTANTIATE_TEST_SUITE_P(Bodies, ByMatrixUnit, ::testing::ValuesIn(bodies_here()
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 });
+
+// By the processor's own unit, or one by one by the loops.
+TEST(MatrixUnit, InstructionsDoWhatTheLoopsDo) {
+  const TileBody* instructions = fast::matrix_instructions();
+  if (instructions == nullptr) GTEST_SKIP() << "of another architecture";
+  const EmulatedMatrixUnit emulated;
+  for (const auto& [m, n, pairs] : {std::tuple{1, 1, 1}, {16, 16, 16}, {17, 33, 15}, {32, 32, 48}, {40, 24, 20}, {50, 70, 300}}) {
+    for (const bool keep : {false, true}) expect_product(*instructions, m, n, pairs, keep);
+  }
+}
 
 TEST(MatrixUnit, UsesThatTheProcessorRefusesAreFaults) {
   fast::MatrixUnitLoops unit;
