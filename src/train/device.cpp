@@ -65,17 +65,17 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
 std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu) {
   const std::vector<ProductsBy> here = products_everywhere(world);
   std::string replaced;
-  const auto restore = [&](ProductsBy was, ProductsBy& now) {
+  const auto restore = [&](const char* products, ProductsBy was, ProductsBy& now) {
     if (std::ranges::find(here, was) != here.end()) {
       now = was;
     } else {
-      replaced += fmt::format("{}{} by {}", replaced.empty() ? "" : ", ", name_of(was), name_of(now));
+      replaced += fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", products, name_of(was), name_of(now));
     }
   };
-  restore(saved.forward, cpu.bfloat16.forward);
-  restore(saved.to_input, cpu.bfloat16.to_input);
-  restore(saved.to_weight, cpu.bfloat16.to_weight);
-  restore(saved.attention, cpu.bfloat16.attention);
+  restore("forward", saved.forward, cpu.bfloat16.forward);
+  restore("to input", saved.to_input, cpu.bfloat16.to_input);
+  restore("to weight", saved.to_weight, cpu.bfloat16.to_weight);
+  restore("attention", saved.attention, cpu.bfloat16.attention);
   return replaced;
 }
 
