@@ -228,25 +228,25 @@ json result_of(const Rounds& rounds, const OtherWork& other, double tokens, doub
   const double at_peak = floor.operations / peak;
   double bytes = 0;
   for (const auto& [kernel, count] : other.bytes) bytes += count;
-  return {{"tokens_per_second", tokens / floor.products},
-          {"step_seconds", floor.products},
-          {"gflops", floor.operations / floor.products / 1e9},
-          {"attention_seconds", floor.attention},
-          {"copy_bytes_per_second", median(rounds.copy_rates)},
-          {"other_bytes", bytes},
-          {"other_seconds", floor.rest},
-          {"floor_seconds", floor.whole()},
-          {"floor_tokens_per_second", tokens / floor.whole()},
-          {"measured_step_seconds", median(rounds.step_seconds)},
-          {"share_of_floor", floor.whole() / median(rounds.step_seconds)},
-          {"share_range", share_range(floor, rounds)},
-          {"share_of_products", floor.products / products},
-          {"peak_gflops", peak / 1e9},
-          {"peak_share_of_products", at_peak / products},
-          {"peak_share_of_floor",
-           (at_peak + other.attention_operations / peak + floor.rest) / median(rounds.step_seconds)},
-          {"parts", parts_of(floor, rounds)},
-          {"products", list_of(rounds.rows)}};
+  return {
+      {"tokens_per_second", tokens / floor.products},
+      {"step_seconds", floor.products},
+      {"gflops", floor.operations / floor.products / 1e9},
+      {"attention_seconds", floor.attention},
+      {"copy_bytes_per_second", median(rounds.copy_rates)},
+      {"other_bytes", bytes},
+      {"other_seconds", floor.rest},
+      {"floor_seconds", floor.whole()},
+      {"floor_tokens_per_second", tokens / floor.whole()},
+      {"measured_step_seconds", median(rounds.step_seconds)},
+      {"share_of_floor", floor.whole() / median(rounds.step_seconds)},
+      {"share_range", share_range(floor, rounds)},
+      {"share_of_products", floor.products / products},
+      {"peak_gflops", peak / 1e9},
+      {"peak_share_of_products", at_peak / products},
+      {"peak_share_of_floor", (at_peak + other.attention_operations / peak + floor.rest) / median(rounds.step_seconds)},
+      {"parts", parts_of(floor, rounds)},
+      {"products", list_of(rounds.rows)}};
 }
 
 std::string text_of(const std::string& precision, const json& of) {
@@ -269,14 +269,16 @@ std::string text_of(const std::string& precision, const json& of) {
                         number(part, "floor_seconds") * 1e3, number(part, "measured_seconds") * 1e3,
                         loss_of(part) / step * 100);
   }
-  return text + fmt::format("  share of the floor: {:.2f} of {:.2f} ms, {:.1f} % ({:.1f} to {:.1f} % by rounds)\n",
-                            number(of, "floor_seconds") * 1e3, number(of, "measured_step_seconds") * 1e3,
-                            number(of, "share_of_floor") * 100, of.at("share_range")[0].get<double>() * 100,
-                            of.at("share_range")[1].get<double>() * 100) +
-         fmt::format("  products: {:.1f} % of the library's best calls, {:.1f} % of the processor's peak of {:.0f} GFLOP/s, "
-                     "with which the step is at {:.1f} % of its floor\n",
-                     number(of, "share_of_products") * 100, number(of, "peak_share_of_products") * 100,
-                     number(of, "peak_gflops"), number(of, "peak_share_of_floor") * 100);
+  return text +
+         fmt::format("  share of the floor: {:.2f} of {:.2f} ms, {:.1f} % ({:.1f} to {:.1f} % by rounds)\n",
+                     number(of, "floor_seconds") * 1e3, number(of, "measured_step_seconds") * 1e3,
+                     number(of, "share_of_floor") * 100, of.at("share_range")[0].get<double>() * 100,
+                     of.at("share_range")[1].get<double>() * 100) +
+         fmt::format(
+             "  products: {:.1f} % of the library's best calls, {:.1f} % of the processor's peak of {:.0f} GFLOP/s, "
+             "with which the step is at {:.1f} % of its floor\n",
+             number(of, "share_of_products") * 100, number(of, "peak_share_of_products") * 100,
+             number(of, "peak_gflops"), number(of, "peak_share_of_floor") * 100);
 }
 
 // Of the fastest instruction for the type, where float32 serves bfloat16 too.

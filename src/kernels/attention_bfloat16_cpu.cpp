@@ -72,8 +72,8 @@ class Bfloat16Attention : AttentionTasks {
   }
 
  public:
-  Bfloat16Attention(const CpuOptions& cpu, const TileBody& body, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
-                    AttentionShape attention_shape, Tensor scratch)
+  Bfloat16Attention(const CpuOptions& cpu, const TileBody& body, ConstTensor q, ConstTensor k, ConstTensor v,
+                    ConstTensor first_keys, AttentionShape attention_shape, Tensor scratch)
       : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, kKeys),
         body_(body),
         q_(q),
@@ -143,11 +143,11 @@ class Bfloat16Attention : AttentionTasks {
                         const bool first = begin == tile.key_begin / 2 * 2;
                         const int64_t at = begin % kKeys;
                         body_.product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
-                                     kKeys, false, work.scores, stride);
+                                      kKeys, false, work.scores, stride);
                         softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_,
                                               work.scores, work.p, kKeys, work.first, work.second, work.result);
                         body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys),
-                                     block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
+                                      block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
                       });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
@@ -183,21 +183,21 @@ class Bfloat16Attention : AttentionTasks {
         key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
           const int64_t at = begin % kKeys, keys = end - begin;
           body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kKeys, false,
-                       work.scores, stride);
+                        work.scores, stride);
           body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kKeys, false,
-                       work.d_p, stride);
+                        work.d_p, stride);
           softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first,
                                          work.second, work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
           if (for_keys) {  // the key before an odd key_begin may be another task's
             const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kKeys,
-                         true, key_gradient(0, begin + skipped, work), kKeys);
-            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped,
-                         kKeys, true, key_gradient(1, begin + skipped, work), kKeys);
+            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kKeys, true,
+                          key_gradient(0, begin + skipped, work), kKeys);
+            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kKeys, true,
+                          key_gradient(1, begin + skipped, work), kKeys);
           }
           if (for_queries) {
             body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), block.key_rows + at / 2 * dim_, dim_,
-                         begin > key_begin, work.result, dim_);
+                          begin > key_begin, work.result, dim_);
           }
         });
     if (for_queries) {
@@ -249,8 +249,8 @@ bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const Co
   // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
   const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
   const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim);
-  return q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 &&
-         dim <= kLargestDim && tile_body(cpu.bfloat16.attention) != nullptr;
+  return q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 && dim <= kLargestDim &&
+         tile_body(cpu.bfloat16.attention) != nullptr;
 }
 
 void attention_forward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,

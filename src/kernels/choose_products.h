@@ -32,10 +32,11 @@ std::optional<ProductsBy> products_by(const std::string& name);
 // What this processor has instructions for; float32 and library always.
 std::vector<ProductsBy> products_here();
 
-// Times them on products of that size or, where it is large, a part of it; half a second at most where nobody disturbs. A
-// later one is taken over an earlier one only where it is a tenth faster, so that noise seldom decides. All float32 where the
-// bodies are the specification's.
-FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among, const TypicalProduct& typical);
+// Times them on products of that size or, where it is large, a part of it; half a second at most where nobody disturbs.
+// A later one is taken over an earlier one only where it is a tenth faster, so that noise seldom decides. All float32
+// where the bodies are the specification's.
+FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
+                                 const TypicalProduct& typical);
 // Untimed: own tiles by the last of them, where they are made, and the library for the rest.
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among);
 

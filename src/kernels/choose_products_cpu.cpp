@@ -1,6 +1,4 @@
 // Candidates take turns, and of each the shortest time counts, since neighbours disturb.
-#include "kernels/choose_products.h"
-
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -11,8 +9,9 @@
 #include <limits>
 
 #include "kernels/bodies.h"
-#include "kernels/matrix.h"
+#include "kernels/choose_products.h"
 #include "kernels/element.h"
+#include "kernels/matrix.h"
 #include "kernels/scratch.h"
 #include "kernels/tile_product.h"
 
@@ -138,7 +137,9 @@ class TimedTile {
 
 }  // namespace
 
-const char* name_of(ProductsBy by) { return kNames.at(static_cast<size_t>(by)); }
+const char* name_of(ProductsBy by) {
+  return kNames.at(static_cast<size_t>(by));
+}
 
 std::optional<ProductsBy> products_by(const std::string& name) {
   const auto found = std::ranges::find(kNames, name);
@@ -177,8 +178,10 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
   // The library multiplies large matrices by vectors at least as fast as our own tiles do.
   const std::vector<ProductsBy> large = without(among, vectors);
   time(large, layer.operations(), result.by.forward, result.rates.forward, [&](ProductsBy by) { layer.forward(by); });
-  time(large, layer.operations(), result.by.to_input, result.rates.to_input, [&](ProductsBy by) { layer.to_input(by); });
-  time(among, layer.operations(), result.by.to_weight, result.rates.to_weight, [&](ProductsBy by) { layer.to_weight(by); });
+  time(large, layer.operations(), result.by.to_input, result.rates.to_input,
+       [&](ProductsBy by) { layer.to_input(by); });
+  time(among, layer.operations(), result.by.to_weight, result.rates.to_weight,
+       [&](ProductsBy by) { layer.to_weight(by); });
   TimedTile tile(typical.head_dim);
   const fast::LibraryThreads one(1);
   time(without(among, library), tile.operations(), result.by.attention, result.rates.attention,
@@ -188,10 +191,7 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
 
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among) {
   const ProductsBy own = among.back();
-  return {.forward = library,
-          .to_input = library,
-          .to_weight = own,
-          .attention = own == library ? float32 : own};
+  return {.forward = library, .to_input = library, .to_weight = own, .attention = own == library ? float32 : own};
 }
 
 }  // namespace shiftron

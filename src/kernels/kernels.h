@@ -29,7 +29,8 @@ Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in
 // Bytes that the backend's libraries keep for all operations of a stream; an upper bound.
 int64_t library_workspace(const Stream& stream);
 
-// Of the CPU (timing_cpu.cpp). Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes about 50 ms.
+// Of the CPU (timing_cpu.cpp). Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes
+// about 50 ms.
 double measure_matmul_peak(const CpuOptions& cpu, DType dtype);
 // The same of any stream's device (timing.cpp): on a GPU of the largest square product up to 8,192 that takes more than
 // a millisecond or still finds room.

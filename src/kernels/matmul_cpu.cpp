@@ -195,8 +195,8 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
                     keep ? 1.0f : 0.0f, c, c_stride) == dnnl_success;
 }
 
-void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride, Tensor scratch) {
+void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
+             DType c_dtype, int64_t c_stride, Tensor scratch) {
   if (m == 0 || n == 0) return;
   if (k == 0) {  // which the library does not take
     const auto size = static_cast<size_t>(size_of(c_dtype));
@@ -254,9 +254,8 @@ void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const Co
 }  // namespace
 
 void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1),
-          {x.raw(), x.dtype(), x.stride(0)}, {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(),
-          y.stride(0), scratch);
+  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1), {x.raw(), x.dtype(), x.stride(0)},
+          {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(), y.stride(0), scratch);
 }
 
 // Unlike the specification it rounds the product too: the library's sums go to y in y's type.

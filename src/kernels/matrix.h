@@ -24,8 +24,8 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
 // c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
 // by: what multiplies bfloat16; own tiles need the scratch.
 // scratch: bfloat16 elements into which b may be copied in another layout, or undefined.
-void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride, Tensor scratch = {});
+void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
+             DType c_dtype, int64_t c_stride, Tensor scratch = {});
 
 // c = a · b for at most few_rows(dtype) rows of a and a b that is stored transposed, any types of product(). False for
 // any other product. A row's bits depend on neither the threads nor the other rows.

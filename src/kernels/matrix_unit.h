@@ -1,5 +1,5 @@
-// The six operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops with
-// their semantics, so that what is built of them runs, and is tested, on every machine.
+// The six operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops
+// with their semantics, so that what is built of them runs, and is tested, on every machine.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ struct alignas(64) TileConfiguration {
 };
 static_assert(sizeof(TileConfiguration) == 64);
 
-// True where the processor has the unit, the system lets this process use it, and a product of it is right. The first call
-// asks the system, for all threads.
+// True where the processor has the unit, the system lets this process use it, and a product of it is right. The first
+// call asks the system, for all threads.
 bool matrix_unit_available();
 
 #if defined(__x86_64__)
-// Tiles are registers of a thread. The assembler knows the instructions, so that no compiler flag is needed; "memory", as the
-// compiler does not see what they read and write.
+// Tiles are registers of a thread. The assembler knows the instructions, so that no compiler flag is needed; "memory",
+// as the compiler does not see what they read and write.
 struct MatrixUnit {
   static void configure(const TileConfiguration& configuration) {
     asm volatile("ldtilecfg %0" : : "m"(configuration) : "memory");
@@ -49,8 +49,8 @@ struct MatrixUnit {
 };
 #endif
 
-// The same in loops. A use that the processor answers with an illegal instruction is an Error(crash) here: a tile without a
-// configuration, operands that do not fit each other; so is a configuration over one that nobody released.
+// The same in loops. A use that the processor answers with an illegal instruction is an Error(crash) here: a tile
+// without a configuration, operands that do not fit each other; so is a configuration over one that nobody released.
 class MatrixUnitLoops {
  public:
   MatrixUnitLoops();

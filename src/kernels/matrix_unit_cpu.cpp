@@ -1,13 +1,13 @@
-// The matrix unit in loops, as Intel's manual (volume 2, TDPBF16PS) states its sums: the even and the odd terms of an element
-// apart, each by fused products in order, then both to the sum; subnormal numbers count as zero, before and behind.
-#include "kernels/matrix_unit.h"
-
+// The matrix unit in loops, as Intel's manual (volume 2, TDPBF16PS) states its sums: the even and the odd terms of an
+// element apart, each by fused products in order, then both to the sum; subnormal numbers count as zero, before and
+// behind.
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "core/check.h"
+#include "kernels/matrix_unit.h"
 
 namespace shiftron::fast {
 namespace {
@@ -33,8 +33,12 @@ Tile& configured(int tile) {
 float flushed(float value) {
   return std::abs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0f, value) : value;
 }
-float low_half(uint32_t word) { return flushed(std::bit_cast<float>(word << 16)); }
-float high_half(uint32_t word) { return flushed(std::bit_cast<float>(word & 0xffff0000u)); }
+float low_half(uint32_t word) {
+  return flushed(std::bit_cast<float>(word << 16));
+}
+float high_half(uint32_t word) {
+  return flushed(std::bit_cast<float>(word & 0xffff0000u));
+}
 
 }  // namespace
 
@@ -55,9 +59,13 @@ void MatrixUnitLoops::configure(const TileConfiguration& configuration) {
   }
 }
 
-void MatrixUnitLoops::release() { registers = {}; }
+void MatrixUnitLoops::release() {
+  registers = {};
+}
 
-void MatrixUnitLoops::zero(int tile) { std::memset(configured(tile).of, 0, sizeof(Tile::of)); }
+void MatrixUnitLoops::zero(int tile) {
+  std::memset(configured(tile).of, 0, sizeof(Tile::of));
+}
 
 void MatrixUnitLoops::load(int tile, const void* from, int64_t stride_bytes) {
   zero(tile);

@@ -15,9 +15,10 @@ struct PackedProductSizes {
   int64_t panels, pairs;
 };
 
-// c [m, n] = a [m, k] · b [k, n] + keep · c of bfloat16 matrices, rounded once, to c's type; `room`: Sizes(n, k).bytes(). False
-// where a is transposed, or pairs of neighbours are no words. The sum of an element does not depend on threads.
-bool packed_product(int threads, const TileBody& body, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-                    bool keep, void* c, DType c_dtype, int64_t c_stride, void* room);
+// c [m, n] = a [m, k] · b [k, n] + keep · c of bfloat16 matrices, rounded once, to c's type; `room`: Sizes(n,
+// k).bytes(). False where a is transposed, or pairs of neighbours are no words. The sum of an element does not depend
+// on threads.
+bool packed_product(int threads, const TileBody& body, int64_t m, int64_t n, int64_t k, const Matrix& a,
+                    const Matrix& b, bool keep, void* c, DType c_dtype, int64_t c_stride, void* room);
 
 }  // namespace shiftron::fast

@@ -1,9 +1,8 @@
 // The right operand is packed once into panels of pairs of rows; rows of the left one are read as they lie.
-#include "kernels/packed_product.h"
-
 #include <algorithm>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/packed_product.h"
 
 namespace shiftron::fast {
 namespace {
@@ -28,8 +27,8 @@ void pack_panel(const Matrix& b, int64_t k, int64_t column, int64_t width, uint3
 
 }  // namespace
 
-bool packed_product(int threads, const TileBody& body, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-                    bool keep, void* c, DType c_dtype, int64_t c_stride, void* room) {
+bool packed_product(int threads, const TileBody& body, int64_t m, int64_t n, int64_t k, const Matrix& a,
+                    const Matrix& b, bool keep, void* c, DType c_dtype, int64_t c_stride, void* room) {
   if (a.transposed || k % 2 != 0 || !in_words(a) || (b.transposed && !in_words(b))) return false;
   const Sizes sizes(n, k);
   auto* panels = static_cast<uint32_t*>(room);
@@ -49,7 +48,8 @@ bool packed_product(int threads, const TileBody& body, int64_t m, int64_t n, int
       const uint32_t* right = panels + panel * sizes.panel_words();
       const int64_t at = row * c_stride + panel * Sizes::kColumns, width = width_of(panel);
       if (c_dtype == DType::float32) {
-        body.product(height, width, sizes.pairs, left, right, Sizes::kColumns, keep, static_cast<float*>(c) + at, c_stride);
+        body.product(height, width, sizes.pairs, left, right, Sizes::kColumns, keep, static_cast<float*>(c) + at,
+                     c_stride);
         continue;
       }
       alignas(64) float sums[Sizes::kRows * Sizes::kColumns];

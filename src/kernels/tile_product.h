@@ -1,5 +1,6 @@
-// Small bfloat16 products on one thread, on operands in cache: what attention's tiles and large products are made of. The
-// right operand lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps and tdpbf16ps read it.
+// Small bfloat16 products on one thread, on operands in cache: what attention's tiles and large products are made of.
+// The right operand lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps and
+// tdpbf16ps read it.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,12 @@ inline LeftTile rows_of(const bfloat16* a, int64_t stride) {
 
 // What makes the products.
 struct TileBody {
-  // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the stated
-  // extents; the sum of an element depends on no other and not on m and n.
-  void (*product)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride, bool keep,
-                  float* c, int64_t c_stride);
-  bool reads_rows;      // its left operand's pairs lie side by side
-  int64_t block_rows;   // so many of the left operand fill its registers and caches best
+  // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the
+  // stated extents; the sum of an element depends on no other and not on m and n.
+  void (*product)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+                  bool keep, float* c, int64_t c_stride);
+  bool reads_rows;     // its left operand's pairs lie side by side
+  int64_t block_rows;  // so many of the left operand fill its registers and caches best
 };
 // Null where the processor has no such instructions, and where `by` makes no tiles.
 const TileBody* tile_body(ProductsBy by);
@@ -39,9 +40,10 @@ const TileBody* matrix_body(ProductsBy by);
 // The instructions themselves, whatever this processor has; null where the compiler's has none.
 const TileBody* matrix_instructions();
 
-// The left operand aᵀ of a [rows, m], laid out in `room` as the body reads it; a last row without a partner is paired with
-// zeros.
-LeftTile pack_transposed(const TileBody& body, const bfloat16* a, int64_t stride, int64_t rows, int64_t m, uint32_t* room);
+// The left operand aᵀ of a [rows, m], laid out in `room` as the body reads it; a last row without a partner is paired
+// with zeros.
+LeftTile pack_transposed(const TileBody& body, const bfloat16* a, int64_t stride, int64_t rows, int64_t m,
+                         uint32_t* room);
 // Words of that room. Rows of a power of two words would all meet in the same set of a cache.
 constexpr int64_t kRowPadding = 16;
 constexpr int64_t packed_words(int64_t rows, int64_t m) {

@@ -1,5 +1,5 @@
-// The bodies of small products. Vectors: vdpbf16ps on 6 rows by 4 vectors; 24 sums, 4 words of b and one of a fit the 32
-// registers. Tiles: tile_product_matrix_cpu.cpp.
+// The bodies of small products. Vectors: vdpbf16ps on 6 rows by 4 vectors; 24 sums, 4 words of b and one of a fit the
+// 32 registers. Tiles: tile_product_matrix_cpu.cpp.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -206,7 +206,8 @@ LeftTile pack_transposed(const TileBody& body, const bfloat16* a, int64_t stride
   for (int64_t pair = 0; pair < pairs; pair += kPairs) {
     for (int64_t column = 0; column < m; column += kColumns) {
       const int64_t columns = std::min(kColumns, m - column);
-      pair_rows(a + 2 * pair * stride + column, stride, std::min(2 * kPairs, rows - 2 * pair), columns, paired, kColumns);
+      pair_rows(a + 2 * pair * stride + column, stride, std::min(2 * kPairs, rows - 2 * pair), columns, paired,
+                kColumns);
       transpose_words(paired, kColumns, std::min(kPairs, pairs - pair), columns, room + column * row_words + pair,
                       row_words);
     }

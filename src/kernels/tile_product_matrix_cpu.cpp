@@ -15,7 +15,7 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int64_t kSide = 16;         // rows of a tile, and words of a row
+constexpr int64_t kSide = 16;          // rows of a tile, and words of a row
 constexpr int64_t kBlock = 2 * kSide;  // of c, either way
 constexpr int64_t kDepth = 256;        // pairs: 32 rows of a and 32 columns of b are 32 KiB each
 constexpr int64_t kWordBytes = 4;
@@ -31,7 +31,8 @@ struct Operands {
   int64_t c_stride;
 };
 
-// Of a block of c. A second tile that is not used has the first one's extents, so that whole tiles need one configuration.
+// Of a block of c. A second tile that is not used has the first one's extents, so that whole tiles need one
+// configuration.
 struct Extents {
   int64_t rows = 0, columns = 0;
   static int64_t second(int64_t both) { return both > kSide ? both - kSide : std::min(both, kSide); }
@@ -41,7 +42,8 @@ struct Extents {
       to.rows[static_cast<size_t>(tile)] = static_cast<uint8_t>(tile_rows);
       to.row_bytes[static_cast<size_t>(tile)] = static_cast<uint16_t>(words * kWordBytes);
     };
-    const int64_t heights[] = {std::min(rows, kSide), second(rows)}, widths[] = {std::min(columns, kSide), second(columns)};
+    const int64_t heights[] = {std::min(rows, kSide), second(rows)},
+                  widths[] = {std::min(columns, kSide), second(columns)};
     for (const int i : {0, 1}) {
       for (const int j : {0, 1}) set(2 * i + j, heights[i], widths[j]);
       set(kLeft + i, heights[i], kSide);
@@ -87,7 +89,8 @@ struct Block {
   }
 
   // Fewer than sixteen pairs: behind a and below b there are zeros, in copies.
-  void last_step(const Extents& extents, int64_t pairs, const uint32_t* a, const Operands& by, const uint32_t* b) const {
+  void last_step(const Extents& extents, int64_t pairs, const uint32_t* a, const Operands& by,
+                 const uint32_t* b) const {
     alignas(64) uint32_t left[kBlock * kSide] = {}, right[kSide * kBlock] = {};
     for (int64_t row = 0; row < extents.rows; ++row) {
       std::memcpy(left + row * kSide, a + row * by.a_stride, static_cast<size_t>(pairs * kWordBytes));
@@ -118,8 +121,8 @@ void run_block(Unit& unit, const Extents& extents, int64_t pairs, const Operands
 }
 
 template <typename Unit>
-void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride, bool keep,
-                    float* c, int64_t c_stride) {
+void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+                    bool keep, float* c, int64_t c_stride) {
   CHECK(a.pair_stride == 1, "the matrix unit reads a left operand by rows");
   const auto* words = static_cast<const uint32_t*>(a.words);
   Unit unit;
@@ -176,8 +179,8 @@ bool multiplies_rightly() {
 
 bool matrix_unit_available() {
 #if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET)
-  static const bool available = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && permitted() &&
-                                multiplies_rightly();
+  static const bool available =
+      __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && permitted() && multiplies_rightly();
   return available;
 #else
   return false;

@@ -20,6 +20,7 @@ struct WeightGradientSizes {
 };
 
 // d_w [out, in] float32 += d_yᵀ x. The sum of an element does not depend on threads.
-void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);
+void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w,
+                              Tensor scratch);
 
 }  // namespace shiftron::fast

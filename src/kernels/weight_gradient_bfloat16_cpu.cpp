@@ -10,7 +10,8 @@
 namespace shiftron::fast {
 using Sizes = WeightGradientSizes;
 
-void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
+void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w,
+                              Tensor scratch) {
   const int64_t rows = x.extent(0), in = x.extent(1), out = d_y.extent(1);
   const Sizes sizes(rows, in);
   CHECK(scratch.bytes() >= sizes.bytes(threads), "the weight gradient needs more scratch than ", scratch.bytes());

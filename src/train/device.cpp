@@ -69,7 +69,8 @@ std::string restore_products(const Bfloat16Products& saved, ControlPlane& world,
     if (std::ranges::find(here, was) != here.end()) {
       now = was;
     } else {
-      replaced += fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", products, name_of(was), name_of(now));
+      replaced +=
+          fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", products, name_of(was), name_of(now));
     }
   };
   restore("forward", saved.forward, cpu.bfloat16.forward);

@@ -13,9 +13,9 @@
 namespace shiftron {
 
 // Makes `stream`, whose ledger stands, run there: on a GPU in the queue that is returned, which outlives its use. Every
-// rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: what multiplies fastest, of
-// what all of them have, is timed on rank 0 and told to all, since bits depend on it; under train.deterministic=repeat
-// nothing is timed.
+// rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: what multiplies fastest,
+// of what all of them have, is timed on rank 0 and told to all, since bits depend on it; under
+// train.deterministic=repeat nothing is timed.
 struct StartedDevice {
   std::unique_ptr<Queue> queue;  // null on a CPU
   std::string products;          // what was timed, for people; "" where nothing was, and on ranks but 0

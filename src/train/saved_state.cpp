@@ -32,7 +32,8 @@ Bfloat16Products products_of(const nlohmann::json& products, const std::string& 
     if (!found) throw Error(source + ": this version knows no products by " + name, ExitCode::no_checkpoint);
     return *found;
   };
-  return {.forward = by("forward"), .to_input = by("to_input"), .to_weight = by("to_weight"), .attention = by("attention")};
+  return {
+      .forward = by("forward"), .to_input = by("to_input"), .to_weight = by("to_weight"), .attention = by("attention")};
 }
 
 // Two choices, of large products and of own tiles.

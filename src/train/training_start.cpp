@@ -146,8 +146,10 @@ void TrainingRun::resume() {
     if (state.bfloat16) {
       const std::string replaced = restore_products(*state.bfloat16, world, stream_.cpu);
       if (first_rank() && !replaced.empty()) {
-        environment_.log.warning(fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits "
-                                             "will differ from those of an unbroken run", replaced));
+        environment_.log.warning(
+            fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits "
+                        "will differ from those of an unbroken run",
+                        replaced));
       }
     }
     library_choices_ = state.library_choices;

@@ -1,5 +1,5 @@
-// The matrix unit's instructions on processors without one: each is an illegal instruction there, and a signal handler does
-// what it says by the unit's plain loops. So the instructions themselves are tested, as the assembler wrote them.
+// The matrix unit's instructions on processors without one: each is an illegal instruction there, and a signal handler
+// does what it says by the unit's plain loops. So the instructions themselves are tested, as the assembler wrote them.
 // Intel's manual, volume 2: encodings of LDTILECFG, TILEZERO, TILELOADD, TILESTORED, TDPBF16PS, TILERELEASE.
 #pragma once
 
@@ -25,7 +25,7 @@ inline struct sigaction action_before;
 
 // The registers of a context in the order of their numbers in an instruction.
 inline constexpr std::array kRegisters = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                                   REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+                                          REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
 // An instruction with a three-byte VEX prefix.
 class Instruction {
@@ -43,7 +43,7 @@ class Instruction {
 
   struct Operand {
     char* address;
-    int64_t index;  // of a register, 0 without one
+    int64_t index;   // of a register, 0 without one
     int64_t length;  // of the whole instruction
   };
   Operand memory() const {
@@ -83,7 +83,8 @@ template <typename Body>
 void with_tile(int tile, const Body& body) {
   [&]<int... tiles>(std::integer_sequence<int, tiles...>) {
     ((tile == tiles ? body.template operator()<tiles>() : void()), ...);
-  }(std::make_integer_sequence<int, 8>());
+  }
+  (std::make_integer_sequence<int, 8>());
 }
 
 // Bytes that were executed; 0: nothing of the unit's.
@@ -101,9 +102,8 @@ inline int64_t execute(const Instruction& that) {
   }
   if (that.opcode() == 0x5c && that.prefix() == kF3) {
     with_tile(that.reg(), [&]<int sum> {
-      with_tile(that.rm(), [&]<int left> {
-        with_tile(that.vvvv(), [&]<int right> { unit.multiply<sum, left, right>(); });
-      });
+      with_tile(that.rm(),
+                [&]<int left> { with_tile(that.vvvv(), [&]<int right> { unit.multiply<sum, left, right>(); }); });
     });
     return kLengthOfRegisters;
   }

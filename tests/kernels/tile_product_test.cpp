@@ -1,4 +1,5 @@
-// Small bfloat16 products by every body that runs here, the matrix unit's loops everywhere: edges, memory around, faults.
+// Small bfloat16 products by every body that runs here, the matrix unit's loops everywhere: edges, memory around,
+// faults.
 #include "kernels/tile_product.h"
 
 #include <cmath>
@@ -35,14 +36,18 @@ class TileProduct : public ::testing::TestWithParam<ProductsBy> {
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TileProduct);
 
-bfloat16 half_of(uint32_t word, bool high) { return {static_cast<uint16_t>(high ? word >> 16 : word & 0xffff)}; }
+bfloat16 half_of(uint32_t word, bool high) {
+  return {static_cast<uint16_t>(high ? word >> 16 : word & 0xffff)};
+}
 
 // Words of two random halves in [rows, columns], rows `stride` apart, NaN between and behind.
 std::vector<uint32_t> random_words(const std::string& name, int64_t rows, int64_t columns, int64_t stride) {
   const std::vector<double> values = random_values(name, 2 * rows * columns);
   std::vector<uint32_t> words(static_cast<size_t>(rows * stride), kNanWord);
   for (int64_t i = 0; i < rows * columns; ++i) {
-    const auto bits = [&](int64_t at) { return uint32_t{to_bfloat16(static_cast<float>(values[static_cast<size_t>(at)])).bits}; };
+    const auto bits = [&](int64_t at) {
+      return uint32_t{to_bfloat16(static_cast<float>(values[static_cast<size_t>(at)])).bits};
+    };
     words[static_cast<size_t>(i / columns * stride + i % columns)] = bits(2 * i) | bits(2 * i + 1) << 16;
   }
   return words;
@@ -52,7 +57,8 @@ void expect_product(const TileBody& body, int64_t m, int64_t n, int64_t pairs, b
   const int64_t a_stride = pairs + 3, b_stride = n + 5, c_stride = n + 1;
   const auto a = random_words("a", m, pairs, a_stride), b = random_words("b", pairs, n, b_stride);
   std::vector<float> c(static_cast<size_t>(m * c_stride), kUntouched);
-  for (int64_t i = 0; keep && i < m * n; ++i) c[static_cast<size_t>(i / n * c_stride + i % n)] = 0.25f * static_cast<float>(i % 5);
+  for (int64_t i = 0; keep && i < m * n; ++i)
+    c[static_cast<size_t>(i / n * c_stride + i % n)] = 0.25f * static_cast<float>(i % 5);
   body.product(m, n, pairs, {a.data(), a_stride, 1}, b.data(), b_stride, keep, c.data(), c_stride);
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
@@ -111,7 +117,8 @@ TEST_P(TileProduct, PacksATransposedOperand) {
       const LeftTile left = fast::pack_transposed(body(), from, kStride, rows, m, room.data());
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t row = 0; row < rows + rows % 2; ++row) {
-          const uint32_t word = static_cast<const uint32_t*>(left.words)[i * left.row_stride + row / 2 * left.pair_stride];
+          const uint32_t word =
+              static_cast<const uint32_t*>(left.words)[i * left.row_stride + row / 2 * left.pair_stride];
           const uint16_t expected = row < rows ? from[row * kStride + i].bits : uint16_t{0};
           ASSERT_EQ(half_of(word, row % 2 == 1).bits, expected) << rows << " rows, row " << row << ", column " << i;
         }
@@ -166,7 +173,8 @@ TEST(MatrixUnit, InstructionsDoWhatTheLoopsDo) {
   const TileBody* instructions = fast::matrix_instructions();
   if (instructions == nullptr) GTEST_SKIP() << "of another architecture";
   const EmulatedMatrixUnit emulated;
-  for (const auto& [m, n, pairs] : {std::tuple{1, 1, 1}, {16, 16, 16}, {17, 33, 15}, {32, 32, 48}, {40, 24, 20}, {50, 70, 300}}) {
+  for (const auto& [m, n, pairs] :
+       {std::tuple{1, 1, 1}, {16, 16, 16}, {17, 33, 15}, {32, 32, 48}, {40, 24, 20}, {50, 70, 300}}) {
     for (const bool keep : {false, true}) expect_product(*instructions, m, n, pairs, keep);
   }
 }

@@ -15,7 +15,8 @@
 namespace shiftron::testing {
 namespace {
 
-constexpr Bfloat16Products kLoops = {ProductsBy::float32, ProductsBy::tile_loops, ProductsBy::library, ProductsBy::tile_loops};
+constexpr Bfloat16Products kLoops = {ProductsBy::float32, ProductsBy::tile_loops, ProductsBy::library,
+                                     ProductsBy::tile_loops};
 
 RunConfig bfloat16_config(Deterministic deterministic) {
   RunConfig config = small_config(all_shifts()[1].shift, Precision::bf16);
@@ -31,7 +32,8 @@ TEST(BfloatProducts, AreChosenOnceForAllRanks) {
     run_thread_ranks(3, [&](HostCommunicator& world) {
       Ledger ledger;
       Stream stream{.ledger = &ledger};
-      const StartedDevice started = start_device(bfloat16_config(deterministic), {.local_rank = world.rank()}, world, stream);
+      const StartedDevice started =
+          start_device(bfloat16_config(deterministic), {.local_rank = world.rank()}, world, stream);
       const std::lock_guard lock(mutex);
       chosen.push_back(stream.cpu.bfloat16);
       told += started.products;
@@ -39,7 +41,8 @@ TEST(BfloatProducts, AreChosenOnceForAllRanks) {
     ASSERT_EQ(chosen.size(), 3u);
     EXPECT_TRUE(chosen[0] == chosen[1] && chosen[0] == chosen[2]);
     if (deterministic == Deterministic::off)
-      EXPECT_THAT(told, ::testing::MatchesRegex("forward by [a-z0-9]+ at [0-9]+ GFLOP/s, to input .*, attention by .*"));
+      EXPECT_THAT(told,
+                  ::testing::MatchesRegex("forward by [a-z0-9]+ at [0-9]+ GFLOP/s, to input .*, attention by .*"));
     else
       EXPECT_EQ(told, "");
   }
@@ -48,7 +51,8 @@ TEST(BfloatProducts, AreChosenOnceForAllRanks) {
 TEST(BfloatProducts, ThatAreMissingHereAreReplacedAndTold) {
   run_thread_ranks(2, [&](HostCommunicator& world) {
     CpuOptions cpu;
-    EXPECT_EQ(restore_products(kLoops, world, cpu), "to input by tile loops, now by library; attention by tile loops, now by vectors");
+    EXPECT_EQ(restore_products(kLoops, world, cpu),
+              "to input by tile loops, now by library; attention by tile loops, now by vectors");
     EXPECT_EQ(cpu.bfloat16, (Bfloat16Products{.forward = ProductsBy::float32, .to_weight = ProductsBy::library}));
     EXPECT_EQ(restore_products({.forward = ProductsBy::library, .attention = ProductsBy::float32}, world, cpu), "");
     EXPECT_EQ(cpu.bfloat16.attention, ProductsBy::float32);
@@ -62,7 +66,8 @@ TEST(BfloatProducts, AreKeptInACheckpoint) {
   EXPECT_EQ(saved_state(to_json(state), "here").bfloat16, kLoops);
   nlohmann::json json = nlohmann::json::parse(to_json(state));
   json["bfloat16_products"]["forward"] = "abacus";
-  EXPECT_ERROR(saved_state(json.dump(), "here"), ExitCode::no_checkpoint, "here: this version knows no products by abacus");
+  EXPECT_ERROR(saved_state(json.dump(), "here"), ExitCode::no_checkpoint,
+               "here: this version knows no products by abacus");
   // Of older versions.
   json.erase("bfloat16_products");
   json["bfloat16_matmul"] = true;
