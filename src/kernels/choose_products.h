@@ -26,6 +26,7 @@ struct FastestProducts {
 };
 
 const char* name_of(ProductsBy by);
+std::string text_of(const Bfloat16Products& products);  // "forward by library, to input by …"
 // The inverse; nothing of another name.
 std::optional<ProductsBy> products_by(const std::string& name);
 

@@ -147,6 +147,11 @@ std::optional<ProductsBy> products_by(const std::string& name) {
   return static_cast<ProductsBy>(found - kNames.begin());
 }
 
+std::string text_of(const Bfloat16Products& products) {
+  return fmt::format("forward by {}, to input by {}, to weight by {}, attention by {}", name_of(products.forward),
+                     name_of(products.to_input), name_of(products.to_weight), name_of(products.attention));
+}
+
 std::string FastestProducts::text() const {
   const auto rate = [](const char* what, ProductsBy how, double operations) {
     return fmt::format("{} by {} at {:.0f} GFLOP/s", what, name_of(how), operations / 1e9);

@@ -7,6 +7,7 @@
 
 #include "checkpoint/save.h"
 #include "core/trace_range.h"
+#include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/profile.h"
@@ -146,6 +147,9 @@ void TrainingRun::tell_profile(int64_t step) const {
   if (!environment_.profile || !first_rank() || steps < 1) return;
   environment_.log.info("kernels of rank 0, each step with its share of evaluations:\n" +
                         profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
+  if (config_.train.precision == Precision::bf16) {  // --profile is of processors alone
+    environment_.log.info("products of bfloat16: " + text_of(stream_.cpu.bfloat16));
+  }
 }
 
 bool TrainingRun::wants_save(int64_t step) const {
