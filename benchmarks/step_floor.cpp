@@ -6,6 +6,7 @@
 // library offers; the fastest of each counts. A round calls each product in each way once, copies, and takes one step
 // of the trainer: a machine whose speed drifts is as slow for one side as for the other. Of products, copies and steps
 // the median over the rounds counts; the parts of the measured step are means, which add up.
+// A second floor has all products at the peak of the processor's best instruction instead of the library's best call.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -19,6 +20,7 @@
 #include "cli/process.h"
 #include "kernels/kernels.h"
 #include "local_trainer.h"
+#include "processor_peaks.h"
 #include "program.h"
 #include "step_products.h"
 
@@ -216,25 +218,35 @@ json list_of(const std::vector<Row>& rows) {
 }
 
 // Null where the processor has no such product.
-json result_of(const Rounds& rounds, const OtherWork& other, double tokens) {
+json result_of(const Rounds& rounds, const OtherWork& other, double tokens, double peak) {
   if (rounds.rows.empty()) return nullptr;
   const Floor floor = floor_of(rounds, other);
+  double products = 0;  // of the mean step
+  for (const auto& [kernel, seconds] : rounds.kernel_seconds) {
+    if (kernel.starts_with("matmul_")) products += seconds;
+  }
+  const double at_peak = floor.operations / peak;
   double bytes = 0;
   for (const auto& [kernel, count] : other.bytes) bytes += count;
-  return {{"tokens_per_second", tokens / floor.products},
-          {"step_seconds", floor.products},
-          {"gflops", floor.operations / floor.products / 1e9},
-          {"attention_seconds", floor.attention},
-          {"copy_bytes_per_second", median(rounds.copy_rates)},
-          {"other_bytes", bytes},
-          {"other_seconds", floor.rest},
-          {"floor_seconds", floor.whole()},
-          {"floor_tokens_per_second", tokens / floor.whole()},
-          {"measured_step_seconds", median(rounds.step_seconds)},
-          {"share_of_floor", floor.whole() / median(rounds.step_seconds)},
-          {"share_range", share_range(floor, rounds)},
-          {"parts", parts_of(floor, rounds)},
-          {"products", list_of(rounds.rows)}};
+  return {
+      {"tokens_per_second", tokens / floor.products},
+      {"step_seconds", floor.products},
+      {"gflops", floor.operations / floor.products / 1e9},
+      {"attention_seconds", floor.attention},
+      {"copy_bytes_per_second", median(rounds.copy_rates)},
+      {"other_bytes", bytes},
+      {"other_seconds", floor.rest},
+      {"floor_seconds", floor.whole()},
+      {"floor_tokens_per_second", tokens / floor.whole()},
+      {"measured_step_seconds", median(rounds.step_seconds)},
+      {"share_of_floor", floor.whole() / median(rounds.step_seconds)},
+      {"share_range", share_range(floor, rounds)},
+      {"share_of_products", floor.products / products},
+      {"peak_gflops", peak / 1e9},
+      {"peak_share_of_products", at_peak / products},
+      {"peak_share_of_floor", (at_peak + other.attention_operations / peak + floor.rest) / median(rounds.step_seconds)},
+      {"parts", parts_of(floor, rounds)},
+      {"products", list_of(rounds.rows)}};
 }
 
 std::string text_of(const std::string& precision, const json& of) {
@@ -257,10 +269,25 @@ std::string text_of(const std::string& precision, const json& of) {
                         number(part, "floor_seconds") * 1e3, number(part, "measured_seconds") * 1e3,
                         loss_of(part) / step * 100);
   }
-  return text + fmt::format("  share of the floor: {:.2f} of {:.2f} ms, {:.1f} % ({:.1f} to {:.1f} % by rounds)\n",
-                            number(of, "floor_seconds") * 1e3, number(of, "measured_step_seconds") * 1e3,
-                            number(of, "share_of_floor") * 100, of.at("share_range")[0].get<double>() * 100,
-                            of.at("share_range")[1].get<double>() * 100);
+  return text +
+         fmt::format("  share of the floor: {:.2f} of {:.2f} ms, {:.1f} % ({:.1f} to {:.1f} % by rounds)\n",
+                     number(of, "floor_seconds") * 1e3, number(of, "measured_step_seconds") * 1e3,
+                     number(of, "share_of_floor") * 100, of.at("share_range")[0].get<double>() * 100,
+                     of.at("share_range")[1].get<double>() * 100) +
+         fmt::format(
+             "  products: {:.1f} % of the library's best calls, {:.1f} % of the processor's peak of {:.0f} GFLOP/s, "
+             "with which the step is at {:.1f} % of its floor\n",
+             number(of, "share_of_products") * 100, number(of, "peak_share_of_products") * 100,
+             number(of, "peak_gflops"), number(of, "peak_share_of_floor") * 100);
+}
+
+// Of the fastest instruction for the type, where float32 serves bfloat16 too.
+double peak_of(Precision precision, const std::vector<Peak>& peaks) {
+  double most = 0;
+  for (const Peak& peak : peaks) {
+    if (!peak.of_bfloat16 || precision == Precision::bf16) most = std::max(most, peak.operations);
+  }
+  return most;
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -280,6 +307,11 @@ int run(const std::vector<std::string>& arguments) {
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);
   json result = {{"threads", threads}};
   std::string text;
+  const std::vector<Peak> peaks = processor_peaks(threads);
+  for (const Peak& peak : peaks) {
+    result["peaks_gflops"][peak.instruction] = peak.operations / 1e9;
+    text += fmt::format("{}: {:.0f} GFLOP/s from the first-level cache\n", peak.instruction, peak.operations / 1e9);
+  }
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     config.train.precision = precision;
     const std::vector<Product> products = products_of(config, number_types(precision).activation);
@@ -288,7 +320,7 @@ int run(const std::vector<std::string>& arguments) {
     check_complete(products, planned);
     const Rounds rounds = measure(config, products, threads, parsed.integer("rounds"), pools);
     const std::string name(to_string(precision));
-    result[name] = result_of(rounds, other_work(config, planned), tokens);
+    result[name] = result_of(rounds, other_work(config, planned), tokens, peak_of(precision, peaks));
     text += text_of(name, result[name]);
   }
   std::cout << (parsed.has("json") ? result.dump() + "\n" : text) << std::flush;

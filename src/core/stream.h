@@ -14,12 +14,26 @@ namespace shiftron {
 // Which CPU bodies run: the plain-loop specification (oracle; always for float64) or the fast ones.
 enum class Bodies { fast, specification };
 
+// What makes products of bfloat16 on a CPU. What the processor lacks is done by the one before it.
+enum class ProductsBy {
+  float32,    // in blocks that are converted
+  library,    // oneDNN; attention's tiles in float32
+  vectors,    // own tiles by vdpbf16ps
+  tiles,      // own tiles by tdpbf16ps
+  tile_loops  // those in plain loops, for tests
+};
+// By class of product; bits depend on it.
+struct Bfloat16Products {
+  ProductsBy forward = ProductsBy::library, to_input = ProductsBy::library, to_weight = ProductsBy::vectors,
+             attention = ProductsBy::vectors;
+  bool operator==(const Bfloat16Products&) const = default;
+};
+
 // How the CPU's bodies work.
 struct CpuOptions {
   int threads = 1;
   Bodies bodies = Bodies::fast;
-  bool bfloat16_matmul = true;  // false: bfloat16 storage, products in float32 (processors on which that is faster)
-  bool bfloat16_tiles = true;   // the same of attention's tiles and of weight gradients
+  Bfloat16Products bfloat16{};
 };
 
 // Where CUDA's bodies run.

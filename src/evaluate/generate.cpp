@@ -219,7 +219,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
   }
   auto ledger = std::make_unique<Ledger>();
   Stream stream{.ledger = ledger.get()};
-  std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
+  std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
   own_ = std::make_unique<Own>(config, std::move(ledger), std::move(queue),
                                make_groups(world, layout, kv_heads, {}, stream.device), stream, capacity);
   implementation_ = std::make_unique<Implementation>(*own_, config.model, plan, capacity, most);

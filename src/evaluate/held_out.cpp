@@ -71,7 +71,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     plan = engine.arena_peaks();
   }
   Stream stream{.ledger = &ledger};
-  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
+  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
   Log log(world.rank());
   all_agree(world, [&] {

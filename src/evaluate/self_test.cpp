@@ -56,7 +56,7 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
   RunConfig config;
   config.device.kind = options.device;
   config.train.precision = Precision::bf16;
-  const std::unique_ptr<Queue> queue = start_device(config, options.share, world, stream);
+  const std::unique_ptr<Queue> queue = start_device(config, options.share, world, stream).queue;
   if constexpr (kHasCuda) {
     if (stream.device == DeviceKind::cuda) report.device = device_name();
   }

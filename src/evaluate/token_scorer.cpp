@@ -332,7 +332,7 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   const ScoringPlan plan = plan_scoring(config_, layout, world_.rank(), share_.threads, attending_, ignored);
   own_ = std::make_unique<Own>();
   own_->stream.ledger = &own_->ledger;
-  own_->queue = start_device(config_, share_, world_, own_->stream);
+  own_->queue = start_device(config_, share_, world_, own_->stream).queue;
   own_->engine = std::make_unique<Engine>(
       config_, make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), own_->stream.device),
       own_->stream, plan.engine, false, std::nullopt, attending_);

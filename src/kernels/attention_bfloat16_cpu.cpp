@@ -34,8 +34,8 @@ struct Workspace {
     take(d_pairs, rows / 2 * kKeys);
     take(q, rows * dim);
     take(d_out, rows * dim);
-    take(q_pairs, rows / 2 * dim);
-    take(d_out_pairs, rows / 2 * dim);
+    take(q_columns, packed_words(rows, dim));
+    take(d_out_columns, packed_words(rows, dim));
     for (PackedBlock& block : blocks) {
       take(block.key_columns, dim / 2 * kKeys);
       take(block.key_rows, dim / 2 * kKeys);
@@ -48,7 +48,8 @@ struct Workspace {
   }
   float *scores, *d_p, *result, *first, *second;
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
-  uint32_t *p_pairs, *d_pairs, *q_pairs, *d_out_pairs;
+  uint32_t *p_pairs, *d_pairs, *q_columns, *d_out_columns;
+  LeftTile q_transposed, d_out_transposed;
   PackedBlock blocks[AttentionTiles::kPairedSlots];
   PackedBlocks<AttentionTiles::kPairedSlots> packed;
   // d_k, then d_v of a task's keys: blocks [head_dim][kKeys] from the one of first_key on, as many of each.
@@ -71,9 +72,10 @@ class Bfloat16Attention : AttentionTasks {
   }
 
  public:
-  Bfloat16Attention(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor first_keys,
-                    AttentionShape attention_shape, Tensor scratch)
+  Bfloat16Attention(const CpuOptions& cpu, const TileBody& body, ConstTensor q, ConstTensor k, ConstTensor v,
+                    ConstTensor first_keys, AttentionShape attention_shape, Tensor scratch)
       : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, kKeys),
+        body_(body),
         q_(q),
         k_(k),
         v_(v),
@@ -140,12 +142,12 @@ class Bfloat16Attention : AttentionTasks {
                       [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
                         const bool first = begin == tile.key_begin / 2 * 2;
                         const int64_t at = begin % kKeys;
-                        tile_product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
-                                     kKeys, false, work.scores, stride);
+                        body_.product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
+                                      kKeys, false, work.scores, stride);
                         softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_,
                                               work.scores, work.p, kKeys, work.first, work.second, work.result);
-                        tile_product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys),
-                                     block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
+                        body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys),
+                                      block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
                       });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
@@ -156,7 +158,7 @@ class Bfloat16Attention : AttentionTasks {
     pack(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
   }
 
-  // Packs q and d_out, as rows and as pairs of rows, and the numbers of each row: log_sum_exp in `first`, delta in
+  // Packs q and d_out, as rows and transposed, and the numbers of each row: log_sum_exp in `first`, delta in
   // `second`.
   void prepare_backward(const AttentionGradients& gradients, const Tile& tile, int64_t head, Workspace& work) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
@@ -166,8 +168,8 @@ class Bfloat16Attention : AttentionTasks {
                work.scores);
     fast::pack(head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_p);
     row_products(tile_rows, dim_, work.scores, work.d_p, work.second);
-    pair_rows(work.q, dim_, tile_rows, dim_, work.q_pairs, dim_);
-    pair_rows(work.d_out, dim_, tile_rows, dim_, work.d_out_pairs, dim_);
+    work.q_transposed = pack_transposed(body_, work.q, dim_, tile_rows, dim_, work.q_columns);
+    work.d_out_transposed = pack_transposed(body_, work.d_out, dim_, tile_rows, dim_, work.d_out_columns);
     read_numbers(gradients.log_sum_exp, tile, head, work.first);
   }
 
@@ -180,22 +182,22 @@ class Bfloat16Attention : AttentionTasks {
     for_packed_blocks(
         key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
           const int64_t at = begin % kKeys, keys = end - begin;
-          tile_product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kKeys, false,
-                       work.scores, stride);
-          tile_product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kKeys, false,
-                       work.d_p, stride);
+          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kKeys, false,
+                        work.scores, stride);
+          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kKeys, false,
+                        work.d_p, stride);
           softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first,
                                          work.second, work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
           if (for_keys) {  // the key before an odd key_begin may be another task's
             const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-            tile_product(dim_, keys - skipped, pairs, transpose_of(work.q_pairs, dim_), work.d_pairs + skipped, kKeys,
-                         true, key_gradient(0, begin + skipped, work), kKeys);
-            tile_product(dim_, keys - skipped, pairs, transpose_of(work.d_out_pairs, dim_), work.p_pairs + skipped,
-                         kKeys, true, key_gradient(1, begin + skipped, work), kKeys);
+            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kKeys, true,
+                          key_gradient(0, begin + skipped, work), kKeys);
+            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kKeys, true,
+                          key_gradient(1, begin + skipped, work), kKeys);
           }
           if (for_queries) {
-            tile_product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), block.key_rows + at / 2 * dim_, dim_,
-                         begin > key_begin, work.result, dim_);
+            body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), block.key_rows + at / 2 * dim_, dim_,
+                          begin > key_begin, work.result, dim_);
           }
         });
     if (for_queries) {
@@ -231,6 +233,7 @@ class Bfloat16Attention : AttentionTasks {
     }
   }
 
+  const TileBody& body_;
   ConstTensor q_, k_, v_;
   int64_t keys_, dim_;
   float scale_;
@@ -246,18 +249,18 @@ bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const Co
   // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
   const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
   const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim);
-  return cpu.bfloat16_tiles && q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 &&
-         dim <= kLargestDim && tile_products_available();
+  return q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 && dim <= kLargestDim &&
+         tile_body(cpu.bfloat16.attention) != nullptr;
 }
 
 void attention_forward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                 AttentionShape shape, Tensor out, Tensor log_sum_exp, Tensor scratch) {
-  Bfloat16Attention(cpu, q, k, v, start, shape, scratch).forward(out, log_sum_exp);
+  Bfloat16Attention(cpu, *tile_body(cpu.bfloat16.attention), q, k, v, start, shape, scratch).forward(out, log_sum_exp);
 }
 
 void attention_backward_bfloat16(const CpuOptions& cpu, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start,
                                  AttentionShape shape, const AttentionGradients& gradients, Tensor scratch) {
-  Bfloat16Attention(cpu, q, k, v, start, shape, scratch).backward(gradients);
+  Bfloat16Attention(cpu, *tile_body(cpu.bfloat16.attention), q, k, v, start, shape, scratch).backward(gradients);
 }
 
 }  // namespace shiftron::fast

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/tile_product.h"
+
 namespace shiftron::fast {
 
 struct AttentionTiles {
@@ -27,12 +29,13 @@ struct AttentionTiles {
         3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kSlots * kKeys * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
   }
-  // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q and
-  // d_out as rows and as pairs of rows; keys and values as pairs of rows and of columns; two numbers a row.
+  // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q
+  // and d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers a row.
   int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
   int64_t thread_words() const {
     const int64_t words = paired_rows() * (2 * kPairedKeys + head_dim) + paired_rows() / 2 * 3 * kPairedKeys +
-                          4 * paired_rows() / 2 * head_dim + kPairedSlots * 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
+                          2 * (paired_rows() / 2 * head_dim + packed_words(paired_rows(), head_dim)) +
+                          kPairedSlots * 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
     return (words + 31) / 16 * 16;
   }
 

@@ -29,13 +29,8 @@ Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in
 // Bytes that the backend's libraries keep for all operations of a stream; an upper bound.
 int64_t library_workspace(const Stream& stream);
 
-// Of the CPU (timing_cpu.cpp). Times one product of each kind at start: true where bfloat16 products are faster than float32 ones here.
-bool bfloat16_matmul_pays(const CpuOptions& cpu);
-// The same of the tiles in attention and in weight gradients, which have a body of their own.
-bool bfloat16_tiles_pay(const CpuOptions& cpu);
-// Whether this processor has instructions for both.
-bool has_bfloat16_products();
-// Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes about 50 ms.
+// Of the CPU (timing_cpu.cpp). Sustained float32 (or bfloat16) rate of matmul_forward in operations per second; takes
+// about 50 ms.
 double measure_matmul_peak(const CpuOptions& cpu, DType dtype);
 // The same of any stream's device (timing.cpp): on a GPU of the largest square product up to 8,192 that takes more than
 // a millisecond or still finds room.

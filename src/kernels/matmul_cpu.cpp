@@ -1,5 +1,5 @@
-// Products on the CPU: oneDNN sgemm for float32, oneDNN matmul for bfloat16, or bfloat16 converted in blocks to
-// float32.
+// Products on the CPU: oneDNN sgemm for float32; of bfloat16 what was chosen: oneDNN matmul, own tiles, or bfloat16
+// converted in blocks to float32.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -12,6 +12,7 @@
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix.h"
 #include "kernels/onednn_matmul.h"
+#include "kernels/packed_product.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
 
@@ -27,11 +28,6 @@ constexpr int64_t kBlockDepth = 1024;
 SHIFTRON_CLONES void widen(const bfloat16* from, float* to, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) to[i] = to_accumulate(from[i]);
-}
-
-SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
 }
 
 // A bfloat16 product of one shape, and what oneDNN built for it.
@@ -181,6 +177,11 @@ void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, M
 
 }  // namespace
 
+SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
+}
+
 LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()) {
   omp_set_num_threads(threads);
 }
@@ -194,8 +195,8 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
                     keep ? 1.0f : 0.0f, c, c_stride) == dnnl_success;
 }
 
-void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride, Tensor scratch) {
+void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
+             DType c_dtype, int64_t c_stride, Tensor scratch) {
   if (m == 0 || n == 0) return;
   if (k == 0) {  // which the library does not take
     const auto size = static_cast<size_t>(size_of(c_dtype));
@@ -216,8 +217,13 @@ void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t 
   }
   CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
-  if (bfloat16_products) {
-    const bool packs = scratch.defined() && scratch.count() > 0;
+  const bool packs = scratch.defined() && scratch.count() > 0;
+  const TileBody* tiles = packs ? tile_body(by) : nullptr;
+  if (tiles != nullptr && scratch.bytes() >= PackedProductSizes(n, k).bytes() &&
+      packed_product(threads, *tiles, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch.raw())) {
+    return;
+  }
+  if (by != ProductsBy::float32) {
     const Bfloat16Product shape{m,
                                 n,
                                 k,
@@ -240,7 +246,7 @@ namespace {
 // d_x = d_y w + keep · d_x.
 void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep, const Tensor& d_x,
                          const Tensor& scratch) {
-  product(cpu.threads, cpu.bfloat16_matmul, d_y.extent(0), w.extent(1), w.extent(0),
+  product(cpu.threads, cpu.bfloat16.to_input, d_y.extent(0), w.extent(1), w.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, keep, d_x.raw(), d_x.dtype(),
           d_x.stride(0), scratch);
 }
@@ -248,9 +254,8 @@ void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const Co
 }  // namespace
 
 void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  product(cpu.threads, cpu.bfloat16_matmul, x.extent(0), w.extent(0), x.extent(1),
-          {x.raw(), x.dtype(), x.stride(0)}, {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(),
-          y.stride(0), scratch);
+  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1), {x.raw(), x.dtype(), x.stride(0)},
+          {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(), y.stride(0), scratch);
 }
 
 // Unlike the specification it rounds the product too: the library's sums go to y in y's type.
@@ -270,10 +275,9 @@ void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTens
 
 void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const bool has_room = scratch.defined() && scratch.count() > 0;
-  if (has_room && x.dtype() == DType::bfloat16 && cpu.bfloat16_tiles && tile_products_available()) {
-    return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
-  }
-  product(cpu.threads, cpu.bfloat16_matmul, d_y.extent(1), x.extent(1), x.extent(0),
+  const TileBody* tiles = has_room && x.dtype() == DType::bfloat16 ? tile_body(cpu.bfloat16.to_weight) : nullptr;
+  if (tiles != nullptr) return weight_gradient_bfloat16(cpu.threads, *tiles, d_y, x, d_w, scratch);
+  product(cpu.threads, cpu.bfloat16.to_weight, d_y.extent(1), x.extent(1), x.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, {x.raw(), x.dtype(), x.stride(0)}, true, d_w.raw(),
           d_w.dtype(), d_w.stride(0));
 }

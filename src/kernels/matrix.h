@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/stream.h"
 #include "core/tensor.h"
 
 namespace shiftron::fast {
@@ -21,10 +22,10 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
 
 // c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
-// bfloat16_products: multiply bfloat16 as such where the processor can; otherwise blocks are converted to float32.
-// scratch: bfloat16 elements into which b may be copied in the library's own layout, or undefined.
-void product(int threads, bool bfloat16_products, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep,
-             void* c, DType c_dtype, int64_t c_stride, Tensor scratch = {});
+// by: what multiplies bfloat16; own tiles need the scratch.
+// scratch: bfloat16 elements into which b may be copied in another layout, or undefined.
+void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
+             DType c_dtype, int64_t c_stride, Tensor scratch = {});
 
 // c = a · b for at most few_rows(dtype) rows of a and a b that is stored transposed, any types of product(). False for
 // any other product. A row's bits depend on neither the threads nor the other rows.
@@ -34,6 +35,9 @@ inline constexpr int64_t few_rows(DType dtype) {
 }
 bool product_of_few_rows(int threads, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool keep,
                          void* c, DType c_dtype, int64_t c_stride);
+
+// to = from, rounded.
+void narrow(const float* from, bfloat16* to, int64_t count);
 
 // The library takes its number of threads from the calling thread's OpenMP setting; given back at the end.
 class LibraryThreads {

@@ -1,20 +1,19 @@
-// Small bfloat16 products on one thread, on operands in cache: what attention's tiles are made of. The right operand
-// lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps reads it.
+// Small bfloat16 products on one thread, on operands in cache: what attention's tiles and large products are made of.
+// The right operand lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps and
+// tdpbf16ps read it.
 #pragma once
 
 #include <cstdint>
 
+#include "core/stream.h"
 #include "core/tensor.h"
 
-// On functions that use bfloat16 vectors by name; they run only where tile_products_available().
+// On functions that use bfloat16 vectors by name; they run only where a tile_body(...) is.
 #if defined(__x86_64__)
 #define SHIFTRON_BFLOAT16_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #endif
 
 namespace shiftron::fast {
-
-// True where the processor multiplies bfloat16 vectors; nothing below may be called otherwise.
-bool tile_products_available();
 
 // A left operand [m, 2·pairs] as words: two neighbours of a row each.
 struct LeftTile {
@@ -24,16 +23,34 @@ struct LeftTile {
 inline LeftTile rows_of(const bfloat16* a, int64_t stride) {
   return {a, stride / 2, 1};
 }  // stride even
-inline LeftTile transpose_of(const uint32_t* pairs, int64_t stride) {
-  return {pairs, 1, stride};
-}  // [pairs][m]
 
-// c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the stated
-// extents.
-void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+// What makes the products.
+struct TileBody {
+  // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the
+  // stated extents; the sum of an element depends on no other and not on m and n.
+  void (*product)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
                   bool keep, float* c, int64_t c_stride);
+  bool reads_rows;     // its left operand's pairs lie side by side
+  int64_t block_rows;  // so many of the left operand fill its registers and caches best
+};
+// Null where the processor has no such instructions, and where `by` makes no tiles.
+const TileBody* tile_body(ProductsBy by);
+// Of these tiles and tile_loops (tile_product_matrix_cpu.cpp).
+const TileBody* matrix_body(ProductsBy by);
+// The instructions themselves, whatever this processor has; null where the compiler's has none.
+const TileBody* matrix_instructions();
 
-// to [columns, rows] = from [rows, columns], of 32-bit words.
+// The left operand aᵀ of a [rows, m], laid out in `room` as the body reads it; a last row without a partner is paired
+// with zeros.
+LeftTile pack_transposed(const TileBody& body, const bfloat16* a, int64_t stride, int64_t rows, int64_t m,
+                         uint32_t* room);
+// Words of that room. Rows of a power of two words would all meet in the same set of a cache.
+constexpr int64_t kRowPadding = 16;
+constexpr int64_t packed_words(int64_t rows, int64_t m) {
+  return m * ((rows + 1) / 2 + kRowPadding);
+}
+
+// to [columns, rows] = from [rows, columns], of 32-bit words. Runs where a tile_body(...) is.
 void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to, int64_t to_stride);
 
 // to [pairs of rows][columns], pairs to_stride words apart, from rows `stride` apart; a last row without a partner is

@@ -1,4 +1,5 @@
-// vdpbf16ps on 6 rows by 4 vectors: 24 sums, 4 words of b and one of a fit the 32 vector registers.
+// The bodies of small products. Vectors: vdpbf16ps on 6 rows by 4 vectors; 24 sums, 4 words of b and one of a fit the
+// 32 registers. Tiles: tile_product_matrix_cpu.cpp.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -134,20 +135,8 @@ SHIFTRON_BFLOAT16_TARGET void transpose_block(const int32_t* from, int64_t from_
   }
 }
 
-}  // namespace
-
-#if defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__AVX512F__)
-bool tile_products_available() {
-  return false;
-}
-#else
-bool tile_products_available() {
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
-}
-#endif
-
-void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
-                  bool keep, float* c, int64_t c_stride) {
+void vector_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
+                    bool keep, float* c, int64_t c_stride) {
   const auto* words = static_cast<const int32_t*>(a.words);
   for (int64_t column = 0; column < n; column += kVectors * kLanes) {
     const int64_t columns = std::min<int64_t>(n - column, kVectors * kLanes);
@@ -160,6 +149,25 @@ void tile_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const 
           columns - (vectors - 1) * kLanes);
     }
   }
+}
+
+constexpr TileBody kVectorBody = {vector_product, false, 8 * kRows};
+
+bool has_vectors() {
+#if defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__AVX512F__)
+  return false;
+#else
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
+#endif
+}
+
+}  // namespace
+
+const TileBody* tile_body(ProductsBy by) {
+  static const bool vectors = has_vectors();  // of which the other bodies' packing is made
+  if (!vectors) return nullptr;
+  if (by == ProductsBy::vectors) return &kVectorBody;
+  return matrix_body(by);
 }
 
 void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to,
@@ -176,16 +184,35 @@ void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_
 
 #else
 
-bool tile_products_available() {
-  return false;
-}
-void tile_product(int64_t, int64_t, int64_t, const LeftTile&, const uint32_t*, int64_t, bool, float*, int64_t) {
-  CHECK(false, "no bfloat16 vectors on this processor");
+const TileBody* tile_body(ProductsBy) {
+  return nullptr;
 }
 void transpose_words(const void*, int64_t, int64_t, int64_t, void*, int64_t) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }
 
 #endif
+
+LeftTile pack_transposed(const TileBody& body, const bfloat16* a, int64_t stride, int64_t rows, int64_t m,
+                         uint32_t* room) {
+  const int64_t pairs = (rows + 1) / 2;
+  if (!body.reads_rows) {
+    pair_rows(a, stride, rows, m, room, m);
+    return {room, 1, m};
+  }
+  constexpr int64_t kPairs = 16, kColumns = 64;
+  uint32_t paired[kPairs * kColumns];
+  const int64_t row_words = pairs + kRowPadding;
+  for (int64_t pair = 0; pair < pairs; pair += kPairs) {
+    for (int64_t column = 0; column < m; column += kColumns) {
+      const int64_t columns = std::min(kColumns, m - column);
+      pair_rows(a + 2 * pair * stride + column, stride, std::min(2 * kPairs, rows - 2 * pair), columns, paired,
+                kColumns);
+      transpose_words(paired, kColumns, std::min(kPairs, pairs - pair), columns, room + column * row_words + pair,
+                      row_words);
+    }
+  }
+  return {room, row_words, 1};
+}
 
 }  // namespace shiftron::fast

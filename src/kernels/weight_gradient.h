@@ -1,25 +1,26 @@
 // The weight gradient in bfloat16 by tiles (weight_gradient_bfloat16_cpu.cpp), and the room that it needs.
 #pragma once
 
-#include "core/tensor.h"
+#include "kernels/tile_product.h"
 
 namespace shiftron::fast {
 
 struct WeightGradientSizes {
   static constexpr int64_t kDepth = 2048;  // rows of x whose products are summed before d_w is touched again
   static constexpr int64_t kColumns = 64;  // of x
-  static constexpr int64_t kRows =
-      48;  // of d_w: they, the block of d_y and a panel of x stay in the second-level cache
+  // Of d_w, at most: they, the block of d_y and a panel of x stay in the second-level cache.
+  static constexpr int64_t kRows = 64;
   WeightGradientSizes(int64_t rows, int64_t in)
       : depths((rows + kDepth - 1) / kDepth), panels((in + kColumns - 1) / kColumns) {}
   int64_t bytes(int threads) const {
-    return (depths * panels * kColumns + threads * kRows) * (kDepth / 2) * static_cast<int64_t>(sizeof(uint32_t));
+    return (depths * panels * kColumns * (kDepth / 2) + threads * packed_words(kDepth, kRows)) *
+           static_cast<int64_t>(sizeof(uint32_t));
   }
   int64_t depths, panels;
 };
 
-// d_w [out, in] float32 += d_yᵀ x. Only where tile_products_available(). The sum of an element does not depend on
-// threads.
-void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);
+// d_w [out, in] float32 += d_yᵀ x. The sum of an element does not depend on threads.
+void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w,
+                              Tensor scratch);
 
 }  // namespace shiftron::fast

@@ -1,5 +1,5 @@
 // d_w += d_yᵀ x in bfloat16. Both operands lie along the sum already, so pairing rows is all the packing there is: that
-// is what a library's product, which transposes d_y, cannot know. x is paired whole, d_y block by block.
+// is what a library's product, which transposes d_y, cannot know. x is paired whole, d_y packed block by block.
 #include <vector>
 
 #include "kernels/cpu_loops.h"
@@ -10,7 +10,8 @@
 namespace shiftron::fast {
 using Sizes = WeightGradientSizes;
 
-void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
+void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w,
+                              Tensor scratch) {
   const int64_t rows = x.extent(0), in = x.extent(1), out = d_y.extent(1);
   const Sizes sizes(rows, in);
   CHECK(scratch.bytes() >= sizes.bytes(threads), "the weight gradient needs more scratch than ", scratch.bytes());
@@ -27,17 +28,19 @@ void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tenso
               rows_at(depth), width, panel(depth, column), Sizes::kColumns);
   });
   uint32_t* blocks = panel(sizes.depths, 0);
-  const auto block_of = [&](int thread) { return blocks + thread * (Sizes::kDepth / 2) * Sizes::kRows; };
-  parallel_dynamic(threads, (out + Sizes::kRows - 1) / Sizes::kRows, block_of, [&](int64_t task, uint32_t* block) {
-    const int64_t row = task * Sizes::kRows, height = std::min(Sizes::kRows, out - row);
+  const auto block_of = [&](int thread) { return blocks + thread * packed_words(Sizes::kDepth, Sizes::kRows); };
+  const int64_t task_rows = body.block_rows;
+  CHECK(task_rows <= Sizes::kRows, "a block of ", task_rows, " rows has no room");
+  parallel_dynamic(threads, (out + task_rows - 1) / task_rows, block_of, [&](int64_t task, uint32_t* block) {
+    const int64_t row = task * task_rows, height = std::min(task_rows, out - row);
     for (int64_t depth = 0; depth < sizes.depths; ++depth) {
-      pair_rows(d_y.data<bfloat16>() + depth * Sizes::kDepth * d_y.stride(0) + row, d_y.stride(0), rows_at(depth),
-                height, block, Sizes::kRows);
+      const LeftTile left = pack_transposed(body, d_y.data<bfloat16>() + depth * Sizes::kDepth * d_y.stride(0) + row,
+                                            d_y.stride(0), rows_at(depth), height, block);
       const int64_t pairs = (rows_at(depth) + 1) / 2;
       for (int64_t column = 0; column < sizes.panels; ++column) {
         const int64_t width = std::min(Sizes::kColumns, in - column * Sizes::kColumns);
-        tile_product(height, width, pairs, transpose_of(block, Sizes::kRows), panel(depth, column), Sizes::kColumns,
-                     true, d_w.data<float>() + row * d_w.stride(0) + column * Sizes::kColumns, d_w.stride(0));
+        body.product(height, width, pairs, left, panel(depth, column), Sizes::kColumns, true,
+                     d_w.data<float>() + row * d_w.stride(0) + column * Sizes::kColumns, d_w.stride(0));
       }
     }
   });

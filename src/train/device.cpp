@@ -1,8 +1,13 @@
 // Of the CPU what is timed, of CUDA what is started.
 #include "train/device.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "core/has_cuda.h"
 #include "core/queue_cuda.h"
+#include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
 
@@ -12,40 +17,85 @@ namespace {
 bool is_cuda(const RunConfig& config) { return config.device.kind == DeviceChoice::cuda; }
 bool repeats(const RunConfig& config) { return config.train.deterministic == Deterministic::repeat; }
 
-void choose_bfloat16_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
-  if (config.train.precision != Precision::bf16) return;
-  if (repeats(config)) {
-    cpu.bfloat16_matmul = cpu.bfloat16_tiles = has_bfloat16_products();
-    return;
+constexpr char kDigit = '0';  // + a ProductsBy
+
+TypicalProduct typical_product(const RunConfig& config) {
+  return {.rows = config.train.micro_batch * config.train.sequence_length,
+          .in = config.model.hidden,
+          .out = 2 * config.model.ffn / config.parallel.tp,
+          .head_dim = config.model.head_dim};
+}
+
+// What every rank's processor has.
+std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
+  std::string own;
+  for (const ProductsBy by : products_here()) own += static_cast<char>(kDigit + static_cast<int>(by));
+  const std::string all = joined_texts(world, own);
+  std::vector<ProductsBy> everywhere;
+  for (const char digit : own) {
+    if (std::ranges::count(all, digit) == world.size()) everywhere.push_back(static_cast<ProductsBy>(digit - kDigit));
   }
-  const bool first = world.rank() == 0;
-  std::string choice = "00";
-  if (first && bfloat16_matmul_pays(cpu)) choice[0] = '1';
-  if (first && bfloat16_tiles_pay(cpu)) choice[1] = '1';
-  choice = world.broadcast_text(choice, 0);
-  cpu.bfloat16_matmul = choice.at(0) == '1';
-  cpu.bfloat16_tiles = choice.at(1) == '1';
+  return everywhere;
+}
+
+// Bits depend on it, so it is timed on rank 0 and told to all.
+std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
+  if (config.train.precision != Precision::bf16) return "";
+  const std::vector<ProductsBy> among = products_everywhere(world);
+  if (repeats(config)) {
+    cpu.bfloat16 = untimed_products(among);
+    return "";
+  }
+  FastestProducts fastest;
+  std::string told;
+  if (world.rank() == 0) {
+    fastest = fastest_products(cpu, among, typical_product(config));
+    for (const ProductsBy by : {fastest.by.forward, fastest.by.to_input, fastest.by.to_weight, fastest.by.attention}) {
+      told += static_cast<char>(kDigit + static_cast<int>(by));
+    }
+  }
+  told = world.broadcast_text(told, 0);
+  const auto product = [&](size_t index) { return static_cast<ProductsBy>(told.at(index) - kDigit); };
+  cpu.bfloat16 = {product(0), product(1), product(2), product(3)};
+  return world.rank() == 0 ? fastest.text() : "";
 }
 
 }  // namespace
 
-std::unique_ptr<Queue> start_device(const RunConfig& config, const HostShare& share, ControlPlane& world,
-                                    Stream& stream) {
+std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu) {
+  const std::vector<ProductsBy> here = products_everywhere(world);
+  std::string replaced;
+  const auto restore = [&](const char* products, ProductsBy was, ProductsBy& now) {
+    if (std::ranges::find(here, was) != here.end()) {
+      now = was;
+    } else {
+      replaced +=
+          fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", products, name_of(was), name_of(now));
+    }
+  };
+  restore("forward", saved.forward, cpu.bfloat16.forward);
+  restore("to input", saved.to_input, cpu.bfloat16.to_input);
+  restore("to weight", saved.to_weight, cpu.bfloat16.to_weight);
+  restore("attention", saved.attention, cpu.bfloat16.attention);
+  return replaced;
+}
+
+StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream) {
   stream.cpu.threads = share.threads;
   stream.deterministic = repeats(config);
-  std::unique_ptr<Queue> queue;
+  StartedDevice started;
   if (!is_cuda(config)) {
-    choose_bfloat16_products(config, world, stream.cpu);
-    return queue;
+    started.products = choose_products(config, world, stream.cpu);
+    return started;
   }
   CHECK(kHasCuda, "this build has no CUDA");
   all_agree(world, [&] {
     if constexpr (kHasCuda) {
-      queue = start_cuda(stream, share);
+      started.queue = start_cuda(stream, share);
       share_devices(share, require_devices());
     }
   });
-  return queue;
+  return started;
 }
 
 Stream planning_stream(const RunConfig& config, int threads, Ledger& ledger) {
@@ -57,7 +107,7 @@ Stream planning_stream(const RunConfig& config, int threads, Ledger& ledger) {
 }
 
 DType product_type(Precision precision, const CpuOptions& cpu) {
-  return precision == Precision::bf16 && cpu.bfloat16_matmul ? DType::bfloat16 : DType::float32;
+  return precision == Precision::bf16 && cpu.bfloat16.forward != ProductsBy::float32 ? DType::bfloat16 : DType::float32;
 }
 
 DeviceChoice device_here(DeviceChoice saved) {

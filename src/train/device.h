@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/host.h"
 #include "core/stream.h"
@@ -12,11 +13,18 @@
 namespace shiftron {
 
 // Makes `stream`, whose ledger stands, run there: on a GPU in the queue that is returned, which outlives its use. Every
-// rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: which products are faster
-// in bfloat16 is timed on rank 0 and told to all, since bits depend on it; under train.deterministic=repeat it is what
-// the processor has instructions for.
-std::unique_ptr<Queue> start_device(const RunConfig& config, const HostShare& share, ControlPlane& world,
-                                    Stream& stream);
+// rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: what multiplies fastest,
+// of what all of them have, is timed on rank 0 and told to all, since bits depend on it; under
+// train.deterministic=repeat nothing is timed.
+struct StartedDevice {
+  std::unique_ptr<Queue> queue;  // null on a CPU
+  std::string products;          // what was timed, for people; "" where nothing was, and on ranks but 0
+};
+StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream);
+
+// Takes what a checkpoint says of products, as far as every rank's processor has it; returns what was replaced by what,
+// for people. Every rank of `world` calls it.
+std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu);
 
 // A stream of shapes alone, which plans what such a stream would do.
 Stream planning_stream(const RunConfig& config, int threads, Ledger& ledger);

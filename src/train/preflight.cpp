@@ -252,7 +252,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   begin("a matrix product");
   Ledger ledger;
   Stream stream{.ledger = &ledger};
-  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream);
+  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
   report.wrong_products = wrong_products(stream);
   world.barrier();  // all at once, as in training
   report.operations = measure_matmul_peak(stream, DType::float32);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "kernels/choose_products.h"
 
 namespace shiftron {
 namespace {
@@ -17,6 +18,33 @@ auto read(const std::string& text, const std::string& source, Read take) {
   }
 }
 
+nlohmann::json products_json(const Bfloat16Products& products) {
+  return {{"forward", name_of(products.forward)},
+          {"to_input", name_of(products.to_input)},
+          {"to_weight", name_of(products.to_weight)},
+          {"attention", name_of(products.attention)}};
+}
+
+Bfloat16Products products_of(const nlohmann::json& products, const std::string& source) {
+  const auto by = [&](const char* key) {
+    const auto name = products.at(key).get<std::string>();
+    const std::optional<ProductsBy> found = products_by(name);
+    if (!found) throw Error(source + ": this version knows no products by " + name, ExitCode::no_checkpoint);
+    return *found;
+  };
+  return {
+      .forward = by("forward"), .to_input = by("to_input"), .to_weight = by("to_weight"), .attention = by("attention")};
+}
+
+// Two choices, of large products and of own tiles.
+Bfloat16Products older_products(bool matmul, bool tiles) {
+  const ProductsBy large = matmul ? ProductsBy::library : ProductsBy::float32;
+  return {.forward = large,
+          .to_input = large,
+          .to_weight = tiles ? ProductsBy::vectors : large,
+          .attention = tiles ? ProductsBy::vectors : ProductsBy::float32};
+}
+
 }  // namespace
 
 std::string to_json(const SavedState& state) {
@@ -27,8 +55,7 @@ std::string to_json(const SavedState& state) {
                            {"skipped_in_row", state.trainer.skipped_in_row}}},
                          {"consumed_samples", state.consumed_samples},
                          {"validation_fingerprint", state.validation_fingerprint}};
-  if (state.bfloat16_matmul) json["bfloat16_matmul"] = *state.bfloat16_matmul;
-  if (state.bfloat16_tiles) json["bfloat16_tiles"] = *state.bfloat16_tiles;
+  if (state.bfloat16) json["bfloat16_products"] = products_json(*state.bfloat16);
   if (!state.library_choices.empty()) json["library_choices"] = state.library_choices;
   if (!state.imported_from.empty()) json["imported_from"] = state.imported_from;
   return json.dump();
@@ -50,9 +77,9 @@ SavedState saved_state(const std::string& text, const std::string& source) {
                      .skipped_in_row = trainer.at("skipped_in_row").get<int64_t>()};
     state.consumed_samples = json.value("consumed_samples", int64_t{0});
     state.validation_fingerprint = json.value("validation_fingerprint", "");
+    if (json.contains("bfloat16_products")) state.bfloat16 = products_of(json.at("bfloat16_products"), source);
     if (json.contains("bfloat16_matmul")) {
-      state.bfloat16_matmul = json.at("bfloat16_matmul").get<bool>();
-      state.bfloat16_tiles = json.value("bfloat16_tiles", false);
+      state.bfloat16 = older_products(json.at("bfloat16_matmul").get<bool>(), json.value("bfloat16_tiles", false));
     }
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");

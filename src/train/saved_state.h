@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/stream.h"
 #include "train/run_config.h"
 
 namespace shiftron {
@@ -21,7 +22,7 @@ struct SavedState {
   int64_t consumed_samples = 0;
   std::string validation_fingerprint;  // "": no validation data so far
   // What was chosen by timing, since bits depend on it; nothing: chosen at the next start.
-  std::optional<bool> bfloat16_matmul, bfloat16_tiles;
+  std::optional<Bfloat16Products> bfloat16;
   std::string library_choices;  // see train/library_choices.h
   // Where the parameters come from if no run of ours made them; then the configuration speaks of the model alone, and
   // moments are zero.

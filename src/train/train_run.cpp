@@ -7,6 +7,7 @@
 
 #include "checkpoint/save.h"
 #include "core/trace_range.h"
+#include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/profile.h"
@@ -79,8 +80,7 @@ bool TrainingRun::save(int64_t step) {
                             .trainer = trainer_->state(),
                             .consumed_samples = step * config_.train.global_batch,
                             .validation_fingerprint = validation_fingerprint_,
-                            .bfloat16_matmul = stream_.cpu.bfloat16_matmul,
-                            .bfloat16_tiles = stream_.cpu.bfloat16_tiles,
+                            .bfloat16 = stream_.cpu.bfloat16,
                             .library_choices = library_choices_,
                             .imported_from = ""};
   const CheckpointContent content{.step = step,
@@ -147,6 +147,9 @@ void TrainingRun::tell_profile(int64_t step) const {
   if (!environment_.profile || !first_rank() || steps < 1) return;
   environment_.log.info("kernels of rank 0, each step with its share of evaluations:\n" +
                         profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
+  if (config_.train.precision == Precision::bf16) {  // --profile is of processors alone
+    environment_.log.info("products of bfloat16: " + text_of(stream_.cpu.bfloat16));
+  }
 }
 
 bool TrainingRun::wants_save(int64_t step) const {

@@ -44,7 +44,9 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   }
   open_directory();
   write_start();
-  queue_ = start_device(config, environment.share, environment.world, stream_);
+  StartedDevice started = start_device(config, environment.share, environment.world, stream_);
+  queue_ = std::move(started.queue);
+  if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
@@ -141,9 +143,14 @@ void TrainingRun::resume() {
       require_same_data("data.validation", content->step, state.validation_fingerprint, validation_fingerprint_);
     }
     trainer_->restore(state.trainer);
-    if (state.bfloat16_matmul) {
-      stream_.cpu.bfloat16_matmul = *state.bfloat16_matmul;
-      stream_.cpu.bfloat16_tiles = *state.bfloat16_tiles;
+    if (state.bfloat16) {
+      const std::string replaced = restore_products(*state.bfloat16, world, stream_.cpu);
+      if (first_rank() && !replaced.empty()) {
+        environment_.log.warning(
+            fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits "
+                        "will differ from those of an unbroken run",
+                        replaced));
+      }
     }
     library_choices_ = state.library_choices;
     first_step_ = content->step + 1;

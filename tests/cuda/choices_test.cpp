@@ -25,7 +25,7 @@ void with_trainers(const RunConfig& config, int ranks,
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Ledger ledger, planned;
     Stream stream{.ledger = &ledger};
-    const std::unique_ptr<Queue> queue = start_device(config, {.local_rank = world.rank()}, world, stream);
+    const std::unique_ptr<Queue> queue = start_device(config, {.local_rank = world.rank()}, world, stream).queue;
     const ParallelLayout layout = make_layout(config.parallel, ranks);
     const MemoryPlan plan = plan_memory(config, layout, world.rank(), 1, planned);
     Trainer trainer(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device),

@@ -73,8 +73,7 @@ TEST(FastMatmul, Bfloat16StorageWithFloat32Products) {
     if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
     const auto run = call.run;
     call.run = [run](Stream& stream, const Tensors& tensors) {
-      stream.cpu.bfloat16_matmul = false;
-      stream.cpu.bfloat16_tiles = false;
+      stream.cpu.bfloat16 = {ProductsBy::float32, ProductsBy::float32, ProductsBy::float32, ProductsBy::float32};
       run(stream, tensors);
     };
     expect_fast_matches_specification(call, DType::bfloat16, 3);
@@ -92,8 +91,6 @@ TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
 TEST(FastMatmul, MeasuresAPeak) {
   Device device(DeviceKind::cpu, Bodies::fast);
   EXPECT_GT(measure_matmul_peak(device.stream.cpu, DType::float32), 1e6);
-  bfloat16_matmul_pays(device.stream.cpu);
-  bfloat16_tiles_pay(device.stream.cpu);
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 

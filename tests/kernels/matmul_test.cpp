@@ -117,10 +117,5 @@ TEST(Matmul, FaultsNameTheValues) {
   EXPECT_TRUE(device.ledger.kernels().empty());
 }
 
-TEST(Matmul, SpecificationsHaveNoChoice) {
-  EXPECT_FALSE(bfloat16_matmul_pays({.bodies = Bodies::specification}));
-  EXPECT_FALSE(bfloat16_tiles_pay({.bodies = Bodies::specification}));
-}
-
 }  // namespace
 }  // namespace shiftron::kernel_testing

@@ -1,0 +1,83 @@
+// The six operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops
+// with their semantics, so that what is built of them runs, and is tested, on every machine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace shiftron::fast {
+
+// What ldtilecfg reads: of each of eight tiles its rows, at most 16, and the bytes of a row, at most 64.
+struct alignas(64) TileConfiguration {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  std::array<uint8_t, 14> reserved{};
+  std::array<uint16_t, 16> row_bytes{};
+  std::array<uint8_t, 16> rows{};
+};
+static_assert(sizeof(TileConfiguration) == 64);
+
+// True where the processor has the unit, the system lets this process use it, and a product of it is right. The first
+// call asks the system, for all threads.
+bool matrix_unit_available();
+
+#if defined(__x86_64__)
+// Tiles are registers of a thread. The assembler knows the instructions, so that no compiler flag is needed; "memory",
+// as the compiler does not see what they read and write.
+struct MatrixUnit {
+  static void configure(const TileConfiguration& configuration) {
+    asm volatile("ldtilecfg %0" : : "m"(configuration) : "memory");
+  }
+  template <int tile>
+  static void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+  }
+  template <int tile>
+  static void load(const void* from, int64_t stride_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(tile) : "memory");
+  }
+  template <int tile>
+  static void store(void* to, int64_t stride_bytes) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride_bytes), "i"(tile) : "memory");
+  }
+  // sum [rows, columns] float32 += left [rows, pairs] · right [pairs, columns], of pairs of bfloat16.
+  template <int sum, int left, int right>
+  static void multiply() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(left), "i"(right));
+  }
+  static void release() { asm volatile("tilerelease"); }
+};
+#endif
+
+// The same in loops. A use that the processor answers with an illegal instruction is an Error(crash) here: a tile
+// without a configuration, operands that do not fit each other; so is a configuration over one that nobody released.
+class MatrixUnitLoops {
+ public:
+  MatrixUnitLoops();
+  void configure(const TileConfiguration& configuration);
+  template <int tile>
+  void zero() {
+    zero(tile);
+  }
+  template <int tile>
+  void load(const void* from, int64_t stride_bytes) {
+    load(tile, from, stride_bytes);
+  }
+  template <int tile>
+  void store(void* to, int64_t stride_bytes) const {
+    store(tile, to, stride_bytes);
+  }
+  template <int sum, int left, int right>
+  void multiply() {
+    multiply(sum, left, right);
+  }
+  static void release();
+
+ private:
+  static void zero(int tile);
+  static void load(int tile, const void* from, int64_t stride_bytes);
+  static void store(int tile, void* to, int64_t stride_bytes);
+  static void multiply(int sum, int left, int right);
+};
+
+}  // namespace shiftron::fast

@@ -1,0 +1,219 @@
+// Small bfloat16 products by every body that runs here, the matrix unit's loops everywhere: edges, memory around,
+// faults.
+#include "kernels/tile_product.h"
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "kernels/all_cases.h"
+#include "kernels/choose_products.h"
+#include "kernels/kernel_testing.h"
+#include "kernels/matrix_unit.h"
+#include "kernels/matrix_unit_emulator.h"
+#include "kernels/weight_gradient.h"
+
+namespace shiftron::kernel_testing {
+namespace {
+
+using fast::LeftTile;
+using fast::TileBody;
+
+constexpr float kUntouched = 1234.5f;
+const uint32_t kNanWord = 0x7fc07fc0;
+
+std::vector<ProductsBy> bodies_here() {
+  std::vector<ProductsBy> here;
+  for (const ProductsBy by : {ProductsBy::vectors, ProductsBy::tiles, ProductsBy::tile_loops}) {
+    if (fast::tile_body(by) != nullptr) here.push_back(by);
+  }
+  return here;
+}
+
+class TileProduct : public ::testing::TestWithParam<ProductsBy> {
+ protected:
+  const TileBody& body() const { return *fast::tile_body(GetParam()); }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TileProduct);
+
+bfloat16 half_of(uint32_t word, bool high) {
+  return {static_cast<uint16_t>(high ? word >> 16 : word & 0xffff)};
+}
+
+// Words of two random halves in [rows, columns], rows `stride` apart, NaN between and behind.
+std::vector<uint32_t> random_words(const std::string& name, int64_t rows, int64_t columns, int64_t stride) {
+  const std::vector<double> values = random_values(name, 2 * rows * columns);
+  std::vector<uint32_t> words(static_cast<size_t>(rows * stride), kNanWord);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const auto bits = [&](int64_t at) {
+      return uint32_t{to_bfloat16(static_cast<float>(values[static_cast<size_t>(at)])).bits};
+    };
+    words[static_cast<size_t>(i / columns * stride + i % columns)] = bits(2 * i) | bits(2 * i + 1) << 16;
+  }
+  return words;
+}
+
+void expect_product(const TileBody& body, int64_t m, int64_t n, int64_t pairs, bool keep) {
+  const int64_t a_stride = pairs + 3, b_stride = n + 5, c_stride = n + 1;
+  const auto a = random_words("a", m, pairs, a_stride), b = random_words("b", pairs, n, b_stride);
+  std::vector<float> c(static_cast<size_t>(m * c_stride), kUntouched);
+  for (int64_t i = 0; keep && i < m * n; ++i)
+    c[static_cast<size_t>(i / n * c_stride + i % n)] = 0.25f * static_cast<float>(i % 5);
+  body.product(m, n, pairs, {a.data(), a_stride, 1}, b.data(), b_stride, keep, c.data(), c_stride);
+  for (int64_t row = 0; row < m; ++row) {
+    for (int64_t column = 0; column < n; ++column) {
+      double sum = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0, size = std::abs(sum);
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        for (const bool high : {false, true}) {
+          const double left = to_accumulate(half_of(a[static_cast<size_t>(row * a_stride + pair)], high));
+          const double right = to_accumulate(half_of(b[static_cast<size_t>(pair * b_stride + column)], high));
+          sum += left * right;
+          size += std::abs(left * right);
+        }
+      }
+      // Each of the 2·pairs + 1 additions rounds once.
+      const double bound = size * static_cast<double>(2 * pairs + 1) * std::numeric_limits<float>::epsilon();
+      ASSERT_NEAR(c[static_cast<size_t>(row * c_stride + column)], sum, bound)
+          << m << " × " << n << " × " << 2 * pairs << ", element " << row << ", " << column;
+    }
+    ASSERT_EQ(c[static_cast<size_t>(row * c_stride + n)], kUntouched) << "behind row " << row;
+  }
+}
+
+// Around the extents of one tile and of two, and of what is summed before c is touched again.
+TEST_P(TileProduct, EqualsDirectSumsAtAllEdges) {
+  for (const int64_t m : {1, 15, 16, 17, 31, 32, 33, 50}) {
+    for (const int64_t n : {1, 15, 16, 17, 33, 64, 70}) {
+      for (const int64_t pairs : {0, 1, 15, 16, 17, 40}) expect_product(body(), m, n, pairs, (m + n + pairs) % 2 == 0);
+    }
+  }
+  for (const int64_t pairs : {255, 256, 257, 600}) expect_product(body(), 33, 47, pairs, false);
+}
+
+// The bits of an element do not depend on the block that it is in.
+TEST_P(TileProduct, ElementsStandForThemselves) {
+  constexpr int64_t kM = 40, kN = 70, kPairs = 37;
+  const auto a = random_words("a", kM, kPairs, kPairs), b = random_words("b", kPairs, kN, kN);
+  std::vector<float> whole(kM * kN), part(kM * kN);
+  body().product(kM, kN, kPairs, {a.data(), kPairs, 1}, b.data(), kN, false, whole.data(), kN);
+  for (int64_t row = 0; row < kM; row += 7) {
+    const int64_t rows = std::min<int64_t>(7, kM - row);
+    for (int64_t column = 0; column < kN; column += 9) {
+      body().product(rows, std::min<int64_t>(9, kN - column), kPairs, {a.data() + row * kPairs, kPairs, 1},
+                     b.data() + column, kN, false, part.data() + row * kN + column, kN);
+    }
+  }
+  EXPECT_EQ(whole, part);
+}
+
+// Odd rows, and columns that are no block.
+TEST_P(TileProduct, PacksATransposedOperand) {
+  constexpr int64_t kStride = 80;
+  for (const int64_t rows : {1, 2, 31, 32, 33, 67}) {
+    for (const int64_t m : {1, 16, 63, 65}) {
+      const auto words = random_words("from", rows, kStride / 2, kStride / 2);
+      const auto* from = reinterpret_cast<const bfloat16*>(words.data());
+      std::vector<uint32_t> room(static_cast<size_t>(fast::packed_words(rows, m)), kNanWord);
+      const LeftTile left = fast::pack_transposed(body(), from, kStride, rows, m, room.data());
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t row = 0; row < rows + rows % 2; ++row) {
+          const uint32_t word =
+              static_cast<const uint32_t*>(left.words)[i * left.row_stride + row / 2 * left.pair_stride];
+          const uint16_t expected = row < rows ? from[row * kStride + i].bits : uint16_t{0};
+          ASSERT_EQ(half_of(word, row % 2 == 1).bits, expected) << rows << " rows, row " << row << ", column " << i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bodies, TileProduct, ::testing::ValuesIn(bodies_here()), [](const auto& parameter) {
+  std::string name = name_of(parameter.param);
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+// Every product that own tiles can make, by the matrix unit's: the processor's own where it has one.
+class ByMatrixUnit : public ::testing::TestWithParam<ProductsBy> {
+ protected:
+  static std::vector<KernelCase> cases() {
+    std::vector<KernelCase> chosen;
+    std::vector<KernelCase> all = all_cases();
+    add_matmul_cases(all, 300, 38, 71);
+    add_matmul_cases(all, 257, 130, 24);
+    for (KernelCase& call : all) {
+      if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
+      const auto run = call.run;
+      call.run = [run, by = GetParam()](Stream& stream, const Tensors& tensors) {
+        stream.cpu.bfloat16 = {by, by, by, by};
+        run(stream, tensors);
+      };
+      chosen.push_back(std::move(call));
+    }
+    return chosen;
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ByMatrixUnit);
+
+TEST_P(ByMatrixUnit, ProductsMatchTheSpecification) {
+  for (const KernelCase& call : cases()) {
+    SCOPED_TRACE(call.name);
+    expect_fast_matches_specification(call, DType::bfloat16, 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bodies, ByMatrixUnit, ::testing::ValuesIn(bodies_here()), [](const auto& parameter) {
+  std::string name = name_of(parameter.param);
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+// By the processor's own unit, or one by one by the loops.
+TEST(MatrixUnit, InstructionsDoWhatTheLoopsDo) {
+  const TileBody* instructions = fast::matrix_instructions();
+  if (instructions == nullptr) GTEST_SKIP() << "of another architecture";
+  const EmulatedMatrixUnit emulated;
+  for (const auto& [m, n, pairs] :
+       {std::tuple{1, 1, 1}, {16, 16, 16}, {17, 33, 15}, {32, 32, 48}, {40, 24, 20}, {50, 70, 300}}) {
+    for (const bool keep : {false, true}) expect_product(*instructions, m, n, pairs, keep);
+  }
+}
+
+TEST(MatrixUnit, UsesThatTheProcessorRefusesAreFaults) {
+  fast::MatrixUnitLoops unit;
+  expect_fault("tile 0 of the matrix unit is used without a configuration", [&] { unit.zero<0>(); });
+  fast::TileConfiguration configuration;
+  for (const size_t tile : {0, 1, 2}) {
+    configuration.rows[tile] = 4;
+    configuration.row_bytes[tile] = 32;
+  }
+  unit.configure(configuration);
+  expect_fault("the matrix unit cannot multiply [4, 8] by [4, 8] to [4, 8]", [&] { unit.multiply<0, 1, 2>(); });
+  expect_fault("tile 3", [&] { unit.zero<3>(); });
+  expect_fault("still configured", [] { fast::MatrixUnitLoops(); });
+  unit.release();
+  expect_fault("tile 0", [&] { unit.zero<0>(); });
+  configuration.rows[2] = 17;
+  expect_fault("tile 2 of the matrix unit cannot have 17 rows of 32 bytes", [&] { unit.configure(configuration); });
+  unit.release();
+}
+
+TEST(ProductChoices, OfACpuAreAmongWhatIsAskedFor) {
+  const TypicalProduct typical{.rows = 300, .in = 96, .out = 130, .head_dim = 64};
+  const std::vector<ProductsBy> here = products_here();
+  const FastestProducts found = fastest_products({.threads = 2}, here, typical);
+  for (const ProductsBy by : {found.by.forward, found.by.to_input, found.by.to_weight, found.by.attention}) {
+    EXPECT_NE(std::ranges::find(here, by), here.end()) << name_of(by);
+    EXPECT_EQ(products_by(name_of(by)), by);
+  }
+  EXPECT_GT(found.rates.forward, 1e6);
+  EXPECT_NE(found.text().find("to weight by "), std::string::npos) << found.text();
+  const std::vector<ProductsBy> one = {ProductsBy::float32};
+  EXPECT_EQ(fastest_products({}, one, typical).by,
+            (Bfloat16Products{ProductsBy::float32, ProductsBy::float32, ProductsBy::float32, ProductsBy::float32}));
+  EXPECT_EQ(fastest_products({.bodies = Bodies::specification}, here, typical).by.forward, ProductsBy::float32);
+  EXPECT_EQ(products_by("abacus"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace shiftron::kernel_testing
