@@ -320,19 +320,19 @@ __global__ void sum_of_bytes_of_launch(float* y) {
   if (threadIdx.x == 0) own[0] = std::isnan(row[0]) ? 1 : 0;  // which no other thread touches before the barrier
   row[threadIdx.x + kBeyond] = 2;
   __syncthreads();
-  y[threadIdx.x] = row[kThreads - 1 - threadIdx.x] + own[0];
+  y[blockIdx.x * kThreads + threadIdx.x] = row[kThreads - 1 - threadIdx.x] + own[0];
 }
 
 TEST_F(ProcessorTest, BlocksHaveTheBytesOfTheirLaunch) {
   constexpr int64_t kBytes = kThreads * sizeof(float);
   const auto run_bytes = [](auto kernel, int64_t bytes) {
-    std::vector<float> y(kThreads);
+    std::vector<float> y(2 * kThreads);
     execute_grid(
         "bytes", 2, 1, kThreads, [&] { kernel(y.data()); }, bytes);
     return y;
   };
-  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, kBytes), std::vector<float>(kThreads, 3));
-  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, (227 << 10) - 16), std::vector<float>(kThreads, 3));
+  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, kBytes), std::vector<float>(2 * kThreads, 3));
+  EXPECT_EQ(run_bytes(sum_of_bytes_of_launch<0>, (227 << 10) - 16), std::vector<float>(2 * kThreads, 3));
   expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 227 << 10); }),
                {"more than 232448 bytes of shared memory, own"});
   expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<0>, 228 << 10); }),
