@@ -209,6 +209,7 @@ class Library {
   Library(const Library&) = delete;
 
   std::vector<float> run(const Call& call, const std::vector<float>& numbers) {
+    expect_done(cudaStreamSynchronize(stream_));  // a call that threw has not waited
     std::memset(pinned_, 0xFF, kBytes);
     auto* host = static_cast<float*>(pinned_);
     std::copy(numbers.begin(), numbers.end(), host);
