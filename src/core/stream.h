@@ -14,7 +14,7 @@ namespace shiftron {
 // Which CPU bodies run: the plain-loop specification (oracle; always for float64) or the fast ones.
 enum class Bodies { fast, specification };
 
-// What makes products of bfloat16 on a CPU. What the processor lacks is done by the one before it.
+// What makes products of bfloat16 on a CPU. Own tiles that the processor lacks: products by the library, attention in float32.
 enum class ProductsBy {
   float32,    // in blocks that are converted
   library,    // oneDNN; attention's tiles in float32

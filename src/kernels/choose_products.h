@@ -38,7 +38,7 @@ std::vector<ProductsBy> products_here();
 // where the bodies are the specification's.
 FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
                                  const TypicalProduct& typical);
-// Untimed: own tiles by the last of them, where they are made, and the library for the rest.
+// Untimed: own tiles by the last of them and the library for the rest; float32 where none are made.
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among);
 
 }  // namespace shiftron

@@ -40,7 +40,6 @@ std::vector<ProductsBy> products_everywhere(ControlPlane& world) {
 
 // Bits depend on it, so it is timed on rank 0 and told to all.
 std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOptions& cpu) {
-  if (config.train.precision != Precision::bf16) return "";
   const std::vector<ProductsBy> among = products_everywhere(world);
   if (repeats(config)) {
     cpu.bfloat16 = untimed_products(among);
@@ -61,6 +60,10 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
 }
 
 }  // namespace
+
+bool chooses_products(const RunConfig& config) {
+  return config.train.precision == Precision::bf16 && !is_cuda(config);
+}
 
 std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu) {
   const std::vector<ProductsBy> here = products_everywhere(world);
@@ -85,7 +88,7 @@ StartedDevice start_device(const RunConfig& config, const HostShare& share, Cont
   stream.deterministic = repeats(config);
   StartedDevice started;
   if (!is_cuda(config)) {
-    started.products = choose_products(config, world, stream.cpu);
+    if (chooses_products(config)) started.products = choose_products(config, world, stream.cpu);
     return started;
   }
   CHECK(kHasCuda, "this build has no CUDA");

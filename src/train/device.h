@@ -22,6 +22,9 @@ struct StartedDevice {
 };
 StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream);
 
+// Whether a run has such a choice: in bf16 on processors.
+bool chooses_products(const RunConfig& config);
+
 // Takes what a checkpoint says of products, as far as every rank's processor has it; returns what was replaced by what,
 // for people. Every rank of `world` calls it.
 std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu);

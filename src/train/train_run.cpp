@@ -10,6 +10,7 @@
 #include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
+#include "train/device.h"
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
@@ -80,7 +81,7 @@ bool TrainingRun::save(int64_t step) {
                             .trainer = trainer_->state(),
                             .consumed_samples = step * config_.train.global_batch,
                             .validation_fingerprint = validation_fingerprint_,
-                            .bfloat16 = stream_.cpu.bfloat16,
+                            .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
                             .imported_from = ""};
   const CheckpointContent content{.step = step,

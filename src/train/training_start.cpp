@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
+#include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/device.h"
@@ -143,13 +144,18 @@ void TrainingRun::resume() {
       require_same_data("data.validation", content->step, state.validation_fingerprint, validation_fingerprint_);
     }
     trainer_->restore(state.trainer);
-    if (state.bfloat16) {
+    // Older versions kept it of every run.
+    if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) {
+      const Bfloat16Products timed = stream_.cpu.bfloat16;
       const std::string replaced = restore_products(*state.bfloat16, world, stream_.cpu);
       if (first_rank() && !replaced.empty()) {
         environment_.log.warning(
             fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits "
                         "will differ from those of an unbroken run",
                         replaced));
+      }
+      if (first_rank() && stream_.cpu.bfloat16 != timed) {
+        environment_.log.info("products of bfloat16, as before: " + text_of(stream_.cpu.bfloat16));
       }
     }
     library_choices_ = state.library_choices;

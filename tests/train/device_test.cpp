@@ -54,7 +54,7 @@ TEST(BfloatProducts, ThatAreMissingHereAreReplacedAndTold) {
     EXPECT_EQ(restore_products(kLoops, world, cpu),
               "to input by tile loops, now by library; attention by tile loops, now by vectors");
     EXPECT_EQ(cpu.bfloat16, (Bfloat16Products{.forward = ProductsBy::float32, .to_weight = ProductsBy::library}));
-    EXPECT_EQ(restore_products({.forward = ProductsBy::library, .attention = ProductsBy::float32}, world, cpu), "");
+    EXPECT_EQ(restore_products({.to_weight = ProductsBy::library, .attention = ProductsBy::float32}, world, cpu), "");
     EXPECT_EQ(cpu.bfloat16.attention, ProductsBy::float32);
   });
 }
