@@ -1,6 +1,7 @@
 // Which of a CPU's ways of multiplying bfloat16 is fastest here, by class of product.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,18 @@ struct TypicalProduct {
 struct ProductRates {
   double forward = 0, to_input = 0, to_weight = 0, attention = 0;
 };
+
+// The classes, stated once: what loops over them says no name itself.
+struct ProductClass {
+  const char *name, *key;  // for people, and in a checkpoint
+  ProductsBy Bfloat16Products::*by;
+  double ProductRates::*rate;
+};
+inline constexpr std::array<ProductClass, 4> kProductClasses = {
+    {{"forward", "forward", &Bfloat16Products::forward, &ProductRates::forward},
+     {"to input", "to_input", &Bfloat16Products::to_input, &ProductRates::to_input},
+     {"to weight", "to_weight", &Bfloat16Products::to_weight, &ProductRates::to_weight},
+     {"attention", "attention", &Bfloat16Products::attention, &ProductRates::attention}}};
 
 struct FastestProducts {
   Bfloat16Products by;

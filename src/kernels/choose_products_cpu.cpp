@@ -21,7 +21,7 @@ namespace {
 using enum ProductsBy;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kLargest = 1024;  // rows and columns of a timed product
+constexpr int64_t kLargest = 512;   // rows and columns of a timed product
 constexpr int kRounds = 5;          // the first one warms up
 constexpr double kFaster = 1.1;
 constexpr std::array<const char*, 5> kNames = {"float32", "library", "vectors", "tiles", "tile loops"};
@@ -52,6 +52,13 @@ Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(Pro
 
 std::vector<ProductsBy> without(std::vector<ProductsBy> all, ProductsBy by) {
   std::erase(all, by);
+  return all;
+}
+
+// What `text` says of each class.
+std::string of_classes(const std::function<std::string(const ProductClass&)>& text) {
+  std::string all;
+  for (const ProductClass& of : kProductClasses) all += (all.empty() ? "" : ", ") + text(of);
   return all;
 }
 
@@ -148,17 +155,13 @@ std::optional<ProductsBy> products_by(const std::string& name) {
 }
 
 std::string text_of(const Bfloat16Products& products) {
-  return fmt::format("forward by {}, to input by {}, to weight by {}, attention by {}", name_of(products.forward),
-                     name_of(products.to_input), name_of(products.to_weight), name_of(products.attention));
+  return of_classes([&](const ProductClass& of) { return fmt::format("{} by {}", of.name, name_of(products.*of.by)); });
 }
 
 std::string FastestProducts::text() const {
-  const auto rate = [](const char* what, ProductsBy how, double operations) {
-    return fmt::format("{} by {} at {:.0f} GFLOP/s", what, name_of(how), operations / 1e9);
-  };
-  return fmt::format("{}, {}, {}, {}", rate("forward", by.forward, rates.forward),
-                     rate("to input", by.to_input, rates.to_input), rate("to weight", by.to_weight, rates.to_weight),
-                     rate("attention", by.attention, rates.attention));
+  return of_classes([&](const ProductClass& of) {
+    return fmt::format("{} by {} at {:.0f} GFLOP/s", of.name, name_of(by.*of.by), rates.*of.rate / 1e9);
+  });
 }
 
 std::vector<ProductsBy> products_here() {
@@ -174,26 +177,24 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
   if (cpu.bodies != Bodies::fast) return {.by = {float32, float32, float32, float32}, .rates = {}};
   FastestProducts result;
   TimedLayer layer(cpu, typical);
-  const auto time = [](const std::vector<ProductsBy>& candidates, double operations, ProductsBy& by, double& rate,
-                       const auto& call) {
+  const auto time = [&](const ProductClass& of, const std::vector<ProductsBy>& candidates, double operations,
+                        const auto& call) {
     const Timed best = fastest(candidates, call);
-    by = best.by;
-    rate = operations / best.seconds;
+    result.by.*of.by = best.by;
+    result.rates.*of.rate = operations / best.seconds;
   };
+  const auto& [forward, to_input, to_weight, attention] = kProductClasses;
   // The library multiplies large matrices by vectors at least as fast as our own tiles do.
   const std::vector<ProductsBy> large = without(among, vectors);
-  time(large, layer.operations(), result.by.forward, result.rates.forward, [&](ProductsBy by) { layer.forward(by); });
-  time(large, layer.operations(), result.by.to_input, result.rates.to_input,
-       [&](ProductsBy by) { layer.to_input(by); });
+  time(forward, large, layer.operations(), [&](ProductsBy by) { layer.forward(by); });
+  time(to_input, large, layer.operations(), [&](ProductsBy by) { layer.to_input(by); });
   // Of weight gradients the library transposes an operand, which more rows than are timed make dearer: behind own vectors.
   std::vector<ProductsBy> summed = without(among, library);
   if (summed.size() < among.size()) summed.insert(std::ranges::find(summed, tiles), library);
-  time(summed, layer.operations(), result.by.to_weight, result.rates.to_weight,
-       [&](ProductsBy by) { layer.to_weight(by); });
+  time(to_weight, summed, layer.operations(), [&](ProductsBy by) { layer.to_weight(by); });
   TimedTile tile(typical.head_dim);
   const fast::LibraryThreads one(1);
-  time(without(among, library), tile.operations(), result.by.attention, result.rates.attention,
-       [&](ProductsBy by) { tile.product(by); });
+  time(attention, without(among, library), tile.operations(), [&](ProductsBy by) { tile.product(by); });
   return result;
 }
 

@@ -17,6 +17,8 @@ struct alignas(64) TileConfiguration {
 };
 static_assert(sizeof(TileConfiguration) == 64);
 
+// Whether the processor says that it has one.
+bool processor_has_matrix_unit();
 // True where the processor has the unit, the system lets this process use it, and a product of it is right. The first
 // call asks the system, for all threads.
 bool matrix_unit_available();

@@ -8,6 +8,7 @@
 #include "kernels/tile_product.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -177,10 +178,19 @@ bool multiplies_rightly() {
 
 }  // namespace
 
+bool processor_has_matrix_unit() {
+#if defined(__x86_64__)
+  constexpr unsigned kFeatures = 7, kBfloat16 = 1u << 22, kTiles = 1u << 24;  // leaf, and bits of edx
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kBfloat16) != 0 && (edx & kTiles) != 0;
+#else
+  return false;
+#endif
+}
+
 bool matrix_unit_available() {
 #if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET)
-  static const bool available =
-      __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && permitted() && multiplies_rightly();
+  static const bool available = processor_has_matrix_unit() && permitted() && multiplies_rightly();
   return available;
 #else
   return false;

@@ -49,13 +49,13 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
   std::string told;
   if (world.rank() == 0) {
     fastest = fastest_products(cpu, among, typical_product(config));
-    for (const ProductsBy by : {fastest.by.forward, fastest.by.to_input, fastest.by.to_weight, fastest.by.attention}) {
-      told += static_cast<char>(kDigit + static_cast<int>(by));
-    }
+    for (const ProductClass& of : kProductClasses)
+      told += static_cast<char>(kDigit + static_cast<int>(fastest.by.*of.by));
   }
   told = world.broadcast_text(told, 0);
-  const auto product = [&](size_t index) { return static_cast<ProductsBy>(told.at(index) - kDigit); };
-  cpu.bfloat16 = {product(0), product(1), product(2), product(3)};
+  for (size_t i = 0; i < kProductClasses.size(); ++i) {
+    cpu.bfloat16.*kProductClasses[i].by = static_cast<ProductsBy>(told.at(i) - kDigit);
+  }
   return world.rank() == 0 ? fastest.text() : "";
 }
 
@@ -68,18 +68,16 @@ bool chooses_products(const RunConfig& config) {
 std::string restore_products(const Bfloat16Products& saved, ControlPlane& world, CpuOptions& cpu) {
   const std::vector<ProductsBy> here = products_everywhere(world);
   std::string replaced;
-  const auto restore = [&](const char* products, ProductsBy was, ProductsBy& now) {
+  for (const ProductClass& of : kProductClasses) {
+    const ProductsBy was = saved.*of.by;
+    ProductsBy& now = cpu.bfloat16.*of.by;
     if (std::ranges::find(here, was) != here.end()) {
       now = was;
     } else {
       replaced +=
-          fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", products, name_of(was), name_of(now));
+          fmt::format("{}{} by {}, now by {}", replaced.empty() ? "" : "; ", of.name, name_of(was), name_of(now));
     }
-  };
-  restore("forward", saved.forward, cpu.bfloat16.forward);
-  restore("to input", saved.to_input, cpu.bfloat16.to_input);
-  restore("to weight", saved.to_weight, cpu.bfloat16.to_weight);
-  restore("attention", saved.attention, cpu.bfloat16.attention);
+  }
   return replaced;
 }
 

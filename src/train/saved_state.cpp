@@ -19,21 +19,20 @@ auto read(const std::string& text, const std::string& source, Read take) {
 }
 
 nlohmann::json products_json(const Bfloat16Products& products) {
-  return {{"forward", name_of(products.forward)},
-          {"to_input", name_of(products.to_input)},
-          {"to_weight", name_of(products.to_weight)},
-          {"attention", name_of(products.attention)}};
+  nlohmann::json kept;
+  for (const ProductClass& of : kProductClasses) kept[of.key] = name_of(products.*of.by);
+  return kept;
 }
 
-Bfloat16Products products_of(const nlohmann::json& products, const std::string& source) {
-  const auto by = [&](const char* key) {
-    const auto name = products.at(key).get<std::string>();
+Bfloat16Products products_of(const nlohmann::json& kept, const std::string& source) {
+  Bfloat16Products products;
+  for (const ProductClass& of : kProductClasses) {
+    const auto name = kept.at(of.key).get<std::string>();
     const std::optional<ProductsBy> found = products_by(name);
     if (!found) throw Error(source + ": this version knows no products by " + name, ExitCode::no_checkpoint);
-    return *found;
-  };
-  return {
-      .forward = by("forward"), .to_input = by("to_input"), .to_weight = by("to_weight"), .attention = by("attention")};
+    products.*of.by = *found;
+  }
+  return products;
 }
 
 // Two choices, of large products and of own tiles.

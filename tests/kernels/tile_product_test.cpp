@@ -30,6 +30,12 @@ std::vector<ProductsBy> bodies_here() {
   return here;
 }
 
+std::string name_of_body(const ::testing::TestParamInfo<ProductsBy>& parameter) {
+  std::string name = name_of(parameter.param);
+  std::ranges::replace(name, ' ', '_');
+  return name;
+}
+
 class TileProduct : public ::testing::TestWithParam<ProductsBy> {
  protected:
   const TileBody& body() const { return *fast::tile_body(GetParam()); }
@@ -127,11 +133,7 @@ TEST_P(TileProduct, PacksATransposedOperand) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Bodies, TileProduct, ::testing::ValuesIn(bodies_here()), [](const auto& parameter) {
-  std::string name = name_of(parameter.param);
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Bodies, TileProduct, ::testing::ValuesIn(bodies_here()), name_of_body);
 
 // Every product that own tiles can make, by the matrix unit's: the processor's own where it has one.
 class ByMatrixUnit : public ::testing::TestWithParam<ProductsBy> {
@@ -162,21 +164,15 @@ TEST_P(ByMatrixUnit, ProductsMatchTheSpecification) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Bodies, ByMatrixUnit, ::testing::ValuesIn(bodies_here()), [](const auto& parameter) {
-  std::string name = name_of(parameter.param);
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Bodies, ByMatrixUnit, ::testing::ValuesIn(bodies_here()), name_of_body);
 
 // By the processor's own unit, or one by one by the loops.
 TEST(MatrixUnit, InstructionsDoWhatTheLoopsDo) {
   const TileBody* instructions = fast::matrix_instructions();
   if (instructions == nullptr) GTEST_SKIP() << "of another architecture";
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("amx-tile") && !fast::matrix_unit_available()) {
+  if (fast::processor_has_matrix_unit() && !fast::matrix_unit_available()) {
     GTEST_SKIP() << "the processor has the unit, and this build or process may not use it";
   }
-#endif
   const EmulatedMatrixUnit emulated;
   for (const auto& [m, n, pairs] :
        {std::tuple{1, 1, 1}, {16, 16, 16}, {17, 33, 15}, {32, 32, 48}, {40, 24, 20}, {50, 70, 300}}) {
