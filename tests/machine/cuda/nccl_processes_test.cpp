@@ -42,7 +42,8 @@ std::string from_hex_text(const std::string& text) {
 // Runs the disabled test of that name in another process, as the last of the ranks.
 pid_t start_peer(const std::string& test, const std::string& id) {
   setenv(kId, to_hex_text(id).c_str(), 1);
-  unsetenv("GTEST_TOTAL_SHARDS");  // this process's share is no share of the peer, whose only test may be in another
+  // This process's share of the tests is not the peer's, whose only test may be in another.
+  for (const char* share : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) unsetenv(share);
   std::string program(PATH_MAX, 0), filter = "--gtest_filter=NcclPeer.DISABLED_" + test;
   program.resize(static_cast<size_t>(readlink("/proc/self/exe", program.data(), program.size())));
   std::string disabled = "--gtest_also_run_disabled_tests";
