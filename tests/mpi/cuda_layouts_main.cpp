@@ -12,9 +12,9 @@ int main(int count, char** words) {
     const std::unique_ptr<HostCommunicator> world = session.world();
     setenv("NCCL_HOSTID", std::to_string(world->rank()).c_str(), 1);  // else NCCL refuses them
     int trained = 0;
-    for (const testing::DeviceLayout& layout : testing::device_layouts()) {
+    for (const shiftron::testing::DeviceLayout& layout : shiftron::testing::device_layouts()) {
       if (layout.ranks != world->size() || (count > 1 && layout.name != words[1])) continue;
-      testing::check_layout(layout, *world);
+      shiftron::testing::check_layout(layout, *world);
       world->barrier();
       if (world->rank() == 0) std::cout << layout.name << ": like one rank of the CPU" << std::endl;
       ++trained;
