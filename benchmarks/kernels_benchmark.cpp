@@ -237,6 +237,11 @@ void add_loss(const std::string& prefix, DType dtype, const Model& model) {
     const Tensor targets = b.integers([](int64_t i) { return i; });
     b.time(state, 1, [&] { cross_entropy_backward(b.stream, InOut(logits), sums, targets, 0, 1.0); });
   });
+  add(prefix + "cross_entropy", [=](benchmark::State& state, Bench& b) {
+    const Tensor logits = b.normal(dtype, {kRows, model.vocabulary}), losses = b.zeros(DType::float32, {kRows});
+    const Tensor targets = b.integers([](int64_t i) { return i; }), totals = b.zeros(DType::float64, {2});
+    b.time(state, 1, [&] { cross_entropy(b.stream, InOut(logits), targets, 1.0, losses, InOut(totals)); });
+  });
 }
 
 void add_optimizer() {
