@@ -3,9 +3,9 @@
 
 namespace shiftron {
 
-void Event::record(Stream& stream) {
+void Event::record(Stream& stream, bool timed) {
   mark_ = nullptr;  // first: its queue may use what is behind it again
-  if (stream.queue != nullptr) mark_ = stream.queue->mark();
+  if (stream.queue != nullptr) mark_ = stream.queue->mark(timed);
   if (mark_ == nullptr) time_ = std::chrono::steady_clock::now();
 }
 

@@ -10,59 +10,77 @@ namespace shiftron {
 
 using cuda::check_call;
 
-// Events that no mark holds are recorded again: a step makes none.
+// Of one device. Events that no mark holds are recorded again: a step makes none.
 class CudaEvents {
  public:
-  CudaEvents() = default;
+  CudaEvents() { check_call(cudaGetDevice(&device_), "cudaGetDevice"); }
   ~CudaEvents() {
-    for (cudaEvent_t event : free_) cudaEventDestroy(event);
+    enter();
+    for (const Pool* pool : {&plain_, &timed_}) {
+      for (cudaEvent_t event : pool->free) cudaEventDestroy(event);
+    }
   }
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  cudaEvent_t take() {
+  // Marks are asked by threads that have chosen no device: CUDA would make these a context on the first one.
+  cudaError_t enter() const noexcept { return cudaSetDevice(device_); }
+
+  cudaEvent_t take(bool timed) {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      free_.reserve(++made_);
+    Pool& pool = timed ? timed_ : plain_;
+    if (pool.free.empty()) {
+      pool.free.reserve(++pool.made);
       cudaEvent_t event = nullptr;
-      check_call(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
+      check_call(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+                 "cudaEventCreateWithFlags");
       return event;
     }
-    const cudaEvent_t event = free_.back();
-    free_.pop_back();
+    const cudaEvent_t event = pool.free.back();
+    pool.free.pop_back();
     return event;
   }
-  void give_back(cudaEvent_t event) noexcept {
+  void give_back(cudaEvent_t event, bool timed) noexcept {
     const std::lock_guard lock(mutex_);
-    free_.push_back(event);  // has room
+    (timed ? timed_ : plain_).free.push_back(event);  // has room
   }
 
  private:
+  struct Pool {
+    std::vector<cudaEvent_t> free;
+    size_t made = 0;
+  };
+  int device_ = 0;
   std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
-  size_t made_ = 0;
+  Pool plain_, timed_;
 };
 
 namespace {
 
 class CudaMark final : public Mark {
  public:
-  CudaMark(cudaStream_t stream, std::shared_ptr<CudaEvents> events)
-      : events_(std::move(events)), event_(events_->take()) {
+  CudaMark(cudaStream_t stream, std::shared_ptr<CudaEvents> events, bool timed)
+      : events_(std::move(events)), event_(events_->take(timed)), timed_(timed) {
     const cudaError_t status = cudaEventRecord(event_, stream);
     if (status == cudaSuccess) return;
-    events_->give_back(event_);
+    events_->give_back(event_, timed_);
     check_call(status, "cudaEventRecord");
   }
-  ~CudaMark() override { events_->give_back(event_); }
+  ~CudaMark() override { events_->give_back(event_, timed_); }
   CudaMark(const CudaMark&) = delete;
   CudaMark& operator=(const CudaMark&) = delete;
 
-  bool reached() override { return cudaEventQuery(event()) != cudaErrorNotReady; }
-  void wait() override { check_call(cudaEventSynchronize(event()), "cudaEventSynchronize"); }
+  bool reached() override {
+    events_->enter();
+    return cudaEventQuery(event_) != cudaErrorNotReady;
+  }
+  void wait() override {
+    check_call(events_->enter(), "cudaSetDevice");
+    check_call(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  }
   double seconds_since(const Mark& earlier) const override {
     const auto* other = dynamic_cast<const CudaMark*>(&earlier);
-    CHECK(other != nullptr, "a time between marks of two devices");
+    CHECK(other != nullptr && timed_ && other->timed_, "a time between marks of two devices, or without timing");
     float milliseconds = 0;
     check_call(cudaEventElapsedTime(&milliseconds, other->event(), event()), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) / 1000;
@@ -72,6 +90,7 @@ class CudaMark final : public Mark {
  private:
   std::shared_ptr<CudaEvents> events_;
   cudaEvent_t event_;
+  bool timed_;
 };
 
 }  // namespace
@@ -95,8 +114,8 @@ void CudaQueue::run(std::function<void()>) {
   throw_crash("a function of the host for queue ", name_, " of CUDA");
 }
 
-std::shared_ptr<Mark> CudaQueue::mark() {
-  return std::make_shared<CudaMark>(context_.stream, events_);
+std::shared_ptr<Mark> CudaQueue::mark(bool timed) {
+  return std::make_shared<CudaMark>(context_.stream, events_, timed);
 }
 
 void CudaQueue::wait(std::shared_ptr<Mark> mark) {
@@ -131,7 +150,15 @@ CudaContext& context_of(Queue& queue) {
 
 namespace {
 
+// What CUDA reads once, before its first call, unless it is set: its own value would have streams share queues of the
+// device, in which one that waits for a peer holds up others.
+void state_environment() {
+  static const int done = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  (void)done;
+}
+
 cudaError_t count_devices(int& count) {
+  state_environment();
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess) return status;
   count = 0;
@@ -152,8 +179,8 @@ int require_devices() {
   const cudaError_t status = count_devices(count);
   if (count == 0) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw_bad_input("host ", host_name(), " shows no GPU (cudaGetDeviceCount: ",
-                    status == cudaSuccess ? "none" : cudaGetErrorString(status),
+    throw_bad_input("host ", host_name(),
+                    " shows no GPU (cudaGetDeviceCount: ", status == cudaSuccess ? "none" : cudaGetErrorString(status),
                     visible == nullptr ? std::string() : std::string("; CUDA_VISIBLE_DEVICES is \"") + visible + "\"",
                     "); look at nvidia-smi, or set device.kind=cpu");
   }

@@ -22,7 +22,7 @@ class CudaQueue final : public Queue {
   std::unique_ptr<Queue> sibling(
       const std::string& name) override;               // its work comes before this one's: others wait for it
   void run(std::function<void()> operation) override;  // always an Error
-  std::shared_ptr<Mark> mark() override;
+  std::shared_ptr<Mark> mark(bool timed = false) override;
   void wait(std::shared_ptr<Mark> mark) override;
   void drop() noexcept override;  // waits: CUDA forgets nothing
 

@@ -56,9 +56,9 @@ double shortest_seconds(Stream& stream, const std::function<void()>& call) {
   double shortest = std::numeric_limits<double>::infinity();
   for (int run = 0; run <= kRuns; ++run) {
     Event begin, end;
-    begin.record(stream);
+    begin.record(stream, true);
     call();
-    end.record(stream);
+    end.record(stream, true);
     end.wait_on_host();
     if (run > 0) shortest = std::min(shortest, end.seconds_since(begin));
   }

@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -46,11 +48,15 @@ bool is_floating(DType dtype) {
   return dtype == DType::float64 || dtype == DType::float32 || dtype == DType::bfloat16;
 }
 
+constexpr int kBlocksOfMessages = 4;  // of the device's, each on a multiprocessor for as long as it waits
+
 // NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
-  explicit Handle(HostCommunicator& control)
+  Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
+    // Else NCCL takes most of its memory at the first sums, when the trainer has taken what was free.
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);
@@ -58,6 +64,7 @@ class Handle {
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // else every call would make a thread
+    if (use == NcclUse::messages) config.maxCTAs = kBlocksOfMessages;
     check(ncclCommInitRankConfig(&comm_, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
   }
   ~Handle() { abort(); }
@@ -71,13 +78,15 @@ class Handle {
   void check(ncclResult_t result, const char* call) const {
     if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
   }
-  // Throws where NCCL has found out since the calls that a peer is lost.
+  // Throws where NCCL has found out since the calls that a peer is lost. Whoever catches that gives up all
+  // communicators.
   void find_lost_peer() {
     const std::lock_guard held(lock_);
     if (comm_ == nullptr) return;
     ncclResult_t found = ncclSuccess;
     check(ncclCommGetAsyncError(comm_, &found), "ncclCommGetAsyncError");
     if (found == ncclSuccess || found == ncclInProgress) return;
+    lost_ = true;
     fail(found, "what is under way", ncclGetLastError(comm_));
   }
   // What is under way ends, and touches nothing once the stream is through.
@@ -86,6 +95,7 @@ class Handle {
   }
   // Waits for the peers. Nothing is under way.
   void destroy() {
+    if (lost_) return abort();
     if (const ncclComm_t comm = take()) check(ncclCommDestroy(comm), "ncclCommDestroy");
   }
 
@@ -106,7 +116,8 @@ class Handle {
     throw Error(text, lost ? ExitCode::hang : ExitCode::crash);
   }
   std::string name_;
-  std::mutex lock_;  // of whether there is a communicator
+  std::atomic<bool> lost_ = false;  // a peer
+  std::mutex lock_;                 // of whether there is a communicator
   ncclComm_t comm_ = nullptr;
 };
 
@@ -118,7 +129,7 @@ class NcclOperation final : public Pending {
   void wait_on_host() override {
     constexpr int kImpatient = 1000;
     for (int asked = 0; !end_->reached(); ++asked) {
-      find_lost_peer();
+      handle_->find_lost_peer();
       if (asked < kImpatient)
         std::this_thread::yield();
       else
@@ -128,14 +139,6 @@ class NcclOperation final : public Pending {
   }
 
  private:
-  void find_lost_peer() {
-    try {
-      handle_->find_lost_peer();
-    } catch (const Error&) {
-      handle_->abort();  // else whoever waits for the stream waits for ever
-      throw;
-    }
-  }
   std::shared_ptr<Handle> handle_;
   std::shared_ptr<Mark> end_;
 };
@@ -187,12 +190,13 @@ class EndOfStream final : public Pending {
 
 class NcclCommunicator final : public Communicator {
  public:
-  explicit NcclCommunicator(HostCommunicator& control)
+  NcclCommunicator(HostCommunicator& control, NcclUse use)
       : RankGroup(control.name(), control.rank(), control.size()), calls_(*this, DeviceKind::cuda) {
     if (size() == 1) return;
     constexpr int kFirst = -1;  // before computing, which waits for it
     queue_ = std::make_unique<CudaQueue>(detail::concatenate(name(), ", rank ", rank()), kFirst);
-    handle_ = std::make_shared<Handle>(control);
+    handle_ = std::make_shared<Handle>(control, use);
+    if (use == NcclUse::messages) connect();
   }
   // While an exception unwinds, peers may be gone.
   ~NcclCommunicator() override {
@@ -293,6 +297,23 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  // A byte from each rank to those behind it.
+  void connect() {
+    void* bytes = nullptr;
+    check_call(cudaMalloc(&bytes, static_cast<size_t>(size())), "cudaMalloc");
+    const std::unique_ptr<void, decltype(&cudaFree)> memory(bytes, cudaFree);
+    const cudaStream_t own = queue_->context().stream;
+    ncclResult_t result = ncclGroupStart();
+    for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
+      if (peer < rank())
+        result = ncclRecv(static_cast<std::byte*>(bytes) + peer, 1, ncclUint8, peer, handle_->comm(), own);
+      if (peer > rank())
+        result = ncclSend(static_cast<std::byte*>(bytes) + rank(), 1, ncclUint8, peer, handle_->comm(), own);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    handle_->check(result == ncclSuccess ? ended : result, "the first messages");
+    NcclOperation(handle_, *queue_).wait_on_host();
+  }
   static Work end_of(Stream& stream) { return Work(stream, std::make_shared<EndOfStream>(stream)); }
   // Of what a group of one moves; in other groups nothing is to be moved.
   Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) const {
@@ -331,8 +352,15 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control) {
-  return std::make_unique<NcclCommunicator>(control);
+std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use) {
+  return std::make_unique<NcclCommunicator>(control, use);
+}
+
+// NCCL, init.cc: an abort ends operations at the call, and takes down at the end of the group.
+void give_up_together(const std::function<void()>& give_up) noexcept {
+  ncclGroupStart();
+  give_up();
+  ncclGroupEnd();
 }
 
 bool share_devices(const HostShare& share, int devices) {

@@ -1,6 +1,7 @@
 // Communicators over NCCL, for tensors of CUDA; only in builds that have it (kHasCuda).
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/host.h"
@@ -8,15 +9,23 @@
 
 namespace shiftron {
 
+// Messages: to ranks behind the sender. Receives are posted early and wait on the device, so few of its blocks take
+// part; and the host waits for a peer at the first message between two, so that is sent when the communicator is made.
+enum class NcclUse { sums, messages };
+
 // Of the ranks of `control`, in their order, each with the device of the thread that calls; all of them call it. It is
 // used in the call alone. Sums run in an order of NCCL's choice. A send is done when it is received, and what stands
 // behind it waits. Maxima of floating types are refused: NCCL's lose a NaN. A lost peer is an Error(hang) where the
 // host waits for the operation, if NCCL knows.
-std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control);
+std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use = NcclUse::sums);
+
+// give_up() gives up communicators: what is under way ends in all of them before NCCL, which may wait for the device,
+// takes any of them down.
+void give_up_together(const std::function<void()>& give_up) noexcept;
 
 // NCCL takes one rank for a GPU, unless it believes the ranks to be on several hosts. Where more ranks than `devices`
-// share this host, says so to it by NCCL_HOSTID, unless that is set: each GPU's first ranks are on one, its second ones on
-// another. They talk over sockets, which is slow. Before the first communicator. Returns whether it is so.
+// share this host, says so to it by NCCL_HOSTID, unless that is set: each GPU's first ranks are on one, its second ones
+// on another. They talk over sockets, which is slow. Before the first communicator. Returns whether it is so.
 bool share_devices(const HostShare& share, int devices);
 
 }  // namespace shiftron

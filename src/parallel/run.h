@@ -22,6 +22,11 @@ struct ChannelEnd {
 
 // The communicators of one rank, one per axis of the layout.
 struct Groups {
+  Groups() = default;
+  Groups(Groups&&) = default;
+  Groups& operator=(Groups&&) = default;
+  ~Groups();  // while an exception unwinds, gives them up
+
   ParallelLayout layout;
   Coordinates at;
   std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
@@ -33,6 +38,7 @@ struct Groups {
   std::string under_way() const;  // as Communicator::under_way(), in all of them
 
  private:
+  void give_up() const noexcept;
   template <typename Visit>
   void for_each(const Visit& visit) const {
     for (Communicator* group : {world.get(), tp.get(), cp.get(), dp.get(), kv_replica.get(), tied.get()}) {
@@ -42,8 +48,8 @@ struct Groups {
   }
 };
 // All ranks of `world` call it; world.size() == layout.ranks(). `device`: of the streams that will use them.
-Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads, const Schedule& schedule = {},
-                   DeviceKind device = DeviceKind::cpu);
+Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_t kv_heads,
+                   const Schedule& schedule = {}, DeviceKind device = DeviceKind::cpu);
 
 // Rows of one microbatch: int32 [attending rows] each. These are the microbatch's, samples · sequence_length, unless
 // documents share rows: then a forward alone copies queries, keys and values into one longer sample, in which every
@@ -76,15 +82,16 @@ struct Run {
   Arena& operands;     // of this microbatch: what its queued weight gradients need
   Arena& scratch;      // of this action
   const Groups& groups;
-  bool training;       // false: forward alone, nothing is kept for backward
-  bool gather_rows;    // sequence parallelism: rows outside of the products are split over tp (off in decoding)
-  int64_t rows;        // of the microbatch
+  bool training;     // false: forward alone, nothing is kept for backward
+  bool gather_rows;  // sequence parallelism: rows outside of the products are split over tp (off in decoding)
+  int64_t rows;      // of the microbatch
   int64_t sequence_length;
   Documents documents;
-  double loss_scale;   // 1 / nominal number of targets of the global batch
-  int microbatch;      // its number in the step
+  double loss_scale;  // 1 / nominal number of targets of the global batch
+  int microbatch;     // its number in the step
   WeightGradientQueue& weight_gradients;
-  BucketExchange* exchange = nullptr;  // where backward completes the gradients of a step: is told of each part of the model
+  BucketExchange* exchange =
+      nullptr;  // where backward completes the gradients of a step: is told of each part of the model
 
   // Rows of this rank where they are split: rows / tp.
   int64_t local_rows() const { return gather_rows ? rows / groups.layout.tp : rows; }

@@ -2,6 +2,7 @@
 #include "parallel/tensor_parallel.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/has_cuda.h"
 #include "kernels/kernels.h"
@@ -15,7 +16,9 @@ Tensor product_scratch(Run& run, const Tensor& w, DType dtype, int64_t rows) {
   const Shape shape = matmul_scratch(run.stream, dtype, rows, w.extent(1), w.extent(0));
   return shape.count() > 0 ? run.scratch.allocate(dtype, shape) : Tensor();
 }
-Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) { return product_scratch(run, w, w.dtype(), rows); }
+Tensor product_scratch(Run& run, const Tensor& w, int64_t rows) {
+  return product_scratch(run, w, w.dtype(), rows);
+}
 
 void add_weight_gradient(Run& run, const WeightGradient& product) {
   ArenaScope scope(run.scratch);
@@ -46,11 +49,11 @@ Tensor as_matrix(const Tensor& tensor, int64_t columns) {
 }
 
 std::unique_ptr<Communicator> make_group(HostCommunicator& world, const std::vector<int>& members,
-                                         const std::string& name, DeviceKind device) {
+                                         const std::string& name, DeviceKind device, NcclUse use = NcclUse::sums) {
   std::unique_ptr<HostCommunicator> group = world.split(members, name);
   if (device != DeviceKind::cuda) return group;
   CHECK(kHasCuda, "this build has no CUDA");
-  if constexpr (kHasCuda) return make_nccl_communicator(*group);
+  if constexpr (kHasCuda) return make_nccl_communicator(*group, use);
   return nullptr;
 }
 
@@ -76,7 +79,7 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   for (const Channel& channel : channels_of(schedule, layout.pp)) {
     if (groups.at.pp != channel.from && groups.at.pp != channel.to) continue;
     const int from = stages[static_cast<size_t>(channel.from)], to = stages[static_cast<size_t>(channel.to)];
-    groups.channels.push_back({channel, form({from, to}, "pp")});
+    groups.channels.push_back({channel, make_group(world, {from, to}, "pp", device, NcclUse::messages)});
   }
   return groups;
 }
@@ -88,8 +91,21 @@ Communicator& Groups::channel(const Channel& channel) const {
   CHECK(false, "no channel from stage ", channel.from, " to stage ", channel.to);
 }
 
+Groups::~Groups() {
+  if (std::uncaught_exceptions() > 0) give_up();
+}
+
+// Together, as one may wait for a stream that waits for another.
+void Groups::give_up() const noexcept {
+  const auto all = [this] { for_each([](Communicator& group) { group.give_up(); }); };
+  if constexpr (kHasCuda)
+    give_up_together(all);
+  else
+    all();
+}
+
 void Groups::abandon() const noexcept {
-  for_each([](Communicator& group) { group.give_up(); });  // one may wait for a stream that waits for another
+  give_up();
   for_each([](Communicator& group) { group.abandon(); });
 }
 

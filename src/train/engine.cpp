@@ -88,12 +88,12 @@ Engine::Engine(const RunConfig& config, Groups groups, Stream& stream, const Mem
                            .first = piece == 0,
                            .last = piece == pieces - 1,
                            .both_ends = both_ends};
-    chunks_[static_cast<size_t>(chunk)].stage =
-        std::make_unique<TransformerStage>(parameters_, config.model, place,
-                                           parallel.recompute.of_stage(groups_.at.pp));
+    chunks_[static_cast<size_t>(chunk)].stage = std::make_unique<TransformerStage>(
+        parameters_, config.model, place, parallel.recompute.of_stage(groups_.at.pp));
   }
-  parameters_.allocate(stream, training,
-                       {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
+  parameters_.allocate(
+      stream, training,
+      {.divided = training && parallel.zero > 0, .bucket_elements = bucket_elements(config, groups_.layout)});
   for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) make_chunk(chunk, training);
   make_arenas(plan);
   scratch_ = std::make_unique<Arena>(stream, "scratch", plan, "scratch");
@@ -197,9 +197,17 @@ Run Engine::make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training
 }
 
 int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals) {
+  return train(read, {.training = true, .microbatches = microbatches, .totals = totals});
+}
+
+void Engine::accumulate_gradients_alone(int microbatches, const BatchReader& read, Tensor totals) {
+  train(read, {.training = true, .alone = true, .microbatches = microbatches, .totals = totals});
+}
+
+int64_t Engine::train(const BatchReader& read, const Pass& pass) {
   fill_zero(stream_, parameters_.gradients());
   exchange_.begin();
-  const int64_t attended = run_schedule(read, {.training = true, .microbatches = microbatches, .totals = totals});
+  const int64_t attended = run_schedule(read, pass);
   exchange_.finish(stream_);
   return attended;
 }
@@ -225,10 +233,11 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
   } else {  // a microbatch of a chunk is over before the next one
     for (const int arena : needed_.first_arena) pass.arena_of.emplace_back(static_cast<size_t>(stepped), arena);
   }
-  expect_rows(actions);
+  expect_rows(actions, !pass.alone);
   for (const Action& action : actions) {
     const Microbatch& held = memory_of(action.chunk, action.microbatch, pass).held;
-    if (held.chunk != action.chunk || held.number != action.microbatch) begin(action.chunk, action.microbatch, read, pass);
+    if (held.chunk != action.chunk || held.number != action.microbatch)
+      begin(action.chunk, action.microbatch, read, pass);
     execute(action, pass);
   }
   for (MicrobatchMemory& memory : memory_) clear(memory);
@@ -239,15 +248,15 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
   return pass.attended;
 }
 
-void Engine::expect_rows(const std::vector<Action>& actions) {
-  for (auto& [from, rows] : inputs_) rows.expect(assign_slots(actions, from).slot_of);
+void Engine::expect_rows(const std::vector<Action>& actions, bool come) {
+  for (auto& [from, rows] : inputs_) rows.expect(assign_slots(actions, from).slot_of, come);
   for (auto& [from, rows] : d_outputs_) {
     std::vector<int> slots;  // in turn
     for (const Action& action : actions) {
       if (action.kind != ActionKind::recv_backward || action.peer != from) continue;
       slots.push_back(static_cast<int>(slots.size()) % rows.slots());
     }
-    rows.expect(slots);
+    rows.expect(slots, come);
   }
 }
 
@@ -258,8 +267,8 @@ Engine::MicrobatchMemory& Engine::memory_of(int chunk, int number, const Pass& p
 
 Engine::MicrobatchMemory& Engine::beside(int chunk, const Microbatch& microbatch, const Pass& pass) {
   MicrobatchMemory& memory = memory_of(chunk, microbatch.number, pass);
-  CHECK(memory.held.chunk == chunk && memory.held.number == microbatch.number, "chunk ", chunk, " does not hold microbatch ",
-        microbatch.number);
+  CHECK(memory.held.chunk == chunk && memory.held.number == microbatch.number, "chunk ", chunk,
+        " does not hold microbatch ", microbatch.number);
   return memory;
 }
 
@@ -299,6 +308,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
       forward(chunk, memory, pass);
       break;
     case ActionKind::send_forward:
+      if (pass.alone) break;
       microbatch.sends.push_back(groups_.channel({own, action.peer, true}).send(stream_, microbatch.output, 1));
       break;
     case ActionKind::recv_backward:
@@ -313,6 +323,7 @@ void Engine::execute(const Action& action, const Pass& pass) {
       }
       break;
     case ActionKind::send_backward:
+      if (pass.alone) break;
       microbatch.sends.push_back(groups_.channel({own, action.peer, false}).send(stream_, microbatch.d_input, 1));
       break;
     case ActionKind::weight_gradients: {

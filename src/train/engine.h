@@ -21,7 +21,8 @@ namespace shiftron {
 // Of every rank in a step.
 int microbatches_of_step(const RunConfig& config, const ParallelLayout& layout);
 
-// With how many elements a bucket is full. Large enough to fill a network's bandwidth, which grows with the number of ranks.
+// With how many elements a bucket is full. Large enough to fill a network's bandwidth, which grows with the number of
+// ranks.
 int64_t bucket_elements(const RunConfig& config, const ParallelLayout& layout);
 
 NumberTypes number_types(Precision precision);
@@ -41,14 +42,18 @@ class Engine {
   ~Engine() { end(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // Returns when nothing of this rank touches its memory any more: all is done, or, while an exception unwinds, given up.
+  // Returns when nothing of this rank touches its memory any more: all is done, or, while an exception unwinds, given
+  // up.
   void end() noexcept;
 
-  // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses are
-  // added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2] float64 +=
-  // this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone. Returns how many rows, itself included, the rows of
-  // these microbatches attend to.
+  // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses
+  // are added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2]
+  // float64 += this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone. Returns how many rows,
+  // itself included, the rows of these microbatches attend to.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
+  // The same, but that rows of random numbers stand for those of other stages, and none are sent: afterwards all that
+  // it launches has been loaded, which on a GPU may wait for kernels that wait for messages.
+  void accumulate_gradients_alone(int microbatches, const BatchReader& read, Tensor totals);
   // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});
@@ -95,6 +100,7 @@ class Engine {
   };
   struct Pass {
     bool training;
+    bool alone = false;  // without messages
     int microbatches;
     Tensor totals;
     LossVisitor visit{};
@@ -106,7 +112,8 @@ class Engine {
   void make_arenas(const MemoryPlan& plan);
   void make_slots(const MemoryPlan& plan, bool training);
   int64_t run_schedule(const BatchReader& read, Pass pass);
-  void expect_rows(const std::vector<Action>& actions);
+  void expect_rows(const std::vector<Action>& actions, bool come);
+  int64_t train(const BatchReader& read, const Pass& pass);
   MicrobatchMemory& memory_of(int chunk, int number, const Pass& pass);
   // Of another chunk of this rank, which holds the same microbatch.
   MicrobatchMemory& beside(int chunk, const Microbatch& microbatch, const Pass& pass);
@@ -117,7 +124,9 @@ class Engine {
   void backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
   Run make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training);
   // Gradients are complete behind the last microbatch.
-  static bool completes(const Microbatch& microbatch, const Pass& pass) { return microbatch.number == pass.microbatches - 1; }
+  static bool completes(const Microbatch& microbatch, const Pass& pass) {
+    return microbatch.number == pass.microbatches - 1;
+  }
   Shape row_shape() const;  // of what stages exchange
   RunConfig config_;
   Groups groups_;

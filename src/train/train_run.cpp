@@ -251,9 +251,15 @@ Deadline setup_deadline(const RunConfig& config) {
 }
 
 ExitCode run_training(const RunConfig& config, const RunEnvironment& environment) {
-  auto setup = environment.watchdog.enter("set-up", setup_deadline(config));
+  auto section = environment.watchdog.enter("set-up", setup_deadline(config));
   TrainingRun run(config, environment);
-  setup.leave();
+  section.leave();
+  // From here to its end, where what was under way is given up, or peers are waited for.
+  struct Ending {
+    std::function<void()> begin;
+    ~Ending() { begin(); }
+  };
+  const Ending ending{[&] { section = environment.watchdog.enter("the run's end", setup_deadline(config)); }};
   return run.run();
 }
 

@@ -31,7 +31,8 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
       microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
   const int64_t taken = sum_count() + kUpdateCounters + kUpdateResults;
   const auto bytes = [](int64_t elements) { return elements * size_of(DType::float64); };
-  device_ = Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken + sum_scratch()), *stream.ledger, "scalars");
+  device_ =
+      Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken + sum_scratch()), *stream.ledger, "scalars");
   pinned_ = staging_buffer(stream, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters));
   const auto taker = [&](const Buffer& buffer) {
     return [&buffer, bytes, offset = int64_t{0}](int64_t elements) mutable {
@@ -72,7 +73,9 @@ int64_t Trainer::tap_slot(int layer, int stream) const {
   return kFirstSquare + groups() + (int64_t{layer} * kStreams + stream) * kMostTaps;
 }
 
-int64_t Trainer::attended_slot() const { return tap_slot(static_cast<int>(config_.model.layers), 0); }
+int64_t Trainer::attended_slot() const {
+  return tap_slot(static_cast<int>(config_.model.layers), 0);
+}
 
 int64_t Trainer::sum_scratch() const {
   int64_t needed = 0;
@@ -89,10 +92,14 @@ int64_t Trainer::sum_scratch() const {
 
 int64_t Trainer::group_of(const ParameterSpec& spec) const {
   switch (spec.part) {
-    case Part::embedding: return 0;
-    case Part::layer: return 1 + spec.layer;
-    case Part::final_norm: return groups() - 2;
-    case Part::head: return groups() - 1;
+    case Part::embedding:
+      return 0;
+    case Part::layer:
+      return 1 + spec.layer;
+    case Part::final_norm:
+      return groups() - 2;
+    case Part::head:
+      return groups() - 1;
   }
   CHECK(false, "unknown part of the model");
 }
@@ -107,7 +114,7 @@ std::vector<std::string> Trainer::group_names() const {
 
 void Trainer::warm_up(const BatchReader& read) {
   const int fewest = engine_.groups().layout.pp;  // which fill every stage, and which every schedule takes
-  engine_.accumulate_gradients(std::min(microbatches_, fewest), read, totals_);
+  engine_.accumulate_gradients_alone(std::min(microbatches_, fewest), read, totals_);
   finish(stream_);
   stream_.ledger->clear_work();
   stream_.ledger->take_times();
@@ -118,7 +125,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
   slot.step = last_step_ = step;
-  slot.begin.record(stream_);
+  slot.begin.record(stream_, true);
   fill_zero(stream_, totals_);
   const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
   if (stream_.device != DeviceKind::meta) {
@@ -132,7 +139,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   collect_sums(given_);
   update(given_);
   download(stream_, results_, slot.taken);
-  slot.end.record(stream_);
+  slot.end.record(stream_, true);
   slot.times = stream_.ledger->take_times();
 }
 
@@ -269,8 +276,8 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
     planned.add_memory("reserve", config.device.reserve << 20);
   }
   const auto world = make_meta_world(rank, layout.ranks());
-  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, schedule.value_or(schedule_of(config))), stream, {},
-                  schedule);
+  Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, schedule.value_or(schedule_of(config))),
+                  stream, {}, schedule);
   const BatchReader nothing = [](int, HostBatch&) {};
   if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
   if (!config.evaluation.tasks.empty()) {

@@ -20,13 +20,13 @@ struct StepResult {
   double counted = 0;        // targets
   double attended = 0;       // Σ over rows of the rows, itself included, that each attends to
   bool skipped = false;
-  bool stop = false;         // some rank was asked to stop
+  bool stop = false;                // some rank was asked to stop
   std::vector<double> group_norms;  // per Trainer::group_names()
   // [layer][stream: query, key, value][taps, oldest first] mean over heads; empty without shift
   std::vector<std::array<std::vector<double>, 3>> taps;
   int64_t skipped_updates = 0, skipped_in_row = 0;  // so far
-  double seconds = 0;  // from the start of the step to its end, on the device
-  TimeSplit times;     // that this rank's host spent in it
+  double seconds = 0;                               // from the start of the step to its end, on the device
+  TimeSplit times;                                  // that this rank's host spent in it
 };
 
 class Trainer {
@@ -38,11 +38,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Forward and backward of a few microbatches that change nothing: libraries choose their algorithms, communicators
-  // open their channels. Every rank calls it, before the first step.
+  // Forward and backward of a few microbatches that change nothing, without messages of other stages: libraries choose
+  // their algorithms. Every rank calls it, before the first step.
   void warm_up(const BatchReader& read);
-  // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the step
-  // is given and what it returns has two slots: the result of step − 2 is gone.
+  // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the
+  // step is given and what it returns has two slots: the result of step − 2 is gone.
   void step(int64_t step, const BatchReader& read, bool stop_requested);
   // Of the step before the last one started, or of the last one; waits until it is there. The same on every rank.
   StepResult result(int64_t step);
@@ -50,7 +50,7 @@ class Trainer {
   double evaluate(int microbatches, const BatchReader& read);
 
   int microbatches() const { return microbatches_; }  // of a step, on this rank
-  std::vector<std::string> group_names() const;  // "embedding", "layers.0", …, "final_norm", "head"
+  std::vector<std::string> group_names() const;       // "embedding", "layers.0", …, "final_norm", "head"
   Engine& engine() { return engine_; }
   MemoryPlan arena_peaks() const { return engine_.arena_peaks(); }
   // For checkpoints; throws where the result of the last step was not read.

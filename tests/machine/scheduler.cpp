@@ -88,7 +88,7 @@ class LateQueue final : public Queue {
     item->operation = std::move(operation);
     world_->hand_over(*lane_, std::move(item));
   }
-  std::shared_ptr<Mark> mark() override {
+  std::shared_ptr<Mark> mark(bool) override {
     Hidden hidden;
     auto place = std::make_shared<Place>(world_, lane_, marks_++);
     world_->hand_over(*lane_, make_item(Item::Kind::mark, place));

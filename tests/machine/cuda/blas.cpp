@@ -286,6 +286,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                  .workspace_bytes = workspace_bytes,
                                  .seed = machine::told().seed};
   product.check(__func__);
+  machine::load_code("a product by algorithm " + std::to_string(product.algorithm.number));
   machine::run_in_stream(stream, [product] { product.begin(); });
   if (product.parts() > 1) machine::run_in_stream(stream, [product] { product.end(); });
   return CUBLAS_STATUS_SUCCESS;

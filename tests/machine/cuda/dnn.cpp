@@ -69,8 +69,7 @@ cudnnStatus_t engine_status(Object& object) {
     for (const auto descriptor : object.list<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)) {
       const Object& knob = object_of(descriptor);
       expect(knob.type == CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR && knob.finalized, "a knob that is none");
-      knobs[knob.get<int32_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
-          knob.get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+      knobs[knob.get<int32_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] = knob.get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
     }
   }
   const Object& graph = part_of(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -275,6 +274,10 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   if (object.type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) shiftron::machine::check_graph(object);
   const cudnnStatus_t status = shiftron::machine::engine_status(object);
   if (status != CUDNN_STATUS_SUCCESS) return status;
+  if (object.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    static std::atomic<int64_t> plans = 0;  // each is compiled
+    shiftron::machine::load_code("plan " + std::to_string(++plans));
+  }
   object.finalized = true;
   return CUDNN_STATUS_SUCCESS;
 }

@@ -83,6 +83,7 @@ void all_have_come(const Segment& segment) {
 
 struct Group {
   int depth = 0;
+  bool aborts = false;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   std::vector<NcclCall> calls;
@@ -116,9 +117,13 @@ void state_operands(const NcclCall& call, int rank, int ranks) {
   if (const size_t written = call.bytes_written(ranks)) shiftron::sanitizer::state_write(call.to, written);
 }
 
-void hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<NcclCall> calls) {
+ncclResult_t hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<NcclCall> calls) {
   CHECK(comm->stream == nullptr || comm->stream == stream, "a communicator of NCCL in two streams");
   comm->stream = stream;
+  {
+    const Hidden hidden;
+    if (!comm->clique->connect(calls, last_error)) return ncclSystemError;
+  }
   std::shared_ptr<std::vector<NcclCall>> operation;
   {
     const Hidden hidden;
@@ -129,10 +134,12 @@ void hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<NcclCall> calls
     const Hidden hidden;  // ranks that meet are no order between their streams
     clique->perform(*operation);
   });
+  return ncclSuccess;
 }
 
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
-  if (const auto told = injected_on_device(CallKind::collective, name_of(call.kind), ncclUnhandledCudaError)) return told;
+  if (const auto told = injected_on_device(CallKind::collective, name_of(call.kind), ncclUnhandledCudaError))
+    return told;
   CHECK(comm != nullptr, text_of(call), " without a communicator");
   const size_t bytes = call.bytes();
   CHECK(call.reduction == ncclSum || call.reduction == ncclMax, "NCCL's reduction ", static_cast<int>(call.reduction),
@@ -143,10 +150,7 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
     const char *from = static_cast<const char*>(call.from), *to = static_cast<const char*>(call.to);
     CHECK(from == to || from + bytes <= to || to + bytes <= from, text_of(call), " into a part of its operand");
   }
-  if (group.depth == 0) {
-    hand_over(comm, stream, {call});
-    return ncclSuccess;
-  }
+  if (group.depth == 0) return hand_over(comm, stream, {call});
   CHECK(call.is_message(), "a group of calls with ", text_of(call));
   CHECK(group.comm == nullptr || (group.comm == comm && group.stream == stream), "a group of two communicators");
   group.comm = comm;
@@ -217,11 +221,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// What is under way, and what is behind it in the stream, ends as if it were done.
+// What is under way, and what is behind it in the stream, ends as if it were done. Taking the communicator down may
+// wait for the device, and so for operations of others, which end if they are aborted in the same group.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Hidden hidden;
   comm->clique->abort();
   end(comm);
+  if (group.depth > 0)
+    group.aborts = true;
+  else
+    wait_for_device("ncclCommAbort");
   return ncclSuccess;
 }
 
@@ -264,8 +273,8 @@ ncclResult_t ncclGroupEnd() {
   if (--group.depth > 0) return ncclSuccess;
   Group ended;
   std::swap(ended, group);
-  if (!ended.calls.empty()) hand_over(ended.comm, ended.stream, std::move(ended.calls));
-  return ncclSuccess;
+  if (ended.aborts) wait_for_device("ncclCommAbort");
+  return ended.calls.empty() ? ncclSuccess : hand_over(ended.comm, ended.stream, std::move(ended.calls));
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t reduction,

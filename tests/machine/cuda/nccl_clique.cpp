@@ -11,6 +11,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "core/check.h"
 #include "core/queue.h"
@@ -69,6 +70,37 @@ Clique::Joined Clique::join(uint64_t host, int device, std::string& details) {
     return Joined::two_on_one_device;
   }
   return Joined::all;
+}
+
+bool Clique::connect(const std::vector<NcclCall>& calls, std::string& details) {
+  const auto begun = [this](int rank, bool sends, int peer) -> bool& {
+    Seat& at = seat(rank);
+    return (sends ? at.sends : at.receives)[peer];
+  };
+  std::vector<const NcclCall*> first;
+  {
+    const TableLock held(table_);
+    for (const NcclCall& call : calls) {
+      if (!call.is_message() || std::exchange(begun(rank_, call.kind == NcclKind::send, call.peer), true)) continue;
+      first.push_back(&call);
+    }
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(options_.patience);
+  for (const NcclCall* call : first) {
+    const auto came = [&] {
+      const TableLock held(table_);
+      return begun(call->peer, call->kind != NcclKind::send, rank_) || seat(rank_).aborted;
+    };
+    while (!came()) {
+      if (Clock::now() > end || peer_is_lost() || seat(call->peer).left) {
+        details = "rank " + std::to_string(rank_) + " waits in " + text_of(*call) + " for that rank's first such call";
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  return true;
 }
 
 void Clique::leave() {

@@ -18,6 +18,10 @@ class Clique {
   // Returns when all ranks have come, or do not; what is told of it goes to `details`.
   Joined join(uint64_t host, int device, std::string& details);
 
+  // On the host, before calls are handed over: NCCL connects two ranks for messages of one direction at the first, and
+  // each host waits for the other's. False where a peer does not come; what is told of it goes to `details`.
+  bool connect(const std::vector<NcclCall>& calls, std::string& details);
+
   // In an operation of the rank's stream: returns when all calls are done, or the rank's communicator was aborted.
   void perform(const std::vector<NcclCall>& calls);
   void leave();  // nothing is under way

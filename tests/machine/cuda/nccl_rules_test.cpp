@@ -70,8 +70,30 @@ TEST(NcclRules, RanksHaveOneReduction) {
               AllOf(HasSubstr("do not fit"), HasSubstr("int32, sum"), HasSubstr("int32, maximum")));
 }
 
+// Rank 0 sends to rank 1, which receives.
+void pass_on(const RawRank& rank) {
+  if (rank.number == 0) ncclSend(rank.data, 8, ncclFloat32, 1, rank.comm, rank.stream);
+  if (rank.number == 1) ncclRecv(rank.data, 8, ncclFloat32, 0, rank.comm, rank.stream);
+  rank.finish();
+}
+
+TEST(NcclRules, TheHostsOfTwoRanksWaitForTheirFirstMessage) {
+  EXPECT_EQ(fault(2, pass_on), "none");
+  EXPECT_THAT(fault(
+                  2,
+                  [](RawRank& rank) {
+                    const int other = 1 - rank.number;
+                    const ncclResult_t told = ncclRecv(rank.data, 8, ncclFloat32, other, rank.comm, rank.stream);
+                    CHECK(told == ncclSuccess, ncclGetLastError(rank.comm));
+                    ncclSend(rank.data, 8, ncclFloat32, other, rank.comm, rank.stream);
+                  },
+                  Order::late, 2),
+              AllOf(HasSubstr("waits in recv of 8 float32 from "), HasSubstr("for that rank's first such call")));
+}
+
 TEST(NcclRules, AMessageThatIsSentIsReceived) {
   const auto sends = [](RawRank& rank) {
+    pass_on(rank);
     if (rank.number == 0) ncclSend(rank.data, 8, ncclFloat32, 1, rank.comm, rank.stream);
   };
   EXPECT_THAT(fault(

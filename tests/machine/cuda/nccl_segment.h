@@ -33,6 +33,7 @@ struct Seat {
   pid_t process;
   uint64_t host;  // as the process calls it
   int device;
+  bool sends[kMostRanks], receives[kMostRanks];  // to and from whom its host has begun a first message
   int calls;
   Posted posted[kMostCalls];
 };

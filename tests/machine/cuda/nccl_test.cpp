@@ -179,7 +179,9 @@ TEST(NcclFaults, EverybodySendsFirst) {
                     [](NcclRank& rank) {
                       conformance::Rank own(rank.tested);
                       const Tensor out = own.blank<float>(8), in = own.blank<float>(8);
+                      const Tensor all = own.blank<float>(3), from_all = own.blank<float>(3);
                       const int me = rank.world->rank();
+                      own.await(rank.world->all_to_all(own.stream, all, from_all));  // hosts wait no more
                       rank.world->send(own.stream, out, (me + 1) % 3).wait(own.stream);
                       rank.world->recv(own.stream, in, (me + 2) % 3).wait(own.stream);
                     },

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -73,7 +74,7 @@ struct RawRank {
 // Ranks are threads; the first fault of one is thrown.
 inline void run_raw(int ranks, Order order, double patience, const std::function<void(RawRank&)>& body) {
   restart_device({.order = order, .patience = scaled(patience)});
-  set_nccl({.patience = scaled(20)});
+  set_nccl({.patience = scaled(std::max(patience, 2.0))});  // threads take their time to begin
   const std::string id = new_id();
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     RawRank rank(id, world.rank(), ranks);

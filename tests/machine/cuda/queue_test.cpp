@@ -53,11 +53,11 @@ TEST_P(CudaStream, UploadsFillsAndDownloads) {
       const ArenaScope scope(arena);
       const Tensor x = arena.allocate(DType::int64, shape());
       upload(stream_, source, x);
-      uploaded.record(stream_);
+      uploaded.record(stream_, true);
       fill_zero(stream_, x.rows(0, 2));
       download(stream_, x, target);
     }
-    done.record(stream_);
+    done.record(stream_, true);
     done.wait_on_host();
     for (int i = 0; i < kStreamElements; ++i) EXPECT_EQ(target.host_data<int64_t>()[i], i < 2 ? 0 : 100 * round + i);
   }
@@ -98,10 +98,10 @@ TEST_P(CudaStream, AQueueEndsBehindItsOperations) {
 TEST_P(CudaStream, TimesAreBetweenTheirMarks) {
   constexpr std::chrono::milliseconds kPause(2);
   Event before, behind;
-  before.record(stream_);
+  before.record(stream_, true);
   before.wait_on_host();
   std::this_thread::sleep_for(kPause);
-  behind.record(stream_);
+  behind.record(stream_, true);
   behind.wait_on_host();
   EXPECT_GE(behind.seconds_since(before), std::chrono::duration<double>(kPause).count());
 }

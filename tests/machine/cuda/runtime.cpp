@@ -1,7 +1,7 @@
 // In place of libcudart, the part of it that the product uses; what is missing does not link. Streams are queues of the
 // late machine. Stricter than CUDA: no default stream; streams that block no other; asynchronous copies between pinned
 // memory and one allocation of the device, in the direction stated; no wait for what was never recorded; nothing is
-// freed or destroyed under an operation.
+// freed or destroyed under an operation; threads use what is of their own device.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 
@@ -31,12 +31,17 @@
 #include "machine/scheduler.h"
 #include "time_scale.h"
 
+namespace {
+thread_local int device_of_thread = 0;
+}
 struct CUstream_st {
+  const int device = device_of_thread;
   std::unique_ptr<shiftron::Queue> queue;
   std::atomic<int> under_way = 0;  // operations
   const std::thread::id host = std::this_thread::get_id();
 };
 struct CUevent_st {
+  const int device = device_of_thread;
   std::shared_ptr<shiftron::Mark> mark;  // null: never recorded
   bool timed = false;
 };
@@ -110,10 +115,12 @@ class Call {
     CHECK(stream != nullptr, name_, " in the default stream, which waits for all others");
     CHECK(locked([stream](Runtime& on) { return on.streams.contains(stream); }), name_,
           " in a stream that is not there");
+    check_device("a stream", stream->device);
     return *stream;
   }
   CUevent_st& of(cudaEvent_t event) const {
     CHECK(locked([event](Runtime& on) { return on.events.contains(event); }), name_, " of an event that is not there");
+    check_device("an event", event->device);
     return *event;
   }
   Mark& recorded(cudaEvent_t event) const {
@@ -147,6 +154,11 @@ class Call {
   const char* name() const { return name_; }
 
  private:
+  // CUDA would make the thread a context on the device that it has, half a gigabyte of it.
+  void check_device(const char* what, int device) const {
+    CHECK(device == device_of_thread, name_, " of ", what, " of device ", device, " in a thread of device ",
+          device_of_thread);
+  }
   const char* name_;
 };
 
@@ -154,8 +166,6 @@ int devices() {
   const char* number = std::getenv("SHIFTRON_MACHINE_DEVICES");
   return number == nullptr ? 8 : std::atoi(number);
 }
-thread_local int device_of_thread = 0;
-
 cudaError_t fail(cudaError_t error) {
   return locked([error](Runtime& on) { return on.last = error; });
 }
@@ -208,7 +218,43 @@ cudaError_t release(MemoryKind kind, void* data, const char* call) {
   return cudaSuccess;
 }
 
+std::atomic<bool>& loading_waits() {
+  static std::atomic<bool> only = false;
+  return only;
+}
+
+// Ranks that are threads have a device each.
+std::set<cudaStream_t> streams_of_thread() {
+  return locked([](Runtime& on) {
+    std::set<cudaStream_t> own = on.streams;
+    std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
+    return own;
+  });
+}
+
 }  // namespace
+
+void wait_for_device(const std::string& why) noexcept {
+  const Call call("a wait for the device");
+  for (const cudaStream_t stream : streams_of_thread()) {
+    const std::shared_ptr<Mark> end = stream->queue->mark();
+    try {
+      end->wait();
+    } catch (const Error& error) {
+      if (end->reached()) continue;
+      std::fprintf(stderr, "%s waits for the device for ever: %s\n", why.c_str(), error.what());
+      std::abort();
+    }
+  }
+}
+
+void let_loading_wait(bool waits) {
+  loading_waits() = waits;
+}
+void load_code(const std::string& name) {
+  thread_local std::set<std::string> loaded;
+  if (loading_waits() && loaded.insert(name).second) wait_for_device("loading " + name);
+}
 
 void run_in_stream(cudaStream_t stream, std::function<void()> operation) {
   const Call call("a launch");
@@ -234,6 +280,7 @@ void help_streams() {
 cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation) {
   const Call call(kernel);
   if (const auto told = call.injected(CallKind::launch, cudaErrorLaunchOutOfResources)) return told;
+  load_code(kernel);
   hand_over(call.at(stream), std::move(operation));
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || std::strcmp(blocking, "1") != 0) return cudaSuccess;
@@ -364,16 +411,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return told != cudaSuccess ? told : found;
 }
 
-// Ranks that are threads have a device each.
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize", &Counts::device_waits);
   cudaError_t worst = call.injected(CallKind::device, cudaErrorLaunchFailure);
-  const auto streams = locked([](Runtime& on) {
-    std::set<cudaStream_t> own = on.streams;
-    std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
-    return own;
-  });
-  for (const cudaStream_t stream : streams) {
+  for (const cudaStream_t stream : streams_of_thread()) {
     const cudaError_t one = call.outcome(*stream->queue->mark());
     if (one != cudaSuccess) worst = one;
   }

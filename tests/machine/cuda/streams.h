@@ -22,6 +22,15 @@ cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::funct
 // Streams, events and allocations that nobody gave back yet, by what they are.
 std::map<std::string, int64_t> runtime_objects();
 
+// Returns when all streams that this thread made are through, whatever became of their operations; ends the process
+// where they do not get there.
+void wait_for_device(const std::string& why) noexcept;
+
+// CUDA loads code when it is first used, for which it may wait for the device. Whether it does here; at first not, as
+// whatever a host waits for hides what it should have waited for.
+void let_loading_wait(bool waits);
+void load_code(const std::string& name);  // used by the calling thread
+
 // In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
 void open_memory();
 
