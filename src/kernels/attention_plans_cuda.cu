@@ -52,7 +52,8 @@ void check_alignment(const AttentionProblem& problem, const AttentionProblem& pi
 }  // namespace
 
 CudaAttention::CudaAttention(const std::string& device, int64_t most_scores) : most_scores_(most_scores) {
-  cuda::check_dnn(cudnnCreate(&handle_), "cudnnCreate", "attention");
+  const cudnnStatus_t status = cudnnCreate(&handle_);
+  if (status != CUDNN_STATUS_SUCCESS) cuda::throw_dnn(status, "cudnnCreate", "attention");
   choices_.device = device;
   choices_.library = static_cast<int64_t>(cudnnGetVersion());
 }
@@ -117,7 +118,7 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
   std::vector<Candidate>& candidates = found->second.candidates;
   found->second.last_use = ++uses_;
   stream_ = stream;
-  cuda::check_dnn(cudnnSetStream(handle_, stream), "cudnnSetStream", problem.text());
+  cuda::check_dnn(cudnnSetStream(handle_, stream), "cudnnSetStream", problem);
 
   const cuda::PlanMemory own(piece);
   char* const memory = static_cast<char*>(scratch.raw());

@@ -16,11 +16,13 @@ constexpr int kCandidates = 16;         // asked for
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
 
-void check_status(cublasStatus_t status, const char* call, const std::string& about) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
+[[noreturn]] void throw_status(cublasStatus_t status, const char* call, const std::string& about) {
   const std::string said = detail::concatenate(cublasLtGetStatusName(status), " for ", about);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(call, said);
   throw_crash(call, ": ", said);
+}
+void check_status(cublasStatus_t status, const char* call, const ProductShape& shape) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw_status(status, call, shape.text());
 }
 
 struct Destroy {
@@ -48,19 +50,18 @@ Layout make_layout(const ProductShape& shape, DType dtype, int64_t rows, int64_t
   cublasLtMatrixLayout_t layout = nullptr;
   check_status(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<uint64_t>(columns),
                                           static_cast<uint64_t>(rows), stride),
-               "cublasLtMatrixLayoutCreate", shape.text());
+               "cublasLtMatrixLayoutCreate", shape);
   return Layout(layout);
 }
 
 Description make_description(const ProductShape& shape) {
   cublasLtMatmulDesc_t made = nullptr;
-  check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate",
-               shape.text());
+  check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate", shape);
   Description description(made);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const int32_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     check_status(cublasLtMatmulDescSetAttribute(made, attribute, &operation, sizeof(operation)),
-                 "cublasLtMatmulDescSetAttribute", shape.text());
+                 "cublasLtMatmulDescSetAttribute", shape);
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, shape.b_transposed);
   set(CUBLASLT_MATMUL_DESC_TRANSB, shape.a_transposed);
@@ -69,11 +70,11 @@ Description make_description(const ProductShape& shape) {
 
 Preference make_preference(const ProductShape& shape, int64_t workspace) {
   cublasLtMatmulPreference_t made = nullptr;
-  check_status(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape.text());
+  check_status(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape);
   Preference preference(made);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)),
-                 "cublasLtMatmulPreferenceSetAttribute", shape.text());
+                 "cublasLtMatmulPreferenceSetAttribute", shape);
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
   for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -133,7 +134,7 @@ struct CudaProducts::State {
     check_status(cublasLtMatmul(handle.get(), how.description.get(), &alpha, on.b, how.first.get(), on.a,
                                 how.second.get(), &beta, added, how.added.get(), on.c, how.result.get(), &algorithm,
                                 workspace.raw(), static_cast<size_t>(room()), stream),
-                 "cublasLtMatmul", shape.text());
+                 "cublasLtMatmul", shape);
   }
 
   // In the order in which the library would take them; at least one.
@@ -145,7 +146,7 @@ struct CudaProducts::State {
     check_status(cublasLtMatmulAlgoGetHeuristic(handle.get(), how.description.get(), how.first.get(), how.second.get(),
                                                 how.added.get(), how.result.get(), preference.get(), kCandidates,
                                                 found.data(), &count),
-                 kCall, shape.text());
+                 kCall, shape);
     std::vector<ProductChoice> usable;
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& candidate = found[static_cast<size_t>(i)];
@@ -186,7 +187,7 @@ struct CudaProducts::State {
     cublasLtMatmulHeuristicResult_t result{};
     check_status(cublasLtMatmulAlgoCheck(handle.get(), how.description.get(), how.first.get(), how.second.get(),
                                          how.added.get(), how.result.get(), &algorithm, &result),
-                 "cublasLtMatmulAlgoCheck", shape.text());
+                 "cublasLtMatmulAlgoCheck", shape);
     CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm asks for a workspace of ",
           result.workspaceSize, " bytes, given are ", room(), ": ", shape.text());
   }
@@ -216,7 +217,8 @@ CudaProducts::CudaProducts(Tensor workspace, const std::string& device) : state_
           ", not a multiple of ", kWorkspaceAlignment);
   }
   cublasLtHandle_t handle = nullptr;
-  check_status(cublasLtCreate(&handle), "cublasLtCreate", device);
+  const cublasStatus_t status = cublasLtCreate(&handle);
+  if (status != CUBLAS_STATUS_SUCCESS) throw_status(status, "cublasLtCreate", device);
   state_->handle.reset(handle);
   state_->workspace = workspace;
   state_->choices.device = device;
