@@ -246,7 +246,12 @@ const ProductChoices& CudaProducts::choices() const {
 
 void CudaProducts::adopt(const ProductChoices& choices) {
   state_->choices.adopt(choices, "products were", "cuBLASLt");
-  state_->described.clear();
+  for (auto& [shape, how] : state_->described) {
+    const ProductChoice& choice = state_->choices.of.at(shape);
+    if (choice.algorithm == how.choice.algorithm) continue;
+    state_->check_choice(shape, how, choice);
+    how.choice = choice;
+  }
 }
 
 }  // namespace shiftron

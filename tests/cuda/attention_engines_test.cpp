@@ -124,7 +124,7 @@ TEST(AttentionChoices, AreAdopted) {
   choice.workspace = 8192;
   CudaDevice device;
   device.attention().time_candidates(true);
-  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);  // and a plan is dropped
+  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);  // and plans are dropped
   device.attention().adopt(attention_choices_from(to_json(chosen), "a file"));
   const int64_t before = machine::executed_plans();
   const KernelCase call = case_of(cases_with_enough_scratch(), kBackward);

@@ -26,7 +26,7 @@ namespace shiftron::machine {
 namespace {
 
 struct Told {
-  std::atomic<int64_t> executed{0}, living{0};
+  std::atomic<int64_t> finalized{0}, executed{0}, living{0};
   std::atomic<int64_t> delayed_engine{0}, delay{0};
 };
 Told& told() {
@@ -69,8 +69,7 @@ cudnnStatus_t engine_status(Object& object) {
     for (const auto descriptor : object.list<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)) {
       const Object& knob = object_of(descriptor);
       expect(knob.type == CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR && knob.finalized, "a knob that is none");
-      knobs[knob.get<int32_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
-          knob.get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+      knobs[knob.get<int32_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] = knob.get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
     }
   }
   const Object& graph = part_of(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -165,6 +164,9 @@ void refuse_next_plans(int count, cudnnStatus_t status) {
 void delay_engine(int64_t engine, int64_t milliseconds) {
   told().delayed_engine = engine;
   told().delay = milliseconds;
+}
+int64_t finalized_plans() {
+  return told().finalized;
 }
 int64_t executed_plans() {
   return told().executed;
@@ -276,6 +278,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   const cudnnStatus_t status = shiftron::machine::engine_status(object);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   object.finalized = true;
+  if (object.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) ++told().finalized;
   return CUDNN_STATUS_SUCCESS;
 }
 
