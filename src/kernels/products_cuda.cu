@@ -120,6 +120,8 @@ struct CudaProducts::State {
   Owner<cublasLtContext> handle;
   Tensor workspace;
   bool timed = false;
+  std::vector<std::unique_ptr<void, Free>> elsewhere;  // the last is the largest
+  int64_t elsewhere_bytes = 0;                         // of that
   ProductChoices choices;
   std::map<ProductShape, Described> described;
 
@@ -159,20 +161,34 @@ struct CudaProducts::State {
     return usable;
   }
 
+  // Memory of so many bytes; null where the device has no room. All of it stays until candidates are not timed any
+  // more: cudaFree waits for the whole device, where operations may wait for other ranks.
+  void* memory_elsewhere(int64_t result_bytes) {
+    const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+    if (bytes > elsewhere_bytes) {
+      void* made = nullptr;
+      if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
+        cudaGetLastError();  // which the next call would report else
+        return nullptr;
+      }
+      elsewhere.emplace_back(made);
+      elsewhere_bytes = bytes;
+    }
+    return elsewhere.back().get();
+  }
+  void free_elsewhere() {
+    elsewhere.clear();
+    elsewhere_bytes = 0;
+  }
+
   // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
   // the first candidate is taken untimed.
-  ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) const {
+  ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) {
     std::vector<ProductChoice> found = candidates(shape, how);
     if (found.size() == 1) return found.front();
-    std::unique_ptr<void, Free> elsewhere;
     if (shape.adds) {
-      const int64_t result = shape.m * shape.c_stride * size_of(shape.result);
-      const int64_t bytes = (result + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-      if (cudaMalloc(&on.c, static_cast<size_t>(bytes)) != cudaSuccess) {
-        cudaGetLastError();  // which the next call would report else
-        return found.front();
-      }
-      elsewhere.reset(on.c);
+      on.c = memory_elsewhere(shape.m * shape.c_stride * size_of(shape.result));
+      if (on.c == nullptr) return found.front();
     }
     for (ProductChoice& choice : found) {
       choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
@@ -238,6 +254,7 @@ void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const voi
 
 void CudaProducts::time_candidates(bool timed) {
   state_->timed = timed;
+  if (!timed) state_->free_elsewhere();
 }
 
 const ProductChoices& CudaProducts::choices() const {

@@ -8,6 +8,7 @@
 #include "cuda/device_testing.h"
 #include "cuda/device_training.h"
 #include "cuda/dnn.h"
+#include "machine/cuda/counts.h"
 #include "train/library_choices.h"
 
 namespace shiftron::testing {
@@ -215,6 +216,18 @@ TEST(AdoptedChoices, LeaveNothingToTheFirstStep) {
       EXPECT_EQ(Made(), before);
     });
   }
+}
+
+TEST(TimedCandidates, AreFreedBehindTheTiming) {
+  UsedDevice device;
+  device.products().time_candidates(true);
+  const machine::Counts before = machine::counts();
+  for (const int64_t size : {24, 20, 32, 28}) device.multiply(size);
+  const machine::Counts timed = machine::counts() - before;
+  EXPECT_EQ(timed.device_allocations, 2);  // for 24 and 32
+  EXPECT_EQ(timed.frees, 0);
+  device.products().time_candidates(false);
+  EXPECT_EQ((machine::counts() - before).frees, 2);
 }
 
 }  // namespace
