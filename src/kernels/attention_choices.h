@@ -37,6 +37,7 @@ struct AttentionChoice {
   int64_t workspace = 0;             // bytes that it needs
   double seconds = 0;                // of one execution; 0 where it was not timed
   bool operator==(const AttentionChoice&) const = default;
+  bool same_plan(const AttentionChoice& other) const { return engine == other.engine && knobs == other.knobs; }
 };
 
 using AttentionChoices = Choices<AttentionProblem, AttentionChoice>;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "kernels/attention_choices.h"
 
 namespace shiftron::cuda {
 
@@ -22,26 +23,29 @@ struct Unserved : Error {
   explicit Unserved(const std::string& message) : Error(message, ExitCode::crash) {}
 };
 
-// Throws what cuDNN says of a failed call, with the call and what it was for.
-void check_dnn(cudnnStatus_t status, const char* call, const std::string& about);
+// What cuDNN says of a failed call, with the call and what it was for.
+[[noreturn]] void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about);
+inline void check_dnn(cudnnStatus_t status, const char* call, const AttentionProblem& problem) {
+  if (status != CUDNN_STATUS_SUCCESS) throw_dnn(status, call, problem.text());
+}
 
-// Makes descriptors, which `kept` owns. Error with `about` where the library refuses.
+// Makes descriptors, which `kept` owns, for a problem that outlives it. Error with that where the library refuses.
 class Maker {
  public:
-  Maker(std::vector<Descriptor>& kept, std::string about) : kept_(kept), about_(std::move(about)) {}
+  Maker(std::vector<Descriptor>& kept, const AttentionProblem& problem) : kept_(kept), problem_(problem) {}
 
   cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t made = nullptr;
-    check_dnn(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor", about_);
+    check_dnn(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor", problem_);
     kept_.emplace_back(made);
     return made;
   }
   void finalize(cudnnBackendDescriptor_t descriptor) {
-    check_dnn(cudnnBackendFinalize(descriptor), "cudnnBackendFinalize", about_);
+    check_dnn(cudnnBackendFinalize(descriptor), "cudnnBackendFinalize", problem_);
   }
   void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
            const void* values, int64_t count = 1) {
-    check_dnn(cudnnBackendSetAttribute(descriptor, name, type, count, values), "cudnnBackendSetAttribute", about_);
+    check_dnn(cudnnBackendSetAttribute(descriptor, name, type, count, values), "cudnnBackendSetAttribute", problem_);
   }
   void set_number(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, int64_t value) {
     set(descriptor, name, CUDNN_TYPE_INT64, &value);
@@ -58,7 +62,7 @@ class Maker {
               int64_t count, void* values) {
     int64_t found = 0;
     check_dnn(cudnnBackendGetAttribute(descriptor, name, type, count, &found, values), "cudnnBackendGetAttribute",
-              about_);
+              problem_);
     return found;
   }
   int64_t get_number(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name) {
@@ -77,7 +81,7 @@ class Maker {
 
  private:
   std::vector<Descriptor>& kept_;
-  std::string about_;
+  const AttentionProblem& problem_;
 };
 
 }  // namespace shiftron::cuda

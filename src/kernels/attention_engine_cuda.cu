@@ -102,8 +102,7 @@ bool is_no_memory(cudnnStatus_t status) {
 
 }  // namespace
 
-void check_dnn(cudnnStatus_t status, const char* call, const std::string& about) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
+void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about) {
   const std::string named = detail::concatenate(call, " for ", about);
   if (is_refusal(status)) throw Unserved(named + ": " + failure(status));
   if (is_no_memory(status)) throw_no_memory(named, failure(status));
@@ -112,7 +111,7 @@ void check_dnn(cudnnStatus_t status, const char* call, const std::string& about)
 
 std::vector<AttentionChoice> offered_engines(const AttentionProblem& problem, const AttentionTarget& target) {
   std::vector<Descriptor> kept;
-  Maker maker(kept, problem.text());
+  Maker maker(kept, problem);
   const auto device = described_device(maker, target);
   const auto graph = attention_graph(maker, problem, target.handle);
   std::vector<AttentionChoice> offered;
@@ -139,7 +138,7 @@ PlanMemory::PlanMemory(const AttentionProblem& problem) {
 AttentionPlan::AttentionPlan(const AttentionProblem& problem, const AttentionTarget& target,
                              const AttentionChoice& choice)
     : problem_(problem) {
-  Maker maker(parts_, problem_.text());
+  Maker maker(parts_, problem_);
   const auto device = described_device(maker, target);
   const auto graph = attention_graph(maker, problem_, target.handle);
   const auto configuration = configuration_of(maker, graph, device, choice);
@@ -166,15 +165,14 @@ void AttentionPlan::execute(cudnnHandle_t handle, const std::map<AttentionTensor
     places.push_back(place);
   }
   std::vector<Descriptor> kept;
-  const std::string about = problem_.text();
-  Maker maker(kept, about);
+  Maker maker(kept, problem_);
   const auto pack = maker.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   const auto count = static_cast<int64_t>(names.size());
   maker.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, names.data(), count);
   maker.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, places.data(), count);
   maker.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
   maker.finalize(pack);
-  check_dnn(cudnnBackendExecute(handle, plan_, pack), "cudnnBackendExecute", about);
+  check_dnn(cudnnBackendExecute(handle, plan_, pack), "cudnnBackendExecute", problem_);
 }
 
 }  // namespace shiftron::cuda

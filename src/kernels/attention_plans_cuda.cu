@@ -52,7 +52,8 @@ void check_alignment(const AttentionProblem& problem, const AttentionProblem& pi
 }  // namespace
 
 CudaAttention::CudaAttention(const std::string& device, int64_t most_scores) : most_scores_(most_scores) {
-  cuda::check_dnn(cudnnCreate(&handle_), "cudnnCreate", "attention");
+  const cudnnStatus_t status = cudnnCreate(&handle_);
+  if (status != CUDNN_STATUS_SUCCESS) cuda::throw_dnn(status, "cudnnCreate", "attention");
   choices_.device = device;
   choices_.library = static_cast<int64_t>(cudnnGetVersion());
 }
@@ -69,8 +70,7 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
   std::vector<Candidate> candidates;
   const auto known = choices_.of.find(piece);
   if (known != choices_.of.end()) {
-    auto made = std::make_unique<cuda::AttentionPlan>(piece, cuda::AttentionTarget{handle_, {}}, known->second);
-    candidates.push_back({known->second, std::move(made)});
+    candidates.push_back(planned(piece, known->second));
   } else {
     try {
       check_alignment(problem, piece);
@@ -81,24 +81,23 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
       return false;
     }
   }
-  make_room();
-  plans_[piece] = {std::move(candidates), ++uses_};
+  keep(piece, std::move(candidates));
   return true;
 }
 
 // All that can be planned where they will be timed, else the first; at least one.
 std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) const {
-  const cuda::AttentionTarget target{handle_, {}};
   const int64_t left = room - cuda::PlanMemory(piece).bytes();
   std::vector<Candidate> candidates;
   std::string reasons;
-  for (const AttentionChoice& choice : cuda::offered_engines(piece, target)) {
+  for (const AttentionChoice& choice : cuda::offered_engines(piece, {handle_, {}})) {
     if (!candidates.empty() && !timed_) break;
     try {
       if (choice.workspace > left) {
-        throw cuda::Unserved(detail::concatenate("engine ", choice.engine, " asks for ", choice.workspace, " bytes of ", left));
+        throw cuda::Unserved(
+            detail::concatenate("engine ", choice.engine, " asks for ", choice.workspace, " bytes of ", left));
       }
-      candidates.push_back({choice, std::make_unique<cuda::AttentionPlan>(piece, target, choice)});
+      candidates.push_back(planned(piece, choice));
     } catch (const cuda::Unserved& refusal) {
       reasons += (reasons.empty() ? "" : "; ") + std::string(refusal.what());
     }
@@ -110,6 +109,10 @@ std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem
   return candidates;
 }
 
+CudaAttention::Candidate CudaAttention::planned(const AttentionProblem& piece, const AttentionChoice& choice) const {
+  return {choice, std::make_unique<cuda::AttentionPlan>(piece, cuda::AttentionTarget{handle_, {}}, choice)};
+}
+
 void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, const Tensors& tensors, Tensor scratch) {
   const AttentionProblem piece = cuda::attention_piece(problem, most_scores_);
   const auto found = plans_.find(piece);
@@ -117,7 +120,7 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
   std::vector<Candidate>& candidates = found->second.candidates;
   found->second.last_use = ++uses_;
   stream_ = stream;
-  cuda::check_dnn(cudnnSetStream(handle_, stream), "cudnnSetStream", problem.text());
+  cuda::check_dnn(cudnnSetStream(handle_, stream), "cudnnSetStream", problem);
 
   const cuda::PlanMemory own(piece);
   char* const memory = static_cast<char*>(scratch.raw());
@@ -129,12 +132,11 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
     if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;
     candidate.plan->execute(handle_, of_piece, memory + own.bytes());
   };
-  if (candidates.size() > 1) {  // each writes all results
+  if (candidates.size() > 1 && !choices_.of.contains(piece)) {  // each writes all results
     for (Candidate& candidate : candidates) {
       candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
     }
     std::ranges::sort(candidates, {}, [](const Candidate& candidate) { return candidate.choice.seconds; });
-    candidates.resize(1);
   }
   choices_.of.emplace(piece, candidates.front().choice);
   for (int64_t sample = 0; sample < problem.samples; sample += piece.samples) {
@@ -151,6 +153,11 @@ void CudaAttention::make_room() {
   plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.last_use; }));
 }
 
+void CudaAttention::keep(const AttentionProblem& piece, std::vector<Candidate> candidates) {
+  make_room();
+  plans_[piece] = {std::move(candidates), ++uses_};
+}
+
 // A plan must outlive its executions.
 void CudaAttention::wait() const {
   if (stream_ != nullptr) cuda::check_call(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
@@ -158,9 +165,24 @@ void CudaAttention::wait() const {
 
 void CudaAttention::adopt(const AttentionChoices& choices) {
   choices_.adopt(choices, "attention was", "cuDNN");
-  for (const auto& [problem, choice] : choices.of) refused_.erase(problem);
   wait();
-  plans_.clear();
+  for (auto& [piece, plans] : plans_) {
+    const auto known = choices_.of.find(piece);
+    if (known == choices_.of.end()) continue;
+    std::vector<Candidate>& candidates = plans.candidates;
+    const auto same = std::ranges::find_if(
+        candidates, [&](const Candidate& candidate) { return candidate.choice.same_plan(known->second); });
+    Candidate taken = same != candidates.end() ? std::move(*same) : planned(piece, known->second);
+    candidates.clear();
+    candidates.push_back(std::move(taken));
+  }
+  for (const auto& [piece, choice] : choices.of) {
+    if (!refused_.contains(piece)) continue;
+    std::vector<Candidate> candidates;
+    candidates.push_back(planned(piece, choice));
+    keep(piece, std::move(candidates));
+    refused_.erase(piece);
+  }
 }
 
 }  // namespace shiftron

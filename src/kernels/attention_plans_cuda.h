@@ -34,7 +34,8 @@ class CudaAttention {
   // them. While false (as it begins) such a problem takes the first that can be planned.
   void time_candidates(bool timed) { timed_ = timed; }
   const AttentionChoices& choices() const { return choices_; }
-  // From now on problems take these, those planned before too; Error(bad_input) where device or library are others.
+  // From now on problems take these, those planned before too, whose plans are made here where they are others: to load
+  // one may wait for the whole device. Error(bad_input) where device or library are others.
   void adopt(const AttentionChoices& choices);
 
   const std::vector<std::string>& refusals() const { return refusals_; }
@@ -45,11 +46,13 @@ class CudaAttention {
     std::unique_ptr<cuda::AttentionPlan> plan;
   };
   struct Planned {
-    std::vector<Candidate> candidates;  // one is left behind the first run
+    std::vector<Candidate> candidates;  // the first is taken; slower ones stay for what may be adopted
     int64_t last_use = 0;
   };
 
   std::vector<Candidate> plan(const AttentionProblem& piece, int64_t room) const;
+  Candidate planned(const AttentionProblem& piece, const AttentionChoice& choice) const;
+  void keep(const AttentionProblem& piece, std::vector<Candidate> candidates);
   void make_room();
   void wait() const;
 

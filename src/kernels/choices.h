@@ -21,10 +21,14 @@ struct Choices {
   // `library_name` stand in the message.
   void adopt(const Choices& other, const char* what, const char* library_name) {
     if (other.device != device || other.library != library) {
-      throw_bad_input(what, " chosen on ", other.device, " with ", library_name, " ", other.library, ", this is ", device,
-                      " with ", library);
+      throw_bad_input(what, " chosen on ", other.device, " with ", library_name, " ", other.library, ", this is ",
+                      device, " with ", library);
     }
     for (const auto& [shape, choice] : other.of) of.insert_or_assign(shape, choice);
+  }
+  // Takes those of `other` of shapes that it has none of; nothing where they are of another device or version.
+  void complete(const Choices& other) {
+    if (other.device == device && other.library == library) of.insert(other.of.begin(), other.of.end());
   }
 };
 

@@ -12,6 +12,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::string text_of(const LibraryChoices& choices) {
+  return Json{{"products", Json::parse(to_json(choices.products))},
+              {"attention", Json::parse(to_json(choices.attention))}}
+      .dump(1);
+}
+
+LibraryChoices choices_from(const std::string& text, const std::string& source) {
+  Json read;
+  try {
+    read = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw_bad_input(source, ": ", json_reason(error));
+  }
+  const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
+  return {.products = product_choices_from(part("products"), source),
+          .attention = attention_choices_from(part("attention"), source)};
+}
+
 }  // namespace
 
 Libraries::Libraries(Stream& stream)
@@ -27,28 +45,26 @@ void Libraries::time_candidates(bool timed) {
 }
 
 std::string Libraries::choices() const {
-  if (kept_ == nullptr) return {};
-  const LibraryChoices choices = kept_->choices();
-  return Json{{"products", Json::parse(to_json(choices.products))},
-              {"attention", Json::parse(to_json(choices.attention))}}
-      .dump(1);
+  return kept_ == nullptr ? std::string() : text_of(kept_->choices());
 }
 
 void Libraries::adopt(const std::string& choices, const std::string& source) {
-  if (kept_ == nullptr) return;
-  Json read;
-  try {
-    read = Json::parse(choices);
-  } catch (const Json::exception& error) {
-    throw_bad_input(source, ": ", json_reason(error));
-  }
-  const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
-  kept_->adopt({.products = product_choices_from(part("products"), source),
-                .attention = attention_choices_from(part("attention"), source)});
+  if (kept_ != nullptr) kept_->adopt(choices_from(choices, source));
 }
 
 std::vector<std::string> Libraries::refusals() const {
   return kept_ == nullptr ? std::vector<std::string>() : kept_->refusals();
+}
+
+std::string joined_choices(const std::vector<std::string>& texts) {
+  if (texts.front().empty()) return {};
+  LibraryChoices joined = choices_from(texts.front(), "the first choices");
+  for (const std::string& text : texts) {
+    const LibraryChoices other = choices_from(text, "other choices");
+    joined.products.complete(other.products);
+    joined.attention.complete(other.attention);
+  }
+  return text_of(joined);
 }
 
 }  // namespace shiftron

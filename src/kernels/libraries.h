@@ -32,13 +32,13 @@ class Libraries {
  public:
   explicit Libraries(Stream& stream);
 
-  // While true the first call of a shape without a choice times the library's candidates and waits for them. Else (as it
-  // begins) such a shape takes the library's first candidate.
+  // While true the first call of a shape without a choice times the library's candidates and waits for them. Else (as
+  // it begins) such a shape takes the library's first candidate.
   void time_candidates(bool timed);
   // What shapes got so far, as JSON; "" on a CPU.
   std::string choices() const;
-  // From now on shapes take these, those made before too. Error(bad_input) that begins with `source` where they are of
-  // another device or version, or no such text. Nothing on a CPU.
+  // From now on shapes take these, those made before too, and what they need for it is made here. Error(bad_input) that
+  // begins with `source` where they are of another device or version, or no such text. Nothing on a CPU.
   void adopt(const std::string& choices, const std::string& source);
   // What the libraries do not serve, so that slower kernels of our own do it, and why.
   std::vector<std::string> refusals() const;
@@ -47,6 +47,10 @@ class Libraries {
   Buffer workspace_;
   std::unique_ptr<KeptLibraries> kept_;
 };
+
+// Of texts of choices(), for each shape that of the first which has one, among those of the first text's device and
+// versions; "" where that is "".
+std::string joined_choices(const std::vector<std::string>& texts);
 
 namespace cuda {  // only in builds that have it (kHasCuda)
 std::unique_ptr<KeptLibraries> keep_libraries(CudaContext& context, Tensor workspace);

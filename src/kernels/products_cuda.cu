@@ -16,11 +16,13 @@ constexpr int kCandidates = 16;         // asked for
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
 
-void check_status(cublasStatus_t status, const char* call, const std::string& about) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
+[[noreturn]] void throw_status(cublasStatus_t status, const char* call, const std::string& about) {
   const std::string said = detail::concatenate(cublasLtGetStatusName(status), " for ", about);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(call, said);
   throw_crash(call, ": ", said);
+}
+void check_status(cublasStatus_t status, const char* call, const ProductShape& shape) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw_status(status, call, shape.text());
 }
 
 struct Destroy {
@@ -48,19 +50,18 @@ Layout make_layout(const ProductShape& shape, DType dtype, int64_t rows, int64_t
   cublasLtMatrixLayout_t layout = nullptr;
   check_status(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<uint64_t>(columns),
                                           static_cast<uint64_t>(rows), stride),
-               "cublasLtMatrixLayoutCreate", shape.text());
+               "cublasLtMatrixLayoutCreate", shape);
   return Layout(layout);
 }
 
 Description make_description(const ProductShape& shape) {
   cublasLtMatmulDesc_t made = nullptr;
-  check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate",
-               shape.text());
+  check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate", shape);
   Description description(made);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const int32_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     check_status(cublasLtMatmulDescSetAttribute(made, attribute, &operation, sizeof(operation)),
-                 "cublasLtMatmulDescSetAttribute", shape.text());
+                 "cublasLtMatmulDescSetAttribute", shape);
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, shape.b_transposed);
   set(CUBLASLT_MATMUL_DESC_TRANSB, shape.a_transposed);
@@ -69,11 +70,11 @@ Description make_description(const ProductShape& shape) {
 
 Preference make_preference(const ProductShape& shape, int64_t workspace) {
   cublasLtMatmulPreference_t made = nullptr;
-  check_status(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape.text());
+  check_status(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape);
   Preference preference(made);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)),
-                 "cublasLtMatmulPreferenceSetAttribute", shape.text());
+                 "cublasLtMatmulPreferenceSetAttribute", shape);
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
   for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -119,6 +120,8 @@ struct CudaProducts::State {
   Owner<cublasLtContext> handle;
   Tensor workspace;
   bool timed = false;
+  std::vector<std::unique_ptr<void, Free>> elsewhere;  // the last is the largest
+  int64_t elsewhere_bytes = 0;                         // of that
   ProductChoices choices;
   std::map<ProductShape, Described> described;
 
@@ -133,7 +136,7 @@ struct CudaProducts::State {
     check_status(cublasLtMatmul(handle.get(), how.description.get(), &alpha, on.b, how.first.get(), on.a,
                                 how.second.get(), &beta, added, how.added.get(), on.c, how.result.get(), &algorithm,
                                 workspace.raw(), static_cast<size_t>(room()), stream),
-                 "cublasLtMatmul", shape.text());
+                 "cublasLtMatmul", shape);
   }
 
   // In the order in which the library would take them; at least one.
@@ -145,7 +148,7 @@ struct CudaProducts::State {
     check_status(cublasLtMatmulAlgoGetHeuristic(handle.get(), how.description.get(), how.first.get(), how.second.get(),
                                                 how.added.get(), how.result.get(), preference.get(), kCandidates,
                                                 found.data(), &count),
-                 kCall, shape.text());
+                 kCall, shape);
     std::vector<ProductChoice> usable;
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& candidate = found[static_cast<size_t>(i)];
@@ -158,20 +161,34 @@ struct CudaProducts::State {
     return usable;
   }
 
+  // Memory of so many bytes; null where the device has no room. All of it stays until candidates are not timed any
+  // more: cudaFree waits for the whole device, where operations may wait for other ranks.
+  void* memory_elsewhere(int64_t result_bytes) {
+    const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+    if (bytes > elsewhere_bytes) {
+      void* made = nullptr;
+      if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
+        cudaGetLastError();  // which the next call would report else
+        return nullptr;
+      }
+      elsewhere.emplace_back(made);
+      elsewhere_bytes = bytes;
+    }
+    return elsewhere.back().get();
+  }
+  void free_elsewhere() {
+    elsewhere.clear();
+    elsewhere_bytes = 0;
+  }
+
   // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
   // the first candidate is taken untimed.
-  ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) const {
+  ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) {
     std::vector<ProductChoice> found = candidates(shape, how);
     if (found.size() == 1) return found.front();
-    std::unique_ptr<void, Free> elsewhere;
     if (shape.adds) {
-      const int64_t result = shape.m * shape.c_stride * size_of(shape.result);
-      const int64_t bytes = (result + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-      if (cudaMalloc(&on.c, static_cast<size_t>(bytes)) != cudaSuccess) {
-        cudaGetLastError();  // which the next call would report else
-        return found.front();
-      }
-      elsewhere.reset(on.c);
+      on.c = memory_elsewhere(shape.m * shape.c_stride * size_of(shape.result));
+      if (on.c == nullptr) return found.front();
     }
     for (ProductChoice& choice : found) {
       choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
@@ -186,7 +203,7 @@ struct CudaProducts::State {
     cublasLtMatmulHeuristicResult_t result{};
     check_status(cublasLtMatmulAlgoCheck(handle.get(), how.description.get(), how.first.get(), how.second.get(),
                                          how.added.get(), how.result.get(), &algorithm, &result),
-                 "cublasLtMatmulAlgoCheck", shape.text());
+                 "cublasLtMatmulAlgoCheck", shape);
     CHECK(static_cast<int64_t>(result.workspaceSize) <= room(), "an algorithm asks for a workspace of ",
           result.workspaceSize, " bytes, given are ", room(), ": ", shape.text());
   }
@@ -216,7 +233,8 @@ CudaProducts::CudaProducts(Tensor workspace, const std::string& device) : state_
           ", not a multiple of ", kWorkspaceAlignment);
   }
   cublasLtHandle_t handle = nullptr;
-  check_status(cublasLtCreate(&handle), "cublasLtCreate", device);
+  const cublasStatus_t status = cublasLtCreate(&handle);
+  if (status != CUBLAS_STATUS_SUCCESS) throw_status(status, "cublasLtCreate", device);
   state_->handle.reset(handle);
   state_->workspace = workspace;
   state_->choices.device = device;
@@ -236,6 +254,7 @@ void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const voi
 
 void CudaProducts::time_candidates(bool timed) {
   state_->timed = timed;
+  if (!timed) state_->free_elsewhere();
 }
 
 const ProductChoices& CudaProducts::choices() const {
@@ -244,7 +263,12 @@ const ProductChoices& CudaProducts::choices() const {
 
 void CudaProducts::adopt(const ProductChoices& choices) {
   state_->choices.adopt(choices, "products were", "cuBLASLt");
-  state_->described.clear();
+  for (auto& [shape, how] : state_->described) {
+    const ProductChoice& choice = state_->choices.of.at(shape);
+    if (choice.algorithm == how.choice.algorithm) continue;
+    state_->check_choice(shape, how, choice);
+    how.choice = choice;
+  }
 }
 
 }  // namespace shiftron

@@ -23,11 +23,12 @@ class CudaProducts {
   void run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, const void* residual, void* c);
 
   // While true the first product of a shape without a choice times the library's candidates and waits for them; where
-  // it adds to c, into memory of its own. While false (as it begins) such a product takes the library's first
-  // candidate.
+  // it adds to c, into memory of its own, which is freed behind the timing. While false (as it begins) such a product
+  // takes the library's first candidate.
   void time_candidates(bool timed);
   const ProductChoices& choices() const;
-  // From now on shapes take these, those made before too; Error(bad_input) where device or library are others.
+  // From now on shapes take these, those made before too, which are checked here where they are others;
+  // Error(bad_input) where device or library are others.
   void adopt(const ProductChoices& choices);
 
  private:

@@ -20,14 +20,9 @@ std::string adopt(Libraries& libraries, const std::string& choices, const std::s
 }  // namespace
 
 std::string agree_on_choices(ControlPlane& world, Libraries& libraries) {
-  const std::string own = libraries.choices();
-  std::vector<std::string> of_ranks = world.gather_text(own, 0);
-  // Ranks on another device keep their own.
-  for (auto choices = of_ranks.rbegin(); choices != of_ranks.rend(); ++choices) {  // the lowest rank's win: they are the last
-    adopt(libraries, *choices, "a rank's algorithms");
-  }
-  const std::string agreed = world.broadcast_text(libraries.choices(), 0);
-  adopt(libraries, agreed, "rank 0's algorithms");
+  const std::vector<std::string> of_ranks = world.gather_text(libraries.choices(), 0);
+  const std::string agreed = world.broadcast_text(world.rank() == 0 ? joined_choices(of_ranks) : std::string(), 0);
+  adopt(libraries, agreed, "rank 0's algorithms");  // ranks on another device keep their own
   return agreed;
 }
 

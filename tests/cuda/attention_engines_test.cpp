@@ -80,15 +80,16 @@ TEST(AttentionChoices, OfTheFirstEngineAreNotTimed) {
   EXPECT_EQ(chosen.of.begin()->second.seconds, 0);
 }
 
-// Each of the three that are offered runs six times, one of them once more.
+// Each of the three that are offered runs seven times or more, one of them once more.
 TEST(AttentionChoices, AreMadeOnceByTiming) {
   CudaDevice device;
   device.attention().time_candidates(true);
   const int64_t before = machine::executed_plans();
   evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);
-  EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 1);
+  const int64_t behind = machine::executed_plans();
+  EXPECT_GE(behind, before + 3 * 7 + 1);
   evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);
-  EXPECT_EQ(machine::executed_plans(), before + 3 * 6 + 2);
+  EXPECT_EQ(machine::executed_plans(), behind + 1);
 }
 
 TEST(AttentionChoices, AreTheFastest) {
@@ -123,7 +124,7 @@ TEST(AttentionChoices, AreAdopted) {
   choice.workspace = 8192;
   CudaDevice device;
   device.attention().time_candidates(true);
-  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);  // and a plan is dropped
+  evaluate_on(device, case_of(cases_with_enough_scratch(), kBackward), DType::bfloat16, 0);  // and plans are dropped
   device.attention().adopt(attention_choices_from(to_json(chosen), "a file"));
   const int64_t before = machine::executed_plans();
   const KernelCase call = case_of(cases_with_enough_scratch(), kBackward);

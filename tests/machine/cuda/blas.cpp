@@ -31,7 +31,7 @@ uint64_t first_seed() {
 
 struct Told {  // by tests
   std::atomic<uint64_t> seed{first_seed()};
-  std::atomic<int64_t> living{0};
+  std::atomic<int64_t> living{0}, asked{0}, checked{0};
 };
 Told& told() {
   static Told value;
@@ -82,6 +82,12 @@ void seed_products(uint64_t seed) {
 }
 void refuse_next_product(const std::string& function, cublasStatus_t status) {
   refusal() = {function, status};
+}
+int64_t heuristics_asked() {
+  return told().asked;
+}
+int64_t algorithms_checked() {
+  return told().checked;
 }
 int64_t living_product_objects() {
   return told().living;
@@ -221,6 +227,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_NOT_SUPPORTED)) return told;
   machine::check_handle(__func__, handle);
+  ++machine::told().asked;
   machine::expect(requested > 0 && results != nullptr && returned != nullptr, __func__, "nothing asked for");
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
   const auto wanted = machine::read<machine::Preference>(preference, __func__, "preference");
@@ -254,6 +261,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_NOT_SUPPORTED)) return told;
   machine::check_handle(__func__, handle);
   const machine::Problem problem = machine::problem_of(__func__, description, a, b, c, d);
+  ++machine::told().checked;
   machine::Algorithm algorithm;
   std::memcpy(static_cast<void*>(&algorithm), bytes, sizeof(algorithm));
   if (algorithm.seal != machine::seal_of(algorithm) || algorithm.problem != problem.hash()) {

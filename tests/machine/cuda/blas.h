@@ -15,6 +15,10 @@ void seed_products(uint64_t seed);
 // The calling thread's next call of this function of the library does nothing and returns `status`.
 void refuse_next_product(const std::string& function, cublasStatus_t status);
 
+// How often algorithms were asked for, and one was checked, in the whole process.
+int64_t heuristics_asked();
+int64_t algorithms_checked();
+
 // Handles, descriptions, layouts and preferences that nobody destroyed yet, in the whole process.
 int64_t living_product_objects();
 

@@ -12,7 +12,7 @@ struct Counts {
   int64_t device_waits = 0;        // cudaDeviceSynchronize
   int64_t device_allocations = 0;  // cudaMalloc
   int64_t pinned_allocations = 0;  // cudaMallocHost
-  int64_t frees = 0;               // of either
+  int64_t frees = 0;               // of either; each waits for the device too
   int64_t streams = 0, events = 0;
 
   Counts operator-(const Counts& before) const;

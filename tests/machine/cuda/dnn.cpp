@@ -26,7 +26,7 @@ namespace shiftron::machine {
 namespace {
 
 struct Told {
-  std::atomic<int64_t> executed{0}, living{0};
+  std::atomic<int64_t> finalized{0}, executed{0}, living{0};
   std::atomic<int64_t> delayed_engine{0}, delay{0};
 };
 Told& told() {
@@ -165,6 +165,9 @@ void delay_engine(int64_t engine, int64_t milliseconds) {
   told().delayed_engine = engine;
   told().delay = milliseconds;
 }
+int64_t finalized_plans() {
+  return told().finalized;
+}
 int64_t executed_plans() {
   return told().executed;
 }
@@ -279,6 +282,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
     shiftron::machine::load_code("plan " + std::to_string(++plans));
   }
   object.finalized = true;
+  if (object.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) ++told().finalized;
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -13,7 +13,9 @@ void refuse_next_plans(int count, cudnnStatus_t status);
 // From now on executions by this engine take so much longer; one engine at a time, none where it is 0.
 void delay_engine(int64_t engine, int64_t milliseconds);
 
-// Plans that were executed so far, and handles and descriptors that nobody destroyed yet, in the whole process.
+// Plans that were finalised and executed so far, and handles and descriptors that nobody destroyed yet, in the whole
+// process.
+int64_t finalized_plans();
 int64_t executed_plans();
 int64_t living_graph_objects();
 

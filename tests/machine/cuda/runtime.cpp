@@ -1,7 +1,7 @@
 // In place of libcudart, the part of it that the product uses; what is missing does not link. Streams are queues of the
 // late machine. Stricter than CUDA: no default stream; streams that block no other; asynchronous copies between pinned
 // memory and one allocation of the device, in the direction stated; no wait for what was never recorded; nothing is
-// freed or destroyed under an operation; threads use what is of their own device.
+// freed or destroyed under an operation, though cudaFree waits for all of them; threads use what is of their own device.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 
@@ -209,20 +209,6 @@ cudaError_t allocate(const Call& call, MemoryKind kind, void** data, size_t byte
   return bytes > 0 && *data == nullptr ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
-// To ThreadSanitizer it is a write to all of it.
-cudaError_t release(MemoryKind kind, void* data, const char* call) {
-  if (data == nullptr) return cudaSuccess;
-  const size_t bytes = locked([=](Runtime& on) { return on.memory.bytes_of(kind, data, call); });
-  sanitizer::state_write(data, bytes);
-  locked([=](Runtime& on) { on.memory.free(kind, data, call); });
-  return cudaSuccess;
-}
-
-std::atomic<bool>& loading_waits() {
-  static std::atomic<bool> only = false;
-  return only;
-}
-
 // Ranks that are threads have a device each.
 std::set<cudaStream_t> streams_of_thread() {
   return locked([](Runtime& on) {
@@ -230,6 +216,31 @@ std::set<cudaStream_t> streams_of_thread() {
     std::erase_if(own, [](cudaStream_t stream) { return stream->host != std::this_thread::get_id(); });
     return own;
   });
+}
+
+// Returns when all that the device was given is done, with what failed of it.
+cudaError_t finish_device(const Call& call) {
+  cudaError_t worst = cudaSuccess;
+  for (const cudaStream_t stream : streams_of_thread()) {
+    const cudaError_t one = call.outcome(*stream->queue->mark());
+    if (one != cudaSuccess) worst = one;
+  }
+  return worst;
+}
+
+// To ThreadSanitizer it is a write to all of it. The wait comes last: an operation under way that still wants the
+// memory does not get it.
+cudaError_t release(MemoryKind kind, void* data, const Call& call) {
+  if (data == nullptr) return cudaSuccess;
+  const size_t bytes = locked([&](Runtime& on) { return on.memory.bytes_of(kind, data, call.name()); });
+  sanitizer::state_write(data, bytes);
+  locked([&](Runtime& on) { on.memory.free(kind, data, call.name()); });
+  return finish_device(call);
+}
+
+std::atomic<bool>& loading_waits() {
+  static std::atomic<bool> only = false;
+  return only;
 }
 
 }  // namespace
@@ -326,12 +337,12 @@ cudaError_t cudaMallocHost(void** data, size_t bytes) {
 
 cudaError_t cudaFree(void* data) {
   const Call call("cudaFree", &Counts::frees);
-  return release(MemoryKind::device, data, call.name());
+  return release(MemoryKind::device, data, call);
 }
 
 cudaError_t cudaFreeHost(void* data) {
   const Call call("cudaFreeHost", &Counts::frees);
-  return release(MemoryKind::pinned, data, call.name());
+  return release(MemoryKind::pinned, data, call);
 }
 
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
@@ -413,12 +424,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize", &Counts::device_waits);
-  cudaError_t worst = call.injected(CallKind::device, cudaErrorLaunchFailure);
-  for (const cudaStream_t stream : streams_of_thread()) {
-    const cudaError_t one = call.outcome(*stream->queue->mark());
-    if (one != cudaSuccess) worst = one;
-  }
-  return worst;
+  const cudaError_t told = call.injected(CallKind::device, cudaErrorLaunchFailure);
+  const cudaError_t found = finish_device(call);
+  return found != cudaSuccess ? found : told;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {

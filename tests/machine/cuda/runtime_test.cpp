@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/memory_cuda.h"
@@ -259,6 +260,20 @@ TEST_F(CudaMemoryDeathTest, FreedUnderAnOperationEndsIt) {
         check(cudaStreamSynchronize(stream_));
       },
       sanitizer::kThreads ? "data race" : "an operation touches byte 0 of freed device memory of 128 bytes");
+}
+
+TEST_F(CudaMemoryDeathTest, IsFreedBehindAllOperations) {
+  int64_t* other = allocate_on_device();
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, kBytes));
+  bool done = false;
+  const auto operation = [&done] { done = true; };
+  run_in_stream(stream_, operation);
+  check(cudaFree(other));
+  EXPECT_TRUE(std::exchange(done, false));
+  run_in_stream(stream_, operation);
+  check(cudaFreeHost(pinned));
+  EXPECT_TRUE(done);
 }
 
 TEST_F(CudaMemoryDeathTest, BeginsAsNaN) {
