@@ -200,8 +200,8 @@ int64_t Engine::accumulate_gradients(int microbatches, const BatchReader& read, 
   return train(read, {.training = true, .microbatches = microbatches, .totals = totals});
 }
 
-void Engine::accumulate_gradients_alone(int microbatches, const BatchReader& read, Tensor totals) {
-  train(read, {.training = true, .alone = true, .microbatches = microbatches, .totals = totals});
+void Engine::accumulate_gradients_alone(const BatchReader& read, Tensor totals) {
+  train(read, {.training = true, .alone = true, .microbatches = 1, .totals = totals});
 }
 
 int64_t Engine::train(const BatchReader& read, const Pass& pass) {
@@ -228,9 +228,9 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
   const Ledger::Repeat repeat(*stream_.ledger, pass.microbatches / stepped);
   const std::vector<Action> actions = pass.training ? make_schedule(schedule_, stages, stage, stepped)
                                                     : make_forward_schedule(schedule_, stages, stage, stepped);
-  if (pass.training) {
+  if (pass.training && !pass.alone) {
     pass.arena_of = assign_arenas(actions, stepped).arena_of;
-  } else {  // a microbatch of a chunk is over before the next one
+  } else {  // one at a time of each chunk
     for (const int arena : needed_.first_arena) pass.arena_of.emplace_back(static_cast<size_t>(stepped), arena);
   }
   expect_rows(actions, !pass.alone);

@@ -51,9 +51,9 @@ class Engine {
   // float64 += this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone. Returns how many rows,
   // itself included, the rows of these microbatches attend to.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
-  // The same, but that rows of random numbers stand for those of other stages, and none are sent: afterwards all that
-  // it launches has been loaded, which on a GPU may wait for kernels that wait for messages.
-  void accumulate_gradients_alone(int microbatches, const BatchReader& read, Tensor totals);
+  // The same of one microbatch, but that rows of random numbers stand for those of other stages, and none are sent:
+  // afterwards all that it launches has been loaded, which on a GPU may wait for kernels that wait for messages.
+  void accumulate_gradients_alone(const BatchReader& read, Tensor totals);
   // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
   void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});

@@ -113,8 +113,7 @@ std::vector<std::string> Trainer::group_names() const {
 }
 
 void Trainer::warm_up(const BatchReader& read) {
-  const int fewest = engine_.groups().layout.pp;  // which fill every stage, and which every schedule takes
-  engine_.accumulate_gradients_alone(std::min(microbatches_, fewest), read, totals_);
+  engine_.accumulate_gradients_alone(read, totals_);
   finish(stream_);
   stream_.ledger->clear_work();
   stream_.ledger->take_times();

@@ -38,8 +38,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Forward and backward of a few microbatches that change nothing, without messages of other stages: libraries choose
-  // their algorithms. Every rank calls it, before the first step.
+  // Forward and backward of a microbatch that change nothing, without messages of other stages: libraries choose their
+  // algorithms. Every rank calls it, before the first step.
   void warm_up(const BatchReader& read);
   // Gives the device forward, backward, sums over ranks and update. `read` fills this rank's microbatches. What the
   // step is given and what it returns has two slots: the result of step − 2 is gone.

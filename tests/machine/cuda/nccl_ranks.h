@@ -32,7 +32,8 @@ struct NcclRank {
              .sends_wait = true,
              .floating_maxima = false}) {}
   std::unique_ptr<Communicator> split(const std::vector<int>& members, const std::string& name) {
-    return make_nccl_communicator(*host.split(members, name));
+    // Channels are named so; other groups' messages come when both of their ranks call for them.
+    return make_nccl_communicator(*host.split(members, name), name == "pp" ? NcclUse::messages : NcclUse::sums);
   }
   HostCommunicator& host;
   std::unique_ptr<HostCommunicator> control;

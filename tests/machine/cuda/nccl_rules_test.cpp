@@ -208,7 +208,7 @@ TEST(NcclRules, AnOperandStaysAsItIs) {
 TEST(NcclRulesDeathTest, AnOperandIsNotFreed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(fault(
-                   2, [](RawRank& rank) { meddle_with_operand(rank, [&] { cudaFree(rank.data); }); }, Order::eager),
+                   2, [](RawRank& rank) { meddle_with_operand(rank, [&] { cudaFree(rank.data); }); }, Order::eager, 2),
                sanitizer::kThreads ? "data race" : "an operation touches byte 0 of freed device memory");
 }
 

@@ -40,6 +40,7 @@ struct RawRank {
     cudaStreamSynchronize(stream);
     for (const cudaStream_t made : {stream, other}) cudaStreamDestroy(made);
     cudaFree(data);
+    for (float* room : rooms) cudaFreeHost(room);
   }
   RawRank(const RawRank&) = delete;
   RawRank& operator=(const RawRank&) = delete;
@@ -53,21 +54,20 @@ struct RawRank {
   }
 
   // What `data` holds, as another stream than that of the communicator may see it.
-  std::vector<float> values(size_t first, size_t count, cudaStream_t in) const {
-    float* room = nullptr;
+  std::vector<float> values(size_t first, size_t count, cudaStream_t in) {
+    float*& room = rooms.emplace_back();
     cudaMallocHost(reinterpret_cast<void**>(&room), count * sizeof(float));
     cudaMemcpyAsync(room, data + first, count * sizeof(float), cudaMemcpyDeviceToHost, in);
     const cudaError_t found = cudaStreamSynchronize(in);
     CHECK(found == cudaSuccess, cudaGetErrorString(found));
-    const std::vector<float> copied(room, room + count);
-    cudaFreeHost(room);
-    return copied;
+    return {room, room + count};
   }
 
   int number;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr, other = nullptr;
   float* data = nullptr;
+  std::vector<float*> rooms;        // of values(); freeing one would wait for the device
   std::function<void()> barrier;  // of all ranks, on the host
 };
 
