@@ -15,6 +15,7 @@
 #include "core/call_cuda.h"
 #include "core/event.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "parallel/communicator_nccl_cuda.h"
@@ -78,8 +79,7 @@ class Handle {
   void check(ncclResult_t result, const char* call) const {
     if (result != ncclSuccess) fail(result, call, ncclGetLastError(comm_));
   }
-  // Throws where NCCL has found out since the calls that a peer is lost. Whoever catches that gives up all
-  // communicators.
+  // Throws where NCCL has found out since the calls that a peer is lost.
   void find_lost_peer() {
     const std::lock_guard held(lock_);
     if (comm_ == nullptr) return;
@@ -129,7 +129,7 @@ class NcclOperation final : public Pending {
   void wait_on_host() override {
     constexpr int kImpatient = 1000;
     for (int asked = 0; !end_->reached(); ++asked) {
-      handle_->find_lost_peer();
+      find_lost_peer();
       if (asked < kImpatient)
         std::this_thread::yield();
       else
@@ -139,6 +139,14 @@ class NcclOperation final : public Pending {
   }
 
  private:
+  void find_lost_peer() {
+    try {
+      handle_->find_lost_peer();
+    } catch (const Error&) {
+      handle_->abort();  // else whoever waits for the stream, or frees memory, waits for ever
+      throw;
+    }
+  }
   std::shared_ptr<Handle> handle_;
   std::shared_ptr<Mark> end_;
 };
@@ -299,16 +307,13 @@ class NcclCommunicator final : public Communicator {
  private:
   // A byte from each rank to those behind it.
   void connect() {
-    void* bytes = nullptr;
-    check_call(cudaMalloc(&bytes, static_cast<size_t>(size())), "cudaMalloc");
-    const std::unique_ptr<void, decltype(&cudaFree)> memory(bytes, cudaFree);
+    greetings_ = Buffer(DeviceKind::cuda, size(), uncounted_, "connections");
+    auto* const bytes = static_cast<std::byte*>(greetings_.tensor(0, DType::uint8, {size()}).raw());
     const cudaStream_t own = queue_->context().stream;
     ncclResult_t result = ncclGroupStart();
     for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
-      if (peer < rank())
-        result = ncclRecv(static_cast<std::byte*>(bytes) + peer, 1, ncclUint8, peer, handle_->comm(), own);
-      if (peer > rank())
-        result = ncclSend(static_cast<std::byte*>(bytes) + rank(), 1, ncclUint8, peer, handle_->comm(), own);
+      if (peer < rank()) result = ncclRecv(bytes + peer, 1, ncclUint8, peer, handle_->comm(), own);
+      if (peer > rank()) result = ncclSend(bytes + rank(), 1, ncclUint8, peer, handle_->comm(), own);
     }
     const ncclResult_t ended = ncclGroupEnd();
     handle_->check(result == ncclSuccess ? ended : result, "the first messages");
@@ -345,6 +350,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   CommunicatorCalls calls_;
+  Ledger uncounted_;
+  Buffer greetings_;                  // of connect(); outlives what is under way
   std::unique_ptr<CudaQueue> queue_;  // null in a group of one
   std::shared_ptr<Handle> handle_;
   Started started_;
