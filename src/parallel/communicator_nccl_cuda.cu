@@ -363,6 +363,10 @@ std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, 
   return std::make_unique<NcclCommunicator>(control, use);
 }
 
+void repeat_sums() {
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
 // NCCL, init.cc: an abort ends operations at the call, and takes down at the end of the group.
 void give_up_together(const std::function<void()>& give_up) noexcept {
   ncclGroupStart();

@@ -19,6 +19,9 @@ enum class NcclUse { sums, messages };
 // host waits for the operation, if NCCL knows.
 std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use = NcclUse::sums);
 
+// Of communicators that are made from now on: sums in an order that NCCL keeps, which the switch of NVLink promises for none.
+void repeat_sums();
+
 // give_up() gives up communicators: what is under way ends in all of them before NCCL, which may wait for the device,
 // takes any of them down.
 void give_up_together(const std::function<void()>& give_up) noexcept;
