@@ -12,6 +12,7 @@
 
 #include "core/call_cuda.h"
 #include "core/event.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/queue_cuda.h"
 #include "core/sanitizer.h"
@@ -335,11 +336,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control) 
   return std::make_unique<NcclCommunicator>(control);
 }
 
-bool share_devices(const HostShare& share, int devices) {
-  if (share.local_ranks <= devices) return false;
-  const std::string host = host_name() + "/" + std::to_string(share.local_rank / devices);
-  setenv("NCCL_HOSTID", host.c_str(), 0);
-  return true;
+void share_device(int before) {
+  if (before > 0) setenv("NCCL_HOSTID", detail::concatenate(host_name(), "/", before).c_str(), 0);
 }
 
 }  // namespace shiftron
