@@ -15,9 +15,7 @@ int thread_count(int wanted, int local_ranks) {
 }
 
 HostShare share_of(const MpiSession& session, int threads) {
-  return {.threads = thread_count(threads, session.local_ranks()),
-          .local_rank = session.local_rank(),
-          .local_ranks = session.local_ranks()};
+  return {.threads = thread_count(threads, session.local_ranks()), .local_rank = session.local_rank()};
 }
 
 void outlive_failing_writes() {

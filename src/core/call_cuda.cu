@@ -18,9 +18,11 @@ void check_call(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   const std::string said = std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")";
   if (status == cudaErrorMemoryAllocation) throw_no_memory(call, said);
-  throw_crash(
-      call, ": ", said,
-      is_late(status) ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where" : "");
+  throw_crash(call, ": ", said,
+              is_late(status)
+                  ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where, "
+                    "with pipeline stages compute-sanitizer"
+                  : "");
 }
 
 }  // namespace shiftron::cuda

@@ -7,15 +7,9 @@ namespace shiftron {
 
 // What of its host a rank may use.
 struct HostShare {
-  int threads = 1;      // of the processor
-  int local_rank = 0;   // its number among the ranks of this host, from 0: which GPU, where it computes on one
-  int local_ranks = 1;  // how many these are
+  int threads = 1;     // of the processor
+  int local_rank = 0;  // its number among the ranks of this host, from 0: which GPU, where it computes on one
 };
-
-// At most so many ranks of a host share one of its GPUs.
-constexpr int ranks_of_a_device(const HostShare& share, int devices) {
-  return (share.local_ranks + devices - 1) / devices;
-}
 
 std::string host_name();
 

@@ -1,9 +1,11 @@
 // Streams and events.
+#include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "core/call_cuda.h"
+#include "core/hash.h"
 #include "core/queue_cuda.h"
 
 namespace shiftron {
@@ -142,6 +144,16 @@ int64_t block_memory() {
   check_call(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute of a block's memory");
   return bytes;
+}
+
+DeviceIdentity device_identity() {
+  int device = 0;
+  char bus[32] = "";
+  cudaDeviceProp properties{};
+  check_call(cudaGetDevice(&device), "cudaGetDevice");
+  check_call(cudaDeviceGetPCIBusId(bus, sizeof(bus), device), "cudaDeviceGetPCIBusId");
+  check_call(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return {.bus = bus, .uuid = to_hex(std::bit_cast<Hash128>(properties.uuid))};
 }
 
 CudaContext& context_of(Queue& queue) {

@@ -38,6 +38,13 @@ class CudaQueue final : public Queue {
 std::string device_name();
 int64_t block_memory();
 
+// What tells the calling thread's GPU from others of its host, whatever numbers CUDA shows them by.
+struct DeviceIdentity {
+  std::string bus;   // its place there, by which NCCL knows it; slices of a divided GPU (MIG) share it
+  std::string uuid;  // of whatever has memory of its own: of a slice, where the GPU is divided
+};
+DeviceIdentity device_identity();
+
 // GPUs that CUDA shows this process (CUDA_VISIBLE_DEVICES); 0 without a driver.
 int cuda_devices();
 int require_devices();  // at least one; an Error(bad_input) where there is none

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <memory>
 
+#include "core/event.h"
 #include "core/has_cuda.h"
 #include "core/host.h"
 #include "core/queue_cuda.h"
 #include "kernels/libraries.h"
+#include "parallel/agree.h"
 #include "parallel/run.h"
 #include "train/device.h"
 
@@ -16,6 +18,12 @@ namespace shiftron {
 namespace {
 
 constexpr const char* kOfAllRanks = "communicators";
+
+void add_stopped(const std::string& part, const std::string& why, SelfTestReport& report) {
+  SelfCheck stopped{.section = part, .name = "the whole part", .reason = part + ": no error"};
+  stopped.add(why, NAN, 0);
+  report.checks.push_back(stopped);
+}
 
 // What stops a part is its failure; the others go on.
 void run_part(const SelfTestOptions& options, const std::string& part, SelfTestReport& report,
@@ -25,10 +33,16 @@ void run_part(const SelfTestOptions& options, const std::string& part, SelfTestR
     body();
   } catch (const std::exception& exception) {
     if (report.ranks > 1 && part == kOfAllRanks) throw;  // the others wait for this one
-    SelfCheck stopped{.section = part, .name = "the whole part", .reason = part + ": no error"};
-    stopped.add(as_error(exception).what(), NAN, 0);
-    report.checks.push_back(stopped);
+    add_stopped(part, as_error(exception).what(), report);
   }
+}
+
+// Else those whose devices work would wait for the others, who say why the part is left out.
+bool all_devices_work(Stream& stream, HostCommunicator& world, SelfTestReport& report) {
+  const std::string fault = device_fault(stream);
+  const bool works = fault.empty();
+  if (!works) add_stopped(kOfAllRanks, "left out by all ranks, as this one's device no longer works: " + fault, report);
+  return ranks_alike(world, works ? "works" : "fails").count == world.size() && works;
 }
 
 void gather(HostCommunicator& world, SelfTestReport& report) {
@@ -43,6 +57,15 @@ void gather(HostCommunicator& world, SelfTestReport& report) {
 }
 
 }  // namespace
+
+std::string device_fault(Stream& stream) {
+  try {
+    finish(stream);
+  } catch (const std::exception& exception) {
+    return as_error(exception).what();
+  }
+  return "";
+}
 
 SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& world) {
   const auto start = std::chrono::steady_clock::now();
@@ -78,6 +101,7 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
   }
   run_part(options, "training", report, [&] { check_training(stream, options.size, report); });
   run_part(options, kOfAllRanks, report, [&] {
+    if (!all_devices_work(stream, world, report)) return;
     const ParallelLayout layout = make_layout({}, world.size());
     const Groups groups = make_groups(world, layout, 1, {}, stream.device);
     check_communicator(stream, *groups.world, options.size, report);

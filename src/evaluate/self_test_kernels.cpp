@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -34,6 +35,19 @@ void add_training_cases(std::vector<KernelCase>& cases) {
   add_split_master_cases(cases, 100'000);
 }
 
+// One case in one type; `under_way` is the call that is made.
+void check_case(Stream& stream, const KernelCase& of, DType dtype, const std::vector<int64_t>& paddings,
+                SelfCheck& check, std::string& under_way) {
+  for (const int64_t padding : paddings) {
+    under_way = of.name + (padding > 0 ? fmt::format(", {} elements between rows", padding) : "");
+    const Outcome outcome = evaluate_in(stream, of, dtype, dtype, padding);
+    for (const Comparison& found : compare(of, dtype, padding, outcome)) {
+      const double scale = found.magnitude > 0 ? found.magnitude : 1;
+      check.add(fmt::format("{}: {}", under_way, found.argument), found.error / scale, found.bound / scale);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<KernelCase> self_test_cases(SelfTestSize size) {
@@ -45,27 +59,32 @@ std::vector<KernelCase> self_test_cases(SelfTestSize size) {
 void check_kernels(Stream& stream, const std::vector<KernelCase>& cases, const std::vector<int64_t>& paddings,
                    const std::function<void(size_t calls)>& tell, SelfTestReport& report) {
   std::map<std::pair<std::string, DType>, SelfCheck> checks;
+  std::vector<SelfCheck> thrown;
+  bool works = true;
   Stream narrow = stream;
   narrow.cpu.threads = std::min(stream.cpu.threads, kThreads);  // scratch of the cases is made for these
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const KernelCase& call = cases[i];
-    const std::string kernel = evaluate(call, {.device = DeviceKind::meta}).cost.begin()->first;
+  for (size_t i = 0; i < cases.size() && works; ++i) {
+    const std::string kernel = evaluate(cases[i], {.device = DeviceKind::meta}).cost.begin()->first;
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       const SelfCheck none{.section = "kernels", .name = kernel, .type = name_of(dtype), .reason = kKernelsReason};
-      SelfCheck& check = checks.try_emplace({kernel, dtype}, none).first->second;
-      for (const int64_t padding : paddings) {
-        const Outcome outcome = evaluate_in(narrow, call, dtype, dtype, padding);
-        for (const Comparison& found : compare(call, dtype, padding, outcome)) {
-          const double scale = found.magnitude > 0 ? found.magnitude : 1;
-          const std::string where = padding > 0 ? fmt::format(", {} elements between rows", padding) : "";
-          check.add(fmt::format("{}: {}{}", call.name, found.argument, where), found.error / scale,
-                    found.bound / scale);
-        }
+      std::string under_way;
+      try {
+        check_case(narrow, cases[i], dtype, paddings, checks.try_emplace({kernel, dtype}, none).first->second,
+                   under_way);
+      } catch (const std::exception& exception) {
+        std::string told = under_way + ": " + as_error(exception).what();
+        works = device_fault(stream).empty();
+        if (!works) told += fmt::format("; the {} cases behind it were not begun", cases.size() - i - 1);
+        thrown.emplace_back(none).add(told, NAN, 0);
+        if (!works) break;
       }
     }
     if (tell) tell(i + 1);
   }
-  for (const auto& [key, check] : checks) report.checks.push_back(check);
+  for (const auto& [key, check] : checks) {
+    if (check.calls > 0) report.checks.push_back(check);
+  }
+  report.checks.insert(report.checks.end(), thrown.begin(), thrown.end());
 }
 
 }  // namespace shiftron

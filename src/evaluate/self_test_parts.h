@@ -19,9 +19,14 @@ constexpr std::array<const char*, 2> names_of(SelfTestSize) {
   return {"small", "full"};
 }
 
+// self_test.cpp. Why the stream's device no longer works; "" while it does. Behind a kernel's illegal address, for one,
+// every call of CUDA fails.
+std::string device_fault(Stream& stream);
+
 // self_test_kernels.cpp. Calls of every kernel: awkward shapes, and behind them, in a full test, those of training.
 std::vector<kernel_testing::KernelCase> self_test_cases(SelfTestSize size);
-// Each call in the stream against its specification, in float32 and bfloat16. `paddings`: elements between rows.
+// Each call in the stream against its specification, in float32 and bfloat16. `paddings`: elements between rows. What
+// throws has failed; where the device no longer works, the part ends there.
 void check_kernels(Stream& stream, const std::vector<kernel_testing::KernelCase>& cases,
                    const std::vector<int64_t>& paddings, const std::function<void(size_t calls)>& tell,
                    SelfTestReport& report);

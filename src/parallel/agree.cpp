@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <sstream>
+
 namespace shiftron {
 
 void leave_to_another(ExitCode code) {
@@ -51,6 +53,18 @@ std::string joined_texts(ControlPlane& world, const std::string& own) {
   std::string all;
   for (const std::string& part : world.gather_text(own, 0)) all += part;
   return world.broadcast_text(all, 0);
+}
+
+RanksAlike ranks_alike(ControlPlane& world, const std::string& line) {
+  RanksAlike alike{.count = 0};
+  std::istringstream lines(joined_texts(world, line + "\n"));
+  std::string other;
+  for (int rank = 0; std::getline(lines, other); ++rank) {
+    if (other != line) continue;
+    if (rank < world.rank()) ++alike.place;
+    ++alike.count;
+  }
+  return alike;
 }
 
 }  // namespace shiftron

@@ -22,4 +22,11 @@ void told_by_first(const ControlPlane& world, const std::function<void()>& work)
 // What each rank says, one behind the other, on every rank.
 std::string joined_texts(ControlPlane& world, const std::string& own);
 
+// The ranks that say the same line as this one.
+struct RanksAlike {
+  int count = 1;
+  int place = 0;  // of this rank among them
+};
+RanksAlike ranks_alike(ControlPlane& world, const std::string& line);
+
 }  // namespace shiftron

@@ -14,6 +14,7 @@
 
 #include "core/call_cuda.h"
 #include "core/event.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/queue_cuda.h"
@@ -374,11 +375,8 @@ void give_up_together(const std::function<void()>& give_up) noexcept {
   ncclGroupEnd();
 }
 
-bool share_devices(const HostShare& share, int devices) {
-  if (share.local_ranks <= devices) return false;
-  const std::string host = host_name() + "/" + std::to_string(share.local_rank / devices);
-  setenv("NCCL_HOSTID", host.c_str(), 0);
-  return true;
+void share_device(int before) {
+  if (before > 0) setenv("NCCL_HOSTID", detail::concatenate(host_name(), "/", before).c_str(), 0);
 }
 
 }  // namespace shiftron

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 
-#include "core/host.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -19,16 +18,17 @@ enum class NcclUse { sums, messages };
 // host waits for the operation, if NCCL knows.
 std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use = NcclUse::sums);
 
-// Of communicators that are made from now on: sums in an order that NCCL keeps, which the switch of NVLink promises for none.
+// Of communicators that are made from now on: sums in an order that NCCL keeps, which the switch of NVLink promises for
+// none.
 void repeat_sums();
 
 // give_up() gives up communicators: what is under way ends in all of them before NCCL, which may wait for the device,
 // takes any of them down.
 void give_up_together(const std::function<void()>& give_up) noexcept;
 
-// NCCL takes one rank for a GPU, unless it believes the ranks to be on several hosts. Where more ranks than `devices`
-// share this host, says so to it by NCCL_HOSTID, unless that is set: each GPU's first ranks are on one, its second ones
-// on another. They talk over sockets, which is slow. Before the first communicator. Returns whether it is so.
-bool share_devices(const HostShare& share, int devices);
+// NCCL takes one rank for a GPU, unless it believes the ranks to be on several hosts. So this rank, which `before`
+// ranks of the same GPU precede, says by NCCL_HOSTID, unless that is set, that all GPUs' second ranks are on a host of
+// their own, and so on. Hosts talk over sockets, which is slow. Before the first communicator.
+void share_device(int before);
 
 }  // namespace shiftron

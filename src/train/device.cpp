@@ -14,8 +14,12 @@
 namespace shiftron {
 namespace {
 
-bool is_cuda(const RunConfig& config) { return config.device.kind == DeviceChoice::cuda; }
-bool repeats(const RunConfig& config) { return config.train.deterministic == Deterministic::repeat; }
+bool is_cuda(const RunConfig& config) {
+  return config.device.kind == DeviceChoice::cuda;
+}
+bool repeats(const RunConfig& config) {
+  return config.train.deterministic == Deterministic::repeat;
+}
 
 constexpr char kDigit = '0';  // + a ProductsBy
 
@@ -90,12 +94,17 @@ StartedDevice start_device(const RunConfig& config, const HostShare& share, Cont
     return started;
   }
   CHECK(kHasCuda, "this build has no CUDA");
-  all_agree(world, [&] {
-    if constexpr (kHasCuda) {
+  if constexpr (kHasCuda) {
+    DeviceIdentity device;
+    all_agree(world, [&] {
       started.queue = start_cuda(stream, share);
-      share_devices(share, require_devices());
-    }
-  });
+      device = device_identity();
+    });
+    const std::string host = host_name() + " ";
+    started.ranks_of_memory = ranks_alike(world, host + device.uuid).count;
+    share_device(ranks_alike(world, host + device.bus).place);
+    if (repeats(config)) repeat_sums();
+  }
   return started;
 }
 

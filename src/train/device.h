@@ -19,6 +19,7 @@ namespace shiftron {
 struct StartedDevice {
   std::unique_ptr<Queue> queue;  // null on a CPU
   std::string products;          // what was timed, for people; "" where nothing was, and on ranks but 0
+  int ranks_of_memory = 1;       // how many ranks have a part of this GPU's memory each
 };
 StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream);
 

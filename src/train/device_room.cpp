@@ -9,7 +9,6 @@
 #include "core/check.h"
 #include "core/has_cuda.h"
 #include "core/host.h"
-#include "core/queue_cuda.h"
 #include "parallel/agree.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
@@ -114,14 +113,15 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
 }
 
 void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
-                            const HostShare& share, const Stream& stream, const Ledger& planned, Log& log) {
+                            int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return;
     cuda::DeviceRoom room = cuda::device_room();
-    room.available /= ranks_of_a_device(share, require_devices());
-    log.info(fmt::format("of {} bytes of this rank's device {} are free, {} are planned:\n{}", thousands(room.total),
+    room.available /= ranks_of_memory;
+    log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}", thousands(room.total),
+                         ranks_of_memory > 1 ? fmt::format(", which {} ranks share,", ranks_of_memory) : "",
                          thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));
-    require_room(world, config, layout, share.threads, planned, room);
+    require_room(world, config, layout, stream.cpu.threads, planned, room);
   }
 }
 

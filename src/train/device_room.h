@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "core/host.h"
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory_cuda.h"
@@ -22,8 +21,8 @@ std::string memory_table(const Ledger& planned);
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const cuda::DeviceRoom& room);
 
-// The same of this rank's GPU as it is now, divided among the ranks that share it; the log tells both. Nothing on a CPU.
+// The same of this rank's GPU as it is now, divided among `ranks_of_memory`; the log tells both. Nothing on a CPU.
 void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
-                            const HostShare& share, const Stream& stream, const Ledger& planned, Log& log);
+                            int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log);
 
 }  // namespace shiftron

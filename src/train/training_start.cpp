@@ -51,7 +51,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
-  require_room_on_device(environment.world, config, layout_, environment.share, stream_, planned, environment.log);
+  require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_, planned,
+                         environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   if (tasks_ != nullptr) tasks_->attach(trainer_->engine());

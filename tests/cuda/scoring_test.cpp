@@ -16,7 +16,7 @@ std::vector<Answer> answered(CheckpointModel model, DeviceChoice device, const s
   model.config.parallel = parallel;
   std::vector<std::vector<Answer>> of_ranks(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
-    Scorer scorer(model, world, {.local_rank = world.rank(), .local_ranks = ranks});
+    Scorer scorer(model, world, {.local_rank = world.rank()});
     of_ranks[static_cast<size_t>(world.rank())] = scorer.answer(requests, {.token_budget = 2 * kLength});
   });
   return of_ranks[0];
@@ -149,7 +149,7 @@ TEST(CudaScoring, TiesGoToTheLowestNumber) {
     NEED_GPUS(tp);
     run_thread_ranks(tp, [&](HostCommunicator& world) {
       const auto fill = [&](ParameterSet& set) { load_parameters(model.directory, set, {}); };
-      TokenScorer scorer(model.config, fill, "a test", world, {.local_rank = world.rank(), .local_ranks = tp});
+      TokenScorer scorer(model.config, fill, "a test", world, {.local_rank = world.rank()});
       const std::vector<PassScore> scores = scorer.score(planner);
       for (size_t i = 0; i < targets.size(); ++i) {
         EXPECT_NEAR(scores[i].log_likelihood, -std::log(330.0), 1e-6);

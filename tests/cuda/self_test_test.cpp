@@ -22,7 +22,9 @@ TEST(SelfTestOnADevice, Passes) {
   for (const int ranks : {1, 2}) {
     NEED_GPUS(ranks);
     run_thread_ranks(ranks, [](HostCommunicator& world) {
-      const SelfTestReport report = run_self_test(few(), world);
+      SelfTestOptions options = few();
+      options.share.local_rank = world.rank();
+      const SelfTestReport report = run_self_test(options, world);
       EXPECT_EQ(verdict(report), "");
       EXPECT_EQ(report.device, device_name());
     });

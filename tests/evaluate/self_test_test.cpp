@@ -16,6 +16,7 @@ namespace shiftron {
 namespace {
 
 using kernel_testing::KernelCase;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -46,10 +47,13 @@ SelfTestReport kernels_of(const std::vector<KernelCase>& cases) {
   return report;
 }
 
+std::vector<std::string> names(const std::vector<SelfCheck>& checks) {
+  std::vector<std::string> of_all;
+  for (const SelfCheck& check : checks) of_all.push_back(check.name + " " + check.type);
+  return of_all;
+}
 std::vector<std::string> failed_names(const SelfTestReport& report) {
-  std::vector<std::string> names;
-  for (const SelfCheck& check : report.failures()) names.push_back(check.name + " " + check.type);
-  return names;
+  return names(report.failures());
 }
 
 TEST(SelfTestKernels, AWrongResultFailsItsKernelAlone) {
@@ -172,17 +176,29 @@ TEST(SelfTest, PassesOnTheHostAndCountsAllRanks) {
   });
 }
 
-TEST(SelfTest, APartThatEndsInAnErrorFailsAndTheOthersGoOn) {
+TEST(SelfTest, ACallThatThrowsFailsAndTheOthersGoOn) {
+  const std::vector<std::string> all = names(kernels_of(few_cases()).checks);
   std::vector<KernelCase> cases = few_cases();
   cases[1].run = [run = cases[1].run](Stream& stream, const std::vector<Tensor>& tensors) {
     run(stream, tensors);
-    if (stream.device != DeviceKind::meta) throw_crash("an illegal address");
+    if (stream.device != DeviceKind::meta) throw_crash("it is refused");
   };
   const auto world = make_single_world();
   const SelfTestReport report = run_self_test({.size = SelfTestSize::small, .cases = cases}, *world);
-  EXPECT_THAT(failed_names(report), ElementsAre("the whole part "));
-  EXPECT_THAT(verdict(report), HasSubstr("an illegal address"));
+  EXPECT_THAT(failed_names(report), ElementsAre("add_rms_norm_forward float32", "add_rms_norm_forward bfloat16"));
+  EXPECT_THAT(verdict(report), HasSubstr("add_rms_norm_forward_7_13: it is refused"));
   EXPECT_FALSE(to_json(report)["passed"]);
+  for (const std::string& name : all) EXPECT_THAT(names(report.checks), Contains(name));
+  EXPECT_EQ(report.checks.back().section, "communicators");
+}
+
+TEST(SelfTest, APartThatEndsInAnErrorFailsAndTheOthersGoOn) {
+  SelfTestOptions options{.size = SelfTestSize::small, .cases = few_cases()};
+  options.progress = [](const std::string&, size_t, size_t) { throw_crash("the terminal is gone"); };
+  const auto world = make_single_world();
+  const SelfTestReport report = run_self_test(options, *world);
+  EXPECT_THAT(failed_names(report), ElementsAre("the whole part "));
+  EXPECT_THAT(verdict(report), HasSubstr("the terminal is gone"));
   EXPECT_EQ(report.checks.back().section, "communicators");
 }
 

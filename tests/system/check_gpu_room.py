@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Runs that a GPU has no room for are refused before they train; ranks that share one have a part of its memory each."""
+"""Runs that a GPU has no room for are refused before they train; ranks that share one have a part of its memory each, whatever each is shown."""
 import os
 import re
 import unittest
+import unittest.mock
 
+import harness
 from harness import SystemTest
 
 LIMITS = ("SHIFTRON_MACHINE_DEVICES", "SHIFTRON_MACHINE_MEMORY")
+WRAPPER = """#!/bin/sh
+CUDA_VISIBLE_DEVICES={visible} exec "{program}" "$@"
+"""
 
 
 class GpuRoom(SystemTest):
@@ -18,18 +23,31 @@ class GpuRoom(SystemTest):
     def train_on(self, devices, memory, ranks, code):
         """What the run says on a host with so many GPUs of so many bytes; it must end with `code`."""
         os.environ.update(zip(LIMITS, (str(devices), str(memory))))
-        run = self.folder / f"{ranks}-on-{devices}-of-{memory}"
+        run = self.folder / f"run-{self.jobs}"
         settings = self.settings(run, device__kind="cuda", train__steps=1, train__global_batch=2, train__sequence_length=16, model__layers=1)
         return self.expect(code, self.train(ranks, settings), 120)
 
-    def test_what_is_planned_must_fit(self):
+    def planned(self):
         text = self.train_on(1, 1 << 35, 1, 0)
-        planned = int(re.search("are free, ([0-9,]+) are planned", text)[1].replace(",", ""))
+        return int(re.search("are free, ([0-9,]+) are planned", text)[1].replace(",", ""))
+
+    def test_what_is_planned_must_fit(self):
+        planned = self.planned()
         for devices, memory, ranks, code in ((1, planned, 1, 0), (1, planned - 1, 1, 76), (2, planned * 3 // 2, 2, 0), (1, planned * 3 // 2, 2, 76)):
             with self.subTest(devices=devices, memory=memory, ranks=ranks):
                 text = self.train_on(devices, memory, ranks, code)
                 if code:
                     self.assert_told_once(text, "not enough memory on the device of rank ")
+
+    def test_ranks_that_are_shown_one_gpu_each_share_it_if_it_is_the_same(self):
+        memory = self.planned() * 3 // 2
+        wrapper = self.folder / "wrapper"
+        for visible, code in (("$OMPI_COMM_WORLD_LOCAL_RANK", 0), ("1", 76)):
+            wrapper.write_text(WRAPPER.format(visible=visible, program=harness.PROGRAM))
+            wrapper.chmod(0o755)
+            with self.subTest(visible=visible), unittest.mock.patch.object(harness, "PROGRAM", str(wrapper)):
+                text = self.train_on(2, memory, 2, code)
+                self.assertEqual("which 2 ranks share" in text, code != 0, text[-3000:])
 
 
 if __name__ == "__main__":

@@ -197,11 +197,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
   const char* host = std::getenv("NCCL_HOSTID");
-  int device = 0;
-  cudaGetDevice(&device);
   const std::shared_ptr<Segment> segment = segment_of(id);
   auto clique = std::make_shared<Clique>(segment, rank, ranks, options());
-  const Clique::Joined joined = clique->join(std::hash<std::string>()(host == nullptr ? "" : host), device, last_error);
+  const Clique::Joined joined =
+      clique->join(std::hash<std::string>()(host == nullptr ? "" : host), gpu_of_thread(), last_error);
   all_have_come(*segment);
   if (joined != Clique::Joined::all) {
     clique->leave();

@@ -76,9 +76,9 @@ void set_first(const RawRank& rank, float value) {
   cudaFreeHost(room);
 }
 
-// As rank 2 of 3 on a device of its own: adds 100, and stays.
+// As rank 2 of 3 on a device of its own, the only one that it is shown: adds 100, and stays.
 TEST(NcclPeer, DISABLED_AddsAndStays) {
-  cudaSetDevice(1);
+  const machine::VisibleDevices visible("1");
   const RawRank rank(from_hex_text(std::getenv(kId)), 2, 3);
   set_first(rank, 100);
   rank.all_reduce(rank.data, rank.data);
@@ -87,6 +87,8 @@ TEST(NcclPeer, DISABLED_AddsAndStays) {
 }
 
 TEST(NcclPeer, DISABLED_SharesTheDevice) {
+  const machine::VisibleDevices visible("1,0");  // the others' by another number
+  cudaSetDevice(1);
   EXPECT_THROW(RawRank(from_hex_text(std::getenv(kId)), 2, 3), Error);
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -162,9 +164,36 @@ class Call {
   const char* name_;
 };
 
+// One of the host's GPUs, or a slice of it.
+struct Gpu {
+  int number = 0;
+  int slice = 0;  // of MIG, from 1; 0: all of it
+};
+
+thread_local std::optional<std::string> visible_to_thread;
+
+// Those that CUDA shows a rank, up to the first that is not there: "2,0", "MIG-GPU-2/1/0".
+std::vector<Gpu> shown_gpus() {
+  const char* devices = std::getenv("SHIFTRON_MACHINE_DEVICES");
+  const int there = devices == nullptr ? 8 : std::atoi(devices);
+  std::vector<Gpu> shown;
+  const char* of_process = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible_to_thread && of_process == nullptr) {
+    for (int number = 0; number < there; ++number) shown.push_back({number});
+    return shown;
+  }
+  std::istringstream words(visible_to_thread ? *visible_to_thread : of_process);
+  for (std::string word; std::getline(words, word, ',');) {
+    Gpu gpu;
+    const bool known = std::sscanf(word.c_str(), "MIG-GPU-%d/%d/0", &gpu.number, &gpu.slice) == 2 ||
+                       std::sscanf(word.c_str(), "%d", &gpu.number) == 1;
+    if (!known || gpu.number < 0 || gpu.number >= there) break;
+    shown.push_back(gpu);
+  }
+  return shown;
+}
 int devices() {
-  const char* number = std::getenv("SHIFTRON_MACHINE_DEVICES");
-  return number == nullptr ? 8 : std::atoi(number);
+  return static_cast<int>(shown_gpus().size());
 }
 cudaError_t fail(cudaError_t error) {
   return locked([error](Runtime& on) { return on.last = error; });
@@ -274,6 +303,17 @@ void run_in_stream(cudaStream_t stream, std::function<void()> operation) {
 
 void open_memory() {
   locked([](Runtime& on) { on.memory.open(); });
+}
+
+int gpu_of_thread() {
+  return shown_gpus().at(static_cast<size_t>(device_of_thread)).number;
+}
+
+VisibleDevices::VisibleDevices(const std::string& names) {
+  visible_to_thread = names;
+}
+VisibleDevices::~VisibleDevices() {
+  visible_to_thread.reset();
 }
 
 void help_streams() {
@@ -565,7 +605,19 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   CHECK(device >= 0 && device < devices(), "cudaGetDeviceProperties of device ", device);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "software machine");
+  const Gpu gpu = shown_gpus()[static_cast<size_t>(device)];
+  properties->uuid.bytes[0] = static_cast<char>(gpu.number);
+  properties->uuid.bytes[1] = static_cast<char>(gpu.slice);
   return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int device) {
+  const Call call("cudaDeviceGetPCIBusId");
+  if (const auto told = call.injected(CallKind::device, cudaErrorInvalidDevice)) return told;
+  CHECK(device >= 0 && device < devices(), "cudaDeviceGetPCIBusId of device ", device);
+  const int number = shown_gpus()[static_cast<size_t>(device)].number;
+  const int written = std::snprintf(bus, static_cast<size_t>(length), "0000:%02X:00.0", number);
+  return written < length ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 
 constexpr int kMostShared = shiftron::machine::SharedMemory::kMostBytes;

@@ -42,8 +42,18 @@ inline constexpr int64_t kUsualMemory = int64_t{80} << 30;  // bytes of the devi
 
 // The runtime begins anew, in this order, with `memory` bytes of the device; streams, events and memory are all gone.
 // At first: SHIFTRON_MACHINE_ORDER (eager, random, late, uneven), SHIFTRON_MACHINE_SEED and SHIFTRON_MACHINE_MEMORY of
-// the environment, else late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES devices, else 8, which differ in
-// their numbers alone.
+// the environment, else late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES GPUs, else 8, which differ in
+// what tells them apart alone; a process is shown all of them, or CUDA_VISIBLE_DEVICES, in whose order it numbers them.
 void restart_device(const MachineOptions& options, int64_t memory = kUsualMemory);
+int gpu_of_thread();  // its device's number on the host, whatever the process calls it
+
+// While it lives the calling thread is a rank with a CUDA_VISIBLE_DEVICES of its own.
+class VisibleDevices {
+ public:
+  explicit VisibleDevices(const std::string& names);
+  ~VisibleDevices();
+  VisibleDevices(const VisibleDevices&) = delete;
+  VisibleDevices& operator=(const VisibleDevices&) = delete;
+};
 
 }  // namespace shiftron::machine
