@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "core/event.h"
@@ -104,6 +106,28 @@ TEST_P(CudaStream, TimesAreBetweenTheirMarks) {
   behind.record(stream_, true);
   behind.wait_on_host();
   EXPECT_GE(behind.seconds_since(before), std::chrono::duration<double>(kPause).count());
+}
+
+// Such a thread would get a context on the first GPU.
+TEST(CudaMarks, AreAskedByThreadsThatChoseNoDevice) {
+  restart_device({});
+  cudaSetDevice(1);
+  {
+    CudaQueue queue("of the second GPU");
+    const std::shared_ptr<Mark> mark = queue.mark();
+    std::string fault;
+    std::thread asks([&] {
+      try {
+        (void)mark->reached();
+        mark->wait();
+      } catch (const std::exception& error) {
+        fault = error.what();
+      }
+    });
+    asks.join();
+    EXPECT_EQ(fault, "");
+  }
+  cudaSetDevice(0);
 }
 
 TEST_P(CudaStream, RunsNoFunctionOfTheHost) {
