@@ -162,15 +162,10 @@ CudaContext& context_of(Queue& queue) {
 
 namespace {
 
-// What CUDA reads once, before its first call, unless it is set: its own value would have streams share queues of the
-// device, in which one that waits for a peer holds up others.
-void state_environment() {
-  static const int done = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  (void)done;
-}
-
 cudaError_t count_devices(int& count) {
-  state_environment();
+  // Which CUDA reads at its first call: its own value would have streams share queues of the device, in which one that
+  // waits for a peer holds up others.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess) return status;
   count = 0;
