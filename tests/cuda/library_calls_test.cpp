@@ -121,19 +121,25 @@ TEST(AdoptedChoices, ThatAreTheSameAskForNothing) {
   }
 }
 
+// To adopt `chosen` makes `more`, once, and nothing is made in their use.
+template <typename Library, typename Chosen>
+void expect_made_at_adoption(UsedDevice& device, Library& library, const Chosen& chosen, const Made& more) {
+  const Made expected = Made() + more;
+  library.adopt(chosen);
+  EXPECT_EQ(Made(), expected);
+  library.adopt(chosen);
+  device.use();
+  EXPECT_EQ(Made(), expected);
+  EXPECT_EQ(library.choices(), chosen);
+}
+
 TEST(AdoptedChoices, OfAttentionThatDifferArePlannedAtOnce) {
   UsedDevice device;
   AttentionChoices chosen = device.attention().choices();
   ASSERT_EQ(chosen.of.size(), 2u);
   AttentionChoice& changed = chosen.of.begin()->second;
   changed = another(changed);
-  const Made expected = Made() + Made{1, 0, 0};
-  device.attention().adopt(chosen);
-  EXPECT_EQ(Made(), expected);
-  device.attention().adopt(chosen);
-  device.use();
-  EXPECT_EQ(Made(), expected);
-  EXPECT_EQ(device.attention().choices(), chosen);
+  expect_made_at_adoption(device, device.attention(), chosen, {1, 0, 0});
 }
 
 // Two ranks that found another engine faster.
@@ -179,13 +185,7 @@ TEST(AdoptedChoices, OfProductsThatDifferAreCheckedAtOnce) {
   const ProductChoice& other = others.of.at(chosen.of.begin()->first);
   ASSERT_NE(changed.algorithm, other.algorithm) << "take another seed";
   changed = other;
-  const Made expected = Made() + Made{0, 0, 1};
-  device.products().adopt(chosen);
-  EXPECT_EQ(Made(), expected);
-  device.products().adopt(chosen);
-  device.use();
-  EXPECT_EQ(Made(), expected);
-  EXPECT_EQ(device.products().choices(), chosen);
+  expect_made_at_adoption(device, device.products(), chosen, {0, 0, 1});
 }
 
 RunConfig config_of(const ParallelSection& parallel) {
