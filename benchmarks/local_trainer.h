@@ -30,6 +30,8 @@ class LocalTrainer {
   double step(const SampleReader& read);
   double loss() { return trainer_->result(number_).loss; }
   const Ledger& ledger() const { return ledger_; }
+  // What multiplies bfloat16 and at which rate it did so in the timing at the start; "" in other precisions.
+  const std::string& products() const { return products_; }
   // Kernels are timed from here on.
   void start_profile();
   MachineRates rates();
@@ -40,6 +42,7 @@ class LocalTrainer {
   Ledger ledger_;
   Stream stream_;
   std::unique_ptr<Queue> queue_;  // of a GPU
+  std::string products_;
   std::optional<Trainer> trainer_;
   int64_t number_ = 0;
 };

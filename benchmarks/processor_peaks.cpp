@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 
+#include "kernels/matrix_unit.h"
 #include "kernels/tile_product.h"
 
 namespace shiftron {
@@ -78,27 +79,63 @@ void add_float32(int threads, std::vector<Peak>& peaks) {
 void add_float32(int, std::vector<Peak>&) {}
 #endif
 
-// A tile of which all operands, 28 KiB, stay in the cache.
-void add_tiles(int threads, ProductsBy by, const char* instruction, int64_t m, int64_t n, int64_t pairs,
-               std::vector<Peak>& peaks) {
-  const fast::TileBody* body = fast::tile_body(by);
+// Operands that are not zero: with those a processor draws less power, and may run faster.
+constexpr uint32_t kTwoOnes = 0x3f803f80;
+struct alignas(64) Words {
+  static constexpr size_t kCount = 4096;
+  Words() { std::fill_n(of, kCount, kTwoOnes); }
+  uint32_t of[kCount];
+};
+
+void add_vectors(int threads, std::vector<Peak>& peaks) {
+  const fast::TileBody* body = fast::tile_body(ProductsBy::vectors);
   if (body == nullptr) return;
-  const double operations = 4.0 * static_cast<double>(m * n * pairs);
-  peaks.push_back({instruction, true, rate(threads, operations, [&] {
-                     constexpr size_t kWords = 4096;
-                     alignas(64) thread_local uint32_t a[kWords], b[kWords];
-                     alignas(64) thread_local float c[kWords];
-                     body->product(m, n, pairs, {a, pairs, 1}, b, n, false, c, n);
+  constexpr int64_t kM = 24, kN = 64, kPairs = 48;
+  peaks.push_back({"vdpbf16ps", true, rate(threads, 4.0 * kM * kN * kPairs, [&] {
+                     thread_local const Words a, b;
+                     alignas(64) thread_local float c[kM * kN];
+                     body->product(kM, kN, kPairs, {a.of, kPairs, 1}, b.of, kN, false, c, kN);
                    })});
 }
+
+#if defined(__x86_64__)
+// 2 × 2 tiles of sums, as large products have them: four loads to four products.
+void add_matrix_unit(int threads, std::vector<Peak>& peaks) {
+  if (!fast::matrix_unit_available()) return;
+  constexpr int64_t kSteps = 256, kStepWords = 512, kRowBytes = 64, kSecond = kStepWords / 2;
+  peaks.push_back({"tdpbf16ps", true, rate(threads, 2.0 * 32 * 32 * 32 * kSteps, [&] {
+                     using Unit = fast::MatrixUnit;
+                     thread_local const Words a, b;
+                     fast::TileConfiguration whole;
+                     std::fill_n(whole.rows.begin(), 8, uint8_t{16});
+                     std::fill_n(whole.row_bytes.begin(), 8, uint16_t{kRowBytes});
+                     Unit::configure(whole);
+                     Unit::zero<0>(), Unit::zero<1>(), Unit::zero<2>(), Unit::zero<3>();
+                     for (int64_t step = 0; step < kSteps; ++step) {
+                       const int64_t at = step * kStepWords % static_cast<int64_t>(Words::kCount);
+                       Unit::load<4>(a.of + at, kRowBytes);
+                       Unit::load<6>(b.of + at, kRowBytes);
+                       Unit::multiply<0, 4, 6>();
+                       Unit::load<7>(b.of + at + kSecond, kRowBytes);
+                       Unit::multiply<1, 4, 7>();
+                       Unit::load<5>(a.of + at + kSecond, kRowBytes);
+                       Unit::multiply<2, 5, 6>();
+                       Unit::multiply<3, 5, 7>();
+                     }
+                     Unit::release();
+                   })});
+}
+#else
+void add_matrix_unit(int, std::vector<Peak>&) {}
+#endif
 
 }  // namespace
 
 std::vector<Peak> processor_peaks(int threads) {
   std::vector<Peak> peaks;
   add_float32(threads, peaks);
-  add_tiles(threads, ProductsBy::vectors, "vdpbf16ps", 24, 64, 48, peaks);
-  add_tiles(threads, ProductsBy::tiles, "tdpbf16ps", 32, 32, 112, peaks);
+  add_vectors(threads, peaks);
+  add_matrix_unit(threads, peaks);
   return peaks;
 }
 

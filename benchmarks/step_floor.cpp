@@ -84,6 +84,7 @@ struct Rounds {
   std::vector<Row> rows;  // none where the processor has no such product
   std::vector<double> copy_rates, step_seconds;
   std::map<std::string, double> kernel_seconds;  // of a step, on average
+  std::string multiplied_by;                     // what the trainer's products are made by; "" where it has no choice
 
   double mean_step() const {
     return std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0) / static_cast<double>(step_seconds.size());
@@ -110,6 +111,7 @@ Rounds measure(const RunConfig& config, const std::vector<Product>& products, in
     rounds.rows.push_back({&product, std::move(ways), std::move(seconds)});
   }
   LocalTrainer trainer(config, threads);
+  rounds.multiplied_by = trainer.products();
   const SampleReader read = random_samples(config);
   Ledger unused;
   Stream stream{.ledger = &unused, .cpu = {.threads = threads}};
@@ -229,6 +231,7 @@ json result_of(const Rounds& rounds, const OtherWork& other, double tokens, doub
   double bytes = 0;
   for (const auto& [kernel, count] : other.bytes) bytes += count;
   return {
+      {"multiplied_by", rounds.multiplied_by},
       {"tokens_per_second", tokens / floor.products},
       {"step_seconds", floor.products},
       {"gflops", floor.operations / floor.products / 1e9},
@@ -261,6 +264,7 @@ std::string text_of(const std::string& precision, const json& of) {
     text += fmt::format("  {:.0f} GFLOP/s, {} x {} by {}\n", number(row, "gflops"), row.at("calls").get<int64_t>(),
                         row.at("product").get<std::string>(), row.at("best").get<std::string>());
   }
+  if (const std::string by = of.at("multiplied_by"); !by.empty()) text += "  the step: " + by + "\n";
   double step = 0;
   for (const json& part : of.at("parts")) step += number(part, "measured_seconds");
   text += fmt::format("  {:<30}{:>12}{:>12}{:>15}\n", "part", "floor, ms", "step, ms", "lost of step");

@@ -106,9 +106,9 @@ std::vector<Product> products_of(const RunConfig& config, DType dtype) {
 }
 
 // Both types at once: the low half of each float is a small bfloat16 too.
-Pool::Pool() : data_(static_cast<size_t>(kPoolBytes)) {
+Pool::Pool() : data_(DeviceKind::cpu, kPoolBytes, unused_, "pool") {
   std::minstd_rand random(1);
-  auto* values = reinterpret_cast<bfloat16*>(data_.data());
+  auto* values = data_.tensor(0, DType::bfloat16, {size() / 2}).data<bfloat16>();
   for (int64_t i = 0; i < size() / 2; ++i) {
     values[i] = to_bfloat16(static_cast<float>(random()) / 2147483647.0f - 0.5f);
   }

@@ -39,12 +39,13 @@ class Pool {
     CHECK(bytes <= size(), "a matrix of ", bytes, " bytes does not fit the pool");
     if (at_ + bytes > size()) at_ = 0;
     at_ += bytes;
-    return reinterpret_cast<T*>(data_.data() + at_ - bytes);
+    return reinterpret_cast<T*>(static_cast<std::byte*>(data_.tensor(0, DType::bfloat16, {1}).raw()) + at_ - bytes);
   }
 
  private:
-  int64_t size() const { return static_cast<int64_t>(data_.size()); }
-  std::vector<std::byte> data_;
+  int64_t size() const { return data_.bytes(); }
+  Ledger unused_;
+  Buffer data_;
   int64_t at_ = 0;
 };
 

@@ -1,6 +1,5 @@
 // Candidates take turns, and of each the shortest time counts, since neighbours disturb.
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/memory.h"
 #include "kernels/bodies.h"
 #include "kernels/choose_products.h"
 #include "kernels/element.h"
@@ -21,7 +21,8 @@ namespace {
 using enum ProductsBy;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kLargest = 512;   // rows and columns of a timed product
+constexpr int64_t kMostRows = 2048;  // of a timed product; fewer do not repay the packing that more do
+constexpr int64_t kMostColumns = 512;
 constexpr int kRounds = 5;          // the first one warms up
 constexpr double kFaster = 1.1;
 constexpr std::array<const char*, 5> kNames = {"float32", "library", "vectors", "tiles", "tile loops"};
@@ -43,6 +44,7 @@ Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(Pro
       if (round > 0) one.seconds = std::min(one.seconds, seconds);
     }
   }
+  if (getenv("SHOW")) for (auto& one : timed) fmt::print(stderr, "{} {:.3f} ms; ", static_cast<int>(one.by), one.seconds * 1e3);
   Timed best = timed.front();
   for (const Timed& one : timed) {
     if (one.seconds * kFaster < best.seconds) best = one;
@@ -62,53 +64,70 @@ std::string of_classes(const std::function<std::string(const ProductClass&)>& te
   return all;
 }
 
-// x, w, y of one linear layer and their gradients, of ones, in own memory outside of every ledger.
+// Elements of one, which lie as a run's do, in own memory outside of every ledger.
+class Ones {
+ public:
+  explicit Ones(DType dtype) : dtype_(dtype) {}
+  Tensor make(Shape shape) {
+    const int64_t count = shape.count();
+    buffers_.emplace_back(DeviceKind::cpu, count * size_of(dtype_), ledger_, "timing");
+    const Tensor all = buffers_.back().tensor(0, dtype_, shape);
+    if (dtype_ == DType::bfloat16)
+      std::fill_n(all.data<bfloat16>(), count, to_bfloat16(1.0f));
+    else
+      std::fill_n(all.data<float>(), count, 1.0f);
+    return all;
+  }
+
+ private:
+  DType dtype_;
+  Ledger ledger_;
+  std::vector<Buffer> buffers_;
+};
+
+// x, w, y of one linear layer and their gradients. Activations are others in each call, as in a step, where they come
+// from behind the second-level cache.
 class TimedLayer {
  public:
   TimedLayer(const CpuOptions& cpu, const TypicalProduct& typical)
       : cpu_(cpu),
-        rows_(std::min(typical.rows, kLargest)),
-        in_(std::min(typical.in, kLargest)),
-        out_(std::min(typical.out, kLargest)),
-        scratch_elements_(matmul_scratch({.cpu = cpu}, DType::bfloat16, rows_, in_, out_)[0]),
-        x_(of_ones(rows_ * in_)),
-        w_(of_ones(out_ * in_)),
-        y_(of_ones(rows_ * out_)),
-        scratch_(static_cast<size_t>(scratch_elements_)),
-        d_w_(static_cast<size_t>(out_ * in_)) {}
-  // Megabytes that no step uses go back to the system.
-  ~TimedLayer() { malloc_trim(0); }
-  TimedLayer(const TimedLayer&) = delete;
-  TimedLayer& operator=(const TimedLayer&) = delete;
+        rows_(std::min(typical.rows, kMostRows)),
+        in_(std::min(typical.in, kMostColumns)),
+        out_(std::min(typical.out, kMostColumns)),
+        w_(halves_.make({out_, in_})),
+        scratch_(halves_.make(matmul_scratch({.cpu = cpu}, DType::bfloat16, rows_, in_, out_))),
+        d_w_(sums_.make({out_, in_})) {
+    for (size_t i = 0; i < kTurns; ++i) {
+      x_[i] = halves_.make({rows_, in_});
+      y_[i] = halves_.make({rows_, out_});
+    }
+  }
 
   double operations() const { return 2.0 * static_cast<double>(rows_ * in_ * out_); }
   void forward(ProductsBy by) {
     cpu_.bfloat16.forward = by;
-    fast::matmul_forward(cpu_, view(x_, rows_, in_), view(w_, out_, in_), view(y_, rows_, out_), scratch());
+    fast::matmul_forward(cpu_, x(), w_, y(), scratch_);
   }
   void to_input(ProductsBy by) {
     cpu_.bfloat16.to_input = by;
-    fast::matmul_backward_input(cpu_, view(y_, rows_, out_), view(w_, out_, in_), view(x_, rows_, in_), scratch());
+    fast::matmul_backward_input(cpu_, y(), w_, x(), scratch_);
   }
   void to_weight(ProductsBy by) {
     cpu_.bfloat16.to_weight = by;
-    const Tensor d_w(d_w_.data(), DType::float32, {out_, in_}, DeviceKind::cpu);
-    fast::matmul_backward_weight(cpu_, view(y_, rows_, out_), view(x_, rows_, in_), d_w, scratch());
+    fast::matmul_backward_weight(cpu_, y(), x(), d_w_, scratch_);
   }
 
  private:
-  static std::vector<bfloat16> of_ones(int64_t count) {
-    return std::vector<bfloat16>(static_cast<size_t>(count), to_bfloat16(1.0f));
-  }
-  static Tensor view(std::vector<bfloat16>& values, int64_t rows, int64_t columns) {
-    return {values.data(), DType::bfloat16, {rows, columns}, DeviceKind::cpu};
-  }
-  Tensor scratch() { return {scratch_.data(), DType::bfloat16, {scratch_elements_}, DeviceKind::cpu}; }
+  Tensor x() { return x_[turn_++ % kTurns]; }
+  Tensor y() { return y_[turn_++ % kTurns]; }
 
   CpuOptions cpu_;
-  int64_t rows_, in_, out_, scratch_elements_;
-  std::vector<bfloat16> x_, w_, y_, scratch_;
-  std::vector<float> d_w_;
+  int64_t rows_, in_, out_;
+  Ones halves_{DType::bfloat16}, sums_{DType::float32};
+  Tensor w_, scratch_, d_w_;
+  static constexpr size_t kTurns = 8;
+  std::array<Tensor, kTurns> x_, y_;
+  size_t turn_ = 0;
 };
 
 // One tile of attention on one thread.
@@ -116,20 +135,20 @@ class TimedTile {
  public:
   explicit TimedTile(int64_t head_dim)
       : depth_(std::clamp<int64_t>(head_dim / 2 * 2, 2, 256)),
-        a_(static_cast<size_t>(kRows * depth_)),
-        b_(static_cast<size_t>(depth_ / 2 * kColumns)),
-        wide_a_(a_.size(), 1.0f),
-        wide_b_(2 * b_.size(), 1.0f),
-        c_(kRows * kColumns) {}
+        a_(halves_.make({kRows, depth_})),
+        b_(halves_.make({depth_, kColumns})),
+        wide_a_(floats_.make({kRows, depth_})),
+        wide_b_(floats_.make({depth_, kColumns})),
+        c_(floats_.make({kRows, kColumns})) {}
   double operations() const { return 2.0 * static_cast<double>(kRows * kColumns * depth_ * kCalls); }
   void product(ProductsBy by) {
     for (int64_t call = 0; call < kCalls; ++call) {
       if (by == float32) {
-        fast::product_float32(kRows, kColumns, depth_, wide_a_.data(), depth_, false, wide_b_.data(), kColumns, false,
-                              false, c_.data(), kColumns);
+        fast::product_float32(kRows, kColumns, depth_, wide_a_.data<float>(), depth_, false, wide_b_.data<float>(),
+                              kColumns, false, false, c_.data<float>(), kColumns);
       } else {
-        fast::tile_body(by)->product(kRows, kColumns, depth_ / 2, fast::rows_of(a_.data(), depth_), b_.data(), kColumns,
-                                     false, c_.data(), kColumns);
+        fast::tile_body(by)->product(kRows, kColumns, depth_ / 2, fast::rows_of(a_.data<bfloat16>(), depth_),
+                                     static_cast<const uint32_t*>(b_.raw()), kColumns, false, c_.data<float>(), kColumns);
       }
     }
   }
@@ -137,9 +156,8 @@ class TimedTile {
  private:
   static constexpr int64_t kRows = 128, kColumns = 256, kCalls = 16;
   int64_t depth_;
-  std::vector<bfloat16> a_;
-  std::vector<uint32_t> b_;
-  std::vector<float> wide_a_, wide_b_, c_;
+  Ones halves_{DType::bfloat16}, floats_{DType::float32};
+  Tensor a_, b_, wide_a_, wide_b_, c_;
 };
 
 }  // namespace

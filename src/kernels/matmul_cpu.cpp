@@ -11,8 +11,8 @@
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix.h"
+#include "kernels/matrix_product.h"
 #include "kernels/onednn_matmul.h"
-#include "kernels/packed_product.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
 
@@ -218,11 +218,7 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
   CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
   const bool packs = scratch.defined() && scratch.count() > 0;
-  const TileBody* tiles = packs ? tile_body(by) : nullptr;
-  if (tiles != nullptr && scratch.bytes() >= PackedProductSizes(n, k).bytes() &&
-      packed_product(threads, *tiles, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch.raw())) {
-    return;
-  }
+  if (packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch})) return;
   if (by != ProductsBy::float32) {
     const Bfloat16Product shape{m,
                                 n,
@@ -274,12 +270,19 @@ void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTens
 }
 
 void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
-  const bool has_room = scratch.defined() && scratch.count() > 0;
-  const TileBody* tiles = has_room && x.dtype() == DType::bfloat16 ? tile_body(cpu.bfloat16.to_weight) : nullptr;
-  if (tiles != nullptr) return weight_gradient_bfloat16(cpu.threads, *tiles, d_y, x, d_w, scratch);
-  product(cpu.threads, cpu.bfloat16.to_weight, d_y.extent(1), x.extent(1), x.extent(0),
-          {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, {x.raw(), x.dtype(), x.stride(0)}, true, d_w.raw(),
-          d_w.dtype(), d_w.stride(0));
+  const int64_t out = d_y.extent(1), in = x.extent(1), rows = x.extent(0);
+  const Matrix a = {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, b = {x.raw(), x.dtype(), x.stride(0)};
+  const ProductsBy by = cpu.bfloat16.to_weight;
+  if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16) {
+    if (multiply_by_matrix_unit(by, {cpu.threads, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0),
+                                     scratch})) {
+      return;
+    }
+    if (by == ProductsBy::vectors && tile_body(by) != nullptr) {
+      return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
+    }
+  }
+  product(cpu.threads, by, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0));
 }
 
 }  // namespace shiftron::fast

@@ -1,4 +1,4 @@
-// The six operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops
+// The seven operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops
 // with their semantics, so that what is built of them runs, and is tested, on every machine.
 #pragma once
 
@@ -38,6 +38,11 @@ struct MatrixUnit {
   static void load(const void* from, int64_t stride_bytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(tile) : "memory");
   }
+  // The same of what is not read again soon: it does not push other data out of the first-level cache.
+  template <int tile>
+  static void load_once(const void* from, int64_t stride_bytes) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(tile) : "memory");
+  }
   template <int tile>
   static void store(void* to, int64_t stride_bytes) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride_bytes), "i"(tile) : "memory");
@@ -63,6 +68,10 @@ class MatrixUnitLoops {
   }
   template <int tile>
   void load(const void* from, int64_t stride_bytes) {
+    load(tile, from, stride_bytes);
+  }
+  template <int tile>
+  void load_once(const void* from, int64_t stride_bytes) {
     load(tile, from, stride_bytes);
   }
   template <int tile>

@@ -3,6 +3,7 @@
 
 #include "kernels/attention_tiles.h"
 #include "kernels/row_blocks.h"
+#include "kernels/matrix_product.h"
 #include "kernels/weight_gradient.h"
 
 namespace shiftron {
@@ -73,10 +74,13 @@ Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in
   if (is_cuda(stream)) return cuda::matmul_scratch();
   constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
   if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
-  // Own tiles pack the weight into no more.
   const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
-  return {
-      std::max(weight, fast::WeightGradientSizes(rows, in).bytes(std::max(1, stream.cpu.threads)) / size_of(dtype))};
+  const int threads = std::max(1, stream.cpu.threads);
+  const int64_t own = std::max({fast::WeightGradientSizes(rows, in).bytes(threads),
+                                fast::MatrixProductCut(threads, rows, out, in).bytes(),
+                                fast::MatrixProductCut(threads, rows, in, out).bytes(),
+                                fast::MatrixProductCut(threads, out, in, rows).bytes()});
+  return {std::max(weight, own / size_of(dtype))};
 }
 
 }  // namespace shiftron

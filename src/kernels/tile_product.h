@@ -30,8 +30,7 @@ struct TileBody {
   // stated extents; the sum of an element depends on no other and not on m and n.
   void (*product)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
                   bool keep, float* c, int64_t c_stride);
-  bool reads_rows;     // its left operand's pairs lie side by side
-  int64_t block_rows;  // so many of the left operand fill its registers and caches best
+  bool reads_rows;  // its left operand's pairs lie side by side
 };
 // Null where the processor has no such instructions, and where `by` makes no tiles.
 const TileBody* tile_body(ProductsBy by);

@@ -151,7 +151,7 @@ void vector_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
   }
 }
 
-constexpr TileBody kVectorBody = {vector_product, false, 8 * kRows};
+constexpr TileBody kVectorBody = {vector_product, false};
 
 bool has_vectors() {
 #if defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__AVX512F__)

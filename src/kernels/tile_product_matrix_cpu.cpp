@@ -147,11 +147,10 @@ void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
   unit.release();  // the library configures tiles of its own on this thread
 }
 
-constexpr int64_t kBlockRows = 64;
-constexpr TileBody kLoopBody = {matrix_product<MatrixUnitLoops>, true, kBlockRows};
+constexpr TileBody kLoopBody = {matrix_product<MatrixUnitLoops>, true};
 
 #if defined(__x86_64__)
-constexpr TileBody kMatrixBody = {matrix_product<MatrixUnit>, true, kBlockRows};
+constexpr TileBody kMatrixBody = {matrix_product<MatrixUnit>, true};
 
 // Linux, Documentation/arch/x86/xstate.rst: tile data is used by permission, asked for once in a process.
 bool permitted() {

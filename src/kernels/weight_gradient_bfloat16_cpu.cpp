@@ -10,8 +10,8 @@
 namespace shiftron::fast {
 using Sizes = WeightGradientSizes;
 
-void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y, ConstTensor x, Tensor d_w,
-                              Tensor scratch) {
+void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
+  const TileBody& body = *tile_body(ProductsBy::vectors);
   const int64_t rows = x.extent(0), in = x.extent(1), out = d_y.extent(1);
   const Sizes sizes(rows, in);
   CHECK(scratch.bytes() >= sizes.bytes(threads), "the weight gradient needs more scratch than ", scratch.bytes());
@@ -29,10 +29,8 @@ void weight_gradient_bfloat16(int threads, const TileBody& body, ConstTensor d_y
   });
   uint32_t* blocks = panel(sizes.depths, 0);
   const auto block_of = [&](int thread) { return blocks + thread * packed_words(Sizes::kDepth, Sizes::kRows); };
-  const int64_t task_rows = body.block_rows;
-  CHECK(task_rows <= Sizes::kRows, "a block of ", task_rows, " rows has no room");
-  parallel_dynamic(threads, (out + task_rows - 1) / task_rows, block_of, [&](int64_t task, uint32_t* block) {
-    const int64_t row = task * task_rows, height = std::min(task_rows, out - row);
+  parallel_dynamic(threads, (out + Sizes::kRows - 1) / Sizes::kRows, block_of, [&](int64_t task, uint32_t* block) {
+    const int64_t row = task * Sizes::kRows, height = std::min(Sizes::kRows, out - row);
     for (int64_t depth = 0; depth < sizes.depths; ++depth) {
       const LeftTile left = pack_transposed(body, d_y.data<bfloat16>() + depth * Sizes::kDepth * d_y.stride(0) + row,
                                             d_y.stride(0), rows_at(depth), height, block);

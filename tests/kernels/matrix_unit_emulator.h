@@ -1,6 +1,6 @@
 // The matrix unit's instructions on processors without one: each is an illegal instruction there, and a signal handler
 // does what it says by the unit's plain loops. So the instructions themselves are tested, as the assembler wrote them.
-// Intel's manual, volume 2: encodings of LDTILECFG, TILEZERO, TILELOADD, TILESTORED, TDPBF16PS, TILERELEASE.
+// Intel's manual, volume 2: encodings of LDTILECFG, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TILERELEASE.
 #pragma once
 
 #include <signal.h>
@@ -33,7 +33,7 @@ class Instruction {
   Instruction(const uint8_t* at, const greg_t* registers) : at_(at), registers_(registers) {}
 
   bool is_vex() const { return at_[0] == 0xc4 && (at_[1] & 0x1f) == 2 && (at_[2] & 0x84) == 0; }  // 0F38, W0, 128 bits
-  int prefix() const { return at_[2] & 3; }                                                       // 2: F3, 3: F2
+  int prefix() const { return at_[2] & 3; }                                                       // 1: 66, 2: F3, 3: F2
   int opcode() const { return at_[3]; }
   int mode() const { return at_[4] >> 6; }
   int reg() const { return at_[4] >> 3 & 7; }
@@ -76,7 +76,7 @@ class Instruction {
   const greg_t* registers_;
 };
 
-inline constexpr int kNone = 0, kF3 = 2, kF2 = 3;
+inline constexpr int kNone = 0, kF3 = 2;
 
 // Calls body.template operator()<tile>() of a tile by number.
 template <typename Body>
@@ -93,7 +93,7 @@ inline int64_t execute(const Instruction& that) {
   static MatrixUnitLoops unit;
   constexpr int64_t kLengthOfRegisters = 5;
   if (that.opcode() == 0x49 && that.names_registers()) {
-    if (that.prefix() == kF2) {
+    if (that.prefix() != kNone) {
       with_tile(that.reg(), [&]<int tile> { unit.zero<tile>(); });
     } else {
       unit.release();
@@ -117,7 +117,7 @@ inline int64_t execute(const Instruction& that) {
   if (that.opcode() != 0x4b) return 0;
   char* const start = memory.address - memory.index;
   with_tile(that.reg(), [&]<int tile> {
-    that.prefix() == kF2 ? unit.load<tile>(start, memory.index) : unit.store<tile>(start, memory.index);
+    that.prefix() == kF3 ? unit.store<tile>(start, memory.index) : unit.load<tile>(start, memory.index);
   });
   return memory.length;
 }

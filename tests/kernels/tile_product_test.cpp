@@ -11,7 +11,6 @@
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/matrix_unit_emulator.h"
-#include "kernels/weight_gradient.h"
 
 namespace shiftron::kernel_testing {
 namespace {

@@ -1,0 +1,269 @@
+#include "kernels/matrix_product.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/cpu_loops.h"
+#include "kernels/matrix_unit.h"
+#include "kernels/tile_panels.h"
+#include "kernels/tile_product.h"
+
+namespace shiftron::fast {
+namespace {
+
+using Cut = MatrixProductCut;
+
+constexpr int64_t kTileWords = Cut::kTile * Cut::kTile;
+constexpr int64_t kTileRowBytes = 64, kCacheLine = 64;
+constexpr int64_t kDepthSteps = 16;              // of a panel of b: 32 KiB, of a cache of 48
+constexpr int64_t kLeftBytes = int64_t{768} << 10;  // of rows of a in whole
+constexpr int64_t kMostRows = 256, kFewerRows = 128;
+constexpr int64_t kTaskRows = 512;
+constexpr int64_t kGroupPanels = 32;  // whose sums a thread holds, 1 MiB, where rows are not whole
+
+constexpr int64_t blocks_of(int64_t count) {
+  return (count + Cut::kBlock - 1) / Cut::kBlock;
+}
+
+// Reads memory ahead into the second-level cache, evenly over a number of calls: rows of `row_bytes` bytes, `stride`
+// bytes apart.
+class ReadAhead {
+ public:
+  ReadAhead(const void* first, int64_t rows, int64_t row_bytes, int64_t stride, int64_t calls)
+      : at_(static_cast<const char*>(first)),
+        row_lines_((row_bytes + kCacheLine - 1) / kCacheLine),
+        left_of_row_(row_lines_),
+        to_next_row_(stride - row_lines_ * kCacheLine),
+        left_(rows * row_lines_),
+        lines_of_call_((left_ + calls - 1) / calls) {}
+  void next() {
+    for (int64_t i = std::min(lines_of_call_, left_); i > 0; --i) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += kCacheLine;
+      if (--left_of_row_ > 0) continue;
+      left_of_row_ = row_lines_;
+      at_ += to_next_row_;
+    }
+    left_ = std::max<int64_t>(0, left_ - lines_of_call_);
+  }
+
+ private:
+  const char* at_;
+  int64_t row_lines_, left_of_row_, to_next_row_, left_, lines_of_call_;
+};
+
+// What a thread works with: the unit, configured for whole tiles, and its part of the room.
+template <typename Unit>
+struct Worker {
+  Worker(const Cut& cut, uint32_t* memory)
+      : left(memory), sums(reinterpret_cast<float*>(memory + cut.left_words())) {
+    TileConfiguration whole;
+    std::fill_n(whole.rows.begin(), 8, static_cast<uint8_t>(Cut::kTile));
+    std::fill_n(whole.row_bytes.begin(), 8, static_cast<uint16_t>(kTileRowBytes));
+    unit.configure(whole);
+  }
+  ~Worker() { unit.release(); }  // the library configures tiles of its own on this thread
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  Unit unit;
+  uint32_t* left;
+  float* sums;
+  // Blocks of sums by turns, so that one is written to c while the next one is summed.
+  alignas(64) float block[2][Cut::kBlockSums];
+  int turn = 0;
+  Result::Block behind;  // summed, and not in c yet
+};
+
+// Tiles by number: sums 0 to 3, row by row; 4 and 5 of a, 6 and 7 of b.
+template <typename Unit, typename Body>
+void for_sums(const Body& body) {
+  body.template operator()<0>(0);
+  body.template operator()<1>(Cut::kTile);
+  body.template operator()<2>(Cut::kTile * Cut::kBlock);
+  body.template operator()<3>(Cut::kTile * Cut::kBlock + Cut::kTile);
+}
+
+// sums [32, 32] = left · right + keep · sums over so many steps; between(step) is called amid each one's products.
+template <typename Unit, typename Between>
+void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
+              const Between& between) {
+  constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
+  for_sums<Unit>([&]<int sum>(int64_t at) {
+    keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>();
+  });
+  for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
+    // a streams past the first-level cache, in which b's panel stays.
+    unit.template load_once<4>(left, kTileRowBytes);
+    unit.template load<6>(right, kTileRowBytes);
+    unit.template multiply<0, 4, 6>();
+    unit.template load<7>(right + kTileWords, kTileRowBytes);
+    unit.template multiply<1, 4, 7>();
+    between(step);
+    unit.template load_once<5>(left + kTileWords, kTileRowBytes);
+    unit.template multiply<2, 5, 6>();
+    unit.template multiply<3, 5, 7>();
+  }
+  for_sums<Unit>([&]<int sum>(int64_t at) { unit.template store<sum>(sums + at, kSumBytes); });
+}
+
+template <typename Unit>
+class Product {
+  // A row of a tile that lies in two cache lines takes two loads.
+  static uint32_t* aligned(void* room) {
+    const auto address = reinterpret_cast<uintptr_t>(room);
+    return reinterpret_cast<uint32_t*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
+  }
+
+ public:
+  explicit Product(const MatrixProduct& product)
+      : of_(product),
+        cut_(product.threads, product.m, product.n, product.k),
+        result_{product.c, product.c_dtype, product.c_stride, product.keep},
+        right_(aligned(product.room.raw())) {}
+
+  void run() const {
+    CHECK(of_.room.bytes() >= cut_.bytes(), "a product needs more scratch than ", of_.room.bytes());
+    pack_right_panels(of_.threads, of_.b, of_.k, of_.n, right_);
+    uint32_t* memory = right_ + cut_.right_words();
+    const int64_t words = cut_.left_words() + cut_.sums();
+    parallel_dynamic(
+        of_.threads, cut_.row_tasks * cut_.groups,
+        [&](int thread) { return Worker<Unit>(cut_, memory + thread * words); },
+        [&](int64_t task, Worker<Unit>& worker) { run_task(task / cut_.groups, task % cut_.groups, worker); });
+  }
+
+ private:
+  const uint32_t* right(int64_t panel, int64_t depth) const {
+    return right_ + (panel * cut_.steps + cut_.first_step(depth)) * Cut::kStepWords;
+  }
+  int64_t steps_of(int64_t depth) const { return cut_.first_step(depth + 1) - cut_.first_step(depth); }
+
+  void run_task(int64_t row_task, int64_t group, Worker<Unit>& worker) const {
+    const int64_t end = std::min(of_.m, (row_task + 1) * cut_.task_rows);
+    for (int64_t row = row_task * cut_.task_rows; row < end; row += cut_.rows) {
+      const int64_t rows = std::min(cut_.rows, end - row);
+      cut_.whole_rows ? whole_rows(row, rows, end, group, worker) : parts_of_rows(row, rows, group, worker);
+    }
+    result_.turn(worker.behind, {}, 0, Cut::kBlock);
+    worker.behind = {};
+  }
+
+  // a's rows in their whole depth, panel by panel of b; the task's next rows are read meanwhile.
+  void whole_rows(int64_t row, int64_t rows, int64_t task_end, int64_t group, Worker<Unit>& worker) const {
+    pack_left_blocks(of_.a, row, rows, 0, of_.k, worker.left, cut_.steps);
+    const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
+    const int64_t next = of_.a.transposed ? 0 : std::min(cut_.rows, task_end - row - rows);
+    ReadAhead next_rows(static_cast<const bfloat16*>(of_.a.data) + (row + rows) * of_.a.stride, next, 2 * of_.k,
+                        2 * of_.a.stride, (end - begin) * blocks * cut_.steps);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      for (int64_t depth = 0; depth < cut_.depths; ++depth) {
+        const bool last = depth + 1 == cut_.depths;
+        const bool more = !last || panel + 1 < end;
+        ReadAhead next_right(last ? right(panel + 1, 0) : right(panel, depth + 1), more ? 1 : 0,
+                             steps_of(last ? 0 : depth + 1) * Cut::kStepWords * 4, 0, blocks * steps_of(depth));
+        // Of panels by turns: the last block of one is written while the next one's first is summed.
+        float* sums = cut_.depths == 1 ? nullptr : worker.sums + panel % 2 * blocks_of(cut_.rows) * Cut::kBlockSums;
+        run_blocks(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords, cut_.steps, sums,
+                   worker, [&] {
+                     next_rows.next();
+                     next_right.next();
+                   });
+      }
+    }
+  }
+
+  // Depth by depth of a's rows, for all panels of the group, whose sums are held meanwhile.
+  void parts_of_rows(int64_t row, int64_t rows, int64_t group, Worker<Unit>& worker) const {
+    const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
+    for (int64_t depth = 0; depth < cut_.depths; ++depth) {
+      const int64_t first = cut_.first_step(depth) * Cut::kBlock, steps = steps_of(depth);
+      pack_left_blocks(of_.a, row, rows, first, std::min(of_.k - first, steps * Cut::kBlock), worker.left, steps);
+      for (int64_t panel = begin; panel < end; ++panel) {
+        ReadAhead next_right(right(panel + 1, depth), panel + 1 < end ? 1 : 0, steps * Cut::kStepWords * 4, 0,
+                             blocks * steps);
+        run_blocks(row, rows, panel, depth, worker.left, steps,
+                   worker.sums + (panel - begin) * blocks_of(cut_.rows) * Cut::kBlockSums, worker,
+                   [&] { next_right.next(); });
+      }
+    }
+  }
+
+  // What one depth of a panel adds to the blocks of c in these rows. `left`: a block's steps lie left_steps steps apart.
+  // `sums`: of these blocks, or null where one depth is all.
+  template <typename Ahead>
+  void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
+                  float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {
+    const int64_t steps = steps_of(depth), column = panel * Cut::kBlock;
+    const int64_t rows_of_step = (Cut::kBlock + steps - 1) / steps;
+    const bool last = depth + 1 == cut_.depths;
+    for (int64_t block = 0; block < blocks_of(rows); ++block) {
+      const int64_t first = block * Cut::kBlock;
+      float* own_sums = sums == nullptr ? worker.block[worker.turn] : sums + block * Cut::kBlockSums;
+      Result::Block own;
+      if (last) own = result_.block(own_sums, row + first, std::min(Cut::kBlock, rows - first), column, of_.n);
+      multiply(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
+               own_sums, [&](int64_t step) {
+                 result_.turn(worker.behind, own, step * rows_of_step, (step + 1) * rows_of_step);
+                 read_ahead();
+               });
+      worker.behind = own;
+      worker.turn ^= 1;
+    }
+  }
+
+  const MatrixProduct& of_;
+  Cut cut_;
+  Result result_;
+  uint32_t* right_;
+};
+
+bool in_words(const Matrix& matrix, int64_t depth) {
+  return depth % 2 == 0 && matrix.stride % 2 == 0 && reinterpret_cast<uintptr_t>(matrix.data) % sizeof(uint32_t) == 0;
+}
+
+}  // namespace
+
+MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_t k)
+    : panels(blocks_of(n)),
+      steps(blocks_of(k)),
+      depths((steps + kDepthSteps - 1) / kDepthSteps),
+      threads(std::max(1, all_threads)) {
+  const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kLeftBytes; };
+  whole_rows = fits(kFewerRows);
+  const int64_t tasks = whole_rows ? 2 * threads : threads;  // at least, where there are as many blocks
+  rows = !whole_rows || fits(kMostRows) ? kMostRows : kFewerRows;
+  task_rows = whole_rows ? rows * std::clamp<int64_t>(m / (rows * tasks), 1, kTaskRows / rows) : rows;
+  row_tasks = (m + task_rows - 1) / task_rows;
+  const int64_t least = whole_rows ? 1 : (panels + kGroupPanels - 1) / kGroupPanels;
+  groups = std::clamp((tasks + row_tasks - 1) / row_tasks, least, std::max(least, panels));
+}
+
+int64_t MatrixProductCut::left_words() const {
+  return blocks_of(rows) * (whole_rows ? steps : std::min(steps, kDepthSteps)) * kStepWords;
+}
+
+int64_t MatrixProductCut::sums() const {
+  if (whole_rows && depths == 1) return 0;
+  const int64_t group_panels = whole_rows ? 2 : (panels + groups - 1) / groups;
+  return group_panels * blocks_of(rows) * kBlockSums;
+}
+
+int64_t MatrixProductCut::bytes() const {
+  return (right_words() + threads * (left_words() + sums())) * static_cast<int64_t>(sizeof(uint32_t)) + kCacheLine;
+}
+
+bool multiply_by_matrix_unit(ProductsBy by, const MatrixProduct& product) {
+  if ((by != ProductsBy::tiles && by != ProductsBy::tile_loops) || tile_body(by) == nullptr) return false;
+  if (product.b.transposed && !in_words(product.b, product.k)) return false;
+  if (by == ProductsBy::tile_loops) {
+    Product<MatrixUnitLoops>(product).run();
+  } else {
+#if defined(__x86_64__)
+    Product<MatrixUnit>(product).run();
+#endif
+  }
+  return true;
+}
+
+}  // namespace shiftron::fast
