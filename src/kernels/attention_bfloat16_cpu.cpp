@@ -11,9 +11,10 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kKeys = AttentionTiles::kPairedKeys;
+constexpr int64_t kStride = AttentionTiles::kPairedStride;  // of rows of keys
 constexpr int64_t kLargestDim = 512;  // of a head
 
-// A block of keys and values as right operands: of k q (columns, [dim / 2][kKeys]), of p v (rows, [kKeys / 2][dim]).
+// A block of keys and values as right operands: of k q (columns, [dim / 2][kStride]), of p v (rows, [kKeys / 2][dim]).
 struct PackedBlock {
   uint32_t *key_columns, *key_rows, *value_columns, *value_rows;
 };
@@ -26,21 +27,21 @@ struct Workspace {
       place = reinterpret_cast<Element*>(memory);
       memory += elements * static_cast<int64_t>(sizeof(Element)) / static_cast<int64_t>(sizeof(float));
     };
-    take(scores, rows * kKeys);
-    take(d_p, rows * kKeys);
+    take(scores, rows * kStride);
+    take(d_p, rows * kStride);
     take(result, rows * dim);
-    take(p, rows * kKeys);
-    take(p_pairs, rows / 2 * kKeys);
-    take(d_pairs, rows / 2 * kKeys);
+    take(p, rows * kStride);
+    take(p_pairs, rows / 2 * kStride);
+    take(d_pairs, rows / 2 * kStride);
     take(q, rows * dim);
     take(d_out, rows * dim);
     take(q_columns, packed_words(rows, dim));
     take(d_out_columns, packed_words(rows, dim));
     for (PackedBlock& block : blocks) {
-      take(block.key_columns, dim / 2 * kKeys);
-      take(block.key_rows, dim / 2 * kKeys);
-      take(block.value_columns, dim / 2 * kKeys);
-      take(block.value_rows, dim / 2 * kKeys);
+      take(block.key_columns, dim / 2 * kStride);
+      take(block.key_rows, dim / 2 * kStride);
+      take(block.value_columns, dim / 2 * kStride);
+      take(block.value_rows, dim / 2 * kStride);
     }
     take(first, rows);
     take(second, rows);
@@ -52,7 +53,7 @@ struct Workspace {
   LeftTile q_transposed, d_out_transposed;
   PackedBlock blocks[AttentionTiles::kPairedSlots];
   PackedBlocks<AttentionTiles::kPairedSlots> packed;
-  // d_k, then d_v of a task's keys: blocks [head_dim][kKeys] from the one of first_key on, as many of each.
+  // d_k, then d_v of a task's keys: blocks [head_dim][kStride] from the one of first_key on, as many of each.
   float* key_sums;
   int64_t first_key = 0, sum_blocks = 0;
 };
@@ -110,7 +111,7 @@ class Bfloat16Attention : AttentionTasks {
     if (!work.packed.missing(head, first / kKeys)) return block;
     const int64_t count = std::min(keys_, first + kKeys) - first;
     const auto by_columns = [&](const HeadRows<const bfloat16>& from, uint32_t* to) {
-      transpose_words(from.data, from.position_stride / 2, count, dim_ / 2, to, kKeys);
+      transpose_words(from.data, from.position_stride / 2, count, dim_ / 2, to, kStride);
     };
     const auto by_rows = [&](const HeadRows<const bfloat16>& from, uint32_t* to) {
       pair_rows(from.data, from.position_stride, count, dim_, to, dim_);
@@ -126,12 +127,12 @@ class Bfloat16Attention : AttentionTasks {
     return block;
   }
 
-  // Calls body(begin, end, stride, block) for the tile's keys, block by block, packed; `begin` is even, as pairs of
+  // Calls body(begin, end, block) for the tile's keys, block by block, packed; `begin` is even, as pairs of
   // keys are counted from a block's start.
   template <typename Body>
   void for_packed_blocks(int64_t key_begin, int64_t key_end, int64_t head, Workspace& work, const Body& body) const {
     for_key_blocks(key_begin / 2 * 2, key_end, [&](int64_t begin, int64_t end) {
-      body(begin, end, (end - begin + 15) / 16 * 16, pack_keys(begin, head, work));
+      body(begin, end, pack_keys(begin, head, work));
     });
   }
 
@@ -139,14 +140,14 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
     for_packed_blocks(tile.key_begin, tile.key_end, head, work,
-                      [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
+                      [&](int64_t begin, int64_t end, const PackedBlock& block) {
                         const bool first = begin == tile.key_begin / 2 * 2;
                         const int64_t at = begin % kKeys;
                         body_.product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
-                                      kKeys, false, work.scores, stride);
-                        softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, first, dim_, scale_,
-                                              work.scores, work.p, kKeys, work.first, work.second, work.result);
-                        body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kKeys),
+                                      kStride, false, work.scores, kStride);
+                        softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, first, dim_, scale_,
+                                              work.scores, work.p, work.first, work.second, work.result);
+                        body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kStride),
                                       block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
                       });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
@@ -180,23 +181,23 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t pairs = (tile_rows + 1) / 2;
     prepare_backward(gradients, tile, head, work);
     for_packed_blocks(
-        key_begin, key_end, head, work, [&](int64_t begin, int64_t end, int64_t stride, const PackedBlock& block) {
+        key_begin, key_end, head, work, [&](int64_t begin, int64_t end, const PackedBlock& block) {
           const int64_t at = begin % kKeys, keys = end - begin;
-          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kKeys, false,
-                        work.scores, stride);
-          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kKeys, false,
-                        work.d_p, stride);
-          softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, stride, scale_, work.first,
-                                         work.second, work.scores, work.d_p, kKeys, work.p, work.p_pairs, work.d_pairs);
+          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kStride, false,
+                        work.scores, kStride);
+          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kStride,
+                        false, work.d_p, kStride);
+          softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, scale_, work.first,
+                                         work.second, work.scores, work.d_p, work.p, work.p_pairs, work.d_pairs);
           if (for_keys) {  // the key before an odd key_begin may be another task's
             const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kKeys, true,
-                          key_gradient(0, begin + skipped, work), kKeys);
-            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kKeys, true,
-                          key_gradient(1, begin + skipped, work), kKeys);
+            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kStride, true,
+                          key_gradient(0, begin + skipped, work), kStride);
+            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kStride, true,
+                          key_gradient(1, begin + skipped, work), kStride);
           }
           if (for_queries) {
-            body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kKeys), block.key_rows + at / 2 * dim_, dim_,
+            body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kStride), block.key_rows + at / 2 * dim_, dim_,
                           begin > key_begin, work.result, dim_);
           }
         });
@@ -208,13 +209,13 @@ class Bfloat16Attention : AttentionTasks {
   // Where d_k (index 0) or d_v (1) of a key is summed.
   float* key_gradient(int64_t index, int64_t key, const Workspace& work) const {
     const int64_t block = key / kKeys - work.first_key / kKeys;
-    return work.key_sums + (index * work.sum_blocks + block) * dim_ * kKeys + key % kKeys;
+    return work.key_sums + (index * work.sum_blocks + block) * dim_ * kStride + key % kKeys;
   }
 
   void start_key_gradients(int64_t begin, int64_t end, Workspace& work) const {
     work.first_key = begin;
     work.sum_blocks = (end - 1) / kKeys - begin / kKeys + 1;
-    std::fill_n(work.key_sums, 2 * work.sum_blocks * dim_ * kKeys, 0.0f);
+    std::fill_n(work.key_sums, 2 * work.sum_blocks * dim_ * kStride, 0.0f);
   }
 
   void finish_key_gradients(const AttentionGradients& gradients, int64_t head, int64_t key_begin, int64_t key_end,
@@ -226,7 +227,7 @@ class Bfloat16Attention : AttentionTasks {
       for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
         for (int64_t key = begin; key < end; key += kRows) {
           const int64_t count = std::min(kRows, end - key);
-          transpose_words(key_gradient(index, key, work), kKeys, dim_, count, rows_of_keys, dim_);
+          transpose_words(key_gradient(index, key, work), kStride, dim_, count, rows_of_keys, dim_);
           unpack(rows_of_keys, count, 1.0f, head_rows<bfloat16>(gradient, key, head, 1));
         }
       });

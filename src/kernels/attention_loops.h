@@ -43,16 +43,15 @@ void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stri
                            const float* delta, float* scores, float* d_p);
 
 // attention_loops_bfloat16_cpu.cpp, for processors that multiply bfloat16 vectors.
-// As softmax_tile, of scores · scale, with p in bfloat16: rows of it p_stride apart, 0 up to `stride` columns where masked.
+// As softmax_tile, of scores · scale, with p in bfloat16, 0 where masked, also up to 16 columns. All rows of keys, of
+// whatever elements, are `stride` apart.
 void softmax_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, bool first, int64_t head_dim,
-                           float scale, const float* scores, bfloat16* p, int64_t p_stride, float* maxima, float* sums,
+                           float scale, const float* scores, bfloat16* p, float* maxima, float* sums,
                            float* accumulator);
-// As softmax_gradient_tile, of scores · scale in bfloat16: d_scores [rows, p_stride] ← scale · p (d_p − delta), and both
-// it and p in pairs of rows, as tile_product.h states, p_stride words apart; 0 up to `stride` columns where masked, and
-// in a row that a pair lacks.
+// As softmax_gradient_tile, of scores · scale in bfloat16: d_scores ← scale · p (d_p − delta), and both it and p in
+// pairs of rows, as tile_product.h states; 0 where masked, also up to 16 columns, and in a row that a pair lacks.
 void softmax_gradient_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, float scale,
                                     const float* log_sum_exp, const float* delta, const float* scores,
-                                    const float* d_p, int64_t p_stride, bfloat16* d_scores, uint32_t* p_pairs,
-                                    uint32_t* d_pairs);
+                                    const float* d_p, bfloat16* d_scores, uint32_t* p_pairs, uint32_t* d_pairs);
 
 }  // namespace shiftron::fast

@@ -1,6 +1,7 @@
 // The loops of attention between its products in bfloat16, 16 columns at a time.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
 #include "kernels/attention_loops.h"
@@ -14,12 +15,12 @@ namespace shiftron::fast {
 namespace {
 
 constexpr int64_t kLanes = 16;
+constexpr float kLog2E = 1.44269504f;
 
-// The columns of the tile that a row sees: [begin, end).
+// The columns of the tile that some rows see: all of them [begin, end), each one of them what `of` says.
 struct Seen {
   int64_t begin, end;
-  int64_t first_vector() const { return begin / kLanes; }
-  int64_t behind_vectors() const { return begin == end ? begin / kLanes : (end + kLanes - 1) / kLanes; }
+  bool nothing() const { return begin == end; }
   __mmask16 of(int64_t vector) const {
     const int64_t skipped = std::clamp<int64_t>(begin - vector * kLanes, 0, kLanes);
     const int64_t left = std::clamp<int64_t>(end - vector * kLanes, 0, kLanes);
@@ -33,18 +34,44 @@ Seen seen_by(const TileMask& mask, int64_t row) {
   return {begin, std::clamp<int64_t>(mask.last + position + 1 - mask.begin, begin, mask.columns)};
 }
 
-// exp as in cpu_loops.h; what lies below −87.3 counts as −87.3.
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 exponential(__m512 x) {
-  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-87.3f), x);  // the second one where x is NaN
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(bounded, _mm512_set1_ps(1.44269504f)), 0);
-  const __m512 r =
-      _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), bounded));
-  __m512 series = _mm512_fmadd_ps(r, _mm512_set1_ps(0.001375138193f), _mm512_set1_ps(0.008368923426f));
-  series = _mm512_fmadd_ps(r, series, _mm512_set1_ps(0.04166953423f));
-  series = _mm512_fmadd_ps(r, series, _mm512_set1_ps(0.1666651840f));
-  series = _mm512_fmadd_ps(r, series, _mm512_set1_ps(0.4999998859f));
-  const __m512 value = _mm512_add_ps(_mm512_set1_ps(1.0f), _mm512_fmadd_ps(_mm512_mul_ps(r, r), series, r));
-  return _mm512_scalef_ps(value, n);
+// The vectors of two rows: [begin, end) that one of them sees something of, of these [whole, masked) that both see whole.
+struct Vectors {
+  Vectors(const Seen& a, const Seen& b) {
+    const auto first = [](const Seen& of) { return of.begin / kLanes; };
+    const auto behind = [](const Seen& of) {
+      return of.nothing() ? of.begin / kLanes : (of.end + kLanes - 1) / kLanes;
+    };
+    begin = std::min(first(a), first(b));
+    end = std::max(behind(a), behind(b));
+    whole = std::clamp((std::max(a.begin, b.begin) + kLanes - 1) / kLanes, begin, end);
+    masked = std::clamp(std::min(a.end, b.end) / kLanes, whole, end);
+  }
+  // body(vector, whole) for all of them.
+  template <typename Body>
+  [[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET void each(const Body& body) const {
+    for (int64_t i = begin; i < whole; ++i) body(i, std::false_type());
+    for (int64_t i = whole; i < masked; ++i) body(i, std::true_type());
+    for (int64_t i = masked; i < end; ++i) body(i, std::false_type());
+  }
+  int64_t begin, whole, masked, end;
+};
+
+int64_t vectors_of(const TileMask& mask) {
+  return (mask.columns + kLanes - 1) / kLanes;
+}
+
+// 2ˣ = 2ⁿ · 2ᶠ, n = round(x), 2ᶠ by a polynomial of degree 5 of least relative error: below 2.1e-7 in float32. What lies
+// below −126 counts as −126, where NaN stays NaN.
+SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 power_of_2(__m512 x) {
+  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);  // the second one where x is NaN
+  const __m512 n = _mm512_roundscale_ps(bounded, 0);
+  const __m512 f = _mm512_sub_ps(bounded, n);
+  __m512 series = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0013276472f), _mm512_set1_ps(0.009675541f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.05550713f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.2402212f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.69314694f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(1.0000001f));
+  return _mm512_scalef_ps(series, n);
 }
 
 SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m256i rounded(__m512 values) {
@@ -63,29 +90,30 @@ SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512i paired(__m256i lo
 
 SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, bool first,
                                                     int64_t head_dim, float scale, const float* scores, bfloat16* p,
-                                                    int64_t p_stride, float* maxima, float* sums, float* accumulator) {
-  const __m512 by = _mm512_set1_ps(scale);
-  for (int64_t row = 0; row < positions * mask.group; ++row, scores += stride, p += p_stride) {
+                                                    float* maxima, float* sums, float* accumulator) {
+  const __m512 by = _mm512_set1_ps(scale * kLog2E), lowest = _mm512_set1_ps(-INFINITY);
+  const int64_t all = vectors_of(mask);
+  for (int64_t row = 0; row < positions * mask.group; ++row, scores += stride, p += stride) {
     const Seen seen = seen_by(mask, row);
-    const int64_t begin = seen.first_vector(), end = seen.behind_vectors();
-    const __m512 lowest = _mm512_set1_ps(-INFINITY);
+    const Vectors vectors(seen, seen);
     __m512 largest = lowest;
-    for (int64_t i = begin; i < end; ++i) {
-      largest = _mm512_max_ps(largest, _mm512_mask_loadu_ps(lowest, seen.of(i), scores + i * kLanes));
-    }
+    vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
+      const float* at = scores + i * kLanes;
+      largest = _mm512_max_ps(largest, whole() ? _mm512_loadu_ps(at) : _mm512_mask_loadu_ps(lowest, seen.of(i), at));
+    });
     const float before = first ? -INFINITY : maxima[row];
     const float maximum = std::max(before, _mm512_reduce_max_ps(largest) * scale);
     const float reference = maximum == -INFINITY ? 0.0f : maximum;  // nothing seen, or nothing finite
-    const __m512 offset = _mm512_set1_ps(reference);
+    const __m512 offset = _mm512_set1_ps(reference * kLog2E);
     __m512 sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i < begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
-    for (int64_t i = begin; i < end; ++i) {
-      const __m512 score = _mm512_loadu_ps(scores + i * kLanes);
-      const __m512 counted = _mm512_maskz_mov_ps(seen.of(i), exponential(_mm512_fmsub_ps(score, by, offset)));
+    for (int64_t i = 0; i < vectors.begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
+    vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
+      const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + i * kLanes), by, offset));
+      const __m512 counted = whole() ? power : _mm512_maskz_mov_ps(seen.of(i), power);
       sum = _mm512_add_ps(sum, counted);
       store(p + i * kLanes, rounded(counted));
-    }
-    for (int64_t i = end; i < stride / kLanes; ++i) store(p + i * kLanes, _mm256_setzero_si256());
+    });
+    for (int64_t i = vectors.end; i < all; ++i) store(p + i * kLanes, _mm256_setzero_si256());
     const float shrink = first ? 0.0f : std::exp(before - reference);
     sums[row] = _mm512_reduce_add_ps(sum) + (first ? 0.0f : sums[row] * shrink);
     maxima[row] = maximum;
@@ -97,42 +125,47 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
 
 SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride,
                                                              float scale, const float* log_sum_exp, const float* delta,
-                                                             const float* scores, const float* d_p, int64_t p_stride,
-                                                             bfloat16* d_scores, uint32_t* p_pairs, uint32_t* d_pairs) {
-  const int64_t rows = positions * mask.group;
-  const __m512 by = _mm512_set1_ps(scale);
-  for (int64_t row = 0; row < rows; row += 2, p_pairs += p_stride, d_pairs += p_stride) {
+                                                             const float* scores, const float* d_p, bfloat16* d_scores,
+                                                             uint32_t* p_pairs, uint32_t* d_pairs) {
+  const int64_t rows = positions * mask.group, all = vectors_of(mask);
+  const __m512 by = _mm512_set1_ps(scale * kLog2E), factor = _mm512_set1_ps(scale);
+  for (int64_t row = 0; row < rows; row += 2, p_pairs += stride, d_pairs += stride) {
     const int64_t count = std::min<int64_t>(2, rows - row);
     Seen seen[2] = {seen_by(mask, row), {}};
     seen[1] = count == 2 ? seen_by(mask, row + 1) : Seen{seen[0].begin, seen[0].begin};
-    const int64_t begin = std::min(seen[0].first_vector(), seen[1].first_vector());
-    const int64_t end = std::max(seen[0].behind_vectors(), seen[1].behind_vectors());
+    const Vectors vectors(seen[0], seen[1]);
     const auto clear = [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
-      for (int64_t j = 0; j < count; ++j) store(d_scores + (row + j) * p_stride + i * kLanes, _mm256_setzero_si256());
+      for (int64_t j = 0; j < count; ++j) store(d_scores + (row + j) * stride + i * kLanes, _mm256_setzero_si256());
       _mm512_storeu_si512(p_pairs + i * kLanes, _mm512_setzero_si512());
       _mm512_storeu_si512(d_pairs + i * kLanes, _mm512_setzero_si512());
     };
-    for (int64_t i = 0; i < begin; ++i) clear(i);
-    for (int64_t i = end; i < stride / kLanes; ++i) clear(i);
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = 0; i < vectors.begin; ++i) clear(i);
+    for (int64_t i = vectors.end; i < all; ++i) clear(i);
+    __m512 offset[2], deltas[2];
+    for (int64_t j = 0; j < count; ++j) {
+      offset[j] = _mm512_set1_ps(log_sum_exp[row + j] * kLog2E);
+      deltas[j] = _mm512_set1_ps(delta[row + j]);
+    }
+    vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
       __m256i p[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, d[2] = {p[0], p[0]};
 #pragma GCC unroll 2
       for (int64_t j = 0; j < 2; ++j) {
-        if (j >= count) break;
+        if (!whole() && j >= count) break;
         const int64_t at = (row + j) * stride + i * kLanes;
-        const __mmask16 counts = seen[j].of(i);
-        const __m512 probability = _mm512_maskz_mov_ps(
-            counts,
-            exponential(_mm512_fmsub_ps(_mm512_loadu_ps(scores + at), by, _mm512_set1_ps(log_sum_exp[row + j]))));
-        const __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(d_p + at), _mm512_set1_ps(delta[row + j]));
-        const __m512 gradient = _mm512_maskz_mul_ps(counts, _mm512_mul_ps(by, probability), difference);
+        const __mmask16 counts = whole() ? static_cast<__mmask16>(0xFFFF) : seen[j].of(i);
+        const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + at), by, offset[j]));
+        const __m512 probability = whole() ? power : _mm512_maskz_mov_ps(counts, power);
+        const __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(d_p + at), deltas[j]);
+        const __m512 scaled = _mm512_mul_ps(factor, probability);
+        const __m512 gradient =
+            whole() ? _mm512_mul_ps(scaled, difference) : _mm512_maskz_mul_ps(counts, scaled, difference);
         p[j] = rounded(probability);
         d[j] = rounded(gradient);
-        store(d_scores + (row + j) * p_stride + i * kLanes, d[j]);
+        store(d_scores + at, d[j]);
       }
       _mm512_storeu_si512(p_pairs + i * kLanes, paired(p[0], p[1]));
       _mm512_storeu_si512(d_pairs + i * kLanes, paired(d[0], d[1]));
-    }
+    });
   }
 }
 
@@ -142,12 +175,12 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
 
 namespace shiftron::fast {
 
-void softmax_tile_bfloat16(const TileMask&, int64_t, int64_t, bool, int64_t, float, const float*, bfloat16*, int64_t,
-                           float*, float*, float*) {
+void softmax_tile_bfloat16(const TileMask&, int64_t, int64_t, bool, int64_t, float, const float*, bfloat16*, float*,
+                           float*, float*) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }
 void softmax_gradient_tile_bfloat16(const TileMask&, int64_t, int64_t, float, const float*, const float*, const float*,
-                                    const float*, int64_t, bfloat16*, uint32_t*, uint32_t*) {
+                                    const float*, bfloat16*, uint32_t*, uint32_t*) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }
 

@@ -14,6 +14,8 @@ struct AttentionTiles {
   static constexpr int64_t kPositions = 64;
   static constexpr int64_t kKeys = 512;
   static constexpr int64_t kPairedKeys = 256;  // in bfloat16, where a tile has more forms
+  // From a row of such a tile to the next: those of a power of two would all meet in the same sets of a cache.
+  static constexpr int64_t kPairedStride = kPairedKeys + 32;
   // Blocks of keys that a thread keeps packed from tile to tile: 1,024 keys.
   static constexpr int64_t kSlots = 1024 / kKeys;
   static constexpr int64_t kPairedSlots = 1024 / kPairedKeys;
@@ -33,14 +35,14 @@ struct AttentionTiles {
   // and d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers a row.
   int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
   int64_t thread_words() const {
-    const int64_t words = paired_rows() * (2 * kPairedKeys + head_dim) + paired_rows() / 2 * 3 * kPairedKeys +
+    const int64_t words = paired_rows() * (2 * kPairedStride + head_dim) + paired_rows() / 2 * 3 * kPairedStride +
                           2 * (paired_rows() / 2 * head_dim + packed_words(paired_rows(), head_dim)) +
-                          kPairedSlots * 4 * head_dim / 2 * kPairedKeys + 2 * paired_rows();
+                          kPairedSlots * 4 * head_dim / 2 * kPairedStride + 2 * paired_rows();
     return (words + 31) / 16 * 16;
   }
 
   // Floats in which a thread sums d_k and d_v of a task's keys in bfloat16, in whole blocks.
-  int64_t key_sums(int64_t keys) const { return 2 * (keys / kPairedKeys + 2) * kPairedKeys * head_dim; }
+  int64_t key_sums(int64_t keys) const { return 2 * (keys / kPairedKeys + 2) * kPairedStride * head_dim; }
 
   int64_t group;  // query heads of a KV head
   int64_t head_dim;
