@@ -151,7 +151,7 @@ class Bfloat16Attention : AttentionTasks {
                                       block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
                       });
     finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
-    unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
+    unpack_bfloat16(work.result, tile.positions, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
     write_numbers(work.first, tile, head, log_sum_exp);
   }
 
@@ -165,10 +165,8 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
     pack_rows(gradients.d_out, tile, first_head, work.d_out);
-    fast::pack(head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group), tile.positions, 1.0f,
-               work.scores);
-    fast::pack(head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), tile.positions, 1.0f, work.d_p);
-    row_products(tile_rows, dim_, work.scores, work.d_p, work.second);
+    row_products_bfloat16(tile.positions, head_rows<bfloat16>(gradients.out, tile.row, first_head, tiles.group),
+                          head_rows<bfloat16>(gradients.d_out, tile.row, first_head, tiles.group), work.second);
     work.q_transposed = pack_transposed(body_, work.q, dim_, tile_rows, dim_, work.q_columns);
     work.d_out_transposed = pack_transposed(body_, work.d_out, dim_, tile_rows, dim_, work.d_out_columns);
     read_numbers(gradients.log_sum_exp, tile, head, work.first);
@@ -202,7 +200,8 @@ class Bfloat16Attention : AttentionTasks {
           }
         });
     if (for_queries) {
-      unpack(work.result, tile.positions, 1.0f, head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));
+      unpack_bfloat16(work.result, tile.positions,
+                      head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));
     }
   }
 
@@ -228,7 +227,7 @@ class Bfloat16Attention : AttentionTasks {
         for (int64_t key = begin; key < end; key += kRows) {
           const int64_t count = std::min(kRows, end - key);
           transpose_words(key_gradient(index, key, work), kStride, dim_, count, rows_of_keys, dim_);
-          unpack(rows_of_keys, count, 1.0f, head_rows<bfloat16>(gradient, key, head, 1));
+          unpack_bfloat16(rows_of_keys, count, head_rows<bfloat16>(gradient, key, head, 1));
         }
       });
     }

@@ -43,6 +43,11 @@ void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stri
                            const float* delta, float* scores, float* d_p);
 
 // attention_loops_bfloat16_cpu.cpp, for processors that multiply bfloat16 vectors.
+// to = from, of packed rows, rounded.
+void unpack_bfloat16(const float* from, int64_t positions, const HeadRows<bfloat16>& to);
+// delta [positions · group] = Σ_d a b.
+void row_products_bfloat16(int64_t positions, const HeadRows<const bfloat16>& a, const HeadRows<const bfloat16>& b,
+                           float* delta);
 // As softmax_tile, of scores · scale, with p in bfloat16, 0 where masked, also up to 16 columns. All rows of keys, of
 // whatever elements, are `stride` apart.
 void softmax_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, bool first, int64_t head_dim,

@@ -86,29 +86,74 @@ SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512i paired(__m256i lo
   return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
 }
 
+__mmask16 lanes_of(int64_t count) {
+  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kLanes)) - 1u);
+}
+
+SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 widened(const bfloat16* from, __mmask16 lanes) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
+}
+
 }  // namespace
+
+SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positions, const HeadRows<bfloat16>& to) {
+  for (int64_t i = 0; i < positions; ++i) {
+    for (int64_t head = 0; head < to.group; ++head, from += to.head_dim) {
+      bfloat16* row = to.data + i * to.position_stride + head * to.head_stride;
+      for (int64_t d = 0; d < to.head_dim; d += kLanes) {
+        const __mmask16 these = lanes_of(to.head_dim - d);
+        _mm256_mask_storeu_epi16(row + d, these, rounded(_mm512_maskz_loadu_ps(these, from + d)));
+      }
+    }
+  }
+}
+
+SHIFTRON_BFLOAT16_TARGET void row_products_bfloat16(int64_t positions, const HeadRows<const bfloat16>& a,
+                                                    const HeadRows<const bfloat16>& b, float* delta) {
+  for (int64_t i = 0; i < positions; ++i) {
+    for (int64_t head = 0; head < a.group; ++head) {
+      const bfloat16* left = a.data + i * a.position_stride + head * a.head_stride;
+      const bfloat16* right = b.data + i * b.position_stride + head * b.head_stride;
+      __m512 sum = _mm512_setzero_ps();
+      for (int64_t d = 0; d < a.head_dim; d += kLanes) {
+        const __mmask16 these = lanes_of(a.head_dim - d);
+        sum = _mm512_fmadd_ps(widened(left + d, these), widened(right + d, these), sum);
+      }
+      *delta++ = _mm512_reduce_add_ps(sum);
+    }
+  }
+}
 
 SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, bool first,
                                                     int64_t head_dim, float scale, const float* scores, bfloat16* p,
                                                     float* maxima, float* sums, float* accumulator) {
   const __m512 by = _mm512_set1_ps(scale * kLog2E), lowest = _mm512_set1_ps(-INFINITY);
-  const int64_t all = vectors_of(mask);
-  for (int64_t row = 0; row < positions * mask.group; ++row, scores += stride, p += stride) {
+  const int64_t all = vectors_of(mask), rows = positions * mask.group;
+  // Two rows' maxima ahead, whose sums of lanes take as long as some vectors.
+  constexpr int64_t kAhead = 2;
+  float ahead[kAhead];
+  const auto largest_of = [&](int64_t row) SHIFTRON_BFLOAT16_TARGET {
     const Seen seen = seen_by(mask, row);
-    const Vectors vectors(seen, seen);
     __m512 largest = lowest;
-    vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
-      const float* at = scores + i * kLanes;
+    Vectors(seen, seen).each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
+      const float* at = scores + row * stride + i * kLanes;
       largest = _mm512_max_ps(largest, whole() ? _mm512_loadu_ps(at) : _mm512_mask_loadu_ps(lowest, seen.of(i), at));
     });
+    return _mm512_reduce_max_ps(largest);
+  };
+  for (int64_t row = 0; row < std::min(kAhead, rows); ++row) ahead[row] = largest_of(row);
+  for (int64_t row = 0; row < rows; ++row, p += stride) {
+    const Seen seen = seen_by(mask, row);
+    const Vectors vectors(seen, seen);
     const float before = first ? -INFINITY : maxima[row];
-    const float maximum = std::max(before, _mm512_reduce_max_ps(largest) * scale);
+    const float maximum = std::max(before, ahead[row % kAhead] * scale);
+    if (row + kAhead < rows) ahead[row % kAhead] = largest_of(row + kAhead);
     const float reference = maximum == -INFINITY ? 0.0f : maximum;  // nothing seen, or nothing finite
     const __m512 offset = _mm512_set1_ps(reference * kLog2E);
     __m512 sum = _mm512_setzero_ps();
     for (int64_t i = 0; i < vectors.begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
     vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
-      const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + i * kLanes), by, offset));
+      const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + row * stride + i * kLanes), by, offset));
       const __m512 counted = whole() ? power : _mm512_maskz_mov_ps(seen.of(i), power);
       sum = _mm512_add_ps(sum, counted);
       store(p + i * kLanes, rounded(counted));
@@ -174,6 +219,13 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
 #else
 
 namespace shiftron::fast {
+
+void unpack_bfloat16(const float*, int64_t, const HeadRows<bfloat16>&) {
+  CHECK(false, "no bfloat16 vectors on this processor");
+}
+void row_products_bfloat16(int64_t, const HeadRows<const bfloat16>&, const HeadRows<const bfloat16>&, float*) {
+  CHECK(false, "no bfloat16 vectors on this processor");
+}
 
 void softmax_tile_bfloat16(const TileMask&, int64_t, int64_t, bool, int64_t, float, const float*, bfloat16*, float*,
                            float*, float*) {
