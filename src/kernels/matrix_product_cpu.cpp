@@ -119,7 +119,7 @@ class Product {
   explicit Product(const MatrixProduct& product)
       : of_(product),
         cut_(product.threads, product.m, product.n, product.k),
-        result_{product.c, product.c_dtype, product.c_stride, product.added, product.added_stride},
+        result_{product.c, product.c_dtype, product.c_stride, product.keep},
         right_(aligned(product.room.raw())) {}
 
   void run() const {
