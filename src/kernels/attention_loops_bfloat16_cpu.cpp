@@ -5,17 +5,11 @@
 
 #include "core/check.h"
 #include "kernels/attention_loops.h"
-#include "kernels/tile_product.h"
+#include "kernels/vectors_bfloat16.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
-
 namespace shiftron::fast {
 namespace {
-
-constexpr int64_t kLanes = 16;
-constexpr float kLog2E = 1.44269504f;
 
 // The columns of the tile that some rows see: all of them [begin, end), each one of them what `of` says.
 struct Seen {
@@ -60,38 +54,12 @@ int64_t vectors_of(const TileMask& mask) {
   return (mask.columns + kLanes - 1) / kLanes;
 }
 
-// 2ˣ = 2ⁿ · 2ᶠ, n = round(x), 2ᶠ by a polynomial of degree 5 of least relative error: below 2.1e-7 in float32. What lies
-// below −126 counts as −126, where NaN stays NaN.
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 power_of_2(__m512 x) {
-  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);  // the second one where x is NaN
-  const __m512 n = _mm512_roundscale_ps(bounded, 0);
-  const __m512 f = _mm512_sub_ps(bounded, n);
-  __m512 series = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0013276472f), _mm512_set1_ps(0.009675541f));
-  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.05550713f));
-  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.2402212f));
-  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.69314694f));
-  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(1.0000001f));
-  return _mm512_scalef_ps(series, n);
-}
-
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m256i rounded(__m512 values) {
-  return (__m256i)_mm512_cvtneps_pbh(values);
-}
-
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline void store(void* to, __m256i values) {
+SHIFTRON_VECTOR_INLINE void store(void* to, __m256i values) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), values);
 }
 
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512i paired(__m256i low, __m256i high) {
+SHIFTRON_VECTOR_INLINE __m512i paired(__m256i low, __m256i high) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-}
-
-__mmask16 lanes_of(int64_t count) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kLanes)) - 1u);
-}
-
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 widened(const bfloat16* from, __mmask16 lanes) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
 }
 
 }  // namespace
@@ -101,7 +69,7 @@ SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positio
     for (int64_t head = 0; head < to.group; ++head, from += to.head_dim) {
       bfloat16* row = to.data + i * to.position_stride + head * to.head_stride;
       for (int64_t d = 0; d < to.head_dim; d += kLanes) {
-        const __mmask16 these = lanes_of(to.head_dim - d);
+        const __mmask16 these = first_lanes(to.head_dim - d);
         _mm256_mask_storeu_epi16(row + d, these, rounded(_mm512_maskz_loadu_ps(these, from + d)));
       }
     }
@@ -116,8 +84,8 @@ SHIFTRON_BFLOAT16_TARGET void row_products_bfloat16(int64_t positions, const Hea
       const bfloat16* right = b.data + i * b.position_stride + head * b.head_stride;
       __m512 sum = _mm512_setzero_ps();
       for (int64_t d = 0; d < a.head_dim; d += kLanes) {
-        const __mmask16 these = lanes_of(a.head_dim - d);
-        sum = _mm512_fmadd_ps(widened(left + d, these), widened(right + d, these), sum);
+        const __mmask16 these = first_lanes(a.head_dim - d);
+        sum = _mm512_fmadd_ps(load_widened(left + d, these), load_widened(right + d, these), sum);
       }
       *delta++ = _mm512_reduce_add_ps(sum);
     }

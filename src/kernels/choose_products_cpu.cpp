@@ -44,7 +44,6 @@ Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(Pro
       if (round > 0) one.seconds = std::min(one.seconds, seconds);
     }
   }
-  if (getenv("SHOW")) for (auto& one : timed) fmt::print(stderr, "{} {:.3f} ms; ", static_cast<int>(one.by), one.seconds * 1e3);
   Timed best = timed.front();
   for (const Timed& one : timed) {
     if (one.seconds * kFaster < best.seconds) best = one;

@@ -3,6 +3,8 @@
 
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/cross_entropy_loops.h"
+#include "kernels/tile_product.h"
 
 namespace shiftron::fast {
 namespace {
@@ -17,8 +19,15 @@ SHIFTRON_INLINE float maximum_row(const T* logits, int64_t count) {
 SHIFTRON_CLONES float maximum_of(const float* logits, int64_t count) {
   return maximum_row(logits, count);
 }
-SHIFTRON_CLONES float maximum_of(const bfloat16* logits, int64_t count) {
+SHIFTRON_CLONES float maximum_by_clones(const bfloat16* logits, int64_t count) {
   return maximum_row(logits, count);
+}
+bool by_vectors() {
+  static const bool here = tile_body(ProductsBy::vectors) != nullptr;
+  return here;
+}
+float maximum_of(const bfloat16* logits, int64_t count) {
+  return by_vectors() ? maximum_of_vectors(logits, count) : maximum_by_clones(logits, count);
 }
 
 // out = maximum, Σ exp(logit − maximum)
@@ -35,8 +44,13 @@ SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) 
 SHIFTRON_CLONES void statistics_of(const float* logits, int64_t count, float* out) {
   statistics_row(logits, count, out);
 }
-SHIFTRON_CLONES void statistics_of(const bfloat16* logits, int64_t count, float* out) {
+SHIFTRON_CLONES void statistics_by_clones(const bfloat16* logits, int64_t count, float* out) {
   statistics_row(logits, count, out);
+}
+void statistics_of(const bfloat16* logits, int64_t count, float* out) {
+  if (!by_vectors()) return statistics_by_clones(logits, count, out);
+  out[0] = maximum_of_vectors(logits, count);
+  out[1] = exponential_sum_of_vectors(logits, count, out[0] == -INFINITY ? 0.0f : out[0]);
 }
 
 template <typename T>
@@ -49,8 +63,12 @@ SHIFTRON_INLINE void probabilities_row(T* logits, int64_t count, float log_sum_e
 SHIFTRON_CLONES void probabilities(float* logits, int64_t count, float log_sum_exp, float scale) {
   probabilities_row(logits, count, log_sum_exp, scale);
 }
-SHIFTRON_CLONES void probabilities(bfloat16* logits, int64_t count, float log_sum_exp, float scale) {
+SHIFTRON_CLONES void probabilities_by_clones(bfloat16* logits, int64_t count, float log_sum_exp, float scale) {
   probabilities_row(logits, count, log_sum_exp, scale);
+}
+void probabilities(bfloat16* logits, int64_t count, float log_sum_exp, float scale) {
+  by_vectors() ? probabilities_of_vectors(logits, count, log_sum_exp, scale)
+               : probabilities_by_clones(logits, count, log_sum_exp, scale);
 }
 
 constexpr int64_t kRows = 8;

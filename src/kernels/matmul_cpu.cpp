@@ -218,9 +218,7 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
   CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
   CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
   const bool packs = scratch.defined() && scratch.count() > 0;
-  if (packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, c, c_dtype, c_stride, scratch, keep ? c : nullptr, c_stride})) {
-    return;
-  }
+  if (packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch})) return;
   if (by != ProductsBy::float32) {
     const Bfloat16Product shape{m,
                                 n,
@@ -241,33 +239,24 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
 
 namespace {
 
-Matrix matrix_of(const ConstTensor& tensor, bool transposed = false) {
-  return {tensor.raw(), tensor.dtype(), tensor.stride(0), transposed};
-}
-
 // d_x = d_y w + keep · d_x.
 void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep, const Tensor& d_x,
                          const Tensor& scratch) {
-  product(cpu.threads, cpu.bfloat16.to_input, d_y.extent(0), w.extent(1), w.extent(0), matrix_of(d_y), matrix_of(w), keep,
-          d_x.raw(), d_x.dtype(), d_x.stride(0), scratch);
+  product(cpu.threads, cpu.bfloat16.to_input, d_y.extent(0), w.extent(1), w.extent(0),
+          {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, keep, d_x.raw(), d_x.dtype(),
+          d_x.stride(0), scratch);
 }
 
 }  // namespace
 
 void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1), matrix_of(x), matrix_of(w, true), false,
-          y.raw(), y.dtype(), y.stride(0), scratch);
+  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1), {x.raw(), x.dtype(), x.stride(0)},
+          {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(), y.stride(0), scratch);
 }
 
-// Unlike the specification the library rounds the product too: its sums go to y in y's type.
+// Unlike the specification it rounds the product too: the library's sums go to y in y's type.
 void matmul_forward_add(const CpuOptions& cpu, ConstTensor x, ConstTensor w, ConstTensor residual, Tensor y,
                         Tensor scratch) {
-  if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16 &&
-      multiply_by_matrix_unit(cpu.bfloat16.forward,
-                              {cpu.threads, x.extent(0), w.extent(0), x.extent(1), matrix_of(x), matrix_of(w, true), y.raw(),
-                               y.dtype(), y.stride(0), scratch, residual.raw(), residual.stride(0)})) {
-    return;
-  }
   matmul_forward(cpu, x, w, y, scratch);
   add(cpu, residual, y, y);
 }
@@ -282,11 +271,11 @@ void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTens
 
 void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const int64_t out = d_y.extent(1), in = x.extent(1), rows = x.extent(0);
-  const Matrix a = matrix_of(d_y, true), b = matrix_of(x);
+  const Matrix a = {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, b = {x.raw(), x.dtype(), x.stride(0)};
   const ProductsBy by = cpu.bfloat16.to_weight;
   if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16) {
-    if (multiply_by_matrix_unit(by, {cpu.threads, out, in, rows, a, b, d_w.raw(), d_w.dtype(), d_w.stride(0),
-                                     scratch, d_w.raw(), d_w.stride(0)})) {
+    if (multiply_by_matrix_unit(by, {cpu.threads, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0),
+                                     scratch})) {
       return;
     }
     if (by == ProductsBy::vectors && tile_body(by) != nullptr) {

@@ -34,17 +34,16 @@ struct MatrixProductCut {
   int threads;
 };
 
-// c = a · b + added, of bfloat16 matrices, rounded once, to c's type.
+// c (+)= a · b of bfloat16 matrices, rounded once, to c's type.
 struct MatrixProduct {
   int threads;
   int64_t m, n, k;
   Matrix a, b;
+  bool keep;  // what stands in c, which is float32
   void* c;
   DType c_dtype;
   int64_t c_stride;
-  Tensor room;                  // MatrixProductCut(threads, m, n, k).bytes()
-  const void* added = nullptr;  // of c's type, c itself too; null: nothing
-  int64_t added_stride = 0;
+  Tensor room;  // MatrixProductCut(threads, m, n, k).bytes()
 };
 
 // By the unit (tiles) or its plain loops (tile_loops). False, and nothing done, by anything else, where this processor

@@ -69,14 +69,12 @@ struct Worker {
   Unit unit;
   uint32_t* left;
   float* sums;
-  // Blocks of sums by turns, so that one is written to c while the next one is summed.
-  alignas(64) float block[2][Cut::kBlockSums];
-  int turn = 0;
-  Result::Block behind;  // summed, and not in c yet
+  alignas(64) float block[Cut::kBlockSums];
+  Result::Block behind;  // summed, and not in c yet: it is written while the next one is summed, whose sums follow it
 };
 
 // Tiles by number: sums 0 to 3, row by row; 4 and 5 of a, 6 and 7 of b.
-template <typename Unit, typename Body>
+template <typename Body>
 void for_sums(const Body& body) {
   body.template operator()<0>(0);
   body.template operator()<1>(Cut::kTile);
@@ -89,7 +87,7 @@ template <typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
   constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
-  for_sums<Unit>([&]<int sum>(int64_t at) {
+  for_sums([&]<int sum>(int64_t at) {
     keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>();
   });
   for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
@@ -104,7 +102,7 @@ void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t s
     unit.template multiply<2, 5, 6>();
     unit.template multiply<3, 5, 7>();
   }
-  for_sums<Unit>([&]<int sum>(int64_t at) { unit.template store<sum>(sums + at, kSumBytes); });
+  for_sums([&]<int sum>(int64_t at) { unit.template store<sum>(sums + at, kSumBytes); });
 }
 
 template <typename Unit>
@@ -119,7 +117,7 @@ class Product {
   explicit Product(const MatrixProduct& product)
       : of_(product),
         cut_(product.threads, product.m, product.n, product.k),
-        result_{product.c, product.c_dtype, product.c_stride, product.added, product.added_stride},
+        result_{product.c, product.c_dtype, product.c_stride, product.keep},
         right_(aligned(product.room.raw())) {}
 
   void run() const {
@@ -162,8 +160,7 @@ class Product {
         const bool more = !last || panel + 1 < end;
         ReadAhead next_right(last ? right(panel + 1, 0) : right(panel, depth + 1), more ? 1 : 0,
                              steps_of(last ? 0 : depth + 1) * Cut::kStepWords * 4, 0, blocks * steps_of(depth));
-        // Of panels by turns: the last block of one is written while the next one's first is summed.
-        float* sums = cut_.depths == 1 ? nullptr : worker.sums + panel % 2 * blocks_of(cut_.rows) * Cut::kBlockSums;
+        float* sums = cut_.depths == 1 ? nullptr : worker.sums;
         run_blocks(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords, cut_.steps, sums,
                    worker, [&] {
                      next_rows.next();
@@ -199,7 +196,7 @@ class Product {
     const bool last = depth + 1 == cut_.depths;
     for (int64_t block = 0; block < blocks_of(rows); ++block) {
       const int64_t first = block * Cut::kBlock;
-      float* own_sums = sums == nullptr ? worker.block[worker.turn] : sums + block * Cut::kBlockSums;
+      float* own_sums = sums == nullptr ? worker.block : sums + block * Cut::kBlockSums;
       Result::Block own;
       if (last) own = result_.block(own_sums, row + first, std::min(Cut::kBlock, rows - first), column, of_.n);
       multiply(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
@@ -208,7 +205,6 @@ class Product {
                  read_ahead();
                });
       worker.behind = own;
-      worker.turn ^= 1;
     }
   }
 
@@ -245,7 +241,7 @@ int64_t MatrixProductCut::left_words() const {
 
 int64_t MatrixProductCut::sums() const {
   if (whole_rows && depths == 1) return 0;
-  const int64_t group_panels = whole_rows ? 2 : (panels + groups - 1) / groups;
+  const int64_t group_panels = whole_rows ? 1 : (panels + groups - 1) / groups;
   return group_panels * blocks_of(rows) * kBlockSums;
 }
 

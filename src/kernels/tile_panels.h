@@ -23,21 +23,16 @@ struct Result {
   void* c;
   DType dtype;
   int64_t stride;
-  const void* added;  // to the sums, of c's type; null: nothing
-  int64_t added_stride;
+  bool keep;  // adds; of float32 alone
 
   struct Block {
     const float* sums = nullptr;
     int64_t rows = 0, columns = 0;  // no rows: nothing to be written
     char* to = nullptr;
-    const char* added = nullptr;
   };
   // The one at this place; n: columns of c.
   Block block(const float* sums, int64_t row, int64_t rows, int64_t column, int64_t n) const {
-    const int64_t size = size_of(dtype);
-    Block made = {sums, rows, std::min(kColumns, n - column), static_cast<char*>(c) + (row * stride + column) * size};
-    if (added != nullptr) made.added = static_cast<const char*>(added) + (row * added_stride + column) * size;
-    return made;
+    return {sums, rows, std::min(kColumns, n - column), static_cast<char*>(c) + (row * stride + column) * size_of(dtype)};
   }
   // Rows [from, to) of two blocks: writes those of one that is summed, and has c at hand for one that will be.
   void turn(const Block& summed, const Block& next, int64_t from, int64_t to) const;

@@ -86,40 +86,30 @@ void transpose_left(const bfloat16* from, int64_t stride, int64_t rows, int64_t 
   }
 }
 
-[[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET inline void write_floats(const float* sums, int64_t columns,
-                                                                         const float* added, float* to) {
+[[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET inline void write_floats(const float* sums, int64_t columns, bool keep,
+                                                                         float* to) {
   const __mmask16 these = lanes(columns);
-  const __m512 before = added != nullptr ? _mm512_maskz_loadu_ps(these, added) : _mm512_setzero_ps();
+  const __m512 before = keep ? _mm512_maskz_loadu_ps(these, to) : _mm512_setzero_ps();
   _mm512_mask_storeu_ps(to, these, _mm512_add_ps(before, _mm512_loadu_ps(sums)));
 }
 
-SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_t columns, const float* added,
-                                         int64_t added_stride, float* to, int64_t stride) {
-  for (int64_t row = 0; row < rows; ++row, sums += kBlock, to += stride, added += added == nullptr ? 0 : added_stride) {
-    write_floats(sums, columns, added, to);
-    if (columns > kTile) write_floats(sums + kTile, columns - kTile, added == nullptr ? nullptr : added + kTile, to + kTile);
+SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_t columns, bool keep, float* to,
+                                         int64_t stride) {
+  for (int64_t row = 0; row < rows; ++row, sums += kBlock, to += stride) {
+    write_floats(sums, columns, keep, to);
+    if (columns > kTile) write_floats(sums + kTile, columns - kTile, keep, to + kTile);
   }
 }
 
-SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline __m512 widened(__m256i halves_of_words) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves_of_words), 16));
-}
-
-SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_t columns, const bfloat16* added,
-                                         int64_t added_stride, bfloat16* to, int64_t stride) {
+SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_t columns, bfloat16* to,
+                                         int64_t stride) {
   const __mmask32 these = halves(columns);
   for (int64_t row = 0; row < rows; ++row, sums += kBlock, to += stride) {
-    __m512 low = _mm512_loadu_ps(sums), high = _mm512_loadu_ps(sums + kTile);
-    if (added != nullptr) {
-      const __m512i both = _mm512_maskz_loadu_epi16(these, added + row * added_stride);
-      low = _mm512_add_ps(low, widened(_mm512_castsi512_si256(both)));
-      high = _mm512_add_ps(high, widened(_mm512_extracti64x4_epi64(both, 1)));
-    }
-    const auto rounded = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    const auto both = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + kTile), _mm512_loadu_ps(sums));
     if (columns == kBlock)
-      _mm512_storeu_si512(to, rounded);
+      _mm512_storeu_si512(to, both);
     else
-      _mm512_mask_storeu_epi16(to, these, rounded);
+      _mm512_mask_storeu_epi16(to, these, both);
   }
 }
 
@@ -190,19 +180,12 @@ void Result::turn(const Block& summed, const Block& next, int64_t from, int64_t 
   if (written > 0) {
     const float* sums = summed.sums + from * kBlock;
     char* out = summed.to + from * stride * element;
-    const char* add = summed.added == nullptr ? nullptr : summed.added + from * added_stride * element;
-    if (dtype == DType::bfloat16) {
-      write_rows(sums, written, summed.columns, reinterpret_cast<const bfloat16*>(add), added_stride,
-                 reinterpret_cast<bfloat16*>(out), stride);
-    } else {
-      write_rows(sums, written, summed.columns, reinterpret_cast<const float*>(add), added_stride,
-                 reinterpret_cast<float*>(out), stride);
-    }
+    if (dtype == DType::bfloat16)
+      write_rows(sums, written, summed.columns, reinterpret_cast<bfloat16*>(out), stride);
+    else
+      write_rows(sums, written, summed.columns, keep, reinterpret_cast<float*>(out), stride);
   }
-  if (prepared <= 0) return;
-  prepare_rows(next.to + from * stride * element, prepared, next.columns * element, stride * element);
-  if (next.added == nullptr || next.added == next.to) return;
-  for (int64_t row = from; row < from + prepared; ++row) __builtin_prefetch(next.added + row * added_stride * element);
+  if (prepared > 0) prepare_rows(next.to + from * stride * element, prepared, next.columns * element, stride * element);
 }
 
 }  // namespace shiftron::fast

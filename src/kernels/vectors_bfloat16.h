@@ -1,0 +1,60 @@
+// Sixteen elements of bfloat16 at a time, for loops that run where a tile_body(ProductsBy::vectors) is.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "core/tensor.h"
+#include "kernels/tile_product.h"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
+
+#define SHIFTRON_VECTOR_INLINE SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline
+
+namespace shiftron::fast {
+
+inline constexpr int64_t kLanes = 16;
+inline constexpr float kLog2E = 1.44269504f;
+
+// The first `count` lanes, where it is less than all.
+inline __mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kLanes)) - 1u);
+}
+
+SHIFTRON_VECTOR_INLINE __m512 widened(__m256i halves) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+SHIFTRON_VECTOR_INLINE __m512 load_widened(const bfloat16* from) {
+  return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+SHIFTRON_VECTOR_INLINE __m512 load_widened(const bfloat16* from, __mmask16 lanes) {
+  return widened(_mm256_maskz_loadu_epi16(lanes, from));
+}
+SHIFTRON_VECTOR_INLINE __m256i rounded(__m512 values) {
+  return (__m256i)_mm512_cvtneps_pbh(values);
+}
+
+// 2ᶠ for |f| ≤ 1/2, by a polynomial of degree 5 of least relative error: below 2.1e-7 in float32.
+SHIFTRON_VECTOR_INLINE __m512 power_of_fraction(__m512 f) {
+  __m512 series = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0013276472f), _mm512_set1_ps(0.009675541f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.05550713f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.2402212f));
+  series = _mm512_fmadd_ps(f, series, _mm512_set1_ps(0.69314694f));
+  return _mm512_fmadd_ps(f, series, _mm512_set1_ps(1.0000001f));
+}
+
+// 2ˣ = 2ⁿ · 2ᶠ, n = round(x). What lies below −126 counts as −126, where NaN stays NaN.
+SHIFTRON_VECTOR_INLINE __m512 power_of_2(__m512 x) {
+  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);  // the second one where x is NaN
+  const __m512 n = _mm512_roundscale_ps(bounded, 0);
+  return _mm512_scalef_ps(power_of_fraction(_mm512_sub_ps(bounded, n)), n);
+}
+
+// The same, where what lies below −126 is 0.
+SHIFTRON_VECTOR_INLINE __m512 power_of_2_or_zero(__m512 x) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), power_of_2(x));
+}
+
+}  // namespace shiftron::fast
+#endif
