@@ -8,7 +8,9 @@
 
 #include "core/tensor.h"
 #include "kernels/tile_product.h"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
+// Of g++ 12, falsely, in its own header.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 
 #define SHIFTRON_VECTOR_INLINE SHIFTRON_BFLOAT16_TARGET [[gnu::always_inline]] inline
 

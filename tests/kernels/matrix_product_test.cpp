@@ -155,8 +155,9 @@ TEST_P(MatrixProductTest, LeavesWhatItCannotDo) {
   EXPECT_FALSE(fast::multiply_by_matrix_unit(GetParam(), product));
   EXPECT_FALSE(fast::multiply_by_matrix_unit(ProductsBy::library, product));
   EXPECT_EQ(c.values, Target<float>({4, 4, 3}, 1.0f).values);
+  const Operand whole("b", 3, 4, false);
   MatrixProduct without_room = product;
-  without_room.k = 2;
+  without_room.b = whole.matrix();
   without_room.room = Tensor(room.data(), DType::bfloat16, {1}, DeviceKind::cpu);
   expect_fault("needs more scratch than 2", [&] { fast::multiply_by_matrix_unit(GetParam(), without_room); });
 }
