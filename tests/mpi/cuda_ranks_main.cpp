@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "machine/cuda/nccl_ranks.h"
+#include "parallel/communicator_nccl_cuda.h"
 #include "parallel/watchdog.h"
 
 namespace shiftron {
@@ -70,7 +71,9 @@ void run(const std::string& part, HostCommunicator& world) {
     const auto more = rank.split(conformance::all_ranks(world), "more");
     more->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
     rank.world->all_reduce(own.stream, InOut(tensor), Reduction::sum).wait(own.stream);
-    for (Communicator* group : {more.get(), rank.world.get()}) group->give_up();
+    give_up_together([&] {
+      for (Communicator* group : {more.get(), rank.world.get()}) group->give_up();
+    });
     for (Communicator* group : {more.get(), rank.world.get()}) group->abandon();
     own.finish();
   } else if (part == "kill") {  // a peer's end reaches whoever waits for an operation
