@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kKeys = AttentionTiles::kPairedKeys;
 constexpr int64_t kStride = AttentionTiles::kPairedStride;  // of rows of keys
-constexpr int64_t kLargestDim = 512;  // of a head
+constexpr int64_t kLargestDim = 512;                        // of a head
 
 // A block of keys and values as right operands: of k q (columns, [dim / 2][kStride]), of p v (rows, [kKeys / 2][dim]).
 struct PackedBlock {
@@ -131,9 +131,8 @@ class Bfloat16Attention : AttentionTasks {
   // keys are counted from a block's start.
   template <typename Body>
   void for_packed_blocks(int64_t key_begin, int64_t key_end, int64_t head, Workspace& work, const Body& body) const {
-    for_key_blocks(key_begin / 2 * 2, key_end, [&](int64_t begin, int64_t end) {
-      body(begin, end, pack_keys(begin, head, work));
-    });
+    for_key_blocks(key_begin / 2 * 2, key_end,
+                   [&](int64_t begin, int64_t end) { body(begin, end, pack_keys(begin, head, work)); });
   }
 
   void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) const {
@@ -178,27 +177,26 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     const int64_t pairs = (tile_rows + 1) / 2;
     prepare_backward(gradients, tile, head, work);
-    for_packed_blocks(
-        key_begin, key_end, head, work, [&](int64_t begin, int64_t end, const PackedBlock& block) {
-          const int64_t at = begin % kKeys, keys = end - begin;
-          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kStride, false,
-                        work.scores, kStride);
-          body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kStride,
-                        false, work.d_p, kStride);
-          softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, scale_, work.first,
-                                         work.second, work.scores, work.d_p, work.p, work.p_pairs, work.d_pairs);
-          if (for_keys) {  // the key before an odd key_begin may be another task's
-            const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
-            body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kStride, true,
-                          key_gradient(0, begin + skipped, work), kStride);
-            body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kStride, true,
-                          key_gradient(1, begin + skipped, work), kStride);
-          }
-          if (for_queries) {
-            body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kStride), block.key_rows + at / 2 * dim_, dim_,
-                          begin > key_begin, work.result, dim_);
-          }
-        });
+    for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, const PackedBlock& block) {
+      const int64_t at = begin % kKeys, keys = end - begin;
+      body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kStride, false,
+                    work.scores, kStride);
+      body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kStride, false,
+                    work.d_p, kStride);
+      softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, scale_, work.first, work.second,
+                                     work.scores, work.d_p, work.p, work.p_pairs, work.d_pairs);
+      if (for_keys) {  // the key before an odd key_begin may be another task's
+        const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
+        body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kStride, true,
+                      key_gradient(0, begin + skipped, work), kStride);
+        body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kStride, true,
+                      key_gradient(1, begin + skipped, work), kStride);
+      }
+      if (for_queries) {
+        body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kStride), block.key_rows + at / 2 * dim_, dim_,
+                      begin > key_begin, work.result, dim_);
+      }
+    });
     if (for_queries) {
       unpack_bfloat16(work.result, tile.positions,
                       head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));

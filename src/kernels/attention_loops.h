@@ -56,7 +56,7 @@ void softmax_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stri
 // As softmax_gradient_tile, of scores · scale in bfloat16: d_scores ← scale · p (d_p − delta), and both it and p in
 // pairs of rows, as tile_product.h states; 0 where masked, also up to 16 columns, and in a row that a pair lacks.
 void softmax_gradient_tile_bfloat16(const TileMask& mask, int64_t positions, int64_t stride, float scale,
-                                    const float* log_sum_exp, const float* delta, const float* scores,
-                                    const float* d_p, bfloat16* d_scores, uint32_t* p_pairs, uint32_t* d_pairs);
+                                    const float* log_sum_exp, const float* delta, const float* scores, const float* d_p,
+                                    bfloat16* d_scores, uint32_t* p_pairs, uint32_t* d_pairs);
 
 }  // namespace shiftron::fast

@@ -28,7 +28,8 @@ Seen seen_by(const TileMask& mask, int64_t row) {
   return {begin, std::clamp<int64_t>(mask.last + position + 1 - mask.begin, begin, mask.columns)};
 }
 
-// The vectors of two rows: [begin, end) that one of them sees something of, of these [whole, masked) that both see whole.
+// The vectors of two rows: [begin, end) that one of them sees something of, of these [whole, masked) that both see
+// whole.
 struct Vectors {
   Vectors(const Seen& a, const Seen& b) {
     const auto first = [](const Seen& of) { return of.begin / kLanes; };

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostRows = 2048;  // of a timed product; fewer do not repay the packing that more do
 constexpr int64_t kMostColumns = 512;
-constexpr int kRounds = 5;          // the first one warms up
+constexpr int kRounds = 5;  // the first one warms up
 constexpr double kFaster = 1.1;
 constexpr std::array<const char*, 5> kNames = {"float32", "library", "vectors", "tiles", "tile loops"};
 
@@ -147,7 +147,8 @@ class TimedTile {
                               kColumns, false, false, c_.data<float>(), kColumns);
       } else {
         fast::tile_body(by)->product(kRows, kColumns, depth_ / 2, fast::rows_of(a_.data<bfloat16>(), depth_),
-                                     static_cast<const uint32_t*>(b_.raw()), kColumns, false, c_.data<float>(), kColumns);
+                                     static_cast<const uint32_t*>(b_.raw()), kColumns, false, c_.data<float>(),
+                                     kColumns);
       }
     }
   }
@@ -205,7 +206,8 @@ FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<Produc
   const std::vector<ProductsBy> large = without(among, vectors);
   time(forward, large, layer.operations(), [&](ProductsBy by) { layer.forward(by); });
   time(to_input, large, layer.operations(), [&](ProductsBy by) { layer.to_input(by); });
-  // Of weight gradients the library transposes an operand, which more rows than are timed make dearer: behind own vectors.
+  // Of weight gradients the library transposes an operand, which more rows than are timed make dearer: behind own
+  // vectors.
   std::vector<ProductsBy> summed = without(among, library);
   if (summed.size() < among.size()) summed.insert(std::ranges::find(summed, tiles), library);
   time(to_weight, summed, layer.operations(), [&](ProductsBy by) { layer.to_weight(by); });

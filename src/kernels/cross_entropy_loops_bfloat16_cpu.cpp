@@ -1,8 +1,7 @@
-#include "kernels/cross_entropy_loops.h"
-
 #include <cmath>
 
 #include "core/check.h"
+#include "kernels/cross_entropy_loops.h"
 #include "kernels/element.h"
 #include "kernels/vectors_bfloat16.h"
 
@@ -55,8 +54,10 @@ SHIFTRON_BFLOAT16_TARGET float exponential_sum_of_vectors(const bfloat16* logits
   return _mm512_reduce_add_ps(sum);
 }
 
-SHIFTRON_BFLOAT16_TARGET void probabilities_of_vectors(bfloat16* logits, int64_t count, float log_sum_exp, float scale) {
-  const __m512 by = _mm512_set1_ps(kLog2E), offset = _mm512_set1_ps(log_sum_exp * kLog2E), factor = _mm512_set1_ps(scale);
+SHIFTRON_BFLOAT16_TARGET void probabilities_of_vectors(bfloat16* logits, int64_t count, float log_sum_exp,
+                                                       float scale) {
+  const __m512 by = _mm512_set1_ps(kLog2E), offset = _mm512_set1_ps(log_sum_exp * kLog2E),
+               factor = _mm512_set1_ps(scale);
   each_vector(count, [&](int64_t i, __mmask16 lanes) SHIFTRON_BFLOAT16_TARGET {
     const __m512 power = power_of_2_or_zero(_mm512_fmsub_ps(load_widened(logits + i, lanes), by, offset));
     _mm256_mask_storeu_epi16(logits + i, lanes, rounded(_mm512_mul_ps(power, factor)));

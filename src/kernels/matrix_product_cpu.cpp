@@ -1,9 +1,8 @@
-#include "kernels/matrix_product.h"
-
 #include <algorithm>
 
 #include "core/check.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/matrix_product.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/tile_panels.h"
 #include "kernels/tile_product.h"
@@ -15,7 +14,7 @@ using Cut = MatrixProductCut;
 
 constexpr int64_t kTileWords = Cut::kTile * Cut::kTile;
 constexpr int64_t kTileRowBytes = 64, kCacheLine = 64;
-constexpr int64_t kDepthSteps = 16;              // of a panel of b: 32 KiB, of a cache of 48
+constexpr int64_t kDepthSteps = 16;                 // of a panel of b: 32 KiB, of a cache of 48
 constexpr int64_t kLeftBytes = int64_t{768} << 10;  // of rows of a in whole
 constexpr int64_t kMostRows = 256, kFewerRows = 128;
 constexpr int64_t kTaskRows = 512;
@@ -55,8 +54,7 @@ class ReadAhead {
 // What a thread works with: the unit, configured for whole tiles, and its part of the room.
 template <typename Unit>
 struct Worker {
-  Worker(const Cut& cut, uint32_t* memory)
-      : left(memory), sums(reinterpret_cast<float*>(memory + cut.left_words())) {
+  Worker(const Cut& cut, uint32_t* memory) : left(memory), sums(reinterpret_cast<float*>(memory + cut.left_words())) {
     TileConfiguration whole;
     std::fill_n(whole.rows.begin(), 8, static_cast<uint8_t>(Cut::kTile));
     std::fill_n(whole.row_bytes.begin(), 8, static_cast<uint16_t>(kTileRowBytes));
@@ -87,9 +85,8 @@ template <typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
   constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
-  for_sums([&]<int sum>(int64_t at) {
-    keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>();
-  });
+  for_sums(
+      [&]<int sum>(int64_t at) { keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>(); });
   for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
     // a streams past the first-level cache, in which b's panel stays.
     unit.template load_once<4>(left, kTileRowBytes);
@@ -186,8 +183,8 @@ class Product {
     }
   }
 
-  // What one depth of a panel adds to the blocks of c in these rows. `left`: a block's steps lie left_steps steps apart.
-  // `sums`: of these blocks, or null where one depth is all.
+  // What one depth of a panel adds to the blocks of c in these rows. `left`: a block's steps lie left_steps steps
+  // apart. `sums`: of these blocks, or null where one depth is all.
   template <typename Ahead>
   void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
                   float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {

@@ -70,7 +70,8 @@ void fetch_row(const ConstTensor& tensor, int64_t row, int64_t end) {
   if (row >= end || !std::is_same_v<T, bfloat16>) return;
   constexpr int64_t kCacheLine = 64;
   const auto* bytes = reinterpret_cast<const char*>(row_of<T>(tensor, row));
-  for (int64_t at = 0; at < tensor.extent(1) * size_of(tensor.dtype()); at += kCacheLine) __builtin_prefetch(bytes + at, 0, 2);
+  for (int64_t at = 0; at < tensor.extent(1) * size_of(tensor.dtype()); at += kCacheLine)
+    __builtin_prefetch(bytes + at, 0, 2);
 }
 
 template <typename T>
@@ -104,8 +105,8 @@ void swiglu_forward(const CpuOptions& cpu, ConstTensor gate, ConstTensor up, Ten
     forward_all<bfloat16>(cpu.threads, gate, up, y);
 }
 
-void swiglu_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate, Tensor d_up,
-                     Tensor y) {
+void swiglu_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor gate, ConstTensor up, Tensor d_gate,
+                     Tensor d_up, Tensor y) {
   if (gate.dtype() == DType::float32)
     backward_all<float>(cpu.threads, d_y, gate, up, d_gate, d_up, y);
   else

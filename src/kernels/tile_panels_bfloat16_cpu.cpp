@@ -1,5 +1,3 @@
-#include "kernels/tile_panels.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include "core/check.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix_product.h"
+#include "kernels/tile_panels.h"
 #include "kernels/tile_product.h"
 
 #if defined(__x86_64__)
@@ -17,8 +16,10 @@ namespace shiftron::fast {
 namespace {
 
 using Cut = MatrixProductCut;
-constexpr int64_t kAhead = 4;  // blocks
+constexpr int64_t kAhead = 4;  // blocks, whose rows are fetched
 constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile * kTile;
+
+static_assert(Result::kColumns == kBlock);
 
 constexpr __mmask32 halves(int64_t count) {
   return static_cast<__mmask32>((uint64_t{1} << std::clamp<int64_t>(count, 0, kBlock)) - 1);
@@ -34,7 +35,7 @@ const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
 // Sixteen pairs of rows of at most 32 columns each, as words: to [2][16 pairs][16 columns].
 SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns,
                                          uint32_t* to) {
-  static constexpr auto kOrder = [] {  // of the halves of two rows, `rows 0 and 1 by turns`
+  static constexpr auto kOrder = [] {  // a half of each row by turns
     std::array<uint16_t, 2 * kBlock> order{};
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * kBlock);
     return order;

@@ -1,5 +1,5 @@
-// Large products by the matrix unit, on its loops where the processor has none: every way of cutting them, edges, memory
-// around, threads.
+// Large products by the matrix unit, on its loops where the processor has none: every way of cutting them, edges,
+// memory around, threads.
 #include "kernels/matrix_product.h"
 
 #include <limits>
@@ -103,8 +103,8 @@ class MatrixProductTest : public ::testing::TestWithParam<ProductsBy> {
 
 // Around a block of 32 either way, and around what is summed at once: 512 of k.
 TEST_P(MatrixProductTest, EqualsDirectSumsAtAllEdges) {
-  for (const auto& [m, n, k] : {std::tuple{1, 1, 2}, {31, 33, 30}, {32, 32, 32}, {33, 31, 34}, {65, 40, 510}, {40, 65, 514},
-                                {3, 70, 1100}}) {
+  for (const auto& [m, n, k] :
+       {std::tuple{1, 1, 2}, {31, 33, 30}, {32, 32, 32}, {33, 31, 34}, {65, 40, 510}, {40, 65, 514}, {3, 70, 1100}}) {
     for (const bool a_transposed : {false, true}) {
       for (const bool b_transposed : {false, true}) {
         expect_product<float>({m, n, k}, a_transposed, b_transposed, a_transposed);
@@ -151,7 +151,16 @@ TEST_P(MatrixProductTest, LeavesWhatItCannotDo) {
   const Operand a("a", 4, 3, false), b("b", 3, 4, true);  // pairs of three elements
   Target<float> c({4, 4, 3}, 1.0f);
   std::vector<bfloat16> room(1 << 16);
-  const MatrixProduct product = {1, 4, 4, 3, a.matrix(), b.matrix(), false, c.values.data(), DType::float32, c.stride,
+  const MatrixProduct product = {1,
+                                 4,
+                                 4,
+                                 3,
+                                 a.matrix(),
+                                 b.matrix(),
+                                 false,
+                                 c.values.data(),
+                                 DType::float32,
+                                 c.stride,
                                  Tensor(room.data(), DType::bfloat16, {1 << 16}, DeviceKind::cpu)};
   EXPECT_FALSE(fast::multiply_by_matrix_unit(GetParam(), product));
   EXPECT_FALSE(fast::multiply_by_matrix_unit(ProductsBy::library, product));
