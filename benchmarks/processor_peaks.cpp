@@ -56,22 +56,22 @@ template <typename Vector, int rows, int vectors>
 typedef float Wide [[gnu::vector_size(64)]];
 typedef float Narrow [[gnu::vector_size(32)]];
 constexpr int kRows = 6, kWideVectors = 4, kNarrowVectors = 2;
-constexpr int64_t kSteps = 64;
+constexpr int64_t kVectorSteps = 64;
 
 __attribute__((target("avx512f"))) void multiply_add_wide(const float* a, const float* b, float* c) {
-  multiply_add<Wide, kRows, kWideVectors>(kSteps, a, b, c);
+  multiply_add<Wide, kRows, kWideVectors>(kVectorSteps, a, b, c);
 }
 __attribute__((target("avx2,fma"))) void multiply_add_narrow(const float* a, const float* b, float* c) {
-  multiply_add<Narrow, kRows, kNarrowVectors>(kSteps, a, b, c);
+  multiply_add<Narrow, kRows, kNarrowVectors>(kVectorSteps, a, b, c);
 }
 
 void add_float32(int threads, std::vector<Peak>& peaks) {
   const bool wide = __builtin_cpu_supports("avx512f");
   if (!wide && !__builtin_cpu_supports("fma")) return;
   const int64_t lanes = wide ? 16 * kWideVectors : 8 * kNarrowVectors;
-  const double operations = 2.0 * static_cast<double>(kRows * lanes * kSteps);
+  const double operations = 2.0 * static_cast<double>(kRows * lanes * kVectorSteps);
   peaks.push_back({wide ? "fp32 FMA, 512 bits" : "fp32 FMA, 256 bits", false, rate(threads, operations, [&] {
-                     alignas(64) thread_local float a[kRows * kSteps], b[16 * kWideVectors * kSteps], c[16];
+                     alignas(64) thread_local float a[kRows * kVectorSteps], b[16 * kWideVectors * kVectorSteps], c[16];
                      (wide ? multiply_add_wide : multiply_add_narrow)(a, b, c);
                    })});
 }
