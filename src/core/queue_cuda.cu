@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/call_cuda.h"
+#include "core/environment.h"
 #include "core/hash.h"
 #include "core/queue_cuda.h"
 
@@ -165,7 +166,7 @@ namespace {
 cudaError_t count_devices(int& count) {
   // Which CUDA reads at its first call: its own value would have streams share queues of the device, in which one that
   // waits for a peer holds up others.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  set_environment_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess) return status;
   count = 0;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/call_cuda.h"
+#include "core/environment.h"
 #include "core/event.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -58,7 +59,7 @@ class Handle {
   Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
     // Else NCCL takes most of its memory at the first sums, when the trainer has taken what was free.
-    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    set_environment_default("NCCL_RUNTIME_CONNECT", "0");
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);
@@ -365,7 +366,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, 
 }
 
 void repeat_sums() {
-  setenv("NCCL_NVLS_ENABLE", "0", 0);
+  set_environment_default("NCCL_NVLS_ENABLE", "0");
 }
 
 // NCCL, init.cc: an abort ends operations at the call, and takes down at the end of the group.
@@ -376,7 +377,7 @@ void give_up_together(const std::function<void()>& give_up) noexcept {
 }
 
 void share_device(int before) {
-  if (before > 0) setenv("NCCL_HOSTID", detail::concatenate(host_name(), "/", before).c_str(), 0);
+  if (before > 0) set_environment_default("NCCL_HOSTID", detail::concatenate(host_name(), "/", before));
 }
 
 }  // namespace shiftron
