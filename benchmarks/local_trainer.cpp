@@ -5,7 +5,6 @@
 
 #include "core/philox.h"
 #include "train/batches.h"
-#include "train/device.h"
 
 namespace shiftron {
 
@@ -28,9 +27,7 @@ SampleReader random_samples(const RunConfig& config) {
 LocalTrainer::LocalTrainer(const RunConfig& config, int threads)
     : config_(config), world_(make_single_world()), stream_{.ledger = &ledger_} {
   const ParallelLayout layout = make_layout(config.parallel, 1);
-  StartedDevice started = start_device(config, {.threads = threads}, *world_, stream_);
-  queue_ = std::move(started.queue);
-  products_ = std::move(started.products);
+  device_ = start_device(config, {.threads = threads}, *world_, stream_);
   Ledger planned;
   const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
   trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);

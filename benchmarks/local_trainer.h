@@ -8,6 +8,7 @@
 
 #include "core/ledger.h"
 #include "parallel/host_communicator.h"
+#include "train/device.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 
@@ -31,7 +32,7 @@ class LocalTrainer {
   double loss() { return trainer_->result(number_).loss; }
   const Ledger& ledger() const { return ledger_; }
   // What multiplies bfloat16 and at which rate it did so in the timing at the start; "" in other precisions.
-  const std::string& products() const { return products_; }
+  const std::string& products() const { return device_.products; }
   // Kernels are timed from here on.
   void start_profile();
   MachineRates rates();
@@ -41,8 +42,7 @@ class LocalTrainer {
   std::unique_ptr<HostCommunicator> world_;
   Ledger ledger_;
   Stream stream_;
-  std::unique_ptr<Queue> queue_;  // of a GPU
-  std::string products_;
+  StartedDevice device_;
   std::optional<Trainer> trainer_;
   int64_t number_ = 0;
 };

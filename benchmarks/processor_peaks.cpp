@@ -79,7 +79,7 @@ void add_float32(int threads, std::vector<Peak>& peaks) {
 void add_float32(int, std::vector<Peak>&) {}
 #endif
 
-// Operands that are not zero: with those a processor draws less power, and may run faster.
+// Operands that are not zero: with zeros a processor draws less power, and may run faster.
 constexpr uint32_t kTwoOnes = 0x3f803f80;
 struct alignas(64) Words {
   static constexpr size_t kCount = 4096;
@@ -106,10 +106,7 @@ void add_matrix_unit(int threads, std::vector<Peak>& peaks) {
   peaks.push_back({"tdpbf16ps", true, rate(threads, 2.0 * 32 * 32 * 32 * kSteps, [&] {
                      using Unit = fast::MatrixUnit;
                      thread_local const Words a, b;
-                     fast::TileConfiguration whole;
-                     std::fill_n(whole.rows.begin(), 8, uint8_t{16});
-                     std::fill_n(whole.row_bytes.begin(), 8, uint16_t{kRowBytes});
-                     Unit::configure(whole);
+                     Unit::configure(fast::TileConfiguration::whole());
                      Unit::zero<0>(), Unit::zero<1>(), Unit::zero<2>(), Unit::zero<3>();
                      for (int64_t step = 0; step < kSteps; ++step) {
                        const int64_t at = step * kStepWords % static_cast<int64_t>(Words::kCount);

@@ -39,7 +39,7 @@ class Pool {
     CHECK(bytes <= size(), "a matrix of ", bytes, " bytes does not fit the pool");
     if (at_ + bytes > size()) at_ = 0;
     at_ += bytes;
-    return reinterpret_cast<T*>(static_cast<std::byte*>(data_.tensor(0, DType::bfloat16, {1}).raw()) + at_ - bytes);
+    return static_cast<T*>(data_.tensor(at_ - bytes, DType::uint8, {bytes}).raw());
   }
 
  private:

@@ -8,7 +8,7 @@ namespace shiftron {
 void set_environment_default(const char* name, const std::string& value) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  if (std::getenv(name) == nullptr) ::setenv(name, value.c_str(), 0);
+  setenv(name, value.c_str(), 0);
 }
 
 }  // namespace shiftron

@@ -11,10 +11,9 @@
 namespace shiftron::fast {
 namespace {
 
-// The columns of the tile that some rows see: all of them [begin, end), each one of them what `of` says.
+// The columns of the tile that a row sees: [begin, end), and which of a vector's those are.
 struct Seen {
   int64_t begin, end;
-  bool nothing() const { return begin == end; }
   __mmask16 of(int64_t vector) const {
     const int64_t skipped = std::clamp<int64_t>(begin - vector * kLanes, 0, kLanes);
     const int64_t left = std::clamp<int64_t>(end - vector * kLanes, 0, kLanes);
@@ -34,7 +33,7 @@ struct Vectors {
   Vectors(const Seen& a, const Seen& b) {
     const auto first = [](const Seen& of) { return of.begin / kLanes; };
     const auto behind = [](const Seen& of) {
-      return of.nothing() ? of.begin / kLanes : (of.end + kLanes - 1) / kLanes;
+      return of.begin == of.end ? of.begin / kLanes : (of.end + kLanes - 1) / kLanes;
     };
     begin = std::min(first(a), first(b));
     end = std::max(behind(a), behind(b));
@@ -98,7 +97,7 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
                                                     float* maxima, float* sums, float* accumulator) {
   const __m512 by = _mm512_set1_ps(scale * kLog2E), lowest = _mm512_set1_ps(-INFINITY);
   const int64_t all = vectors_of(mask), rows = positions * mask.group;
-  // Two rows' maxima ahead, whose sums of lanes take as long as some vectors.
+  // Found some rows ahead: the largest of a vector's lanes takes as long as some vectors.
   constexpr int64_t kAhead = 2;
   float ahead[kAhead];
   const auto largest_of = [&](int64_t row) SHIFTRON_BFLOAT16_TARGET {

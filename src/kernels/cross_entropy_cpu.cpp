@@ -30,27 +30,29 @@ float maximum_of(const bfloat16* logits, int64_t count) {
   return by_vectors() ? maximum_of_vectors(logits, count) : maximum_by_clones(logits, count);
 }
 
-// out = maximum, Σ exp(logit − maximum)
 template <typename T>
-SHIFTRON_INLINE void statistics_row(const T* logits, int64_t count, float* out) {
-  const float maximum = maximum_row(logits, count);
-  const float reference = maximum == -INFINITY ? 0.0f : maximum;  // −∞ − −∞ is no number
+SHIFTRON_INLINE float exponential_sum_row(const T* logits, int64_t count, float reference) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) sum += exponential(to_accumulate(logits[i]) - reference);
-  out[0] = maximum;
-  out[1] = sum;
+  return sum;
 }
-SHIFTRON_CLONES void statistics_of(const float* logits, int64_t count, float* out) {
-  statistics_row(logits, count, out);
+SHIFTRON_CLONES float exponential_sum(const float* logits, int64_t count, float reference) {
+  return exponential_sum_row(logits, count, reference);
 }
-SHIFTRON_CLONES void statistics_by_clones(const bfloat16* logits, int64_t count, float* out) {
-  statistics_row(logits, count, out);
+SHIFTRON_CLONES float exponential_sum_by_clones(const bfloat16* logits, int64_t count, float reference) {
+  return exponential_sum_row(logits, count, reference);
 }
-void statistics_of(const bfloat16* logits, int64_t count, float* out) {
-  if (!by_vectors()) return statistics_by_clones(logits, count, out);
-  out[0] = maximum_of_vectors(logits, count);
-  out[1] = exponential_sum_of_vectors(logits, count, out[0] == -INFINITY ? 0.0f : out[0]);
+float exponential_sum(const bfloat16* logits, int64_t count, float reference) {
+  return by_vectors() ? exponential_sum_of_vectors(logits, count, reference)
+                      : exponential_sum_by_clones(logits, count, reference);
+}
+
+// out = maximum, Σ exp(logit − maximum)
+template <typename T>
+void statistics_of(const T* logits, int64_t count, float* out) {
+  out[0] = maximum_of(logits, count);
+  out[1] = exponential_sum(logits, count, out[0] == -INFINITY ? 0.0f : out[0]);  // −∞ − −∞ is no number
 }
 
 template <typename T>
@@ -169,7 +171,8 @@ void cross_entropy(const CpuOptions& cpu, Tensor logits, ConstTensor targets, do
   specification::add_losses(losses, targets, totals);
 }
 
-void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s) {
+void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
+                              Tensor s) {
   const auto* target = targets.data<int32_t>();
   if (logits.dtype() == DType::float32)
     all_statistics<float>(cpu.threads, logits, target, vocab_begin, s);

@@ -35,7 +35,7 @@ SHIFTRON_BFLOAT16_TARGET float maximum_of_vectors(const bfloat16* logits, int64_
     largest = _mm512_max_epi16(largest, order_of(_mm512_loadu_si512(logits + i)));
   }
   if (i < count) {
-    const auto left = static_cast<__mmask32>((uint64_t{1} << (count - i)) - 1);
+    const __mmask32 left = first_halves(count - i);
     largest = _mm512_mask_max_epi16(largest, left, largest, order_of(_mm512_maskz_loadu_epi16(left, logits + i)));
   }
   const __m512i low = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(largest));

@@ -282,6 +282,7 @@ void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor 
       return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
     }
   }
+  // Without scratch: the library would lay x out anew, which does not pay here.
   product(cpu.threads, by, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0));
 }
 

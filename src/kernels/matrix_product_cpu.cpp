@@ -55,10 +55,7 @@ class ReadAhead {
 template <typename Unit>
 struct Worker {
   Worker(const Cut& cut, uint32_t* memory) : left(memory), sums(reinterpret_cast<float*>(memory + cut.left_words())) {
-    TileConfiguration whole;
-    std::fill_n(whole.rows.begin(), 8, static_cast<uint8_t>(Cut::kTile));
-    std::fill_n(whole.row_bytes.begin(), 8, static_cast<uint16_t>(kTileRowBytes));
-    unit.configure(whole);
+    unit.configure(TileConfiguration::whole());
   }
   ~Worker() { unit.release(); }  // the library configures tiles of its own on this thread
   Worker(const Worker&) = delete;

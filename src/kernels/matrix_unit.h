@@ -1,7 +1,8 @@
-// The seven operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain loops
-// with their semantics, so that what is built of them runs, and is tested, on every machine.
+// The seven operations of a processor's matrix unit (Intel AMX: tdpbf16ps), once as instructions and once as plain
+// loops with their semantics, so that what is built of them runs, and is tested, on every machine.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -14,6 +15,14 @@ struct alignas(64) TileConfiguration {
   std::array<uint8_t, 14> reserved{};
   std::array<uint16_t, 16> row_bytes{};
   std::array<uint8_t, 16> rows{};
+
+  // All eight tiles of 16 rows of 64 bytes.
+  static TileConfiguration whole() {
+    TileConfiguration to;
+    std::fill_n(to.rows.begin(), 8, uint8_t{16});
+    std::fill_n(to.row_bytes.begin(), 8, uint16_t{64});
+    return to;
+  }
 };
 static_assert(sizeof(TileConfiguration) == 64);
 

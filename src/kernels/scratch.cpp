@@ -2,8 +2,8 @@
 #include "kernels/scratch.h"
 
 #include "kernels/attention_tiles.h"
-#include "kernels/row_blocks.h"
 #include "kernels/matrix_product.h"
+#include "kernels/row_blocks.h"
 #include "kernels/weight_gradient.h"
 
 namespace shiftron {

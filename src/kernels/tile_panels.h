@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/matrix.h"
+#include "kernels/matrix_product.h"
 
 namespace shiftron::fast {
 
@@ -32,12 +32,11 @@ struct Result {
   };
   // The one at this place; n: columns of c.
   Block block(const float* sums, int64_t row, int64_t rows, int64_t column, int64_t n) const {
-    return {sums, rows, std::min(kColumns, n - column),
+    return {sums, rows, std::min(MatrixProductCut::kBlock, n - column),
             static_cast<char*>(c) + (row * stride + column) * size_of(dtype)};
   }
   // Rows [from, to) of two blocks: writes those of one that is summed, and has c at hand for one that will be.
   void turn(const Block& summed, const Block& next, int64_t from, int64_t to) const;
-  static constexpr int64_t kColumns = 32;
 };
 
 }  // namespace shiftron::fast

@@ -6,27 +6,15 @@
 #include "kernels/cpu_loops.h"
 #include "kernels/matrix_product.h"
 #include "kernels/tile_panels.h"
-#include "kernels/tile_product.h"
+#include "kernels/vectors_bfloat16.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12, falsely, in its own header
-
 namespace shiftron::fast {
 namespace {
 
 using Cut = MatrixProductCut;
 constexpr int64_t kAhead = 4;  // blocks, whose rows are fetched
 constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile * kTile;
-
-static_assert(Result::kColumns == kBlock);
-
-constexpr __mmask32 halves(int64_t count) {
-  return static_cast<__mmask32>((uint64_t{1} << std::clamp<int64_t>(count, 0, kBlock)) - 1);
-}
-constexpr __mmask16 lanes(int64_t count) {
-  return static_cast<__mmask16>(halves(std::clamp<int64_t>(count, 0, kTile)));
-}
 
 const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
   return static_cast<const bfloat16*>(of.data) + row * of.stride + column;
@@ -41,7 +29,7 @@ SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, i
     return order;
   }();
   const __m512i low = _mm512_loadu_si512(kOrder.data()), high = _mm512_loadu_si512(kOrder.data() + kBlock);
-  const __mmask32 read = halves(columns);
+  const __mmask32 read = first_halves(columns);
   for (int64_t pair = 0; pair < kTile; ++pair, from += 2 * stride, to += kTile) {
     const int64_t left = rows - 2 * pair;
     const __m512i even = left > 0 ? _mm512_maskz_loadu_epi16(read, from) : _mm512_setzero_si512();
@@ -72,7 +60,7 @@ SHIFTRON_BFLOAT16_TARGET void copy_rows(const bfloat16* from, int64_t stride, in
       _mm512_storeu_si512(target, _mm512_loadu_si512(source + column));
     }
     for (; column < columns; column += kBlock, target += block_words) {
-      const __mmask32 read = halves(own - column);
+      const __mmask32 read = first_halves(own - column);
       _mm512_storeu_si512(target, read == 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(read, source + column));
     }
   }
@@ -87,9 +75,8 @@ void transpose_left(const bfloat16* from, int64_t stride, int64_t rows, int64_t 
   }
 }
 
-[[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET inline void write_floats(const float* sums, int64_t columns, bool keep,
-                                                                         float* to) {
-  const __mmask16 these = lanes(columns);
+SHIFTRON_VECTOR_INLINE void write_floats(const float* sums, int64_t columns, bool keep, float* to) {
+  const __mmask16 these = first_lanes(columns);
   const __m512 before = keep ? _mm512_maskz_loadu_ps(these, to) : _mm512_setzero_ps();
   _mm512_mask_storeu_ps(to, these, _mm512_add_ps(before, _mm512_loadu_ps(sums)));
 }
@@ -104,7 +91,7 @@ SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_
 
 SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_t columns, bfloat16* to,
                                          int64_t stride) {
-  const __mmask32 these = halves(columns);
+  const __mmask32 these = first_halves(columns);
   for (int64_t row = 0; row < rows; ++row, sums += kBlock, to += stride) {
     const auto both = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + kTile), _mm512_loadu_ps(sums));
     if (columns == kBlock)

@@ -19,19 +19,16 @@ namespace shiftron::fast {
 inline constexpr int64_t kLanes = 16;
 inline constexpr float kLog2E = 1.44269504f;
 
-// The first `count` lanes, where it is less than all.
-inline __mmask16 first_lanes(int64_t count) {
+// The first `count` lanes of sixteen words, or of as many halves as a vector has: none below 0, at most all.
+constexpr __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, kLanes)) - 1u);
 }
+constexpr __mmask32 first_halves(int64_t count) {
+  return static_cast<__mmask32>((uint64_t{1} << std::clamp<int64_t>(count, 0, 2 * kLanes)) - 1);
+}
 
-SHIFTRON_VECTOR_INLINE __m512 widened(__m256i halves) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-SHIFTRON_VECTOR_INLINE __m512 load_widened(const bfloat16* from) {
-  return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-}
 SHIFTRON_VECTOR_INLINE __m512 load_widened(const bfloat16* from, __mmask16 lanes) {
-  return widened(_mm256_maskz_loadu_epi16(lanes, from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
 }
 SHIFTRON_VECTOR_INLINE __m256i rounded(__m512 values) {
   return (__m256i)_mm512_cvtneps_pbh(values);

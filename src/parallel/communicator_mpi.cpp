@@ -9,6 +9,7 @@
 #include <exception>
 #include <list>
 
+#include "core/environment.h"
 #include "core/log.h"
 #include "parallel/host_communicator.h"
 
@@ -281,7 +282,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   MPI_Initialized(&initialized);
   CHECK(!initialized, "one process can hold one MPI session in its life");
   // Without it, ranks that share a core wait for each other's time slices: milliseconds instead of microseconds.
-  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  set_environment_default("OMPI_MCA_mpi_yield_when_idle", "1");
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
