@@ -13,7 +13,6 @@ namespace shiftron::fast {
 namespace {
 
 using Cut = MatrixProductCut;
-constexpr int64_t kAhead = 4;  // blocks, whose rows are fetched
 constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile * kTile;
 
 const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
@@ -114,11 +113,6 @@ void prepare_rows(const char* to, int64_t rows, int64_t row_bytes, int64_t strid
   }
 }
 
-// The lines in which a block begins, of so many rows.
-void fetch_rows(const bfloat16* from, int64_t stride, int64_t rows) {
-  for (int64_t row = 0; row < rows; ++row) __builtin_prefetch(from + row * stride, 0, 2);
-}
-
 }  // namespace
 
 void pack_right_panels(int threads, const Matrix& b, int64_t k, int64_t n, uint32_t* to) {
@@ -130,12 +124,10 @@ void pack_right_panels(int threads, const Matrix& b, int64_t k, int64_t n, uint3
       const int64_t column = panel * kBlock, row = step * kBlock;
       const int64_t columns = std::min(kBlock, n - column), rows = std::min(kBlock, k - row);
       uint32_t* tiles = to + (panel * steps + step) * Cut::kStepWords;
-      if (b.transposed) {
+      if (b.transposed)
         transpose_rows(element(b, column, row), b.stride, columns, rows, tiles);
-      } else {
-        if (panel + kAhead < panels) fetch_rows(element(b, row, column + kAhead * kBlock), b.stride, rows);
+      else
         pair_block(element(b, row, column), b.stride, rows, columns, tiles);
-      }
     }
   });
 }
@@ -153,9 +145,7 @@ void pack_left_blocks(const Matrix& a, int64_t row, int64_t rows, int64_t first,
   }
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t at = first + step * kBlock, columns = std::min(kBlock, first + depth - at);
-    const int64_t next = at + kBlock, next_columns = std::min(kBlock, first + depth - next);
     for (int64_t block = 0; block < blocks; ++block) {
-      fetch_rows(element(a, next, row + block * kBlock), a.stride, next_columns);
       transpose_left(element(a, at, row + block * kBlock), a.stride, columns, rows_of(block),
                      to + (block * block_steps + step) * Cut::kStepWords);
     }
