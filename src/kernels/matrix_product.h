@@ -8,8 +8,9 @@
 namespace shiftron::fast {
 
 // c [m, n] = a [m, k] · b [k, n]. Both operands are packed as the unit's tiles: b whole into panels of columns, a by
-// each thread in blocks of rows. The sums of a block of 32 × 32 elements stay in the unit for `depth` of k, of which
-// b's part of a panel lies in the first-level cache; the rest of a thread's memory fits a second-level cache of 2 MiB.
+// each thread in blocks of rows. The sums of a block of 32 × 32 elements stay in the unit for `depth` of k, for which
+// one operand lies in the first-level cache and the other one passes; a thread's memory fits a second-level cache of
+// 2 MiB.
 struct MatrixProductCut {
   static constexpr int64_t kTile = 16;                      // rows of a tile, and words (pairs of elements) of a row
   static constexpr int64_t kBlock = 2 * kTile;              // of c either way; and of k what one row of a tile holds
@@ -27,8 +28,12 @@ struct MatrixProductCut {
   int64_t sums() const;        // floats of a thread
   int64_t bytes() const;       // of the whole room
 
-  int64_t panels, steps, depths;         // blocks of n; blocks of k; parts of these that are summed at once
-  bool whole_rows;                       // a's rows are packed in their whole depth and meet all panels of a group
+  // strips: a block of rows in its whole depth stays in the first-level cache, so that c is written row by row.
+  // Otherwise a panel does: rows are packed in their whole depth, or, where that is too much, part by part of it.
+  enum class Order { strips, whole_rows, parts_of_rows };
+
+  int64_t panels, steps, depths;  // blocks of n; blocks of k; parts of these that are summed at once
+  Order order;
   int64_t rows;                          // of a that are packed at once
   int64_t task_rows, row_tasks, groups;  // a task: so many rows by one group of panels
   int threads;

@@ -14,8 +14,11 @@ using Cut = MatrixProductCut;
 
 constexpr int64_t kTileWords = Cut::kTile * Cut::kTile;
 constexpr int64_t kTileRowBytes = 64, kCacheLine = 64;
-constexpr int64_t kDepthSteps = 16;                 // of a panel of b: 32 KiB, of a cache of 48
-constexpr int64_t kLeftBytes = int64_t{768} << 10;  // of rows of a in whole
+constexpr int64_t kStepBytes = Cut::kStepWords * 4;
+// Of a cache of 48 KiB: a panel of b has 32, so that a streams past it; a strip of a has all of it at most, which is
+// still less of a loss than results written in many places.
+constexpr int64_t kDepthSteps = 16, kStripSteps = 24;
+constexpr int64_t kHeldBytes = int64_t{768} << 10;  // of either operand in whole, in the second-level cache
 constexpr int64_t kMostRows = 256, kFewerRows = 128;
 constexpr int64_t kTaskRows = 512;
 constexpr int64_t kGroupPanels = 32;  // whose sums a thread holds, 1 MiB, where rows are not whole
@@ -77,22 +80,32 @@ void for_sums(const Body& body) {
   body.template operator()<3>(Cut::kTile * Cut::kBlock + Cut::kTile);
 }
 
+// A tile of an operand. One that does not stay in the first-level cache leaves there what does.
+template <int tile, bool stays, typename Unit>
+void load_operand(Unit& unit, const uint32_t* from) {
+  if constexpr (stays)
+    unit.template load<tile>(from, kTileRowBytes);
+  else
+    unit.template load_once<tile>(from, kTileRowBytes);
+}
+
+enum class Stays { left, right };  // in the first-level cache, while blocks of the other operand pass
+
 // sums [32, 32] = left · right + keep · sums over so many steps; between(step) is called amid each one's products.
-template <typename Unit, typename Between>
+template <Stays stays, typename Unit, typename Between>
 void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t steps, bool keep, float* sums,
               const Between& between) {
   constexpr int64_t kSumBytes = Cut::kBlock * static_cast<int64_t>(sizeof(float));
   for_sums(
       [&]<int sum>(int64_t at) { keep ? unit.template load<sum>(sums + at, kSumBytes) : unit.template zero<sum>(); });
   for (int64_t step = 0; step < steps; ++step, left += Cut::kStepWords, right += Cut::kStepWords) {
-    // a streams past the first-level cache, in which b's panel stays.
-    unit.template load_once<4>(left, kTileRowBytes);
-    unit.template load<6>(right, kTileRowBytes);
+    load_operand<4, stays == Stays::left>(unit, left);
+    load_operand<6, stays == Stays::right>(unit, right);
     unit.template multiply<0, 4, 6>();
-    unit.template load<7>(right + kTileWords, kTileRowBytes);
+    load_operand<7, stays == Stays::right>(unit, right + kTileWords);
     unit.template multiply<1, 4, 7>();
     between(step);
-    unit.template load_once<5>(left + kTileWords, kTileRowBytes);
+    load_operand<5, stays == Stays::left>(unit, left + kTileWords);
     unit.template multiply<2, 5, 6>();
     unit.template multiply<3, 5, 7>();
   }
@@ -122,7 +135,11 @@ class Product {
     parallel_dynamic(
         of_.threads, cut_.row_tasks * cut_.groups,
         [&](int thread) { return Worker<Unit>(cut_, memory + thread * words); },
-        [&](int64_t task, Worker<Unit>& worker) { run_task(task / cut_.groups, task % cut_.groups, worker); });
+        [&](int64_t task, Worker<Unit>& worker) {
+          // Strips meet a group of panels one after the other, while it is in the second-level cache.
+          cut_.order == Cut::Order::strips ? run_task(task % cut_.row_tasks, task / cut_.row_tasks, worker)
+                                           : run_task(task / cut_.groups, task % cut_.groups, worker);
+        });
   }
 
  private:
@@ -135,31 +152,41 @@ class Product {
     const int64_t end = std::min(of_.m, (row_task + 1) * cut_.task_rows);
     for (int64_t row = row_task * cut_.task_rows; row < end; row += cut_.rows) {
       const int64_t rows = std::min(cut_.rows, end - row);
-      cut_.whole_rows ? whole_rows(row, rows, end, group, worker) : parts_of_rows(row, rows, group, worker);
+      switch (cut_.order) {
+        case Cut::Order::strips: strip(row, rows, end, group, worker); break;
+        case Cut::Order::whole_rows: whole_rows(row, rows, group, worker); break;
+        case Cut::Order::parts_of_rows: parts_of_rows(row, rows, group, worker); break;
+      }
     }
     result_.turn(worker.behind, {}, 0, Cut::kBlock);
     worker.behind = {};
   }
 
-  // a's rows in their whole depth, panel by panel of b; the task's next rows are read meanwhile.
-  void whole_rows(int64_t row, int64_t rows, int64_t task_end, int64_t group, Worker<Unit>& worker) const {
+  // A block of rows in their whole depth, panel by panel of b; the task's next rows are read meanwhile.
+  void strip(int64_t row, int64_t rows, int64_t task_end, int64_t group, Worker<Unit>& worker) const {
     pack_left_blocks(of_.a, row, rows, 0, of_.k, worker.left, cut_.steps);
-    const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
+    const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1);
     const int64_t next = of_.a.transposed ? 0 : std::min(cut_.rows, task_end - row - rows);
     ReadAhead next_rows(static_cast<const bfloat16*>(of_.a.data) + (row + rows) * of_.a.stride, next, 2 * of_.k,
-                        2 * of_.a.stride, (end - begin) * blocks * cut_.steps);
+                        2 * of_.a.stride, (end - begin) * cut_.steps);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      run_blocks<Stays::left>(row, rows, panel, 0, worker.left, cut_.steps, nullptr, worker,
+                              [&] { next_rows.next(); });
+    }
+  }
+
+  // a's rows in their whole depth, panel by panel of b.
+  void whole_rows(int64_t row, int64_t rows, int64_t group, Worker<Unit>& worker) const {
+    pack_left_blocks(of_.a, row, rows, 0, of_.k, worker.left, cut_.steps);
+    const int64_t begin = cut_.first_panel(group), end = cut_.first_panel(group + 1), blocks = blocks_of(rows);
     for (int64_t panel = begin; panel < end; ++panel) {
       for (int64_t depth = 0; depth < cut_.depths; ++depth) {
         const bool last = depth + 1 == cut_.depths;
         const bool more = !last || panel + 1 < end;
         ReadAhead next_right(last ? right(panel + 1, 0) : right(panel, depth + 1), more ? 1 : 0,
-                             steps_of(last ? 0 : depth + 1) * Cut::kStepWords * 4, 0, blocks * steps_of(depth));
-        float* sums = cut_.depths == 1 ? nullptr : worker.sums;
-        run_blocks(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords, cut_.steps, sums,
-                   worker, [&] {
-                     next_rows.next();
-                     next_right.next();
-                   });
+                             steps_of(last ? 0 : depth + 1) * kStepBytes, 0, blocks * steps_of(depth));
+        run_blocks<Stays::right>(row, rows, panel, depth, worker.left + cut_.first_step(depth) * Cut::kStepWords,
+                                 cut_.steps, worker.sums, worker, [&] { next_right.next(); });
       }
     }
   }
@@ -171,18 +198,17 @@ class Product {
       const int64_t first = cut_.first_step(depth) * Cut::kBlock, steps = steps_of(depth);
       pack_left_blocks(of_.a, row, rows, first, std::min(of_.k - first, steps * Cut::kBlock), worker.left, steps);
       for (int64_t panel = begin; panel < end; ++panel) {
-        ReadAhead next_right(right(panel + 1, depth), panel + 1 < end ? 1 : 0, steps * Cut::kStepWords * 4, 0,
-                             blocks * steps);
-        run_blocks(row, rows, panel, depth, worker.left, steps,
-                   worker.sums + (panel - begin) * blocks_of(cut_.rows) * Cut::kBlockSums, worker,
-                   [&] { next_right.next(); });
+        ReadAhead next_right(right(panel + 1, depth), panel + 1 < end ? 1 : 0, steps * kStepBytes, 0, blocks * steps);
+        run_blocks<Stays::right>(row, rows, panel, depth, worker.left, steps,
+                                 worker.sums + (panel - begin) * blocks_of(cut_.rows) * Cut::kBlockSums, worker,
+                                 [&] { next_right.next(); });
       }
     }
   }
 
   // What one depth of a panel adds to the blocks of c in these rows. `left`: a block's steps lie left_steps steps
   // apart. `sums`: of these blocks, or null where one depth is all.
-  template <typename Ahead>
+  template <Stays stays, typename Ahead>
   void run_blocks(int64_t row, int64_t rows, int64_t panel, int64_t depth, const uint32_t* left, int64_t left_steps,
                   float* sums, Worker<Unit>& worker, const Ahead& read_ahead) const {
     const int64_t steps = steps_of(depth), column = panel * Cut::kBlock;
@@ -193,11 +219,11 @@ class Product {
       float* own_sums = sums == nullptr ? worker.block : sums + block * Cut::kBlockSums;
       Result::Block own;
       if (last) own = result_.block(own_sums, row + first, std::min(Cut::kBlock, rows - first), column, of_.n);
-      multiply(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
-               own_sums, [&](int64_t step) {
-                 result_.turn(worker.behind, own, step * rows_of_step, (step + 1) * rows_of_step);
-                 read_ahead();
-               });
+      multiply<stays>(worker.unit, left + block * left_steps * Cut::kStepWords, right(panel, depth), steps, depth > 0,
+                      own_sums, [&](int64_t step) {
+                        result_.turn(worker.behind, own, step * rows_of_step, (step + 1) * rows_of_step);
+                        read_ahead();
+                      });
       worker.behind = own;
     }
   }
@@ -217,25 +243,29 @@ bool in_words(const Matrix& matrix, int64_t depth) {
 MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_t k)
     : panels(blocks_of(n)),
       steps(blocks_of(k)),
-      depths((steps + kDepthSteps - 1) / kDepthSteps),
       threads(std::max(1, all_threads)) {
-  const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kLeftBytes; };
-  whole_rows = fits(kFewerRows);
-  const int64_t tasks = whole_rows ? 2 * threads : threads;  // at least, where there are as many blocks
-  rows = !whole_rows || fits(kMostRows) ? kMostRows : kFewerRows;
-  task_rows = whole_rows ? rows * std::clamp<int64_t>(m / (rows * tasks), 1, kTaskRows / rows) : rows;
+  const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kHeldBytes; };
+  order = steps <= kStripSteps ? Order::strips : fits(kFewerRows) ? Order::whole_rows : Order::parts_of_rows;
+  depths = order == Order::strips ? 1 : (steps + kDepthSteps - 1) / kDepthSteps;
+  const bool parts = order == Order::parts_of_rows;
+  rows = order == Order::strips ? kBlock : parts || fits(kMostRows) ? kMostRows : kFewerRows;
+  const int64_t tasks = parts ? threads : 2 * threads;  // at least, where there are as many blocks
+  task_rows = parts ? rows : rows * std::clamp<int64_t>(m / (rows * tasks), 1, kTaskRows / rows);
   row_tasks = (m + task_rows - 1) / task_rows;
-  const int64_t least = whole_rows ? 1 : (panels + kGroupPanels - 1) / kGroupPanels;
+  const int64_t group = order == Order::strips ? kHeldBytes / (std::max<int64_t>(1, steps) * kStepBytes)
+                        : parts                ? kGroupPanels
+                                               : std::max<int64_t>(1, panels);
+  const int64_t least = (panels + group - 1) / group;
   groups = std::clamp((tasks + row_tasks - 1) / row_tasks, least, std::max(least, panels));
 }
 
 int64_t MatrixProductCut::left_words() const {
-  return blocks_of(rows) * (whole_rows ? steps : std::min(steps, kDepthSteps)) * kStepWords;
+  return blocks_of(rows) * (order == Order::parts_of_rows ? std::min(steps, kDepthSteps) : steps) * kStepWords;
 }
 
 int64_t MatrixProductCut::sums() const {
-  if (whole_rows && depths == 1) return 0;
-  const int64_t group_panels = whole_rows ? 1 : (panels + groups - 1) / groups;
+  if (depths == 1) return 0;
+  const int64_t group_panels = order == Order::whole_rows ? 1 : (panels + groups - 1) / groups;
   return group_panels * blocks_of(rows) * kBlockSums;
 }
 

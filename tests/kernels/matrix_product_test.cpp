@@ -101,10 +101,10 @@ class MatrixProductTest : public ::testing::TestWithParam<ProductsBy> {
   }
 };
 
-// Around a block of 32 either way, and around what is summed at once: 512 of k.
+// Around a block of 32 either way, and around what is summed at once: 768 of k, 512 of more.
 TEST_P(MatrixProductTest, EqualsDirectSumsAtAllEdges) {
   for (const auto& [m, n, k] :
-       {std::tuple{1, 1, 2}, {31, 33, 30}, {32, 32, 32}, {33, 31, 34}, {65, 40, 510}, {40, 65, 514}, {3, 70, 1100}}) {
+       {std::tuple{1, 1, 2}, {31, 33, 30}, {32, 32, 32}, {33, 31, 34}, {65, 40, 766}, {40, 65, 770}, {3, 70, 1100}}) {
     for (const bool a_transposed : {false, true}) {
       for (const bool b_transposed : {false, true}) {
         expect_product<float>({m, n, k}, a_transposed, b_transposed, a_transposed);
@@ -118,24 +118,27 @@ TEST_P(MatrixProductTest, EqualsDirectSumsAtAllEdges) {
 
 // Of each way of cutting: the cut is asked, so that a test that no longer meets it fails.
 TEST_P(MatrixProductTest, EqualsDirectSumsHoweverItIsCut) {
-  const auto expect_cut = [&](int threads, const Extents& of, bool whole_rows, bool several_depths,
+  using enum MatrixProductCut::Order;
+  const auto expect_cut = [&](int threads, const Extents& of, MatrixProductCut::Order order, bool several_depths,
                               bool several_groups) {
     const MatrixProductCut cut(threads, of.m, of.n, of.k);
-    EXPECT_EQ(cut.whole_rows, whole_rows) << text_of(of);
+    EXPECT_EQ(cut.order, order) << text_of(of);
     EXPECT_EQ(cut.depths > 1, several_depths) << text_of(of);
     EXPECT_EQ(cut.groups > 1, several_groups) << text_of(of);
     expect_product<float>(of, true, false, true, threads);
     expect_product<bfloat16>(of, false, true, false, threads);
   };
-  expect_cut(1, {300, 33, 34}, true, false, false);
-  expect_cut(1, {300, 2, 530}, true, true, false);
-  expect_cut(2, {40, 100, 530}, true, true, true);
-  expect_cut(1, {40, 2, 3110}, false, true, false);
-  expect_cut(2, {3, 70, 3110}, false, true, true);
+  expect_cut(1, {300, 33, 34}, strips, false, false);
+  expect_cut(1, {40, 530, 760}, strips, false, true);  // of more panels than a second-level cache holds
+  expect_cut(2, {40, 100, 34}, strips, false, true);
+  expect_cut(1, {300, 2, 770}, whole_rows, true, false);
+  expect_cut(2, {40, 100, 770}, whole_rows, true, true);
+  expect_cut(1, {40, 2, 3110}, parts_of_rows, true, false);
+  expect_cut(2, {3, 70, 3110}, parts_of_rows, true, true);
 }
 
 TEST_P(MatrixProductTest, BitsDoNotDependOnThreads) {
-  for (const Extents of : {Extents{70, 70, 560}, Extents{3, 66, 3110}}) {
+  for (const Extents of : {Extents{70, 70, 560}, Extents{70, 70, 800}, Extents{3, 66, 3110}}) {
     const Operand a("a", of.m, of.k, false), b("b", of.k, of.n, true);
     Target<float> one(of, 0.5f);
     multiply(1, of, a, b, true, one);
