@@ -51,7 +51,8 @@ std::vector<ProductsBy> products_here();
 // where the bodies are the specification's.
 FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
                                  const TypicalProduct& typical);
-// Untimed: own tiles by the last of them and the library for the rest; float32 where none are made.
+// Untimed: tiles where there is a matrix unit; else own vectors for weight gradients and attention,
+// and the library for the rest; float32 where there are neither.
 Bfloat16Products untimed_products(const std::vector<ProductsBy>& among);
 
 }  // namespace shiftron
