@@ -138,10 +138,12 @@ void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
 
 // ---- small kernels --------------------------------------------------------------------------------------------------
 void add_small_cases(std::vector<KernelCase>& cases) {
-  Builder zero("fill_zero");
-  zero.output("x", {3, 5}, 1).strided = false;
-  zero.call.run = [](Stream& s, const Tensors& a) { fill_zero(s, a[0]); };
-  cases.push_back(zero.call);
+  for (const int64_t columns : {5, 44001}) {  // the latter in several parts
+    Builder zero(columns == 5 ? "fill_zero" : "fill_zero_long");
+    zero.output("x", {3, columns}, 1).strided = false;
+    zero.call.run = [](Stream& s, const Tensors& a) { fill_zero(s, a[0]); };
+    cases.push_back(zero.call);
+  }
   Builder table("rope_table");
   table.output("table", {2, 17, 4}, 1, Kind::accumulation);
   table.call.run = [](Stream& s, const Tensors& a) { rope_table(s, 10000, a[0]); };

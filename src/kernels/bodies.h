@@ -10,6 +10,7 @@
   void matmul_backward_input(Where, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                       \
   void matmul_backward_input_sum(Where, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch);                   \
   void matmul_backward_weight(Where, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch);                      \
+  void fill_zero(Where, Tensor x);                                                                                     \
   void copy(Where, ConstTensor x, Tensor y);                                                                           \
   void add(Where, ConstTensor a, ConstTensor b, Tensor y);                                                             \
   void sum_of_squares(Where, ConstTensor x, Tensor sum, Tensor scratch);                                               \
@@ -43,7 +44,6 @@
 
 // Of which the specification is fast enough on a CPU.
 #define SHIFTRON_SMALL_BODIES(Where)                                                                                \
-  void fill_zero(Where, Tensor x);                                                                                  \
   void copy_bytes(Where, ConstTensor x, Tensor y);                                                                  \
   void sum_columns(Where, ConstTensor x, Tensor sums, Tensor scratch);                                              \
   void shift_taps_forward(Where, ConstTensor raw, TapForm form, Tensor taps);                                       \

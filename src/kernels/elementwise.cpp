@@ -17,7 +17,7 @@ void fill_zero(Stream& stream, Tensor x) {
   check_argument(stream, kName, "x", x, x.dtype(), x.shape());
   check_contiguous(kName, "x", x);
   launch(stream, kName, {}, {x}, 0, x.dtype(),
-         BodyTable{specification::fill_zero, nullptr, SHIFTRON_CUDA_BODY(fill_zero)}, x);
+         BodyTable{specification::fill_zero, fast::fill_zero, SHIFTRON_CUDA_BODY(fill_zero)}, x);
 }
 
 void copy(Stream& stream, ConstTensor x, Tensor y) {

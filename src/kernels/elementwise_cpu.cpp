@@ -1,5 +1,6 @@
 // Copies and sums on the CPU.
 #include <array>
+#include <cstring>
 
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
@@ -64,6 +65,13 @@ SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int6
 }
 SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count) {
   add_row(a, b, y, count);
+}
+
+void fill_zero(const CpuOptions& cpu, Tensor x) {
+  constexpr int64_t kBytes = 1 << 16;
+  parallel_blocks(cpu.threads, x.bytes(), kBytes, [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(x.raw()) + begin, 0, static_cast<size_t>(end - begin));
+  });
 }
 
 void copy(const CpuOptions& cpu, ConstTensor x, Tensor y) {
