@@ -48,7 +48,7 @@ std::vector<ProductsBy> products_here();
 
 // Times them on products of that size or, where it is large, a part of it; half a second at most where nobody disturbs.
 // A later one is taken over an earlier one only where it is a tenth faster, so that noise seldom decides. All float32
-// where the bodies are the specification's.
+// where the bodies are the specification's; untimed_products(among) where nothing of that size is multiplied.
 FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
                                  const TypicalProduct& typical);
 // Untimed: tiles where there is a matrix unit; else own vectors for weight gradients and attention,

@@ -199,6 +199,7 @@ std::vector<ProductsBy> products_here() {
 FastestProducts fastest_products(const CpuOptions& cpu, const std::vector<ProductsBy>& among,
                                  const TypicalProduct& typical) {
   if (cpu.bodies != Bodies::fast) return {.by = {float32, float32, float32, float32}, .rates = {}};
+  if (typical.rows == 0 || typical.in == 0 || typical.out == 0) return {.by = untimed_products(among), .rates = {}};
   FastestProducts result;
   TimedLayer layer(cpu, typical);
   const auto time = [&](const ProductClass& of, const std::vector<ProductsBy>& candidates, double operations,

@@ -212,6 +212,7 @@ TEST(ProductChoices, OfACpuAreAmongWhatIsAskedFor) {
   EXPECT_EQ(fastest_products({}, one, typical).by,
             (Bfloat16Products{ProductsBy::float32, ProductsBy::float32, ProductsBy::float32, ProductsBy::float32}));
   EXPECT_EQ(fastest_products({.bodies = Bodies::specification}, here, typical).by.forward, ProductsBy::float32);
+  EXPECT_EQ(fastest_products({}, here, {}).by, untimed_products(here));
   EXPECT_EQ(products_by("abacus"), std::nullopt);
 }
 
