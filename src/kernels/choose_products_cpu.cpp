@@ -40,8 +40,7 @@ Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(Pro
   std::vector<Timed> timed;
   for (const ProductsBy by : among) timed.push_back({.by = by});
   for (int round = 0; round < kRounds; ++round) {
-    double shortest = std::numeric_limits<double>::infinity();
-    for (const Timed& one : timed) shortest = std::min(shortest, one.seconds);
+    const double shortest = std::ranges::min(timed, {}, &Timed::seconds).seconds;
     for (Timed& one : timed) {
       if (round > 1 && one.seconds > kHopeless * shortest) continue;
       const auto start = Clock::now();

@@ -68,9 +68,9 @@ SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16
 }
 
 void fill_zero(const CpuOptions& cpu, Tensor x) {
-  constexpr int64_t kBytes = 1 << 16;
-  parallel_blocks(cpu.threads, x.bytes(), kBytes, [&](int64_t begin, int64_t end) {
-    std::memset(static_cast<char*>(x.raw()) + begin, 0, static_cast<size_t>(end - begin));
+  const int64_t size = size_of(x.dtype());
+  for_pieces(cpu.threads, x, true, [&](int64_t, int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(x.raw()) + begin * size, 0, static_cast<size_t>((end - begin) * size));
   });
 }
 

@@ -246,16 +246,25 @@ MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_
       threads(std::max(1, all_threads)) {
   const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kHeldBytes; };
   order = steps <= kStripSteps ? Order::strips : fits(kFewerRows) ? Order::whole_rows : Order::parts_of_rows;
-  depths = order == Order::strips ? 1 : (steps + kDepthSteps - 1) / kDepthSteps;
-  const bool parts = order == Order::parts_of_rows;
-  rows = order == Order::strips ? kBlock : parts || fits(kMostRows) ? kMostRows : kFewerRows;
-  const int64_t tasks = parts ? threads : 2 * threads;  // at least, where there are as many blocks
-  task_rows = parts ? rows : rows * std::clamp<int64_t>(m / (rows * tasks), 1, kTaskRows / rows);
+  int64_t tasks = 2 * threads;  // at least, where there are as many blocks
+  int64_t most_rows = kTaskRows, most_panels = std::max<int64_t>(1, panels);  // of a task
+  depths = (steps + kDepthSteps - 1) / kDepthSteps;
+  switch (order) {
+    case Order::strips:
+      rows = kBlock;
+      depths = 1;
+      most_panels = kHeldBytes / (std::max<int64_t>(1, steps) * kStepBytes);
+      break;
+    case Order::whole_rows: rows = fits(kMostRows) ? kMostRows : kFewerRows; break;
+    case Order::parts_of_rows:
+      rows = most_rows = kMostRows;
+      tasks = threads;
+      most_panels = kGroupPanels;
+      break;
+  }
+  task_rows = rows * std::clamp<int64_t>(m / (rows * tasks), 1, most_rows / rows);
   row_tasks = (m + task_rows - 1) / task_rows;
-  const int64_t group = order == Order::strips ? kHeldBytes / (std::max<int64_t>(1, steps) * kStepBytes)
-                        : parts                ? kGroupPanels
-                                               : std::max<int64_t>(1, panels);
-  const int64_t least = (panels + group - 1) / group;
+  const int64_t least = std::max<int64_t>(1, (panels + most_panels - 1) / most_panels);
   groups = std::clamp((tasks + row_tasks - 1) / row_tasks, least, std::max(least, panels));
 }
 
