@@ -11,6 +11,7 @@
 
 #include "core/memory.h"
 #include "core/philox.h"
+#include "kernels/choose_products.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 
@@ -33,6 +34,7 @@ class Bench {
   Bench() {
     stream.ledger = &ledger;
     stream.cpu.threads = threads;
+    stream.cpu.bfloat16 = untimed_products(products_here());
   }
   Tensor zeros(DType dtype, Shape shape) {
     buffers_.emplace_back(DeviceKind::cpu, shape.count() * size_of(dtype), ledger, "benchmark");
@@ -255,8 +257,7 @@ void add_optimizer() {
       const Tensor scalars = b.zeros(DType::float64, {kUpdateScalars});
       for (int i = 0; i < kSkip; ++i) scalars.data<double>()[i] = 0.5;
       const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-      b.time(state, 1,
-             [&] { adamw(b.stream, parameters, scalars, g, InOut(p), InOut(rest), InOut(m), InOut(v)); });
+      b.time(state, 1, [&] { adamw(b.stream, parameters, scalars, g, InOut(p), InOut(rest), InOut(m), InOut(v)); });
     });
   }
   add("sum_of_squares/29M", [](benchmark::State& state, Bench& b) {

@@ -1,5 +1,6 @@
 // The loops of attention between its products in bfloat16, 16 columns at a time.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -21,11 +22,29 @@ struct Seen {
   }
 };
 
-Seen seen_by(const TileMask& mask, int64_t row) {
-  const int64_t position = row / mask.group;
+Seen seen_by(const TileMask& mask, int64_t position) {
   const int64_t begin = std::clamp<int64_t>(mask.start[position] - mask.begin, 0, mask.columns);
   return {begin, std::clamp<int64_t>(mask.last + position + 1 - mask.begin, begin, mask.columns)};
 }
+
+// What the rows see, one after the other.
+class RowsSeen {
+ public:
+  explicit RowsSeen(const TileMask& mask) : mask_(mask) {}
+  Seen take() {
+    if (head_ == 0) seen_ = seen_by(mask_, position_);
+    if (++head_ == mask_.group) {
+      head_ = 0;
+      ++position_;
+    }
+    return seen_;
+  }
+
+ private:
+  const TileMask& mask_;
+  Seen seen_{};
+  int64_t position_ = 0, head_ = 0;
+};
 
 // The vectors of two rows: [begin, end) that one of them sees something of, of these [whole, masked) that both see
 // whole.
@@ -47,6 +66,14 @@ struct Vectors {
     for (int64_t i = whole; i < masked; ++i) body(i, std::true_type());
     for (int64_t i = masked; i < end; ++i) body(i, std::false_type());
   }
+  // The whole ones by twos.
+  template <typename One, typename Two>
+  [[gnu::always_inline]] SHIFTRON_BFLOAT16_TARGET void each_or_two(const One& one, const Two& two) const {
+    for (int64_t i = begin; i < whole; ++i) one(i);
+    int64_t i = whole;
+    for (; i + 1 < masked; i += 2) two(i);
+    for (; i < end; ++i) one(i);
+  }
   int64_t begin, whole, masked, end;
 };
 
@@ -54,12 +81,44 @@ int64_t vectors_of(const TileMask& mask) {
   return (mask.columns + kLanes - 1) / kLanes;
 }
 
+struct Larger {
+  SHIFTRON_VECTOR_INLINE static __m512 of(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+};
+struct Sum {
+  SHIFTRON_VECTOR_INLINE static __m512 of(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+};
+
+template <typename Combine>
+SHIFTRON_VECTOR_INLINE __m512 quarters(__m512 a, __m512 b) {
+  return Combine::of(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+// Lane i: the lanes of rows[i], combined in an order that is the same for all rows.
+template <typename Combine>
+SHIFTRON_VECTOR_INLINE __m512 of_each(const __m512 (&rows)[kLanes]) {
+  __m512 fours[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512* of = rows + 4 * i;
+    const __m512d a = _mm512_castps_pd(Combine::of(_mm512_unpacklo_ps(of[0], of[1]), _mm512_unpackhi_ps(of[0], of[1])));
+    const __m512d b = _mm512_castps_pd(Combine::of(_mm512_unpacklo_ps(of[2], of[3]), _mm512_unpackhi_ps(of[2], of[3])));
+    fours[i] = Combine::of(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  return quarters<Combine>(quarters<Combine>(fours[0], fours[1]), quarters<Combine>(fours[2], fours[3]));
+}
+
 SHIFTRON_VECTOR_INLINE void store(void* to, __m256i values) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), values);
 }
 
-SHIFTRON_VECTOR_INLINE __m512i paired(__m256i low, __m256i high) {
-  return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+// Words of an element of the lower half, low, and one of the upper half.
+SHIFTRON_VECTOR_INLINE __m512i paired(__m512i halves) {
+  static constexpr auto kOrder = [] {
+    std::array<uint16_t, 2 * kLanes> order{};
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * kLanes);
+    return order;
+  }();
+  return _mm512_permutexvar_epi16(_mm512_loadu_si512(kOrder.data()), halves);
 }
 
 }  // namespace
@@ -68,7 +127,11 @@ SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positio
   for (int64_t i = 0; i < positions; ++i) {
     for (int64_t head = 0; head < to.group; ++head, from += to.head_dim) {
       bfloat16* row = to.data + i * to.position_stride + head * to.head_stride;
-      for (int64_t d = 0; d < to.head_dim; d += kLanes) {
+      int64_t d = 0;
+      for (; d + 2 * kLanes <= to.head_dim; d += 2 * kLanes) {
+        _mm512_storeu_si512(row + d, rounded(_mm512_loadu_ps(from + d), _mm512_loadu_ps(from + d + kLanes)));
+      }
+      for (; d < to.head_dim; d += kLanes) {
         const __mmask16 these = first_lanes(to.head_dim - d);
         _mm256_mask_storeu_epi16(row + d, these, rounded(_mm512_maskz_loadu_ps(these, from + d)));
       }
@@ -78,14 +141,15 @@ SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positio
 
 SHIFTRON_BFLOAT16_TARGET void row_products_bfloat16(int64_t positions, const HeadRows<const bfloat16>& a,
                                                     const HeadRows<const bfloat16>& b, float* delta) {
+  const __mmask16 last = first_lanes((a.head_dim - 1) % kLanes + 1), all = first_lanes(kLanes);
+  const int64_t whole = (a.head_dim - 1) / kLanes * kLanes;
   for (int64_t i = 0; i < positions; ++i) {
     for (int64_t head = 0; head < a.group; ++head) {
       const bfloat16* left = a.data + i * a.position_stride + head * a.head_stride;
       const bfloat16* right = b.data + i * b.position_stride + head * b.head_stride;
-      __m512 sum = _mm512_setzero_ps();
-      for (int64_t d = 0; d < a.head_dim; d += kLanes) {
-        const __mmask16 these = first_lanes(a.head_dim - d);
-        sum = _mm512_fmadd_ps(load_widened(left + d, these), load_widened(right + d, these), sum);
+      __m512 sum = _mm512_mul_ps(load_widened(left + whole, last), load_widened(right + whole, last));
+      for (int64_t d = 0; d < whole; d += kLanes) {
+        sum = _mm512_fmadd_ps(load_widened(left + d, all), load_widened(right + d, all), sum);
       }
       *delta++ = _mm512_reduce_add_ps(sum);
     }
@@ -97,42 +161,76 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
                                                     float* maxima, float* sums, float* accumulator) {
   const __m512 by = _mm512_set1_ps(scale * kLog2E), lowest = _mm512_set1_ps(-INFINITY);
   const int64_t all = vectors_of(mask), rows = positions * mask.group;
-  // Found some rows ahead: the largest of a vector's lanes takes as long as some vectors.
-  constexpr int64_t kAhead = 2;
-  float ahead[kAhead];
-  const auto largest_of = [&](int64_t row) SHIFTRON_BFLOAT16_TARGET {
-    const Seen seen = seen_by(mask, row);
-    __m512 largest = lowest;
-    Vectors(seen, seen).each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
-      const float* at = scores + row * stride + i * kLanes;
-      largest = _mm512_max_ps(largest, whole() ? _mm512_loadu_ps(at) : _mm512_mask_loadu_ps(lowest, seen.of(i), at));
-    });
-    return _mm512_reduce_max_ps(largest);
-  };
-  for (int64_t row = 0; row < std::min(kAhead, rows); ++row) ahead[row] = largest_of(row);
-  for (int64_t row = 0; row < rows; ++row, p += stride) {
-    const Seen seen = seen_by(mask, row);
-    const Vectors vectors(seen, seen);
-    const float before = first ? -INFINITY : maxima[row];
-    const float maximum = std::max(before, ahead[row % kAhead] * scale);
-    if (row + kAhead < rows) ahead[row % kAhead] = largest_of(row + kAhead);
-    const float reference = maximum == -INFINITY ? 0.0f : maximum;  // nothing seen, or nothing finite
-    const __m512 offset = _mm512_set1_ps(reference * kLog2E);
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i < vectors.begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
-    vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
-      const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + row * stride + i * kLanes), by, offset));
-      const __m512 counted = whole() ? power : _mm512_maskz_mov_ps(seen.of(i), power);
-      sum = _mm512_add_ps(sum, counted);
-      store(p + i * kLanes, rounded(counted));
-    });
-    for (int64_t i = vectors.end; i < all; ++i) store(p + i * kLanes, _mm256_setzero_si256());
-    const float shrink = first ? 0.0f : std::exp(before - reference);
-    sums[row] = _mm512_reduce_add_ps(sum) + (first ? 0.0f : sums[row] * shrink);
-    maxima[row] = maximum;
-    if (first || maximum == before) continue;
-    float* sum_of_values = accumulator + row * head_dim;
-    for (int64_t d = 0; d < head_dim; ++d) sum_of_values[d] *= shrink;
+  RowsSeen next(mask);
+  for (int64_t begin = 0; begin < rows; begin += kLanes) {  // sixteen rows, whose numbers are one vector each
+    const int64_t count = std::min(kLanes, rows - begin);
+    const __mmask16 these = first_lanes(count);
+    Seen seen[kLanes];
+    __m512 of_rows[kLanes];
+    for (int64_t row = 0; row < kLanes; ++row) {
+      __m512 largest[2] = {lowest, lowest};  // by turns, as each waits for the one before
+      if (row < count) {
+        seen[row] = next.take();
+        const float* at = scores + (begin + row) * stride;
+        Vectors(seen[row], seen[row])
+            .each_or_two(
+                [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
+                  largest[0] =
+                      _mm512_max_ps(largest[0], _mm512_mask_loadu_ps(lowest, seen[row].of(i), at + i * kLanes));
+                },
+                [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
+                  for (int64_t j = 0; j < 2; ++j) {
+                    largest[j] = _mm512_max_ps(largest[j], _mm512_loadu_ps(at + (i + j) * kLanes));
+                  }
+                });
+      }
+      of_rows[row] = _mm512_max_ps(largest[0], largest[1]);
+    }
+    const __m512 largest = _mm512_mul_ps(of_each<Larger>(of_rows), _mm512_set1_ps(scale));
+    const __m512 before = first ? lowest : _mm512_maskz_loadu_ps(these, maxima + begin);
+    const __m512 maximum = _mm512_max_ps(largest, before);
+    _mm512_mask_storeu_ps(maxima + begin, these, maximum);
+    // Where nothing is seen, or nothing finite, the reference is 0.
+    const __mmask16 some = _mm512_cmp_ps_mask(maximum, lowest, _CMP_NEQ_UQ);
+    const __m512 offsets = _mm512_maskz_mul_ps(some, maximum, _mm512_set1_ps(kLog2E));
+    alignas(64) float offset[kLanes];
+    _mm512_store_ps(offset, offsets);
+    for (int64_t row = 0; row < count; ++row, p += stride) {
+      const float* at = scores + (begin + row) * stride;
+      const __m512 from = _mm512_set1_ps(offset[row]);
+      const Vectors vectors(seen[row], seen[row]);
+      __m512 sum = _mm512_setzero_ps();
+      for (int64_t i = 0; i < vectors.begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
+      vectors.each_or_two(
+          [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
+            const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes), by, from));
+            const __m512 counted = _mm512_maskz_mov_ps(seen[row].of(i), power);
+            sum = _mm512_add_ps(sum, counted);
+            store(p + i * kLanes, rounded(counted));
+          },
+          [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
+            const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes), by, from));
+            const __m512 power2 = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes + kLanes), by, from));
+            sum = _mm512_add_ps(sum, _mm512_add_ps(power, power2));
+            _mm512_storeu_si512(p + i * kLanes, rounded(power, power2));
+          });
+      for (int64_t i = vectors.end; i < all; ++i) store(p + i * kLanes, _mm256_setzero_si256());
+      of_rows[row] = sum;
+    }
+    __m512 sum = of_each<Sum>(of_rows);
+    if (!first) {
+      const __m512 shrink = power_of_2_or_zero(_mm512_fmsub_ps(before, _mm512_set1_ps(kLog2E), offsets));
+      sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(these, sums + begin), shrink, sum);
+      alignas(64) float factor[kLanes];
+      _mm512_store_ps(factor, shrink);
+      for (unsigned grown = _mm512_mask_cmp_ps_mask(these, maximum, before, _CMP_NEQ_UQ); grown != 0;
+           grown &= grown - 1) {
+        const int64_t row = __builtin_ctz(grown);
+        float* sum_of_values = accumulator + (begin + row) * head_dim;
+        for (int64_t d = 0; d < head_dim; ++d) sum_of_values[d] *= factor[row];
+      }
+    }
+    _mm512_mask_storeu_ps(sums + begin, these, sum);
   }
 }
 
@@ -142,10 +240,11 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
                                                              uint32_t* p_pairs, uint32_t* d_pairs) {
   const int64_t rows = positions * mask.group, all = vectors_of(mask);
   const __m512 by = _mm512_set1_ps(scale * kLog2E), factor = _mm512_set1_ps(scale);
+  RowsSeen next(mask);
   for (int64_t row = 0; row < rows; row += 2, p_pairs += stride, d_pairs += stride) {
     const int64_t count = std::min<int64_t>(2, rows - row);
-    Seen seen[2] = {seen_by(mask, row), {}};
-    seen[1] = count == 2 ? seen_by(mask, row + 1) : Seen{seen[0].begin, seen[0].begin};
+    Seen seen[2] = {next.take(), {}};
+    seen[1] = count == 2 ? next.take() : Seen{seen[0].begin, seen[0].begin};
     const Vectors vectors(seen[0], seen[1]);
     const auto clear = [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
       for (int64_t j = 0; j < count; ++j) store(d_scores + (row + j) * stride + i * kLanes, _mm256_setzero_si256());
@@ -157,27 +256,27 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
     __m512 offset[2], deltas[2];
     for (int64_t j = 0; j < count; ++j) {
       offset[j] = _mm512_set1_ps(log_sum_exp[row + j] * kLog2E);
-      deltas[j] = _mm512_set1_ps(delta[row + j]);
+      deltas[j] = _mm512_set1_ps(delta[row + j] * scale);
     }
     vectors.each([&](int64_t i, auto whole) SHIFTRON_BFLOAT16_TARGET {
-      __m256i p[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, d[2] = {p[0], p[0]};
+      __m512 p[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()}, d[2] = {p[0], p[0]};
 #pragma GCC unroll 2
       for (int64_t j = 0; j < 2; ++j) {
         if (!whole() && j >= count) break;
         const int64_t at = (row + j) * stride + i * kLanes;
         const __mmask16 counts = whole() ? static_cast<__mmask16>(0xFFFF) : seen[j].of(i);
         const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + at), by, offset[j]));
-        const __m512 probability = whole() ? power : _mm512_maskz_mov_ps(counts, power);
-        const __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(d_p + at), deltas[j]);
-        const __m512 scaled = _mm512_mul_ps(factor, probability);
-        const __m512 gradient =
-            whole() ? _mm512_mul_ps(scaled, difference) : _mm512_maskz_mul_ps(counts, scaled, difference);
-        p[j] = rounded(probability);
-        d[j] = rounded(gradient);
-        store(d_scores + at, d[j]);
+        const __m512 difference = _mm512_fmsub_ps(_mm512_loadu_ps(d_p + at), factor, deltas[j]);
+        p[j] = whole() ? power : _mm512_maskz_mov_ps(counts, power);
+        d[j] = whole() ? _mm512_mul_ps(power, difference) : _mm512_maskz_mul_ps(counts, power, difference);
       }
-      _mm512_storeu_si512(p_pairs + i * kLanes, paired(p[0], p[1]));
-      _mm512_storeu_si512(d_pairs + i * kLanes, paired(d[0], d[1]));
+      const __m512i gradients = rounded(d[0], d[1]);
+      store(d_scores + row * stride + i * kLanes, _mm512_castsi512_si256(gradients));
+      if (whole() || count == 2) {
+        store(d_scores + (row + 1) * stride + i * kLanes, _mm512_extracti64x4_epi64(gradients, 1));
+      }
+      _mm512_storeu_si512(p_pairs + i * kLanes, paired(rounded(p[0], p[1])));
+      _mm512_storeu_si512(d_pairs + i * kLanes, paired(gradients));
     });
   }
 }
