@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -13,7 +14,8 @@
 
 // On leaf functions: loops alone, no parallel regions. Three bodies are compiled; the processor's is bound at start.
 // Sanitizers do not survive the binding, which runs before they do.
-#if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define SHIFTRON_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define SHIFTRON_CLONES
@@ -54,6 +56,16 @@ SHIFTRON_INLINE float value_of(int32_t order) {
 void add_elements(const float* a, const float* b, float* y, int64_t count);
 void add_elements(const bfloat16* a, const bfloat16* b, bfloat16* y, int64_t count);
 
+// Asks for the cache line of `at` in order to write it; the compiler's own prefetch asks for reading, whereupon the
+// write asks again.
+SHIFTRON_INLINE void prefetch_to_write(const void* at) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+
 // Calls body(task) for every task below `tasks`; which thread runs it must not matter to the result.
 template <typename Body>
 void parallel_for(int threads, int64_t tasks, const Body& body) {
@@ -65,7 +77,8 @@ void parallel_for(int threads, int64_t tasks, const Body& body) {
   for (int64_t task = 0; task < tasks; ++task) body(task);
 }
 
-// The same for tasks of unequal length: body(task, work), where every thread made its own work = make(thread) before.
+// The same for tasks of unequal length: body(task, work), where every thread made its own work = make(thread) before. A
+// thread takes neighbours, half of its share of what is left, as they read what lies together; the last ones singly.
 template <typename Make, typename Body>
 void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& body) {
   if (threads <= 1 || tasks <= 1) {
@@ -73,11 +86,16 @@ void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& 
     for (int64_t task = 0; task < tasks; ++task) body(task, work);
     return;
   }
+  std::atomic<int64_t> next = 0;
 #pragma omp parallel num_threads(threads)
   {
     auto work = make(omp_get_thread_num());
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < tasks; ++task) body(task, work);
+    for (int64_t begin = next.load(); begin < tasks;) {
+      const int64_t end = begin + std::max<int64_t>(1, (tasks - begin) / (2 * threads));
+      if (!next.compare_exchange_weak(begin, end)) continue;
+      for (int64_t task = begin; task < end; ++task) body(task, work);
+      begin = next.load();
+    }
   }
 }
 

@@ -131,14 +131,14 @@ SHIFTRON_INLINE void mix_rows(int64_t reach, const T* const* from, const float* 
 }
 
 // Rows of a fused projection lie in pages of their own, and processors prefetch within a page.
-constexpr int64_t kRowsAhead = 8;
+constexpr int64_t kRowsAhead = 48;
 
 template <typename T>
 SHIFTRON_INLINE void prefetch_row(const T* row, int64_t width, bool for_writing) {
   constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t d = 0; d < width; d += kLine) {
     if (for_writing)
-      __builtin_prefetch(row + d, 1);
+      prefetch_to_write(row + d);
     else
       __builtin_prefetch(row + d, 0);
   }

@@ -100,16 +100,11 @@ SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_
   }
 }
 
-// For writing; the compiler's own prefetch asks for reading, whereupon the write asks again.
-void prepare_line(const char* line) {
-  asm volatile("prefetchw %0" : : "m"(*line));
-}
-
 void prepare_rows(const char* to, int64_t rows, int64_t row_bytes, int64_t stride) {
   constexpr int64_t kCacheLine = 64;
   for (int64_t row = 0; row < rows; ++row, to += stride) {
-    prepare_line(to);
-    if (row_bytes > kCacheLine) prepare_line(to + kCacheLine);
+    prefetch_to_write(to);
+    if (row_bytes > kCacheLine) prefetch_to_write(to + kCacheLine);
   }
 }
 
