@@ -17,14 +17,14 @@ SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile":
          "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled"}
 MODELS = ["toy", "30m", "124m"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
-WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; in bfloat16 the step does it in every call, in float32 "
-                 "it takes sgemm on the weight as it lies")
+WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
+                 "weight is narrow, else it takes sgemm on the weight as it lies")
 EVERY_PARAMETER = "one call for each parameter, small ones too, and the end of each waits for all threads"
 # Why a part of the step is above its floor, from what its kernel does.
 REASONS = {
     "products forward": WEIGHT_REASON,
     "products backward to input": WEIGHT_REASON,
-    "products backward to weight": "in float32 the step takes sgemm, the floor whatever is fastest; in bfloat16, where the processor multiplies "
+    "products backward to weight": "in float32 the step takes sgemm for all but narrow ones, the floor whatever is fastest; in bfloat16, where the processor multiplies "
                                    "such vectors, the step's own tiles first bring the rows of both operands together in pairs",
     "attention": "backward makes the scores again, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
                  "matrices, and the floor has no exponentials",

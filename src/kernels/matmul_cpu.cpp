@@ -1,5 +1,5 @@
-// Products on the CPU: oneDNN sgemm for float32; of bfloat16 what was chosen: oneDNN matmul, own tiles, or bfloat16
-// converted in blocks to float32.
+// Products on the CPU: of float32 oneDNN's sgemm, and its matmul where a product is narrow; of bfloat16 what was
+// chosen: oneDNN matmul, own tiles, or bfloat16 converted in blocks to float32.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -30,28 +30,32 @@ SHIFTRON_CLONES void widen(const bfloat16* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = to_accumulate(from[i]);
 }
 
-// A bfloat16 product of one shape, and what oneDNN built for it.
-struct Bfloat16Product {
+// A product of one shape by oneDNN's matmul.
+struct LibraryProduct {
   int64_t m, n, k, a_stride, b_stride, c_stride;
   bool a_transposed, b_transposed, keep;
-  DType c_dtype;
+  DType dtype, c_dtype;
   int threads;
   int64_t scratch_bytes;  // 0: b is read as it lies
-  auto operator<=>(const Bfloat16Product&) const = default;
+  auto operator<=>(const LibraryProduct&) const = default;
 };
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
 
 dnnl::memory::desc describe(int64_t rows, int64_t columns, int64_t stride, bool transposed, DType dtype) {
   using dnnl::memory;
-  const memory::data_type type = dtype == DType::float32 ? memory::data_type::f32 : memory::data_type::bf16;
+  const memory::data_type type = type_of(dtype);
   return transposed ? memory::desc({rows, columns}, type, memory::dims{1, stride})
                     : memory::desc({rows, columns}, type, memory::dims{stride, 1});
 }
 
 // Objects of oneDNN that one thread uses; the library keeps what it compiled for all of them.
-class Bfloat16Library {
+class Library {
  public:
   // False when the processor has no such product.
-  bool run(const Bfloat16Product& shape, const void* a, const void* b, void* c, void* scratch) {
+  bool run(const LibraryProduct& shape, const void* a, const void* b, void* c, void* scratch) {
     if (refused_) return false;
     try {
       Made& made = find(shape);
@@ -68,7 +72,8 @@ class Bfloat16Library {
       stream_.wait();
       return true;
     } catch (const dnnl::error& error) {
-      if (error.status != dnnl_unimplemented) throw_crash("oneDNN matmul in bfloat16: ", error.what());
+      if (error.status != dnnl_unimplemented)
+        throw_crash("oneDNN matmul in ", name_of(shape.dtype), ": ", error.what());
       refused_ = true;
       return false;
     }
@@ -84,12 +89,12 @@ class Bfloat16Library {
     dnnl::memory plain_b;
   };
 
-  Made& find(const Bfloat16Product& shape) {
+  Made& find(const LibraryProduct& shape) {
     const auto found = made_.find(shape);
     if (found != made_.end()) return found->second;
     if (made_.size() >= 512) made_.clear();  // decoding meets many shapes
-    const auto a = describe(shape.m, shape.k, shape.a_stride, shape.a_transposed, DType::bfloat16);
-    const auto b = describe(shape.k, shape.n, shape.b_stride, shape.b_transposed, DType::bfloat16);
+    const auto a = describe(shape.m, shape.k, shape.a_stride, shape.a_transposed, shape.dtype);
+    const auto b = describe(shape.k, shape.n, shape.b_stride, shape.b_transposed, shape.dtype);
     const auto c = describe(shape.m, shape.n, shape.c_stride, false, shape.c_dtype);
     dnnl::primitive_attr attributes;
     if (shape.keep) {
@@ -97,7 +102,7 @@ class Bfloat16Library {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const dnnl::memory::desc any({shape.k, shape.n}, dnnl::memory::data_type::bf16, dnnl::memory::format_tag::any);
+    const dnnl::memory::desc any({shape.k, shape.n}, type_of(shape.dtype), dnnl::memory::format_tag::any);
     const auto primitive_of = [&](const dnnl::memory::desc& b_read) {
       return describe_matmul(engine_, a, b_read, c, attributes);
     };
@@ -122,13 +127,13 @@ class Bfloat16Library {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  std::map<Bfloat16Product, Made> made_;
+  std::map<LibraryProduct, Made> made_;
   bool refused_ = false;
 };
 
-bool product_bfloat16(const Bfloat16Product& shape, const void* a, const void* b, void* c, void* scratch) {
-  thread_local Bfloat16Library library;
-  return library.run(shape, a, b, c, scratch);
+bool product_by_library(const LibraryProduct& shape, const void* a, const void* b, void* c, void* scratch) {
+  thread_local Library bfloat16s, floats;
+  return (shape.dtype == DType::float32 ? floats : bfloat16s).run(shape, a, b, c, scratch);
 }
 
 // Converts rows [row, row + rows) and columns [column, column + columns) of a stored matrix.
@@ -207,32 +212,35 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
   }
   if (product_of_few_rows(threads, m, n, k, a, b, keep, c, c_dtype, c_stride)) return;
   const LibraryThreads guard(threads);
-  if (a.dtype == DType::float32) {
-    CHECK(b.dtype == DType::float32 && c_dtype == DType::float32, "a float32 product takes float32 alone");
+  const bool wide = a.dtype == DType::float32, packs = scratch.defined() && scratch.count() > 0;
+  CHECK(a.dtype == b.dtype && (wide || a.dtype == DType::bfloat16), "products take float32 or bfloat16");
+  CHECK(c_dtype == DType::float32 || !(wide || keep), "a product of float32 and sums are float32");
+  if (!wide && packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch}))
+    return;
+  const bool by_library =
+      wide ? (a.transposed ? is_narrow(k, m, n, false) : is_narrow(m, k, n, true)) : by != ProductsBy::float32;
+  if (by_library) {
+    const LibraryProduct shape{m,
+                               n,
+                               k,
+                               a.stride,
+                               b.stride,
+                               c_stride,
+                               a.transposed,
+                               b.transposed,
+                               keep,
+                               a.dtype,
+                               c_dtype,
+                               threads,
+                               packs ? scratch.bytes() : 0};
+    if (product_by_library(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
+  }
+  if (wide) {
     CHECK(product_float32(m, n, k, static_cast<const float*>(a.data), a.stride, a.transposed,
                           static_cast<const float*>(b.data), b.stride, b.transposed, keep, static_cast<float*>(c),
                           c_stride),
           "sgemm refused ", m, "×", n, "×", k);
     return;
-  }
-  CHECK(a.dtype == DType::bfloat16 && b.dtype == DType::bfloat16, "products take float32 or bfloat16");
-  CHECK(!keep || c_dtype == DType::float32, "sums are kept in float32");
-  const bool packs = scratch.defined() && scratch.count() > 0;
-  if (packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch})) return;
-  if (by != ProductsBy::float32) {
-    const Bfloat16Product shape{m,
-                                n,
-                                k,
-                                a.stride,
-                                b.stride,
-                                c_stride,
-                                a.transposed,
-                                b.transposed,
-                                keep,
-                                c_dtype,
-                                threads,
-                                packs ? scratch.bytes() : 0};
-    if (product_bfloat16(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
   }
   product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);
 }
@@ -240,8 +248,8 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
 namespace {
 
 // d_x = d_y w + keep · d_x.
-void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep, const Tensor& d_x,
-                         const Tensor& scratch) {
+void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep,
+                         const Tensor& d_x, const Tensor& scratch) {
   product(cpu.threads, cpu.bfloat16.to_input, d_y.extent(0), w.extent(1), w.extent(0),
           {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, keep, d_x.raw(), d_x.dtype(),
           d_x.stride(0), scratch);
@@ -274,8 +282,8 @@ void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor 
   const Matrix a = {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, b = {x.raw(), x.dtype(), x.stride(0)};
   const ProductsBy by = cpu.bfloat16.to_weight;
   if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16) {
-    if (multiply_by_matrix_unit(by, {cpu.threads, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0),
-                                     scratch})) {
+    if (multiply_by_matrix_unit(
+            by, {cpu.threads, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0), scratch})) {
       return;
     }
     if (by == ProductsBy::vectors && tile_body(by) != nullptr) {

@@ -21,9 +21,17 @@ struct Matrix {
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
 
+// Whether many activations [rows, in] meet a narrow weight [out, in]: such products in float32, gradients included, are
+// made by the library's matmul, faster than by its sgemm on AMD's Zen 5 and on Xeons with AMX; wider ones are not. The
+// weight itself is laid out anew in every call, for which it takes more rows to pay.
+constexpr bool is_narrow(int64_t rows, int64_t in, int64_t out, bool reads_weight) {
+  const int64_t least = in < out ? in : out;
+  return rows >= (reads_weight ? 2048 : 1024) && least >= 128 && least <= 512;
+}
+
 // c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
 // by: what multiplies bfloat16; own tiles need the scratch.
-// scratch: bfloat16 elements into which b may be copied in another layout, or undefined.
+// scratch: elements of b's type into which b may be copied in another layout, or undefined.
 void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
              DType c_dtype, int64_t c_stride, Tensor scratch = {});
 

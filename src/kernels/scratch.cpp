@@ -2,6 +2,7 @@
 #include "kernels/scratch.h"
 
 #include "kernels/attention_tiles.h"
+#include "kernels/matrix.h"
 #include "kernels/matrix_product.h"
 #include "kernels/row_blocks.h"
 #include "kernels/weight_gradient.h"
@@ -15,7 +16,9 @@ constexpr int64_t kLossChunkRows = 1024;
 constexpr int64_t kLossChunkBytes = 64 << 20;
 constexpr int64_t kLossBlockBytes = 8 << 20;
 
-bool is_cuda(const Stream& stream) { return stream.backend() == DeviceKind::cuda; }
+bool is_cuda(const Stream& stream) {
+  return stream.backend() == DeviceKind::cuda;
+}
 
 }  // namespace
 
@@ -24,11 +27,14 @@ LossTiles loss_tiles(const Stream& stream, int64_t rows, int64_t vocab, DType dt
   const int64_t row_bytes = vocab * size_of(dtype);
   const int64_t fitting = std::max<int64_t>(1, kLossChunkBytes / row_bytes);
   const int64_t chunk = std::max<int64_t>(1, std::min({rows, kLossChunkRows, fitting}));
-  return {.rows = chunk,
-          .blocks = static_cast<int>(std::max<int64_t>(1, (chunk * row_bytes + kLossBlockBytes - 1) / kLossBlockBytes))};
+  return {
+      .rows = chunk,
+      .blocks = static_cast<int>(std::max<int64_t>(1, (chunk * row_bytes + kLossBlockBytes - 1) / kLossBlockBytes))};
 }
 
-int64_t library_workspace(const Stream& stream) { return is_cuda(stream) ? cuda::library_workspace() : 0; }
+int64_t library_workspace(const Stream& stream) {
+  return is_cuda(stream) ? cuda::library_workspace() : 0;
+}
 
 Shape sum_of_squares_scratch(const Stream& stream, int64_t count) {
   return is_cuda(stream) ? cuda::sum_of_squares_scratch(count) : Shape{0};
@@ -73,13 +79,13 @@ Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, Atte
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {
   if (is_cuda(stream)) return cuda::matmul_scratch();
   constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
-  if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
   const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
+  if (dtype == DType::float32 && fast::is_narrow(rows, in, out, true)) return {weight};
+  if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
   const int threads = std::max(1, stream.cpu.threads);
-  const int64_t own = std::max({fast::WeightGradientSizes(rows, in).bytes(threads),
-                                fast::MatrixProductCut(threads, rows, out, in).bytes(),
-                                fast::MatrixProductCut(threads, rows, in, out).bytes(),
-                                fast::MatrixProductCut(threads, out, in, rows).bytes()});
+  const int64_t own = std::max(
+      {fast::WeightGradientSizes(rows, in).bytes(threads), fast::MatrixProductCut(threads, rows, out, in).bytes(),
+       fast::MatrixProductCut(threads, rows, in, out).bytes(), fast::MatrixProductCut(threads, out, in, rows).bytes()});
   return {std::max(weight, own / size_of(dtype))};
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/all_cases.h"
 #include "kernels/kernel_testing.h"
+#include "kernels/matrix.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -85,7 +86,17 @@ TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
   std::vector<KernelCase> cases;
   add_matmul_cases(cases, 2100, 40, 24);
   add_matmul_cases(cases, 70, 48, 4000);
+  add_matmul_cases(cases, 4100, 130, 300);
   for (const KernelCase& call : cases) expect_bits_of_no_thread(call);
+}
+
+// Of many rows by a narrow weight, which the library's matmul makes.
+TEST(FastMatmul, NarrowProductsMatchSpecification) {
+  ASSERT_TRUE(fast::is_narrow(2050, 130, 301, true));
+  std::vector<KernelCase> cases;
+  add_matmul_cases(cases, 2050, 130, 301);
+  add_matmul_cases(cases, 2050, 301, 130);
+  for (const KernelCase& call : cases) expect_fast_matches_specification(call, DType::float32, 1);
 }
 
 TEST(FastMatmul, MeasuresAPeak) {
