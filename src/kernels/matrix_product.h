@@ -23,6 +23,11 @@ struct MatrixProductCut {
   int64_t first_step(int64_t depth) const { return depth * steps / depths; }
   // The group of panels with this number begins at this panel.
   int64_t first_panel(int64_t group) const { return group * panels / groups; }
+  // The task of rows with this number begins at this row of a. Where a task's rows are packed at once, tasks are of
+  // equal size to a block, so that threads end together.
+  int64_t first_row(int64_t task) const {
+    return order == Order::parts_of_rows ? row_blocks * task / row_tasks * kBlock : task * task_rows;
+  }
   int64_t right_words() const { return panels * steps * kStepWords; }
   int64_t left_words() const;  // of a thread
   int64_t sums() const;        // floats of a thread
@@ -32,10 +37,10 @@ struct MatrixProductCut {
   // Otherwise a panel does: rows are packed in their whole depth, or, where that is too much, part by part of it.
   enum class Order { strips, whole_rows, parts_of_rows };
 
-  int64_t panels, steps, depths;  // blocks of n; blocks of k; parts of these that are summed at once
+  int64_t row_blocks, panels, steps, depths;  // blocks of m, n, and k; parts of the last that are summed at once
   Order order;
   int64_t rows;                          // of a that are packed at once
-  int64_t task_rows, row_tasks, groups;  // a task: so many rows by one group of panels
+  int64_t task_rows, row_tasks, groups;  // a task: so many rows at most by one group of panels
   int threads;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
 #include "kernels/cpu_loops.h"
@@ -21,6 +22,7 @@ constexpr int64_t kDepthSteps = 16, kStripSteps = 24;
 constexpr int64_t kHeldBytes = int64_t{768} << 10;  // of either operand in whole, in the second-level cache
 constexpr int64_t kMostRows = 256, kFewerRows = 128;
 constexpr int64_t kTaskRows = 512;
+constexpr int64_t kFewestBlocks = 4;  // of a task that is made smaller so that each thread gets as many
 constexpr int64_t kGroupPanels = 32;  // whose sums a thread holds, 1 MiB, where rows are not whole
 
 constexpr int64_t blocks_of(int64_t count) {
@@ -149,13 +151,19 @@ class Product {
   int64_t steps_of(int64_t depth) const { return cut_.first_step(depth + 1) - cut_.first_step(depth); }
 
   void run_task(int64_t row_task, int64_t group, Worker<Unit>& worker) const {
-    const int64_t end = std::min(of_.m, (row_task + 1) * cut_.task_rows);
-    for (int64_t row = row_task * cut_.task_rows; row < end; row += cut_.rows) {
+    const int64_t end = std::min(of_.m, cut_.first_row(row_task + 1));
+    for (int64_t row = cut_.first_row(row_task); row < end; row += cut_.rows) {
       const int64_t rows = std::min(cut_.rows, end - row);
       switch (cut_.order) {
-        case Cut::Order::strips: strip(row, rows, end, group, worker); break;
-        case Cut::Order::whole_rows: whole_rows(row, rows, group, worker); break;
-        case Cut::Order::parts_of_rows: parts_of_rows(row, rows, group, worker); break;
+        case Cut::Order::strips:
+          strip(row, rows, end, group, worker);
+          break;
+        case Cut::Order::whole_rows:
+          whole_rows(row, rows, group, worker);
+          break;
+        case Cut::Order::parts_of_rows:
+          parts_of_rows(row, rows, group, worker);
+          break;
       }
     }
     result_.turn(worker.behind, {}, 0, Cut::kBlock);
@@ -170,8 +178,7 @@ class Product {
     ReadAhead next_rows(static_cast<const bfloat16*>(of_.a.data) + (row + rows) * of_.a.stride, next, 2 * of_.k,
                         2 * of_.a.stride, (end - begin) * cut_.steps);
     for (int64_t panel = begin; panel < end; ++panel) {
-      run_blocks<Stays::left>(row, rows, panel, 0, worker.left, cut_.steps, nullptr, worker,
-                              [&] { next_rows.next(); });
+      run_blocks<Stays::left>(row, rows, panel, 0, worker.left, cut_.steps, nullptr, worker, [&] { next_rows.next(); });
     }
   }
 
@@ -241,9 +248,7 @@ bool in_words(const Matrix& matrix, int64_t depth) {
 }  // namespace
 
 MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_t k)
-    : panels(blocks_of(n)),
-      steps(blocks_of(k)),
-      threads(std::max(1, all_threads)) {
+    : row_blocks(blocks_of(m)), panels(blocks_of(n)), steps(blocks_of(k)), threads(std::max(1, all_threads)) {
   const auto fits = [&](int64_t of_rows) { return of_rows * steps * kBlock * 2 <= kHeldBytes; };
   order = steps <= kStripSteps ? Order::strips : fits(kFewerRows) ? Order::whole_rows : Order::parts_of_rows;
   int64_t tasks = 2 * threads;  // at least, where there are as many blocks
@@ -255,7 +260,9 @@ MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_
       depths = 1;
       most_panels = kHeldBytes / (std::max<int64_t>(1, steps) * kStepBytes);
       break;
-    case Order::whole_rows: rows = fits(kMostRows) ? kMostRows : kFewerRows; break;
+    case Order::whole_rows:
+      rows = fits(kMostRows) ? kMostRows : kFewerRows;
+      break;
     case Order::parts_of_rows:
       rows = most_rows = kMostRows;
       tasks = threads;
@@ -266,6 +273,11 @@ MatrixProductCut::MatrixProductCut(int all_threads, int64_t m, int64_t n, int64_
   row_tasks = (m + task_rows - 1) / task_rows;
   const int64_t least = std::max<int64_t>(1, (panels + most_panels - 1) / most_panels);
   groups = std::clamp((tasks + row_tasks - 1) / row_tasks, least, std::max(least, panels));
+  if (order == Order::parts_of_rows) {
+    const int64_t per_round = threads / std::gcd(groups, threads);
+    const int64_t even = (row_tasks + per_round - 1) / per_round * per_round;
+    if (even * kFewestBlocks <= row_blocks) row_tasks = even;
+  }
 }
 
 int64_t MatrixProductCut::left_words() const {

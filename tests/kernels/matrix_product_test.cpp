@@ -135,6 +135,8 @@ TEST_P(MatrixProductTest, EqualsDirectSumsHoweverItIsCut) {
   expect_cut(2, {40, 100, 770}, whole_rows, true, true);
   expect_cut(1, {40, 2, 3110}, parts_of_rows, true, false);
   expect_cut(2, {3, 70, 3110}, parts_of_rows, true, true);
+  expect_cut(2, {571, 2, 3110}, parts_of_rows, true, false);
+  EXPECT_EQ(MatrixProductCut(2, 571, 2, 3110).row_tasks, 4);  // of 18 blocks, where 3 tasks would do
 }
 
 TEST_P(MatrixProductTest, BitsDoNotDependOnThreads) {
