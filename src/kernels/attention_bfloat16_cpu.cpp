@@ -1,7 +1,6 @@
 // Attention's tiles in bfloat16 with float32 sums: probabilities and their gradients are rounded once, when they enter
 // the next product. d_k and d_v are summed transposed, so that no tile of scores is ever transposed.
 #include <cmath>
-#include <cstring>
 
 #include "kernels/attention_tasks.h"
 #include "kernels/bodies.h"
@@ -57,15 +56,6 @@ struct Workspace {
   float* key_sums;
   int64_t first_key = 0, sum_blocks = 0;
 };
-
-void pack(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to) {
-  for (int64_t i = 0; i < positions; ++i) {
-    for (int64_t head = 0; head < from.group; ++head, to += from.head_dim) {
-      std::memcpy(to, from.data + i * from.position_stride + head * from.head_stride,
-                  static_cast<size_t>(from.head_dim) * sizeof(bfloat16));
-    }
-  }
-}
 
 class Bfloat16Attention : AttentionTasks {
   auto workspaces() const {
@@ -149,13 +139,14 @@ class Bfloat16Attention : AttentionTasks {
                         body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kStride),
                                       block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
                       });
-    finish_softmax(tile_rows, dim_, work.first, work.second, work.result, work.first);
-    unpack_bfloat16(work.result, tile.positions, head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
+    log_of_sums(tile_rows, work.first, work.second, work.first);
+    unpack_bfloat16(work.result, tile.positions, work.second,
+                    head_rows<bfloat16>(out, tile.row, first_head, tiles.group));
     write_numbers(work.first, tile, head, log_sum_exp);
   }
 
   void pack_rows(const ConstTensor& from, const Tile& tile, int64_t first_head, bfloat16* to) const {
-    pack(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
+    pack_bfloat16(head_rows<bfloat16>(from, tile.row, first_head, tiles.group), tile.positions, to);
   }
 
   // Packs q and d_out, as rows and transposed, and the numbers of each row: log_sum_exp in `first`, delta in
@@ -198,7 +189,7 @@ class Bfloat16Attention : AttentionTasks {
       }
     });
     if (for_queries) {
-      unpack_bfloat16(work.result, tile.positions,
+      unpack_bfloat16(work.result, tile.positions, nullptr,
                       head_rows<bfloat16>(gradients.d_q, tile.row, first_head, tiles.group));
     }
   }
@@ -225,7 +216,7 @@ class Bfloat16Attention : AttentionTasks {
         for (int64_t key = begin; key < end; key += kRows) {
           const int64_t count = std::min(kRows, end - key);
           transpose_words(key_gradient(index, key, work), kStride, dim_, count, rows_of_keys, dim_);
-          unpack_bfloat16(rows_of_keys, count, head_rows<bfloat16>(gradient, key, head, 1));
+          unpack_bfloat16(rows_of_keys, count, nullptr, head_rows<bfloat16>(gradient, key, head, 1));
         }
       });
     }

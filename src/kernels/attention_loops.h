@@ -43,8 +43,12 @@ void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stri
                            const float* delta, float* scores, float* d_p);
 
 // attention_loops_bfloat16_cpu.cpp, for processors that multiply bfloat16 vectors.
-// to = from, of packed rows, rounded.
-void unpack_bfloat16(const float* from, int64_t positions, const HeadRows<bfloat16>& to);
+// to [positions · group, head_dim] = from, contiguous.
+void pack_bfloat16(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to);
+// to = from, of packed rows, rounded; divided by `divisors` of the rows where there are some.
+void unpack_bfloat16(const float* from, int64_t positions, const float* divisors, const HeadRows<bfloat16>& to);
+// log_sum_exp = maximum + log(sum) of each row.
+void log_of_sums(int64_t rows, const float* maxima, const float* sums, float* log_sum_exp);
 // delta [positions · group] = Σ_d a b.
 void row_products_bfloat16(int64_t positions, const HeadRows<const bfloat16>& a, const HeadRows<const bfloat16>& b,
                            float* delta);

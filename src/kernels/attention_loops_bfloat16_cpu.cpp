@@ -123,17 +123,34 @@ SHIFTRON_VECTOR_INLINE __m512i paired(__m512i halves) {
 
 }  // namespace
 
-SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positions, const HeadRows<bfloat16>& to) {
+SHIFTRON_BFLOAT16_TARGET void pack_bfloat16(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to) {
+  for (int64_t i = 0; i < positions; ++i) {
+    for (int64_t head = 0; head < from.group; ++head, to += from.head_dim) {
+      const bfloat16* row = from.data + i * from.position_stride + head * from.head_stride;
+      int64_t d = 0;
+      for (; d + 2 * kLanes <= from.head_dim; d += 2 * kLanes) _mm512_storeu_si512(to + d, _mm512_loadu_si512(row + d));
+      if (d == from.head_dim) continue;
+      const __mmask32 these = first_halves(from.head_dim - d);
+      _mm512_mask_storeu_epi16(to + d, these, _mm512_maskz_loadu_epi16(these, row + d));
+    }
+  }
+}
+
+SHIFTRON_BFLOAT16_TARGET void unpack_bfloat16(const float* from, int64_t positions, const float* divisors,
+                                              const HeadRows<bfloat16>& to) {
   for (int64_t i = 0; i < positions; ++i) {
     for (int64_t head = 0; head < to.group; ++head, from += to.head_dim) {
       bfloat16* row = to.data + i * to.position_stride + head * to.head_stride;
+      const __m512 factor = _mm512_set1_ps(divisors == nullptr ? 1.0f : 1.0f / *divisors++);
       int64_t d = 0;
       for (; d + 2 * kLanes <= to.head_dim; d += 2 * kLanes) {
-        _mm512_storeu_si512(row + d, rounded(_mm512_loadu_ps(from + d), _mm512_loadu_ps(from + d + kLanes)));
+        _mm512_storeu_si512(row + d, rounded(_mm512_mul_ps(factor, _mm512_loadu_ps(from + d)),
+                                             _mm512_mul_ps(factor, _mm512_loadu_ps(from + d + kLanes))));
       }
       for (; d < to.head_dim; d += kLanes) {
         const __mmask16 these = first_lanes(to.head_dim - d);
-        _mm256_mask_storeu_epi16(row + d, these, rounded(_mm512_maskz_loadu_ps(these, from + d)));
+        _mm256_mask_storeu_epi16(row + d, these,
+                                 rounded(_mm512_mul_ps(factor, _mm512_maskz_loadu_ps(these, from + d))));
       }
     }
   }
@@ -287,7 +304,10 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
 
 namespace shiftron::fast {
 
-void unpack_bfloat16(const float*, int64_t, const HeadRows<bfloat16>&) {
+void pack_bfloat16(const HeadRows<const bfloat16>&, int64_t, bfloat16*) {
+  CHECK(false, "no bfloat16 vectors on this processor");
+}
+void unpack_bfloat16(const float*, int64_t, const float*, const HeadRows<bfloat16>&) {
   CHECK(false, "no bfloat16 vectors on this processor");
 }
 void row_products_bfloat16(int64_t, const HeadRows<const bfloat16>&, const HeadRows<const bfloat16>&, float*) {

@@ -96,10 +96,14 @@ SHIFTRON_CLONES void softmax_tile(const TileMask& mask, int64_t positions, int64
   }
 }
 
+void log_of_sums(int64_t rows, const float* maxima, const float* sums, float* log_sum_exp) {
+  for (int64_t row = 0; row < rows; ++row) log_sum_exp[row] = maxima[row] + std::log(sums[row]);
+}
+
 SHIFTRON_CLONES void finish_softmax(int64_t rows, int64_t head_dim, const float* maxima, const float* sums,
                                     float* accumulator, float* log_sum_exp) {
+  log_of_sums(rows, maxima, sums, log_sum_exp);
   for (int64_t row = 0; row < rows; ++row) {
-    log_sum_exp[row] = maxima[row] + std::log(sums[row]);
     const float factor = 1.0f / sums[row];
     float* sum_of_values = accumulator + row * head_dim;
 #pragma omp simd

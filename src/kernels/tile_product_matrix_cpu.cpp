@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "kernels/cpu_loops.h"
 #include "kernels/element.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/tile_product.h"
@@ -30,6 +31,7 @@ struct Operands {
   int64_t b_stride;
   float* c;
   int64_t c_stride;
+  const float* next_c;  // of the block that comes next, which is fetched meanwhile; null behind the last
 };
 
 // Of a block of c. A second tile that is not used has the first one's extents, so that whole tiles need one
@@ -106,7 +108,16 @@ struct Block {
     const int64_t c_bytes = by.c_stride * kWordBytes;
     for_sums(by, [&]<int sum>(float* c) { keep ? unit.template load<sum>(c, c_bytes) : unit.template zero<sum>(); });
     const uint32_t *a = by.a, *b = by.b;
-    for (; pairs >= kSide; pairs -= kSide, a += kSide, b += kSide * by.b_stride) step(a, by.a_stride, b, by.b_stride);
+    const int64_t steps = std::max<int64_t>(1, pairs / kSide), rows_of_step = (kBlock + steps - 1) / steps;
+    const float* next = by.next_c;
+    for (; pairs >= kSide; pairs -= kSide, a += kSide, b += kSide * by.b_stride) {
+      step(a, by.a_stride, b, by.b_stride);
+      if (next == nullptr) continue;
+      for (int64_t row = 0; row < rows_of_step; ++row, next += by.c_stride) {
+        prefetch_to_write(next);
+        prefetch_to_write(next + kSide);
+      }
+    }
     if (pairs > 0) last_step(extents, pairs, a, by, b);
     for_sums(by, [&]<int sum>(float* c) { unit.template store<sum>(c, c_bytes); });
   }
@@ -136,9 +147,12 @@ void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
         const Extents extents{std::min(kBlock, m - row), std::min(kBlock, n - column)};
         if (!extents.configured_like(configured)) unit.configure(extents.configuration());
         configured = extents;
+        float* own = c + row * c_stride + column;
+        const float* below = row + kBlock < m ? own + kBlock * c_stride : nullptr;
+        const float* beside = column + kBlock < n ? c + column + kBlock : nullptr;
         run_block(unit, extents, depths,
-                  {words + row * a.row_stride + depth, a.row_stride, b + depth * b_stride + column, b_stride,
-                   c + row * c_stride + column, c_stride},
+                  {words + row * a.row_stride + depth, a.row_stride, b + depth * b_stride + column, b_stride, own,
+                   c_stride, below != nullptr ? below : beside},
                   keep || depth > 0);
       }
     }
