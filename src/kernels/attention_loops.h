@@ -33,6 +33,8 @@ struct TileMask {
 // so far; sums and accumulator [rows, head_dim] are rescaled to it, sums += Σ p. first: nothing came before.
 void softmax_tile(const TileMask& mask, int64_t positions, int64_t stride, bool first, int64_t head_dim, float* scores,
                   float* maxima, float* sums, float* accumulator);
+// log_sum_exp = maximum + log(sum) of each row.
+void log_of_sums(int64_t rows, const float* maxima, const float* sums, float* log_sum_exp);
 // accumulator /= sum, log_sum_exp = maximum + log(sum), of rows [position, group].
 void finish_softmax(int64_t rows, int64_t head_dim, const float* maxima, const float* sums, float* accumulator,
                     float* log_sum_exp);
@@ -47,8 +49,6 @@ void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stri
 void pack_bfloat16(const HeadRows<const bfloat16>& from, int64_t positions, bfloat16* to);
 // to = from, of packed rows, rounded; divided by `divisors` of the rows where there are some.
 void unpack_bfloat16(const float* from, int64_t positions, const float* divisors, const HeadRows<bfloat16>& to);
-// log_sum_exp = maximum + log(sum) of each row.
-void log_of_sums(int64_t rows, const float* maxima, const float* sums, float* log_sum_exp);
 // delta [positions · group] = Σ_d a b.
 void row_products_bfloat16(int64_t positions, const HeadRows<const bfloat16>& a, const HeadRows<const bfloat16>& b,
                            float* delta);

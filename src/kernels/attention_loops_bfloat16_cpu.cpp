@@ -1,6 +1,5 @@
 // The loops of attention between its products in bfloat16, 16 columns at a time.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -111,14 +110,14 @@ SHIFTRON_VECTOR_INLINE void store(void* to, __m256i values) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), values);
 }
 
+// exp(score · scale − reference) of sixteen scores; both factors times log2(e).
+SHIFTRON_VECTOR_INLINE __m512 exponential_of(const float* scores, __m512 scale, __m512 reference) {
+  return power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores), scale, reference));
+}
+
 // Words of an element of the lower half, low, and one of the upper half.
 SHIFTRON_VECTOR_INLINE __m512i paired(__m512i halves) {
-  static constexpr auto kOrder = [] {
-    std::array<uint16_t, 2 * kLanes> order{};
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * kLanes);
-    return order;
-  }();
-  return _mm512_permutexvar_epi16(_mm512_loadu_si512(kOrder.data()), halves);
+  return _mm512_permutexvar_epi16(_mm512_loadu_si512(kByTurns<kLanes>.data()), halves);
 }
 
 }  // namespace
@@ -220,14 +219,14 @@ SHIFTRON_BFLOAT16_TARGET void softmax_tile_bfloat16(const TileMask& mask, int64_
       for (int64_t i = 0; i < vectors.begin; ++i) store(p + i * kLanes, _mm256_setzero_si256());
       vectors.each_or_two(
           [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
-            const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes), by, from));
+            const __m512 power = exponential_of(at + i * kLanes, by, from);
             const __m512 counted = _mm512_maskz_mov_ps(seen[row].of(i), power);
             sum = _mm512_add_ps(sum, counted);
             store(p + i * kLanes, rounded(counted));
           },
           [&](int64_t i) SHIFTRON_BFLOAT16_TARGET {
-            const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes), by, from));
-            const __m512 power2 = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(at + i * kLanes + kLanes), by, from));
+            const __m512 power = exponential_of(at + i * kLanes, by, from);
+            const __m512 power2 = exponential_of(at + i * kLanes + kLanes, by, from);
             sum = _mm512_add_ps(sum, _mm512_add_ps(power, power2));
             _mm512_storeu_si512(p + i * kLanes, rounded(power, power2));
           });
@@ -282,7 +281,7 @@ SHIFTRON_BFLOAT16_TARGET void softmax_gradient_tile_bfloat16(const TileMask& mas
         if (!whole() && j >= count) break;
         const int64_t at = (row + j) * stride + i * kLanes;
         const __mmask16 counts = whole() ? static_cast<__mmask16>(0xFFFF) : seen[j].of(i);
-        const __m512 power = power_of_2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + at), by, offset[j]));
+        const __m512 power = exponential_of(scores + at, by, offset[j]);
         const __m512 difference = _mm512_fmsub_ps(_mm512_loadu_ps(d_p + at), factor, deltas[j]);
         p[j] = whole() ? power : _mm512_maskz_mov_ps(counts, power);
         d[j] = whole() ? _mm512_mul_ps(power, difference) : _mm512_maskz_mul_ps(counts, power, difference);

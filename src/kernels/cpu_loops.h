@@ -66,6 +66,15 @@ SHIFTRON_INLINE void prefetch_to_write(const void* at) {
 #endif
 }
 
+// Rows of row_bytes, `stride` bytes apart, which begin with a line.
+SHIFTRON_INLINE void prefetch_rows_to_write(const void* first, int64_t rows, int64_t row_bytes, int64_t stride) {
+  constexpr int64_t kCacheLine = 64;
+  const auto* row = static_cast<const char*>(first);
+  for (int64_t i = 0; i < rows; ++i, row += stride) {
+    for (int64_t at = 0; at < row_bytes; at += kCacheLine) prefetch_to_write(row + at);
+  }
+}
+
 // Calls body(task) for every task below `tasks`; which thread runs it must not matter to the result.
 template <typename Body>
 void parallel_for(int threads, int64_t tasks, const Body& body) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/check.h"
@@ -22,11 +21,7 @@ const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
 // Sixteen pairs of rows of at most 32 columns each, as words: to [2][16 pairs][16 columns].
 SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns,
                                          uint32_t* to) {
-  static constexpr auto kOrder = [] {  // a half of each row by turns
-    std::array<uint16_t, 2 * kBlock> order{};
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * kBlock);
-    return order;
-  }();
+  constexpr const auto& kOrder = kByTurns<kBlock>;  // a half of each row by turns
   const __m512i low = _mm512_loadu_si512(kOrder.data()), high = _mm512_loadu_si512(kOrder.data() + kBlock);
   const __mmask32 read = first_halves(columns);
   for (int64_t pair = 0; pair < kTile; ++pair, from += 2 * stride, to += kTile) {
@@ -92,19 +87,11 @@ SHIFTRON_BFLOAT16_TARGET void write_rows(const float* sums, int64_t rows, int64_
                                          int64_t stride) {
   const __mmask32 these = first_halves(columns);
   for (int64_t row = 0; row < rows; ++row, sums += kBlock, to += stride) {
-    const auto both = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + kTile), _mm512_loadu_ps(sums));
+    const __m512i both = rounded(_mm512_loadu_ps(sums), _mm512_loadu_ps(sums + kTile));
     if (columns == kBlock)
       _mm512_storeu_si512(to, both);
     else
       _mm512_mask_storeu_epi16(to, these, both);
-  }
-}
-
-void prepare_rows(const char* to, int64_t rows, int64_t row_bytes, int64_t stride) {
-  constexpr int64_t kCacheLine = 64;
-  for (int64_t row = 0; row < rows; ++row, to += stride) {
-    prefetch_to_write(to);
-    if (row_bytes > kCacheLine) prefetch_to_write(to + kCacheLine);
   }
 }
 
@@ -158,7 +145,8 @@ void Result::turn(const Block& summed, const Block& next, int64_t from, int64_t 
     else
       write_rows(sums, written, summed.columns, keep, reinterpret_cast<float*>(out), stride);
   }
-  if (prepared > 0) prepare_rows(next.to + from * stride * element, prepared, next.columns * element, stride * element);
+  if (prepared <= 0) return;
+  prefetch_rows_to_write(next.to + from * stride * element, prepared, next.columns * element, stride * element);
 }
 
 }  // namespace shiftron::fast

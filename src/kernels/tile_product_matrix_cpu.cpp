@@ -113,10 +113,8 @@ struct Block {
     for (; pairs >= kSide; pairs -= kSide, a += kSide, b += kSide * by.b_stride) {
       step(a, by.a_stride, b, by.b_stride);
       if (next == nullptr) continue;
-      for (int64_t row = 0; row < rows_of_step; ++row, next += by.c_stride) {
-        prefetch_to_write(next);
-        prefetch_to_write(next + kSide);
-      }
+      prefetch_rows_to_write(next, rows_of_step, kBlock * kWordBytes, c_bytes);
+      next += rows_of_step * by.c_stride;
     }
     if (pairs > 0) last_step(extents, pairs, a, by, b);
     for_sums(by, [&]<int sum>(float* c) { unit.template store<sum>(c, c_bytes); });

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/tensor.h"
 #include "kernels/tile_product.h"
@@ -26,6 +27,14 @@ constexpr __mmask16 first_lanes(int64_t count) {
 constexpr __mmask32 first_halves(int64_t count) {
   return static_cast<__mmask32>((uint64_t{1} << std::clamp<int64_t>(count, 0, 2 * kLanes)) - 1);
 }
+
+// Elements 0, half, 1, half + 1, …: the order that brings one of each half together.
+template <size_t half>
+inline constexpr auto kByTurns = [] {
+  std::array<uint16_t, 2 * half> order{};
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * half);
+  return order;
+}();
 
 SHIFTRON_VECTOR_INLINE __m512 load_widened(const bfloat16* from, __mmask16 lanes) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
