@@ -9,9 +9,9 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int64_t kKeys = AttentionTiles::kPairedKeys;
-constexpr int64_t kStride = AttentionTiles::kPairedStride;  // of rows of keys
-constexpr int64_t kLargestDim = 512;                        // of a head
+constexpr int64_t kKeys = AttentionTiles::kKeys;
+constexpr int64_t kStride = AttentionTiles::kStride;  // of rows of keys
+constexpr int64_t kLargestDim = 512;                  // of a head
 
 // A block of keys and values as right operands: of k q (columns, [dim / 2][kStride]), of p v (rows, [kKeys / 2][dim]).
 struct PackedBlock {
@@ -50,8 +50,8 @@ struct Workspace {
   bfloat16 *p, *q, *d_out;  // p: of forward; backward keeps d_scores there
   uint32_t *p_pairs, *d_pairs, *q_columns, *d_out_columns;
   LeftTile q_transposed, d_out_transposed;
-  PackedBlock blocks[AttentionTiles::kPairedSlots];
-  PackedBlocks<AttentionTiles::kPairedSlots> packed;
+  PackedBlock blocks[AttentionTiles::kSlots];
+  PackedBlocks<AttentionTiles::kSlots> packed;
   // d_k, then d_v of a task's keys: blocks [head_dim][kStride] from the one of first_key on, as many of each.
   float* key_sums;
   int64_t first_key = 0, sum_blocks = 0;
@@ -65,7 +65,7 @@ class Bfloat16Attention : AttentionTasks {
  public:
   Bfloat16Attention(const CpuOptions& cpu, const TileBody& body, ConstTensor q, ConstTensor k, ConstTensor v,
                     ConstTensor first_keys, AttentionShape attention_shape, Tensor scratch)
-      : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, kKeys),
+      : AttentionTasks(cpu.threads, q, k, first_keys, attention_shape, AttentionTiles::kPairedRows),
         body_(body),
         q_(q),
         k_(k),
@@ -237,7 +237,7 @@ bool attention_in_bfloat16(const CpuOptions& cpu, const ConstTensor& q, const Co
   const int64_t dim = q.extent(2);
   // Pairs of elements are read as words, also from row to row. A few rows do not repay the packing of all their keys.
   const bool in_words = dim % 2 == 0 && k.stride(0) % 2 == 0 && v.stride(0) % 2 == 0;
-  const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim);
+  const AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), dim, AttentionTiles::kPairedRows);
   return q.dtype() == DType::bfloat16 && in_words && tiles.tile_rows() >= 32 && dim <= kLargestDim &&
          tile_body(cpu.bfloat16.attention) != nullptr;
 }

@@ -38,8 +38,9 @@ void log_of_sums(int64_t rows, const float* maxima, const float* sums, float* lo
 // accumulator /= sum, log_sum_exp = maximum + log(sum), of rows [position, group].
 void finish_softmax(int64_t rows, int64_t head_dim, const float* maxima, const float* sums, float* accumulator,
                     float* log_sum_exp);
-// delta [rows] = Σ_d a b, of packed rows.
-void row_products(int64_t rows, int64_t head_dim, const float* a, const float* b, float* delta);
+// delta [positions · group] = Σ_d a b, of packed rows b.
+void row_products(int64_t positions, const HeadRows<const float>& a, const float* b, float* delta);
+void row_products(int64_t positions, const HeadRows<const bfloat16>& a, const float* b, float* delta);
 // scores ← p = exp(score − log_sum_exp), d_p ← p (d_p − delta); 0 where masked.
 void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stride, const float* log_sum_exp,
                            const float* delta, float* scores, float* d_p);

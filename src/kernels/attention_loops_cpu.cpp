@@ -31,6 +31,20 @@ SHIFTRON_INLINE void unpack_rows(const float* from, int64_t positions, float fac
   }
 }
 
+template <typename T>
+SHIFTRON_INLINE void products_of_rows(const T* a, int64_t position_stride, int64_t head_stride, int64_t positions,
+                                      int64_t group, int64_t head_dim, const float* b, float* delta) {
+  for (int64_t i = 0; i < positions; ++i) {
+    for (int64_t head = 0; head < group; ++head, b += head_dim) {
+      const T* row = a + i * position_stride + head * head_stride;
+      float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t d = 0; d < head_dim; ++d) sum += to_accumulate(row[d]) * b[d];
+      *delta++ = sum;
+    }
+  }
+}
+
 // The columns of the tile that a position sees, [first, second), and the columns [begin, end) around them that vectors
 // of 16 cover: rows have room for whole vectors, so no loop below has a remainder.
 struct Band {
@@ -111,13 +125,11 @@ SHIFTRON_CLONES void finish_softmax(int64_t rows, int64_t head_dim, const float*
   }
 }
 
-SHIFTRON_CLONES void row_products(int64_t rows, int64_t head_dim, const float* a, const float* b, float* delta) {
-  for (int64_t row = 0; row < rows; ++row, a += head_dim, b += head_dim) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < head_dim; ++d) sum += a[d] * b[d];
-    delta[row] = sum;
-  }
+SHIFTRON_CLONES void row_products(int64_t positions, const HeadRows<const float>& a, const float* b, float* delta) {
+  products_of_rows(a.data, a.position_stride, a.head_stride, positions, a.group, a.head_dim, b, delta);
+}
+SHIFTRON_CLONES void row_products(int64_t positions, const HeadRows<const bfloat16>& a, const float* b, float* delta) {
+  products_of_rows(a.data, a.position_stride, a.head_stride, positions, a.group, a.head_dim, b, delta);
 }
 
 SHIFTRON_CLONES void softmax_gradient_tile(const TileMask& mask, int64_t positions, int64_t stride,

@@ -155,7 +155,7 @@ bool attend_all(const CpuOptions& cpu, const ConstTensor& q, const ConstTensor& 
   const int64_t heads = q.extent(1), width = q.extent(2), kv_heads = k.extent(1), group = heads / kv_heads;
   const int64_t partial = group * (width + 2);  // floats
   // What fits the scratch that one thread of the tiles has, so that the number of threads changes nothing.
-  const int64_t room = AttentionTiles(1, group, width).thread_floats() - heads * width;
+  const int64_t room = AttentionTiles(1, group, width, AttentionTiles::kRows).thread_floats() - heads * width;
   const int64_t most = std::min(kMostBlocks, room / (kv_heads * partial));
   if (most < 1) return false;
   const int64_t blocks = std::clamp<int64_t>((behind - first) / kBlock, 1, most);

@@ -53,14 +53,13 @@ class PackedBlocks {
 };
 
 struct AttentionTasks {
-  // keys: of a block.
+  // tile_rows: at most.
   AttentionTasks(int all_threads, const ConstTensor& q, const ConstTensor& k, const ConstTensor& first_keys,
-                 AttentionShape attention_shape, int64_t keys)
+                 AttentionShape attention_shape, int64_t tile_rows)
       : start(first_keys.data<int32_t>()),
         shape(attention_shape),
         threads(std::max(1, all_threads)),
-        tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2)),
-        block_keys(keys),
+        tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2), tile_rows),
         query_rows(q.extent(0)),
         kv_heads(k.extent(1)),
         samples(query_rows / shape.sequence_length),
@@ -98,10 +97,10 @@ struct AttentionTasks {
     for_tiles(make, [&](const Tile& tile, int64_t head, auto& work) {
       body(tile, head, tile.key_begin, tile.key_end, true, false, work);
     });
-    // Blocks lie at multiples of block_keys of all rows, as in for_key_blocks, so one may hold the ends of two samples.
+    // Blocks lie at multiples of kKeys of all rows, as in for_key_blocks, so one may hold the ends of two samples.
     parallel_dynamic(threads, blocks() * kv_heads, make, [&](int64_t task, auto& work) {
-      const int64_t head = task % kv_heads, begin = task / kv_heads * block_keys;
-      const int64_t end = std::min(query_rows, begin + block_keys);
+      const int64_t head = task % kv_heads, begin = task / kv_heads * AttentionTiles::kKeys;
+      const int64_t end = std::min(query_rows, begin + AttentionTiles::kKeys);
       start_keys(head, begin, end, work);
       for (int64_t sample = begin / shape.sequence_length; sample * shape.sequence_length < end; ++sample) {
         for (int64_t i = 0; i < tiles_per_sample; ++i) {
@@ -114,8 +113,8 @@ struct AttentionTasks {
     });
   }
   // At most; of one task of backward.
-  int64_t keys_of_task() const { return threads <= samples * kv_heads ? shape.sequence_length : block_keys; }
-  int64_t blocks() const { return (query_rows + block_keys - 1) / block_keys; }
+  int64_t keys_of_task() const { return threads <= samples * kv_heads ? shape.sequence_length : AttentionTiles::kKeys; }
+  int64_t blocks() const { return (query_rows + AttentionTiles::kKeys - 1) / AttentionTiles::kKeys; }
 
   // One number of each row of a tile, from or to a tensor [heads, rows].
   void read_numbers(const ConstTensor& from, const Tile& tile, int64_t head, float* numbers) const {
@@ -136,14 +135,14 @@ struct AttentionTasks {
     const int64_t row = begin + index * tiles.queries;
     const int64_t positions = std::min(tiles.queries, begin + shape.sequence_length - row);
     const int64_t key_end = shape.key_offset + row + positions;
-    return {row, positions, std::clamp<int64_t>(start[row], begin, key_end - 1), key_end};
+    return {row, positions, std::clamp<int64_t>(start[row], begin, key_end - positions), key_end};
   }
 
-  // Calls body(begin, end) for the keys [begin, end), cut at multiples of block_keys.
+  // Calls body(begin, end) for the keys [begin, end), cut at multiples of kKeys.
   template <typename Body>
   void for_key_blocks(int64_t begin, int64_t end, const Body& body) const {
     while (begin < end) {
-      const int64_t next = std::min(end, (begin / block_keys + 1) * block_keys);
+      const int64_t next = std::min(end, (begin / AttentionTiles::kKeys + 1) * AttentionTiles::kKeys);
       body(begin, next);
       begin = next;
     }
@@ -157,7 +156,6 @@ struct AttentionTasks {
   AttentionShape shape;
   int threads;
   AttentionTiles tiles;
-  int64_t block_keys;
   int64_t query_rows, kv_heads, samples, tiles_per_sample;
 };
 

@@ -9,40 +9,39 @@
 namespace shiftron::fast {
 
 struct AttentionTiles {
-  // Small tiles waste less on the diagonal, large ones let the products run faster.
-  static constexpr int64_t kRows = 128;
+  // Of a tile. Small ones waste less on the diagonal, large ones let the products of bfloat16 run faster.
+  static constexpr int64_t kRows = 64;
+  static constexpr int64_t kPairedRows = 128;
   static constexpr int64_t kPositions = 64;
-  static constexpr int64_t kKeys = 512;
-  static constexpr int64_t kPairedKeys = 256;  // in bfloat16, where a tile has more forms
-  // From a row of such a tile to the next: those of a power of two would all meet in the same sets of a cache.
-  static constexpr int64_t kPairedStride = kPairedKeys + 32;
+  static constexpr int64_t kKeys = 256;
+  // From a row of keys to the next: those of a power of two would all meet in the same sets of a cache.
+  static constexpr int64_t kStride = kKeys + 32;
   // Blocks of keys that a thread keeps packed from tile to tile: 1,024 keys.
   static constexpr int64_t kSlots = 1024 / kKeys;
-  static constexpr int64_t kPairedSlots = 1024 / kPairedKeys;
 
-  AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width)
+  AttentionTiles(int64_t rows, int64_t heads_of_group, int64_t width, int64_t most_rows)
       : group(heads_of_group),
         head_dim(width),
-        queries(std::max<int64_t>(1, std::min({rows, kPositions, kRows / heads_of_group}))) {}
+        queries(std::max<int64_t>(1, std::min({rows, kPositions, most_rows / heads_of_group}))) {}
   int64_t tile_rows() const { return queries * group; }
-  // Backward needs most: q, d_out, d_q, two tiles of scores, keys and values in float32, two numbers a row.
+  // Backward needs most: q, d_out, d_q, two tiles of scores, keys both ways and values in float32, two numbers a row.
   int64_t thread_floats() const {
     const int64_t floats =
-        3 * tile_rows() * head_dim + 2 * tile_rows() * kKeys + 2 * kSlots * kKeys * head_dim + 2 * tile_rows();
+        3 * tile_rows() * head_dim + 2 * tile_rows() * kStride + 3 * kSlots * kStride * head_dim + 2 * tile_rows();
     return (floats + 31) / 16 * 16;  // threads do not share cache lines
   }
   // Of tiles in bfloat16, where rows come in pairs: two tiles of scores and d_q in float32; three tiles of scores; q
   // and d_out as rows and transposed; keys and values as pairs of rows and of columns; two numbers a row.
   int64_t paired_rows() const { return (tile_rows() + 1) / 2 * 2; }
   int64_t thread_words() const {
-    const int64_t words = paired_rows() * (2 * kPairedStride + head_dim) + paired_rows() / 2 * 3 * kPairedStride +
+    const int64_t words = paired_rows() * (2 * kStride + head_dim) + paired_rows() / 2 * 3 * kStride +
                           2 * (paired_rows() / 2 * head_dim + packed_words(paired_rows(), head_dim)) +
-                          kPairedSlots * 4 * head_dim / 2 * kPairedStride + 2 * paired_rows();
+                          kSlots * 4 * head_dim / 2 * kStride + 2 * paired_rows();
     return (words + 31) / 16 * 16;
   }
 
-  // Floats in which a thread sums d_k and d_v of a task's keys in bfloat16, in whole blocks.
-  int64_t key_sums(int64_t keys) const { return 2 * (keys / kPairedKeys + 2) * kPairedStride * head_dim; }
+  // Floats in which a thread sums d_k and d_v of a task's keys, in whole blocks.
+  int64_t key_sums(int64_t keys) const { return 2 * (keys / kKeys + 2) * kStride * head_dim; }
 
   int64_t group;  // query heads of a KV head
   int64_t head_dim;

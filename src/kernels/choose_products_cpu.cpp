@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/memory.h"
+#include "kernels/attention_tiles.h"
 #include "kernels/bodies.h"
 #include "kernels/choose_products.h"
 #include "kernels/element.h"
@@ -140,26 +141,26 @@ class TimedTile {
   explicit TimedTile(int64_t head_dim)
       : depth_(std::clamp<int64_t>(head_dim / 2 * 2, 2, 256)),
         a_(halves_.make({kRows, depth_})),
-        b_(halves_.make({depth_, kColumns})),
+        b_(halves_.make({depth_, kStride})),
         wide_a_(floats_.make({kRows, depth_})),
-        wide_b_(floats_.make({depth_, kColumns})),
-        c_(floats_.make({kRows, kColumns})) {}
+        wide_b_(floats_.make({depth_, kStride})),
+        c_(floats_.make({kRows, kStride})) {}
   double operations() const { return 2.0 * static_cast<double>(kRows * kColumns * depth_ * kCalls); }
   void product(ProductsBy by) {
     for (int64_t call = 0; call < kCalls; ++call) {
       if (by == float32) {
-        fast::product_float32(kRows, kColumns, depth_, wide_a_.data<float>(), depth_, false, wide_b_.data<float>(),
-                              kColumns, false, false, c_.data<float>(), kColumns);
+        fast::tile_product_float32(kRows, kColumns, depth_, {wide_a_.data<float>(), depth_, 1}, wide_b_.data<float>(),
+                                   kStride, false, c_.data<float>(), kStride);
       } else {
         fast::tile_body(by)->product(kRows, kColumns, depth_ / 2, fast::rows_of(a_.data<bfloat16>(), depth_),
-                                     static_cast<const uint32_t*>(b_.raw()), kColumns, false, c_.data<float>(),
-                                     kColumns);
+                                     static_cast<const uint32_t*>(b_.raw()), kStride, false, c_.data<float>(), kStride);
       }
     }
   }
 
  private:
-  static constexpr int64_t kRows = 128, kColumns = 256, kCalls = 16;
+  static constexpr int64_t kRows = 128, kColumns = fast::AttentionTiles::kKeys, kStride = fast::AttentionTiles::kStride;
+  static constexpr int64_t kCalls = 16;
   int64_t depth_;
   Ones halves_{DType::bfloat16}, floats_{DType::float32};
   Tensor a_, b_, wide_a_, wide_b_, c_;

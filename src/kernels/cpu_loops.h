@@ -16,6 +16,7 @@
 // Sanitizers do not survive the binding, which runs before they do.
 #if defined(__x86_64__) && !defined(SHIFTRON_ONE_INSTRUCTION_SET) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
+#define SHIFTRON_CLONED
 #define SHIFTRON_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define SHIFTRON_CLONES

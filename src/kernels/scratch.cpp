@@ -66,14 +66,17 @@ Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, Atte
                                     .deterministic = stream.deterministic},
                                    q.dtype());
   }
-  const fast::AttentionTiles tiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2));
+  const auto tiles = [&](int64_t most_rows) {
+    return fast::AttentionTiles(q.extent(0), q.extent(1) / k.extent(1), q.extent(2), most_rows);
+  };
   const int64_t threads = std::max(1, stream.cpu.threads);
-  if (q.dtype() != DType::bfloat16) return {threads * tiles.thread_floats()};
   // As many threads at most work by whole heads, whose sums are the longest.
   const int64_t heads = q.extent(0) / std::max<int64_t>(1, shape.sequence_length) * k.extent(1);
-  const int64_t words = std::max(tiles.thread_floats(), tiles.thread_words());
-  return {std::max(std::min(threads, heads) * (words + tiles.key_sums(shape.sequence_length)),
-                   threads * (words + tiles.key_sums(fast::AttentionTiles::kKeys)))};
+  const fast::AttentionTiles floats = tiles(fast::AttentionTiles::kRows);
+  int64_t words = floats.thread_floats();
+  if (q.dtype() == DType::bfloat16) words = std::max(words, tiles(fast::AttentionTiles::kPairedRows).thread_words());
+  return {std::max(std::min(threads, heads) * (words + floats.key_sums(shape.sequence_length)),
+                   threads * (words + floats.key_sums(fast::AttentionTiles::kKeys)))};
 }
 
 Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in, int64_t out) {

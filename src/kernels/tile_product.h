@@ -1,6 +1,6 @@
-// Small bfloat16 products on one thread, on operands in cache: what attention's tiles and large products are made of.
-// The right operand lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps and
-// tdpbf16ps read it.
+// Small products on one thread, on operands in cache: what attention's tiles and large products are made of. In
+// bfloat16 the right operand lies in pairs of its rows: element (k, n) is half k % 2 of word [k / 2][n], as vdpbf16ps
+// and tdpbf16ps read it.
 #pragma once
 
 #include <cstdint>
@@ -55,5 +55,20 @@ void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_
 // to [pairs of rows][columns], pairs to_stride words apart, from rows `stride` apart; a last row without a partner is
 // paired with zeros. Runs on every processor.
 void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* to, int64_t to_stride);
+
+// A left operand in float32, read as it lies: element (m, k) at m · row_stride + k · depth_stride.
+struct LeftFloats {
+  const float* data;
+  int64_t row_stride, depth_stride;
+};
+// c [m, n] = a [m, k] · b [k, n] + keep · c in float32; rows of b are b_stride apart. Reads and writes nothing outside
+// of the stated extents; the sum of an element depends on no other and not on m and n. Runs on every processor.
+void tile_product_float32(int64_t m, int64_t n, int64_t k, const LeftFloats& a, const float* b, int64_t b_stride,
+                          bool keep, float* c, int64_t c_stride);
+// to [columns, rows] float32 = from [rows, columns]. Runs on every processor.
+void transpose_float32(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
+                       int64_t to_stride);
+void transpose_float32(const bfloat16* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
+                       int64_t to_stride);
 
 }  // namespace shiftron::fast

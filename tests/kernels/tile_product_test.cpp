@@ -1,5 +1,4 @@
-// Small bfloat16 products by every body that runs here, the matrix unit's loops everywhere: edges, memory around,
-// faults.
+// Small products by every body that runs here, the matrix unit's loops everywhere: edges, memory around, faults.
 #include "kernels/tile_product.h"
 
 #include <cmath>
@@ -133,6 +132,96 @@ TEST_P(TileProduct, PacksATransposedOperand) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, TileProduct, ::testing::ValuesIn(bodies_here()), name_of_body);
+
+// Random floats in [rows, columns], rows `stride` apart, NaN between and behind.
+std::vector<float> random_floats(const std::string& name, int64_t rows, int64_t columns, int64_t stride) {
+  const std::vector<double> values = random_values(name, rows * columns);
+  std::vector<float> floats(static_cast<size_t>(rows * stride), std::numeric_limits<float>::quiet_NaN());
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    floats[static_cast<size_t>(i / columns * stride + i % columns)] =
+        static_cast<float>(values[static_cast<size_t>(i)]);
+  }
+  return floats;
+}
+
+// a is read by rows and, where it is transposed, by columns.
+void expect_product_float32(int64_t m, int64_t n, int64_t k, bool transposed, bool keep) {
+  const int64_t a_stride = (transposed ? m : k) + 3, b_stride = n + 5, c_stride = n + 1;
+  const auto a = transposed ? random_floats("a", k, m, a_stride) : random_floats("a", m, k, a_stride);
+  const auto b = random_floats("b", k, n, b_stride);
+  const fast::LeftFloats left{a.data(), transposed ? 1 : a_stride, transposed ? a_stride : 1};
+  std::vector<float> c(static_cast<size_t>(m * c_stride), kUntouched);
+  for (int64_t i = 0; i < m * n; ++i) {
+    c[static_cast<size_t>(i / n * c_stride + i % n)] =
+        keep ? 0.25f * static_cast<float>(i % 5) : std::numeric_limits<float>::quiet_NaN();
+  }
+  fast::tile_product_float32(m, n, k, left, b.data(), b_stride, keep, c.data(), c_stride);
+  for (int64_t row = 0; row < m; ++row) {
+    for (int64_t column = 0; column < n; ++column) {
+      double sum = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0, size = std::abs(sum);
+      for (int64_t depth = 0; depth < k; ++depth) {
+        const double product =
+            static_cast<double>(a[static_cast<size_t>(row * left.row_stride + depth * left.depth_stride)]) *
+            static_cast<double>(b[static_cast<size_t>(depth * b_stride + column)]);
+        sum += product;
+        size += std::abs(product);
+      }
+      // Without fused instructions each of the k products rounds, too.
+      const double bound = size * static_cast<double>(k + 2) * std::numeric_limits<float>::epsilon();
+      ASSERT_NEAR(c[static_cast<size_t>(row * c_stride + column)], sum, bound)
+          << m << " × " << n << " × " << k << ", element " << row << ", " << column;
+    }
+    ASSERT_EQ(c[static_cast<size_t>(row * c_stride + n)], kUntouched) << "behind row " << row;
+  }
+}
+
+// Around the extents of blocks, vectors and panels of every length, and of what is summed before c is touched again.
+TEST(TileProductFloat32, EqualsDirectSumsAtAllEdges) {
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 25}) {
+    for (const int64_t n : {1, 3, 4, 8, 9, 15, 16, 17, 32, 63, 64, 70, 81}) {
+      for (const int64_t k : {0, 1, 2, 33}) expect_product_float32(m, n, k, (m + n) % 2 == 0, (m + n + k) % 3 == 0);
+    }
+  }
+  for (const int64_t k : {95, 96, 97, 200, 385}) {
+    for (const int64_t n : {1, 16, 47, 64, 100}) expect_product_float32(14, n, k, n % 2 == 0, k % 2 == 0);
+  }
+}
+
+TEST(TileProductFloat32, ElementsStandForThemselves) {
+  constexpr int64_t kM = 27, kN = 140, kK = 213;
+  const auto a = random_floats("a", kM, kK, kK), b = random_floats("b", kK, kN, kN);
+  std::vector<float> whole(kM * kN), part(kM * kN);
+  fast::tile_product_float32(kM, kN, kK, {a.data(), kK, 1}, b.data(), kN, false, whole.data(), kN);
+  for (int64_t row = 0; row < kM; row += 7) {
+    const int64_t rows = std::min<int64_t>(7, kM - row);
+    for (int64_t column = 0; column < kN; column += 9) {
+      fast::tile_product_float32(rows, std::min<int64_t>(9, kN - column), kK, {a.data() + row * kK, kK, 1},
+                                 b.data() + column, kN, false, part.data() + row * kN + column, kN);
+    }
+  }
+  EXPECT_EQ(whole, part);
+}
+
+TEST(TileProductFloat32, TransposesWhatItCannotRead) {
+  for (const int64_t rows : {1, 3, 4, 8, 15, 16, 17, 48, 50}) {
+    for (const int64_t columns : {1, 4, 7, 8, 16, 31, 32, 64, 65}) {
+      const int64_t stride = columns + 3, to_stride = rows + 2;
+      const auto from = random_floats("from", rows, columns, stride);
+      std::vector<bfloat16> narrow;
+      for (const float value : from) narrow.push_back(to_bfloat16(value));
+      std::vector<float> to(static_cast<size_t>(columns * to_stride), kUntouched), of_narrow = to;
+      fast::transpose_float32(from.data(), stride, rows, columns, to.data(), to_stride);
+      fast::transpose_float32(narrow.data(), stride, rows, columns, of_narrow.data(), to_stride);
+      for (int64_t i = 0; i < columns * to_stride; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const int64_t row = i % to_stride;
+        const auto source = static_cast<size_t>(row * stride + i / to_stride);
+        ASSERT_EQ(to[at], row < rows ? from[source] : kUntouched) << rows << " × " << columns << ", " << i;
+        ASSERT_EQ(of_narrow[at], row < rows ? to_accumulate(narrow[source]) : kUntouched);
+      }
+    }
+  }
+}
 
 // Every product that own tiles can make, by the matrix unit's: the processor's own where it has one.
 class ByMatrixUnit : public ::testing::TestWithParam<ProductsBy> {
