@@ -73,7 +73,6 @@ class Attention : AttentionTasks {
         v_(v),
         keys_(attention_shape.key_offset + q.extent(0)),
         dim_(q.extent(2)),
-        few_(tiles.tile_rows() <= kFewRows),
         scale_(1.0f / std::sqrt(static_cast<float>(q.extent(2)))),
         thread_floats_(tiles.thread_floats() + tiles.key_sums(keys_of_task())),
         scratch_(scratch.data<float>()) {
@@ -91,7 +90,6 @@ class Attention : AttentionTasks {
   void backward(const AttentionGradients& gradients) {
     CHECK(shape.key_offset == 0 && k_.extent(0) == q_.extent(0), "backward needs the keys of its own rows");
     backward_ = true;
-    few_ = false;
     for_gradients(
         workspaces(),
         [&](int64_t, int64_t begin, int64_t end, Workspace& work) {
@@ -103,6 +101,8 @@ class Attention : AttentionTasks {
   }
 
  private:
+  bool few() const { return !backward_ && tiles.tile_rows() <= kFewRows; }
+
   // The block that `begin` is in, packed when the thread meets it.
   const PackedBlock& pack_keys(int64_t begin, int64_t head, Workspace& work) const {
     const int64_t first = begin / kKeys * kKeys;
@@ -110,8 +110,8 @@ class Attention : AttentionTasks {
     if (!work.packed.missing(head, first / kKeys)) return block;
     const int64_t count = std::min(keys_, first + kKeys) - first;
     const HeadRows<const T> k = head_rows<T>(k_, first, head, 1), v = head_rows<T>(v_, first, head, 1);
-    if (few_ || backward_) pack(k, count, 1.0f, block.key_rows);
-    if (!few_) transpose_float32(k.data, k.position_stride, count, dim_, block.key_columns, kStride);
+    if (few() || backward_) pack(k, count, 1.0f, block.key_rows);
+    if (!few()) transpose_float32(k.data, k.position_stride, count, dim_, block.key_columns, kStride);
     if (backward_)
       transpose_float32(v.data, v.position_stride, count, dim_, block.values, kStride);
     else
@@ -140,7 +140,7 @@ class Attention : AttentionTasks {
         softmax_tile(mask(tile, begin, end), tile.positions, kStride, first, dim_, work.scores, work.first, work.second,
                      work.result);
       };
-      if (few_) {
+      if (few()) {
         const auto [k, v] = keys_by_rows(begin, head, work);
         multiply_few(rows, keys, dim_, {work.q, dim_}, k, true, false, work.scores, kStride);
         softmax();
@@ -226,7 +226,6 @@ class Attention : AttentionTasks {
 
   ConstTensor q_, k_, v_;
   int64_t keys_, dim_;
-  bool few_;
   float scale_;
   int64_t thread_floats_;
   float* scratch_;

@@ -57,31 +57,50 @@ std::vector<uint32_t> random_words(const std::string& name, int64_t rows, int64_
   return words;
 }
 
-void expect_product(const TileBody& body, int64_t m, int64_t n, int64_t pairs, bool keep) {
-  const int64_t a_stride = pairs + 3, b_stride = n + 5, c_stride = n + 1;
-  const auto a = random_words("a", m, pairs, a_stride), b = random_words("b", pairs, n, b_stride);
-  std::vector<float> c(static_cast<size_t>(m * c_stride), kUntouched);
-  for (int64_t i = 0; keep && i < m * n; ++i)
-    c[static_cast<size_t>(i / n * c_stride + i % n)] = 0.25f * static_cast<float>(i % 5);
-  body.product(m, n, pairs, {a.data(), a_stride, 1}, b.data(), b_stride, keep, c.data(), c_stride);
+// What c [m, n] holds before a product, NaN where it is not kept; behind each row a number that stays.
+std::vector<float> kept_sums(int64_t m, int64_t n, bool keep) {
+  std::vector<float> c(static_cast<size_t>(m * (n + 1)), kUntouched);
+  for (int64_t i = 0; i < m * n; ++i) {
+    c[static_cast<size_t>(i / n * (n + 1) + i % n)] =
+        keep ? 0.25f * static_cast<float>(i % 5) : std::numeric_limits<float>::quiet_NaN();
+  }
+  return c;
+}
+
+// That `c`, of kept_sums, is the product of left(row, depth) and right(depth, column), each sum rounded so many times.
+template <typename Left, typename Right>
+void expect_direct_sums(int64_t m, int64_t n, int64_t k, bool keep, int64_t roundings, const std::vector<float>& c,
+                        const Left& left, const Right& right) {
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
       double sum = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0, size = std::abs(sum);
-      for (int64_t pair = 0; pair < pairs; ++pair) {
-        for (const bool high : {false, true}) {
-          const double left = to_accumulate(half_of(a[static_cast<size_t>(row * a_stride + pair)], high));
-          const double right = to_accumulate(half_of(b[static_cast<size_t>(pair * b_stride + column)], high));
-          sum += left * right;
-          size += std::abs(left * right);
-        }
+      for (int64_t depth = 0; depth < k; ++depth) {
+        const double product = static_cast<double>(left(row, depth)) * static_cast<double>(right(depth, column));
+        sum += product;
+        size += std::abs(product);
       }
-      // Each of the 2·pairs + 1 additions rounds once.
-      const double bound = size * static_cast<double>(2 * pairs + 1) * std::numeric_limits<float>::epsilon();
-      ASSERT_NEAR(c[static_cast<size_t>(row * c_stride + column)], sum, bound)
-          << m << " × " << n << " × " << 2 * pairs << ", element " << row << ", " << column;
+      const double bound = size * static_cast<double>(roundings) * std::numeric_limits<float>::epsilon();
+      ASSERT_NEAR(c[static_cast<size_t>(row * (n + 1) + column)], sum, bound)
+          << m << " × " << n << " × " << k << ", element " << row << ", " << column;
     }
-    ASSERT_EQ(c[static_cast<size_t>(row * c_stride + n)], kUntouched) << "behind row " << row;
+    ASSERT_EQ(c[static_cast<size_t>(row * (n + 1) + n)], kUntouched) << "behind row " << row;
   }
+}
+
+void expect_product(const TileBody& body, int64_t m, int64_t n, int64_t pairs, bool keep) {
+  const int64_t a_stride = pairs + 3, b_stride = n + 5;
+  const auto a = random_words("a", m, pairs, a_stride), b = random_words("b", pairs, n, b_stride);
+  std::vector<float> c = kept_sums(m, n, keep);
+  body.product(m, n, pairs, {a.data(), a_stride, 1}, b.data(), b_stride, keep, c.data(), n + 1);
+  // Each of the additions rounds once.
+  expect_direct_sums(
+      m, n, 2 * pairs, keep, 2 * pairs + 1, c,
+      [&](int64_t row, int64_t depth) {
+        return to_accumulate(half_of(a[static_cast<size_t>(row * a_stride + depth / 2)], depth % 2 == 1));
+      },
+      [&](int64_t depth, int64_t column) {
+        return to_accumulate(half_of(b[static_cast<size_t>(depth / 2 * b_stride + column)], depth % 2 == 1));
+      });
 }
 
 // Around the extents of one tile and of two, and of what is summed before c is touched again.
@@ -146,33 +165,19 @@ std::vector<float> random_floats(const std::string& name, int64_t rows, int64_t 
 
 // a is read by rows and, where it is transposed, by columns.
 void expect_product_float32(int64_t m, int64_t n, int64_t k, bool transposed, bool keep) {
-  const int64_t a_stride = (transposed ? m : k) + 3, b_stride = n + 5, c_stride = n + 1;
+  const int64_t a_stride = (transposed ? m : k) + 3, b_stride = n + 5;
   const auto a = transposed ? random_floats("a", k, m, a_stride) : random_floats("a", m, k, a_stride);
   const auto b = random_floats("b", k, n, b_stride);
   const fast::LeftFloats left{a.data(), transposed ? 1 : a_stride, transposed ? a_stride : 1};
-  std::vector<float> c(static_cast<size_t>(m * c_stride), kUntouched);
-  for (int64_t i = 0; i < m * n; ++i) {
-    c[static_cast<size_t>(i / n * c_stride + i % n)] =
-        keep ? 0.25f * static_cast<float>(i % 5) : std::numeric_limits<float>::quiet_NaN();
-  }
-  fast::tile_product_float32(m, n, k, left, b.data(), b_stride, keep, c.data(), c_stride);
-  for (int64_t row = 0; row < m; ++row) {
-    for (int64_t column = 0; column < n; ++column) {
-      double sum = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0, size = std::abs(sum);
-      for (int64_t depth = 0; depth < k; ++depth) {
-        const double product =
-            static_cast<double>(a[static_cast<size_t>(row * left.row_stride + depth * left.depth_stride)]) *
-            static_cast<double>(b[static_cast<size_t>(depth * b_stride + column)]);
-        sum += product;
-        size += std::abs(product);
-      }
-      // Without fused instructions each of the k products rounds, too.
-      const double bound = size * static_cast<double>(k + 2) * std::numeric_limits<float>::epsilon();
-      ASSERT_NEAR(c[static_cast<size_t>(row * c_stride + column)], sum, bound)
-          << m << " × " << n << " × " << k << ", element " << row << ", " << column;
-    }
-    ASSERT_EQ(c[static_cast<size_t>(row * c_stride + n)], kUntouched) << "behind row " << row;
-  }
+  std::vector<float> c = kept_sums(m, n, keep);
+  fast::tile_product_float32(m, n, k, left, b.data(), b_stride, keep, c.data(), n + 1);
+  // Without fused instructions each of the k products rounds, too, by half a unit as the additions do.
+  expect_direct_sums(
+      m, n, k, keep, k + 2, c,
+      [&](int64_t row, int64_t depth) {
+        return a[static_cast<size_t>(row * left.row_stride + depth * left.depth_stride)];
+      },
+      [&](int64_t depth, int64_t column) { return b[static_cast<size_t>(depth * b_stride + column)]; });
 }
 
 // Around the extents of blocks, vectors and panels of every length, and of what is summed before c is touched again.
