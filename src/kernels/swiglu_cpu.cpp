@@ -52,8 +52,6 @@ SHIFTRON_CLONES void backward(const bfloat16* d_y, const bfloat16* gate, const b
   backward_row(d_y, gate, up, d_gate, d_up, y, count);
 }
 
-constexpr int64_t kRows = 16;
-
 template <typename T>
 T* row_of(const Tensor& tensor, int64_t row) {
   return tensor.data<T>() + row * tensor.stride(0);
@@ -63,36 +61,42 @@ const T* row_of(const ConstTensor& tensor, int64_t row) {
   return tensor.data<T>() + row * tensor.stride(0);
 }
 
-// The next row is fetched while this one is worked on: a processor's own prefetching begins anew in each row. Rows of
-// float32 are read at the memory's speed as they are.
-template <typename T>
-void fetch_row(const ConstTensor& tensor, int64_t row, int64_t end) {
-  if (row >= end || !std::is_same_v<T, bfloat16>) return;
-  constexpr int64_t kCacheLine = 64;
-  const auto* bytes = reinterpret_cast<const char*>(row_of<T>(tensor, row));
-  for (int64_t at = 0; at < tensor.extent(1) * size_of(tensor.dtype()); at += kCacheLine)
-    __builtin_prefetch(bytes + at, 0, 2);
+// Calls body(row, begin, end) for pieces of a row. The same piece of the next row is fetched ahead of it: a processor's
+// own prefetching begins anew in each row. Rows of float32 are read at the memory's speed as they are.
+template <typename T, typename Body>
+void for_pieces(int threads, std::initializer_list<ConstTensor> read, const Body& body) {
+  constexpr int64_t kRows = 16, kPiece = 512, kCacheLine = 64 / sizeof(T);
+  const int64_t rows = read.begin()->extent(0), columns = read.begin()->extent(1);
+  parallel_blocks(threads, rows, kRows, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      for (int64_t begin = 0; begin < columns; begin += kPiece) {
+        const int64_t end = std::min(columns, begin + kPiece);
+        if (std::is_same_v<T, bfloat16> && row + 1 < last) {
+          for (const ConstTensor& tensor : read) {
+            for (int64_t at = begin; at < end; at += kCacheLine)
+              __builtin_prefetch(row_of<T>(tensor, row + 1) + at, 0, 2);
+          }
+        }
+        body(row, begin, end);
+      }
+    }
+  });
 }
 
 template <typename T>
 void forward_all(int threads, const ConstTensor& gate, const ConstTensor& up, const Tensor& y) {
-  parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      for (const ConstTensor* read : {&gate, &up}) fetch_row<T>(*read, i + 1, end);
-      forward(row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(y, i), gate.extent(1));
-    }
+  for_pieces<T>(threads, {gate, up}, [&](int64_t i, int64_t begin, int64_t end) {
+    forward(row_of<T>(gate, i) + begin, row_of<T>(up, i) + begin, row_of<T>(y, i) + begin, end - begin);
   });
 }
 
 template <typename T>
 void backward_all(int threads, const ConstTensor& d_y, const ConstTensor& gate, const ConstTensor& up,
                   const Tensor& d_gate, const Tensor& d_up, const Tensor& y) {
-  parallel_blocks(threads, gate.extent(0), kRows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      for (const ConstTensor* read : {&d_y, &gate, &up}) fetch_row<T>(*read, i + 1, end);
-      backward(row_of<T>(d_y, i), row_of<T>(gate, i), row_of<T>(up, i), row_of<T>(d_gate, i), row_of<T>(d_up, i),
-               y.defined() ? row_of<T>(y, i) : nullptr, gate.extent(1));
-    }
+  for_pieces<T>(threads, {d_y, gate, up}, [&](int64_t i, int64_t begin, int64_t end) {
+    backward(row_of<T>(d_y, i) + begin, row_of<T>(gate, i) + begin, row_of<T>(up, i) + begin,
+             row_of<T>(d_gate, i) + begin, row_of<T>(d_up, i) + begin, y.defined() ? row_of<T>(y, i) + begin : nullptr,
+             end - begin);
   });
 }
 
