@@ -24,7 +24,7 @@ EVERY_PARAMETER = "one call for each parameter, small ones too, and the end of e
 REASONS = {
     "products forward": WEIGHT_REASON,
     "products backward to input": WEIGHT_REASON,
-    "products backward to weight": "in float32 the step takes sgemm for all but narrow ones, the floor whatever is fastest; in bfloat16, "
+    "products backward to weight": "in float32 the step chooses between sgemm and matmul by a rule of shapes, the floor by the clock; in bfloat16, "
                                    "where the processor multiplies such vectors, the step's own tiles first bring the rows of both operands together in pairs",
     "attention": "backward makes the scores again, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
                  "matrices, and the floor has no exponentials",

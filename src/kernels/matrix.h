@@ -21,12 +21,15 @@ struct Matrix {
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
 
-// Whether many activations [rows, in] meet a narrow weight [out, in]: such products in float32, gradients included, are
-// made by the library's matmul, faster than by its sgemm on AMD's Zen 5 and on Xeons with AMX; wider ones are not. The
-// weight itself is laid out anew in every call, for which it takes more rows to pay.
-constexpr bool is_narrow(int64_t rows, int64_t in, int64_t out, bool reads_weight) {
+// Whether a weight [out, in] is narrow, and whether in float32 its products with `rows` activations are made by the
+// library's matmul, which lays the weight out anew in every call, faster than by its sgemm: on AMD's Zen 4 and 5 and on
+// Xeons with AMX. By wider and narrower ones, and of fewer rows, they are not.
+constexpr bool is_narrow(int64_t in, int64_t out) {
   const int64_t least = in < out ? in : out;
-  return rows >= (reads_weight ? 2048 : 1024) && least >= 128 && least <= 512;
+  return least >= 256 && least <= 512;
+}
+constexpr bool packs_weight(int64_t rows, int64_t in, int64_t out) {
+  return rows >= 2048 && is_narrow(in, out);
 }
 
 // c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.

@@ -83,7 +83,7 @@ Shape matmul_scratch(const Stream& stream, DType dtype, int64_t rows, int64_t in
   if (is_cuda(stream)) return cuda::matmul_scratch();
   constexpr int64_t kFewRows = 256, kBlock = 64;  // the library pads both dims to blocks of at most this
   const int64_t weight = (in + kBlock - 1) / kBlock * kBlock * ((out + kBlock - 1) / kBlock * kBlock);
-  if (dtype == DType::float32 && fast::is_narrow(rows, in, out, true)) return {weight};
+  if (dtype == DType::float32 && fast::packs_weight(rows, in, out)) return {weight};
   if (dtype != DType::bfloat16 || rows < kFewRows) return {0};
   const int threads = std::max(1, stream.cpu.threads);
   const int64_t own = std::max(
