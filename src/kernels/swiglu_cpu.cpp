@@ -1,5 +1,7 @@
 // SwiGLU on the CPU: y = gate · s · up, s = sigmoid(gate); d_up = d_y · gate · s, d_gate = d_y · up · s (1 + gate (1 −
 // s)).
+#include <initializer_list>
+
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
 

@@ -86,7 +86,7 @@ TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
   std::vector<KernelCase> cases;
   add_matmul_cases(cases, 2100, 40, 24);
   add_matmul_cases(cases, 70, 48, 4000);
-  add_matmul_cases(cases, 4100, 130, 300);
+  add_matmul_cases(cases, 4100, 258, 300);
   for (const KernelCase& call : cases) expect_bits_of_no_thread(call);
 }
 
