@@ -69,8 +69,9 @@ SHIFTRON_CLONES void add_elements(const bfloat16* a, const bfloat16* b, bfloat16
 
 // One share of each thread, as a processor writes long stretches without reading them first.
 void fill_zero(const CpuOptions& cpu, Tensor x) {
+  constexpr int64_t kLeastShare = 1 << 14;
   const int64_t bytes = x.count() * size_of(x.dtype()), threads = std::max(1, cpu.threads);
-  const int64_t share = std::max(kPiece, (bytes + threads - 1) / threads);
+  const int64_t share = std::max(kLeastShare, (bytes + threads - 1) / threads);
   parallel_blocks(cpu.threads, bytes, share, [&](int64_t begin, int64_t end) {
     std::memset(static_cast<char*>(x.raw()) + begin, 0, static_cast<size_t>(end - begin));
   });

@@ -136,14 +136,6 @@ bool product_by_library(const LibraryProduct& shape, const void* a, const void* 
   return (shape.dtype == DType::float32 ? floats : bfloat16s).run(shape, a, b, c, scratch);
 }
 
-// Whether the library's matmul makes d_w [out, in] += d_yᵀ [out, rows] · x in float32: on Xeons with AMX where it is
-// narrow, on AMD's Zen 4 and 5, whose sgemm is else up to 16 % faster, where d_y's rows lie a multiple of 4 KiB apart:
-// those sgemm reads slowly, by 18 to 39 % on Zen 5.
-bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride) {
-  constexpr int64_t kPage = 4096 / sizeof(float);
-  return rows >= 1024 && is_narrow(in, out) && (stride % kPage == 0 || tile_body(ProductsBy::tiles) != nullptr);
-}
-
 // Converts rows [row, row + rows) and columns [column, column + columns) of a stored matrix.
 void widen_block(int threads, const Matrix& from, int64_t row, int64_t rows, int64_t column, int64_t columns,
                  float* to) {
@@ -193,6 +185,11 @@ void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, M
 SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
+}
+
+bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride) {
+  constexpr int64_t kPage = 4096 / sizeof(float);
+  return rows >= 1024 && is_narrow(in, out) && (stride % kPage == 0 || tile_body(ProductsBy::tiles) != nullptr);
 }
 
 LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()) {

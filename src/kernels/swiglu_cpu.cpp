@@ -63,21 +63,24 @@ const T* row_of(const ConstTensor& tensor, int64_t row) {
   return tensor.data<T>() + row * tensor.stride(0);
 }
 
+template <typename T>
+void fetch(const T* from, int64_t count) {
+  constexpr int64_t kCacheLine = 64 / sizeof(T);
+  for (int64_t at = 0; at < count; at += kCacheLine) __builtin_prefetch(from + at, 0, 2);
+}
+
 // Calls body(row, begin, end) for pieces of a row. The same piece of the next row is fetched ahead of it: a processor's
 // own prefetching begins anew in each row. Rows of float32 are read at the memory's speed as they are.
 template <typename T, typename Body>
 void for_pieces(int threads, std::initializer_list<ConstTensor> read, const Body& body) {
-  constexpr int64_t kRows = 16, kPiece = 512, kCacheLine = 64 / sizeof(T);
+  constexpr int64_t kRows = 16, kPiece = 512;
   const int64_t rows = read.begin()->extent(0), columns = read.begin()->extent(1);
   parallel_blocks(threads, rows, kRows, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       for (int64_t begin = 0; begin < columns; begin += kPiece) {
         const int64_t end = std::min(columns, begin + kPiece);
         if (std::is_same_v<T, bfloat16> && row + 1 < last) {
-          for (const ConstTensor& tensor : read) {
-            for (int64_t at = begin; at < end; at += kCacheLine)
-              __builtin_prefetch(row_of<T>(tensor, row + 1) + at, 0, 2);
-          }
+          for (const ConstTensor& tensor : read) fetch(row_of<T>(tensor, row + 1) + begin, end - begin);
         }
         body(row, begin, end);
       }

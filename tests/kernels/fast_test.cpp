@@ -87,6 +87,7 @@ TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
   add_matmul_cases(cases, 2100, 40, 24);
   add_matmul_cases(cases, 70, 48, 4000);
   add_matmul_cases(cases, 4100, 258, 300);
+  add_matmul_cases(cases, 1030, 258, 1024);
   for (const KernelCase& call : cases) expect_bits_of_no_thread(call);
 }
 
@@ -94,6 +95,7 @@ TEST(FastMatmul, BitsOfLongSumsDependOnNoThread) {
 // matmul.
 TEST(FastMatmul, NarrowProductsMatchSpecification) {
   ASSERT_TRUE(fast::packs_weight(2050, 258, 301));
+  ASSERT_TRUE(fast::gradient_by_library(1030, 258, 1023, 1023 + 1));
   std::vector<KernelCase> cases;
   add_matmul_cases(cases, 2050, 258, 301);
   add_matmul_cases(cases, 2050, 301, 258);
