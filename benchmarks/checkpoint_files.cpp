@@ -337,7 +337,7 @@ int run(const std::vector<std::string>& arguments) {
   validate(config, 1, Use::dry_run);
   resolve(config);
   if (config.train.precision == Precision::fp64) throw_bad_input("train.precision fp64 is not measured: fp32 or bf16");
-  const int threads = cli::thread_count(config.device.threads, 1);
+  const int threads = cli::thread_count(config.device.threads);
   State state(config, threads, parsed.text("directory", "build/checkpoint_files") + "/" + std::to_string(::getpid()));
   if (parsed.has("live")) {
     live(state, threads);

@@ -196,7 +196,7 @@ int run(const std::vector<std::string>& arguments) {
   RunConfig config = parsed.config;
   validate(config, 1, Use::dry_run);
   resolve(config);
-  const int threads = cli::thread_count(config.device.threads, 1);
+  const int threads = cli::thread_count(config.device.threads);
   const Sizes sizes{parsed.integer("cache"), parsed.integer("tokens"), parsed.integer("rounds")};
   Generation generation(config, threads, sizes);
   if (parsed.has("profile")) {

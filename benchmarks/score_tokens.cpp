@@ -114,7 +114,7 @@ int run(const std::vector<std::string>& arguments) {
   RunConfig config = parsed.config;
   validate(config, 1, Use::dry_run);
   resolve(config);
-  const int threads = cli::thread_count(config.device.threads, 1);
+  const int threads = cli::thread_count(config.device.threads);
   const auto world = make_single_world();
   TokenScorer scorer(config, [](ParameterSet& set) { set.initialise(1); }, "benchmark", *world, {.threads = threads});
   HeldOut held_out(config, threads);

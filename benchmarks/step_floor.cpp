@@ -305,7 +305,7 @@ int run(const std::vector<std::string>& arguments) {
   RunConfig config = parsed.config;
   validate(config, 1, Use::dry_run);
   resolve(config);
-  const int threads = cli::thread_count(config.device.threads, 1);
+  const int threads = cli::thread_count(config.device.threads);
   omp_set_num_threads(threads);
   Pools pools;
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);

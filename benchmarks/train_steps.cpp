@@ -206,7 +206,7 @@ int run(const std::vector<std::string>& arguments) {
   RunConfig config = parsed.config;
   validate(config, 1, Use::dry_run);
   resolve(config);
-  const int threads = cli::thread_count(config.device.threads, 1);
+  const int threads = cli::thread_count(config.device.threads);
   if (parsed.has("describe")) {
     std::cout << describe(config, threads) << std::endl;
   } else if (parsed.has("compare-shift")) {

@@ -288,7 +288,7 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   {
     ByteProgress progress("writing");
     options.write.progress = progress.tell();
-    options.write.threads = thread_count(0, 1);
+    options.write.threads = thread_count(0);
     made = convert_step(directory, layout, output, log, options);
   }
   const std::string next = next_command(made, output);

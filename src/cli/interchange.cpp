@@ -312,7 +312,7 @@ int run_import(const CommandLine& line) {
   Log log;
   ByteProgress progress("writing");
   const ImportedRun made = import_run(*origin.tensors, origin.model, run, version_text(), log,
-                                      {.threads = thread_count(0, 1), .progress = progress.tell()});
+                                      {.threads = thread_count(0), .progress = progress.tell()});
   progress.finish();
   const std::string next =
       "shiftron train --config " + made.config_file + " --config YOURS.conf --output.directory " + run;

@@ -62,6 +62,9 @@ int run_preflight_command(const CommandLine& line) {
         section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()), deadline);
       });
   agree(*world, [&] {
+    if (const std::string warning = binding_warning(session, parsed.config); !warning.empty()) {
+      std::cerr << "preflight: warning: " << warning << "\n";
+    }
     for (const HostFault& host : result.slow)
       std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
     if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);

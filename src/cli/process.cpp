@@ -1,21 +1,52 @@
 // Threads per rank, and one voice for all ranks.
 #include "cli/process.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <csignal>
+#include <map>
+#include <set>
 
-#include "kernels/kernels.h"
+#include "kernels/processors.h"
 #include "parallel/agree.h"
 
 namespace shiftron::cli {
 
-int thread_count(int wanted, int local_ranks) {
+int thread_count(int wanted) {
+  return thread_count(wanted, {processors_of_process()}, 0);
+}
+
+int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank) {
   if (wanted > 0) return wanted;
-  return std::max(1, processor_count() / std::max(1, local_ranks));
+  std::map<int, int> users;
+  for (const std::vector<int>& of_rank : processors) {
+    for (const int processor : of_rank) ++users[processor];
+  }
+  double share = 0.0;
+  for (const int processor : processors[static_cast<size_t>(local_rank)]) share += 1.0 / users[processor];
+  return std::max(1, static_cast<int>(share + 1e-6));  // thirds add up to a little less than one
 }
 
 HostShare share_of(const MpiSession& session, int threads) {
-  return {.threads = thread_count(threads, session.local_ranks()), .local_rank = session.local_rank()};
+  return {.threads = thread_count(threads, session.local_processors(), session.local_rank()),
+          .local_rank = session.local_rank()};
+}
+
+std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host) {
+  std::set<int> used;
+  for (const std::vector<int>& of_rank : processors) used.insert(of_rank.begin(), of_rank.end());
+  const size_t ranks = processors.size();
+  if (ranks == 1 || used.size() >= processors_of_host) return "";
+  return fmt::format(
+      "the launcher has bound the {} ranks of {} to {} of its {} processors; to compute on all: mpirun --bind-to none, "
+      "or --map-by ppr:{}:node:PE={} --bind-to core; srun --cpu-bind=none",
+      ranks, host_name(), used.size(), processors_of_host, ranks, std::max<size_t>(1, processors_of_host / ranks));
+}
+
+std::string binding_warning(const MpiSession& session, const RunConfig& config) {
+  if (config.device.kind == DeviceChoice::cuda || config.device.threads > 0) return "";
+  return binding_warning(session.local_processors(), processors_of_host().size());
 }
 
 void outlive_failing_writes() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/host.h"
 #include "parallel/host_communicator.h"
@@ -14,11 +15,21 @@ namespace shiftron::cli {
 // Of a job that a command is told of.
 inline constexpr double kMostRanks = 1'000'000;
 
-// Cores of the affinity mask / ranks that share it, at least 1; `wanted` > 0 wins.
-int thread_count(int wanted, int local_ranks);
+// One for each processor that this process may use, where no other does; `wanted` > 0 wins.
+int thread_count(int wanted);
+// The same of rank `local_rank` of a host where rank i may use `processors[i]`: one that several may use is divided
+// among them. At least 1.
+int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank);
 
 // Of this rank; `threads` > 0 as in thread_count().
 HostShare share_of(const MpiSession& session, int threads);
+
+// Where ranks of a host, rank i bound to `processors[i]`, leave some of its processors idle, as two ranks do that
+// mpirun binds to a core each unless told otherwise: that, and what to type; else empty.
+std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host);
+// Of the ranks of this host where they compute on its processors, and their number of threads is left to
+// thread_count().
+std::string binding_warning(const MpiSession& session, const RunConfig& config);
 
 // A reader that leaves (`| head`, a closed terminal) and a limit of file sizes (`ulimit -f`) are errors of a write and end
 // nothing by themselves. For commands whose work is worth more than what they print.

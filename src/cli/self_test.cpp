@@ -29,7 +29,8 @@ std::vector<CommandOption> self_test_options() {
       text_option("size", "small|full", "small: awkward shapes alone, for machines without a GPU", "full");
   size.choices = {"small", "full"};
   return {device, size,
-          whole_option("threads", "per rank, 0 = cores / ranks that share them", between(0, kMostThreads), "0"),
+          whole_option("threads", "per rank, 0 = processors it is bound to / ranks that share them",
+                       between(0, kMostThreads), "0"),
           whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), "600"), json_flag()};
 }
 

@@ -124,7 +124,7 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
-  const int threads = thread_count(config.device.threads, 1);
+  const int threads = thread_count(config.device.threads);
   std::vector<RankKind> kinds = plan_kinds(config, layout, threads);
   for (RankKind& kind : kinds) plan_step_benchmarks(config, layout, kind.rank, threads, kind.planned);
   if (ranks != started) hosts.clear();  // it is another run that is planned
@@ -211,6 +211,9 @@ int run_train(const CommandLine& line) {
                          to_hex(xxh3_64(hash_input(config))), to_config_text(config)));
   }
   const HostShare share = share_of(session, config.device.threads);
+  if (rank == 0) {
+    if (const std::string warning = binding_warning(session, config); !warning.empty()) log.warning(warning);
+  }
   const RunEnvironment environment{.world = *world,
                                    .share = share,
                                    .log = log,

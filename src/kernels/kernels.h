@@ -38,9 +38,6 @@ double measure_matmul_peak(Stream& stream, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
 double measure_copy_bandwidth(const CpuOptions& cpu);
 
-// Cores that this process may use, even where OMP_PROC_BIND has bound the calling thread to one of them.
-int processor_count();
-
 // ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
 void fill_zero(Stream& stream, Tensor x);                         // contiguous
 // y = x: any two floating types, rows strided; or one type of integers, contiguous

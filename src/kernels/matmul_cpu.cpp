@@ -300,11 +300,3 @@ void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor 
 }
 
 }  // namespace shiftron::fast
-
-namespace shiftron {
-
-int processor_count() {
-  return omp_get_num_procs();
-}
-
-}  // namespace shiftron

@@ -8,9 +8,11 @@
 #include <cstring>
 #include <exception>
 #include <list>
+#include <numeric>
 
 #include "core/environment.h"
 #include "core/log.h"
+#include "kernels/processors.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -273,6 +275,25 @@ class MpiCommunicator : public HostCommunicator {
   std::vector<MPI_Status> statuses_;
 };
 
+// Of each rank of `comm`, on all of them.
+std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& own) {
+  int ranks = 0;
+  MPI_Comm_size(comm, &ranks);
+  const int length = static_cast<int>(own.size());
+  std::vector<int> lengths(static_cast<size_t>(ranks));
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm), "host", "all_gather");
+  std::vector<int> begins(lengths.size());
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), 0);
+  std::vector<int> joined(static_cast<size_t>(begins.back() + lengths.back()));
+  check_mpi(MPI_Allgatherv(own.data(), length, MPI_INT, joined.data(), lengths.data(), begins.data(), MPI_INT, comm),
+            "host", "all_gather");
+  std::vector<std::vector<int>> all;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    all.emplace_back(joined.begin() + begins[i], joined.begin() + begins[i] + lengths[i]);
+  }
+  return all;
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int64_t piece_bytes)
@@ -296,7 +317,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "world",
             "finding the ranks of this host");
   MPI_Comm_rank(host, &local_rank_);
-  MPI_Comm_size(host, &local_ranks_);
+  local_processors_ = gathered(host, processors_of_process());
   MPI_Comm_free(&host);
 }
 

@@ -85,14 +85,16 @@ class MpiSession {
   std::unique_ptr<HostCommunicator> world();
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  int local_rank() const { return local_rank_; }    // on this host
-  int local_ranks() const { return local_ranks_; }  // ranks that share this host
-  [[noreturn]] void abort(int exit_code);           // ends the whole job at once
+  int local_rank() const { return local_rank_; }  // on this host
+  // Of each rank of this host, by local rank: what processors_of_process() says there.
+  const std::vector<std::vector<int>>& local_processors() const { return local_processors_; }
+  [[noreturn]] void abort(int exit_code);  // ends the whole job at once
 
  private:
   int64_t piece_bytes_;
   int exceptions_at_start_;
-  int rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
+  int rank_ = 0, ranks_ = 1, local_rank_ = 0;
+  std::vector<std::vector<int>> local_processors_;
 };
 
 // Runs `body(world)` on `ranks` threads, each a rank of one world; an exception in one fails all waiters; the first

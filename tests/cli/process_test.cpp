@@ -2,11 +2,16 @@
 #include "cli/process.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <thread>
+
+#include "kernels/processors.h"
 
 namespace shiftron::cli {
 namespace {
@@ -28,7 +33,7 @@ int threads_under(const std::string& environment) {
 }
 
 TEST(ThreadCount, DISABLED_Answer) {
-  std::cout << kAnswer << thread_count(0, 1) << std::endl;
+  std::cout << kAnswer << thread_count(0) << std::endl;
 }
 
 TEST(ThreadCount, AllCoresEvenWhereThreadsAreBoundToThem) {
@@ -38,11 +43,50 @@ TEST(ThreadCount, AllCoresEvenWhereThreadsAreBoundToThem) {
   EXPECT_EQ(threads_under("taskset -c 0"), 1);
 }
 
-TEST(ThreadCount, RanksOfANodeShareItsCores) {
-  const int all = thread_count(0, 1);
-  EXPECT_EQ(thread_count(0, 2), std::max(1, all / 2));
-  EXPECT_EQ(thread_count(0, 2 * all), 1);
-  EXPECT_EQ(thread_count(3, 2), 3);
+using Processors = std::vector<std::vector<int>>;
+
+TEST(ThreadCount, RanksOfANodeShareItsProcessors) {
+  const std::vector<int> eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (const int ranks : {1, 2, 3, 5, 8, 9}) {
+    EXPECT_EQ(thread_count(0, Processors(static_cast<size_t>(ranks), eight), 0), std::max(1, 8 / ranks)) << ranks;
+  }
+  EXPECT_EQ(thread_count(0, {{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}}, 1), 2);  // thirds
+  EXPECT_EQ(thread_count(3, {eight, eight}, 1), 3);
+}
+
+TEST(ThreadCount, BoundRanksTakeWhatTheyAreBoundTo) {
+  const Processors each_its_own = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+  EXPECT_EQ(thread_count(0, each_its_own, 0), 4);
+  EXPECT_EQ(thread_count(0, each_its_own, 1), 4);
+  const Processors two_of_a_socket = {{0, 1, 2, 3}, {0, 1, 2, 3}, {4, 5, 6, 7}, {4, 5, 6, 7}};
+  EXPECT_EQ(thread_count(0, two_of_a_socket, 2), 2);
+  const Processors overlapping = {{0, 1, 2, 3}, {3}};
+  EXPECT_EQ(thread_count(0, overlapping, 0), 3);
+  EXPECT_EQ(thread_count(0, overlapping, 1), 1);
+}
+
+TEST(ThreadCount, ABindingThatLeavesProcessorsIdleIsTold) {
+  EXPECT_NE(binding_warning({{0}, {1}}, 16).find("to 2 of its 16 processors"), std::string::npos);
+  EXPECT_NE(binding_warning({{0}, {1}}, 16).find("--map-by ppr:2:node:PE=8 --bind-to core"), std::string::npos);
+  EXPECT_EQ(binding_warning({{0}, {1}}, 2), "");
+  EXPECT_EQ(binding_warning({{0, 1}, {0, 1}}, 2), "");
+  EXPECT_EQ(binding_warning({{0}}, 16), "");  // one process is bound by who started it
+}
+
+TEST(ThreadCount, ABoundProcessKnowsItsHost) {
+  const std::vector<int> all = processors_of_host();
+  const std::vector<int> before = processors_of_process();
+  EXPECT_EQ(processors_of_host(), all);
+  EXPECT_EQ(processors_of_process(), before) << "and stays bound as it was";
+  EXPECT_TRUE(std::includes(all.begin(), all.end(), before.begin(), before.end()));
+  std::thread([&] {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(before.front(), &first);
+    ASSERT_EQ(sched_setaffinity(0, sizeof first, &first), 0);
+    EXPECT_EQ(processors_of_host(), all);
+    EXPECT_EQ(processors_of_process(), std::vector<int>{before.front()});
+  }).join();
 }
 
 }  // namespace

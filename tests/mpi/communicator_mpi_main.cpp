@@ -1,4 +1,5 @@
 // The conformance suite over MPI, and ranks that fail on purpose; run under mpirun with the name of the part to run.
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <thread>
 
+#include "kernels/processors.h"
 #include "machine/scheduler.h"
 #include "parallel/communicator_traffic.h"
 #include "parallel/watchdog.h"
@@ -49,14 +51,36 @@ void check_helper_threads(HostCommunicator& world) {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
+// The processor that rank `rank` is bound to, as a launcher would have done.
+int processor_of(int rank) {
+  static const std::vector<int> all = processors_of_host();
+  return all[static_cast<size_t>(rank) % all.size()];
+}
+
+void bind_this_rank() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  CHECK(rank != nullptr, "run under mpirun");
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(processor_of(std::atoi(rank)), &one);
+  CHECK(sched_setaffinity(0, sizeof one, &one) == 0, "bound");
+}
+
 void run(const std::string& part, MpiSession& session, HostCommunicator& world) {
   const bool last = world.rank() == world.size() - 1;
   if (part == "conformance" || part == "pieces") {
     CHECK(session.rank() == world.rank() && session.ranks() == world.size(), "rank of the session");
-    CHECK(session.local_ranks() == world.size() && session.local_rank() == world.rank(), "all ranks share this host");
+    CHECK(session.local_processors().size() == static_cast<size_t>(world.size()), "all ranks share this host");
+    CHECK(session.local_rank() == world.rank(), "local rank");
+    CHECK(session.local_processors()[static_cast<size_t>(world.rank())] == processors_of_process(), "own processors");
     CHECK(std::getenv("OMPI_MCA_mpi_yield_when_idle") != nullptr, "ranks yield when idle");
     conformance::check_host(world, part == "pieces" ? 2 : world.size());
     check_helper_threads(world);
+  } else if (part == "bound") {  // each rank knows what the others may use
+    for (int rank = 0; rank < world.size(); ++rank) {
+      CHECK(session.local_processors()[static_cast<size_t>(rank)] == std::vector<int>{processor_of(rank)}, "rank ",
+            rank);
+    }
   } else if (part == "late") {  // queues in each process
     for (const Order order : {Order::eager, Order::late}) {
       Machine machine({.order = order, .patience = scaled(60)});
@@ -107,6 +131,7 @@ int main(int argc, char** argv) {
   using namespace shiftron;
   const std::string part = argc > 1 ? argv[1] : "conformance";
   try {
+    if (part == "bound") bind_this_rank();
     MpiSession session(part == "pieces" ? 10007 : MpiSession::kPieceBytes);
     if (part == "unwind") {
       run(part, session, *session.world());

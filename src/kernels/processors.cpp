@@ -1,0 +1,62 @@
+// Affinity of this thread by the system's calls, of the process by OpenMP's places.
+#include "kernels/processors.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace shiftron {
+namespace {
+
+constexpr int kMostProcessors = 1 << 16;
+
+class Mask {
+ public:
+  Mask() : words_(kMostProcessors / CPU_SETSIZE) {}
+  cpu_set_t* set() { return words_.data(); }
+  size_t bytes() const { return words_.size() * sizeof(cpu_set_t); }
+  std::vector<int> processors() const {
+    std::vector<int> found;
+    for (int i = 0; i < kMostProcessors; ++i) {
+      if (CPU_ISSET_S(i, bytes(), words_.data())) found.push_back(i);
+    }
+    return found;
+  }
+
+ private:
+  std::vector<cpu_set_t> words_;
+};
+
+Mask mask_of_thread() {
+  Mask mask;
+  if (sched_getaffinity(0, mask.bytes(), mask.set()) != 0) CPU_SET_S(0, mask.bytes(), mask.set());
+  return mask;
+}
+
+}  // namespace
+
+std::vector<int> processors_of_process() {
+  std::vector<int> found;
+  for (int place = 0; place < omp_get_num_places(); ++place) {  // none unless threads are to be bound
+    std::vector<int> here(static_cast<size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, here.data());
+    found.insert(found.end(), here.begin(), here.end());
+  }
+  if (found.empty()) return mask_of_thread().processors();
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+std::vector<int> processors_of_host() {
+  Mask before = mask_of_thread();
+  Mask all;
+  for (int i = 0; i < kMostProcessors; ++i) CPU_SET_S(i, all.bytes(), all.set());
+  if (sched_setaffinity(0, all.bytes(), all.set()) != 0) return before.processors();
+  const std::vector<int> found = mask_of_thread().processors();  // the system takes those away that are not to be had
+  sched_setaffinity(0, before.bytes(), before.set());
+  return found;
+}
+
+}  // namespace shiftron
