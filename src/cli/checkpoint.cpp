@@ -1,4 +1,4 @@
-// `shiftron checkpoint list | inspect | verify | diff | convert | consolidate | prune`.
+// `shiftron checkpoint list | inspect | verify | convert | consolidate | prune`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,12 +8,11 @@
 #include <optional>
 
 #include "checkpoint/digest.h"
-#include "checkpoint/hugging_face_source.h"
-#include "checkpoint/mixed_taps.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 #include "cli/byte_progress.h"
+#include "cli/checkpoint.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
@@ -28,19 +27,6 @@ namespace shiftron::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// The step that a command is given. Throws Error(bad_input) where it is none; of a run the newest step is named.
-std::string step_argument(const CommandLine& line, size_t index = 0) {
-  const std::string& directory = line.texts("directory").at(index);
-  refuse_other_than_a_step(directory);
-  return directory;
-}
-
-Json shape_of(const Shape& shape) {
-  Json list = Json::array();
-  for (int dim = 0; dim < shape.dims(); ++dim) list.push_back(shape[dim]);
-  return list;
-}
 
 int list(const CommandLine& line) {
   const bool as_json = line.has("json");
@@ -120,7 +106,7 @@ int inspect_checkpoint(const CommandLine& line) {
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
     Json entry = {{"path", tensor.path()},
-                  {"shape", shape_of(tensor.shape)},
+                  {"shape", shape_json(tensor.shape)},
                   {"dtype", name_of(tensor.dtype)},
                   {"boxes", boxes[i]}};
     if (with_digests) {
@@ -164,109 +150,6 @@ int verify_checkpoint(const CommandLine& line) {
     if (faults.empty()) std::cout << directory << ": whole\n";
   }
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);
-}
-
-Json json_of(const FirstDifference& first) {
-  Json json = {{"index", shape_of(first.index)}, {"a", json_number(first.a)}, {"b", json_number(first.b)}};
-  if (first.ulp) json["ulp"] = *first.ulp;
-  return json;
-}
-
-// "[3, 17]: 0.5 and 0.50000006, 1 ulp"
-std::string text_of(const FirstDifference& first) {
-  return fmt::format("{}: {:.17g} and {:.17g}{}", first.index.text(), first.a, first.b,
-                     first.ulp ? fmt::format(", {} ulp", *first.ulp) : "");
-}
-
-// What is not there is null.
-template <typename Value>
-Json json_of(const std::optional<Value>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json json_of(const StepDifference& found) {
-  Json json = {{"equal", found.equal()},
-               {"steps", {json_of(found.step_a), json_of(found.step_b)}},
-               {"state_equal", json_of(found.state_equal)},
-               {"tensors", found.tensors.size()},
-               {"unequal", Json::array()}};
-  for (const TensorDifference& tensor : found.tensors) {
-    if (tensor.equal()) continue;
-    Json entry = {{"path", tensor.path}};
-    if (!tensor.mismatch.empty()) {
-      entry["mismatch"] = tensor.mismatch;
-    } else {
-      entry.update(Json{{"unequal_elements", tensor.unequal},
-                        {"elements", tensor.count},
-                        {"max_absolute", tensor.max_absolute},
-                        {"relative_l2", tensor.relative_l2},
-                        {"first", json_of(*tensor.first)}});
-    }
-    json["unequal"].push_back(std::move(entry));
-  }
-  return json;
-}
-
-void print(const StepDifference& found) {
-  if (!found.parameters_only) {
-    if (found.step_a != found.step_b) std::cout << "steps " << *found.step_a << " and " << *found.step_b << "\n";
-    if (found.state_equal == false) std::cout << "the trainer's state differs\n";
-  }
-  size_t unequal = 0;
-  bool told = false;
-  for (const TensorDifference& tensor : found.tensors) {
-    if (tensor.equal()) continue;
-    ++unequal;
-    std::cout << tensor.path << ": ";
-    if (!tensor.mismatch.empty()) {
-      std::cout << tensor.mismatch << "\n";
-      continue;
-    }
-    std::cout << tensor.unequal << " of " << tensor.count << " elements differ, largest difference "
-              << tensor.max_absolute << ", relative L2 " << tensor.relative_l2 << "\n";
-    if (!told) std::cout << "  the first at " << text_of(*tensor.first) << "\n";
-    told = true;
-  }
-  std::cout << unequal << " of " << found.tensors.size() << " tensors differ\n";
-}
-
-// Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix,
-// and widened, since an export's type need not be the masters'.
-bool is_hugging_face(const std::string& directory) {
-  return std::filesystem::exists(directory + "/config.json") && !std::filesystem::exists(directory + "/" + kManifestName);
-}
-
-// `number`: of the step, if it is one.
-std::unique_ptr<TensorSource> source_argument(const CommandLine& line, size_t index, std::optional<int64_t>& number) {
-  const std::string& directory = line.texts("directory").at(index);
-  if (is_hugging_face(directory)) return std::make_unique<HuggingFaceSource>(directory);
-  const std::string step = step_argument(line, index);
-  auto reader = std::make_unique<StepReader>(step, check_step(step));
-  number = reader->manifest().step;
-  return std::make_unique<MixedTaps>(std::move(reader), open_checkpoint(step).config.model);
-}
-
-int diff(const CommandLine& line) {
-  const std::vector<std::string>& directories_given = line.texts("directory");
-  StepDifference found;
-  {
-    ByteProgress progress("comparing");
-    DiffOptions options{
-        .parameters_only = line.has("parameters"), .widen = line.has("widen"), .progress = progress.tell()};
-    if (std::ranges::any_of(directories_given, is_hugging_face)) {
-      options.parameters_only = options.widen = found.parameters_only = true;
-      found.tensors =
-          diff_sources(*source_argument(line, 0, found.step_a), *source_argument(line, 1, found.step_b), options);
-    } else {
-      found = diff_steps(step_argument(line), step_argument(line, 1), options);
-    }
-  }
-  if (line.has("json")) {
-    print_json(json_of(found));
-  } else {
-    print(found);
-  }
-  return static_cast<int>(found.equal() ? ExitCode::done : ExitCode::unequal);
 }
 
 // What can be done with a converted step.
@@ -371,6 +254,18 @@ std::vector<CommandOption> writing_options(std::vector<CommandOption> options) {
 
 }  // namespace
 
+std::string step_argument(const CommandLine& line, size_t index) {
+  const std::string& directory = line.texts("directory").at(index);
+  refuse_other_than_a_step(directory);
+  return directory;
+}
+
+nlohmann::ordered_json shape_json(const Shape& shape) {
+  Json list = Json::array();
+  for (int dim = 0; dim < shape.dims(); ++dim) list.push_back(shape[dim]);
+  return list;
+}
+
 std::vector<Command> checkpoint_commands() {
   const std::vector<CommandOption> step = {directories("a step"), json_flag()};
   const CommandOption digest = flag("digest", "read every tensor and print its hash, which no layout changes");
@@ -390,15 +285,6 @@ std::vector<Command> checkpoint_commands() {
            inspect_checkpoint},
           {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states",
            "STEP_DIR", step, false, verify_checkpoint},
-          {"checkpoint",
-           "diff",
-           "compares two steps tensor by tensor, whatever their layouts",
-           "STEP_DIR STEP_DIR [--parameters] [--widen]",
-           {directories("two steps, of any layouts, or a directory that transformers loads", 2),
-            flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
-            flag("widen", "compare tensors of two types in the wider one"), json_flag()},
-           false,
-           diff},
           {"checkpoint", "convert", "writes a step as the ranks of another layout would, and the configuration with it",
            "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
            writing_options(

@@ -1,0 +1,17 @@
+// What commands on checkpoints share.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command_line.h"
+#include "core/tensor.h"
+
+namespace shiftron::cli {
+
+// The step that a command is given as its directory number `index`. Throws Error(bad_input) where it is none; of a run the
+// newest step is named.
+std::string step_argument(const CommandLine& line, size_t index = 0);
+nlohmann::ordered_json shape_json(const Shape& shape);  // a list
+
+}  // namespace shiftron::cli
