@@ -285,6 +285,7 @@ std::vector<Command> checkpoint_commands() {
            inspect_checkpoint},
           {"checkpoint", "verify", "checks every byte of a step, and that HDF5 sees what the manifest states",
            "STEP_DIR", step, false, verify_checkpoint},
+          checkpoint_diff_command(),
           {"checkpoint", "convert", "writes a step as the ranks of another layout would, and the configuration with it",
            "STEP_DIR --layout tp=4,pp=2,dp=8 --output DIR [--precision bf16|fp32] [--drop-optimizer]",
            writing_options(

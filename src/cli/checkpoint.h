@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/command_line.h"
+#include "cli/command.h"
 #include "core/tensor.h"
 
 namespace shiftron::cli {
@@ -13,5 +13,7 @@ namespace shiftron::cli {
 // newest step is named.
 std::string step_argument(const CommandLine& line, size_t index = 0);
 nlohmann::ordered_json shape_json(const Shape& shape);  // a list
+
+Command checkpoint_diff_command();
 
 }  // namespace shiftron::cli

@@ -129,16 +129,16 @@ int diff(const CommandLine& line) {
 
 }  // namespace
 
-std::vector<Command> checkpoint_diff_commands() {
-  return {{"checkpoint",
-           "diff",
-           "compares two steps tensor by tensor, whatever their layouts",
-           "STEP_DIR STEP_DIR [--parameters] [--widen]",
-           {directories("two steps, of any layouts, or a directory that transformers loads", 2),
-            flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
-            flag("widen", "compare tensors of two types in the wider one"), json_flag()},
-           false,
-           diff}};
+Command checkpoint_diff_command() {
+  return {"checkpoint",
+          "diff",
+          "compares two steps tensor by tensor, whatever their layouts",
+          "STEP_DIR STEP_DIR [--parameters] [--widen]",
+          {directories("two steps, of any layouts, or a directory that transformers loads", 2),
+           flag("parameters", "compare parameters alone: neither moments nor the trainer's state"),
+           flag("widen", "compare tensors of two types in the wider one"), json_flag()},
+          false,
+          diff};
 }
 
 }  // namespace shiftron::cli

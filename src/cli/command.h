@@ -28,7 +28,6 @@ std::vector<Command> tokenizer_commands();
 std::vector<Command> evaluate_commands();   // evaluate, generate
 std::vector<Command> benchmark_commands();  // evaluate compare
 std::vector<Command> checkpoint_commands();
-std::vector<Command> checkpoint_diff_commands();
 std::vector<Command> interchange_commands();  // checkpoint export, import
 std::vector<Command> self_test_commands();
 std::vector<Command> preflight_commands();

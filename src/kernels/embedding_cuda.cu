@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBackwardWarps* kWarp)
       Elements<T, kCount> values[kAhead];
       for (int i = 0; i < kAhead; ++i) {
         const bool more = found != 0;
-        const int next = more ? std::countr_zero(found) : 0;
+        const int next = more ? __ffs(static_cast<int>(found)) - 1 : 0;
         const int64_t of_next = __shfl_sync(0xFFFFFFFFu, entry, next);
         to[i] = more ? of_next : -1;
         if (more && inside) values[i] = load_elements<kCount>(d_y + (first + next) * d_y_stride + column);

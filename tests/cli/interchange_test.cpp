@@ -80,25 +80,28 @@ class Interchange : public ::testing::Test {
                       directory_.path() + "/run/checkpoints")
         .directory;
   }
-  json run(const std::string& verb, std::vector<std::string> words) {
-    words.insert(words.begin(), {"checkpoint", verb});
-    if (std::ranges::find(words, "--format") == words.end()) words.insert(words.end(), {"--format", "hf"});
-    words.push_back("--json");
+  static std::pair<int, std::string> output_of(const std::vector<Command>& commands,
+                                               const std::vector<std::string>& words) {
     std::ostringstream text;
     struct Redirected {
       std::streambuf* before;
       ~Redirected() { std::cout.rdbuf(before); }
     } const redirected{std::cout.rdbuf(text.rdbuf())};
-    EXPECT_EQ(dispatch(interchange_commands(), words), 0);
-    return json::parse(text.str());
+    const int code = dispatch(commands, words);
+    return {code, text.str()};
+  }
+  json run(const std::string& verb, std::vector<std::string> words) {
+    words.insert(words.begin(), {"checkpoint", verb});
+    if (std::ranges::find(words, "--format") == words.end()) words.insert(words.end(), {"--format", "hf"});
+    words.push_back("--json");
+    const auto [code, text] = output_of(interchange_commands(), words);
+    EXPECT_EQ(code, 0);
+    return json::parse(text);
   }
   json diff(const std::string& first, const std::string& second, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {"checkpoint", "diff", first, second, "--json"});
-    std::ostringstream text;
-    std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
-    const int code = dispatch(checkpoint_commands(), words);
-    std::cout.rdbuf(before);
-    json answer = json::parse(text.str());
+    const auto [code, text] = output_of(checkpoint_commands(), words);
+    json answer = json::parse(text);
     EXPECT_EQ(answer["equal"], code == 0);
     return answer;
   }
