@@ -67,7 +67,7 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
                        .y = grid.y,
                        .block = block,
                        .shared = grid.shared},
-                      stream, [kernel, ... values = static_cast<Parameters>(arguments)] { kernel(values...); });
+                      stream, kernel, static_cast<Parameters>(arguments)...);
 #endif
   if (status == cudaSuccess) return;
   check_call(status,

@@ -13,6 +13,10 @@
 #include <functional>
 #include <source_location>
 #include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cuda/compiled_kernels.h"
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
@@ -33,6 +37,19 @@ struct Launch {
 };
 // Hands a grid to the stream: `thread_body` for every thread of it.
 cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()> thread_body);
+// The same of a kernel and its values; what nvcc made of it is executed where SHIFTRON_PTX says so.
+template <typename... Parameters>
+cudaError_t launch(const Launch& grid, cudaStream_t stream, void (*kernel)(Parameters...),
+                   std::type_identity_t<Parameters>... values) {
+  const auto bytes_of = [](const auto& value) {
+    const auto* first = reinterpret_cast<const std::byte*>(&value);
+    return std::vector<std::byte>(first, first + sizeof(value));
+  };
+  if (auto body = compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared)) {
+    return launch(grid, stream, std::move(body));
+  }
+  return launch(grid, stream, [kernel, ... kept = values] { kernel(kept...); });
+}
 
 // The block's array of this key, 16-byte aligned, of NaN when the block begins.
 void* shared_array(const char* name, const void* key, size_t bytes, const Place& place);

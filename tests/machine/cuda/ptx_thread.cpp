@@ -1,0 +1,556 @@
+// One thread of a kernel, instruction by instruction. Not instrumented, as what it meets others through.
+#include <bit>
+#include <cfenv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/check.h"
+#include "cuda/device_shim.h"
+#include "cuda/ptx.h"
+
+namespace shiftron::machine::ptx {
+namespace {
+
+uint64_t mask_of(int bytes) {
+  return bytes == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * bytes)) - 1;
+}
+int64_t signed_of(uint64_t bits, int bytes) {
+  const int unused = 64 - 8 * bytes;
+  return static_cast<int64_t>(bits << unused) >> unused;
+}
+bool is_signed(Type type) {
+  return type.kind == Kind::signed_integer;
+}
+bool is_floating(Type type) {
+  return type.kind == Kind::floating;
+}
+
+// A register's bits as a number, and back.
+template <typename Real>
+Real real_of(uint64_t bits) {
+  if constexpr (sizeof(Real) == 8) {
+    return std::bit_cast<double>(bits);
+  } else {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits));
+  }
+}
+uint64_t bits_of(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+uint64_t bits_of(double value) {
+  return std::bit_cast<uint64_t>(value);
+}
+
+int mode_of(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::zero:
+    case Rounding::zero_integer: return FE_TOWARDZERO;
+    case Rounding::down:
+    case Rounding::down_integer: return FE_DOWNWARD;
+    case Rounding::up:
+    case Rounding::up_integer: return FE_UPWARD;
+    default: return FE_TONEAREST;
+  }
+}
+
+// While it lives the host rounds so.
+class RoundingScope {
+ public:
+  explicit RoundingScope(Rounding rounding) : changed_(mode_of(rounding) != FE_TONEAREST) {
+    if (changed_) std::fesetround(mode_of(rounding));
+  }
+  ~RoundingScope() {
+    if (changed_) std::fesetround(FE_TONEAREST);
+  }
+
+ private:
+  bool changed_;
+};
+
+template <typename Real>
+Real calculated(const Instruction& in, Real a, Real b, Real c) {
+  // Neither before the mode is set nor in another one.
+  volatile Real x = a, y = b, z = c;
+  const RoundingScope scope(in.rounding);
+  volatile Real result = 0;
+  switch (in.op) {
+    case Op::add: result = x + y; break;
+    case Op::subtract: result = x - y; break;
+    case Op::multiply: result = x * y; break;
+    case Op::divide: result = x / y; break;
+    case Op::multiply_add:
+    case Op::fused: result = std::fma(x, y, z); break;
+    case Op::square_root: result = std::sqrt(x); break;
+    case Op::reciprocal: result = Real{1} / x; break;
+    case Op::minimum: result = std::fmin(x, y); break;  // a NaN gives way
+    case Op::maximum: result = std::fmax(x, y); break;
+    case Op::exponential: result = static_cast<Real>(std::exp2(static_cast<double>(a))); break;
+    default: throw_crash("no arithmetic: ", in.text);
+  }
+  return result;
+}
+
+template <typename Real>
+uint64_t floating(const Instruction& in, uint64_t a, uint64_t b, uint64_t c) {
+  constexpr uint64_t kSign = uint64_t{1} << (8 * sizeof(Real) - 1);
+  if (in.op == Op::negate) return a ^ kSign;
+  if (in.op == Op::absolute) return a & ~kSign;
+  Real value = calculated<Real>(in, real_of<Real>(a), real_of<Real>(b), real_of<Real>(c));
+  if (in.flush && std::fpclassify(value) == FP_SUBNORMAL) value = std::copysign(Real{0}, value);
+  uint64_t bits = bits_of(value);
+  // 9.7.3.14: the upper half of the number.
+  if (in.op == Op::reciprocal && in.approximate && sizeof(Real) == 8) bits &= ~mask_of(4);
+  return bits;
+}
+
+template <typename Real>
+bool holds(Comparison comparison, Real a, Real b) {
+  const bool unordered = std::isnan(a) || std::isnan(b);
+  switch (comparison) {
+    case Comparison::eq: return a == b;
+    case Comparison::ne: return !unordered && a != b;
+    case Comparison::lt: return a < b;
+    case Comparison::le: return a <= b;
+    case Comparison::gt: return a > b;
+    case Comparison::ge: return a >= b;
+    case Comparison::equ: return unordered || a == b;
+    case Comparison::neu: return unordered || a != b;
+    case Comparison::ltu: return unordered || a < b;
+    case Comparison::leu: return unordered || a <= b;
+    case Comparison::gtu: return unordered || a > b;
+    case Comparison::geu: return unordered || a >= b;
+    case Comparison::num: return !unordered;
+    case Comparison::nan: return unordered;
+  }
+  return false;
+}
+
+template <typename Integer>
+bool holds_of_integers(Comparison comparison, Integer a, Integer b) {
+  switch (comparison) {
+    case Comparison::eq: return a == b;
+    case Comparison::ne: return a != b;
+    case Comparison::lt: return a < b;
+    case Comparison::le: return a <= b;
+    case Comparison::gt: return a > b;
+    case Comparison::ge: return a >= b;
+    default: throw_crash("a comparison of integers that may be unordered");
+  }
+}
+
+// 9.7.9.21: to the nearest, an even one of two.
+uint64_t bfloat16_of(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return 0x7FFF;
+  return (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
+}
+
+template <typename Real>
+Real whole_number(Rounding rounding, Real value) {
+  switch (rounding) {
+    case Rounding::nearest_integer: return std::nearbyint(value);
+    case Rounding::zero_integer: return std::trunc(value);
+    case Rounding::down_integer: return std::floor(value);
+    case Rounding::up_integer: return std::ceil(value);
+    default: return value;
+  }
+}
+
+uint64_t integer_of(const Instruction& in, double value) {
+  CHECK(in.rounding >= Rounding::nearest_integer, "an integer of a fraction");
+  value = whole_number(in.rounding, value);
+  if (std::isnan(value)) return 0;
+  const int bits = 8 * in.type.bytes;
+  const double most = is_signed(in.type) ? std::ldexp(1.0, bits - 1) : std::ldexp(1.0, bits);
+  const double least = is_signed(in.type) ? -most : 0.0;
+  if (value >= most) return is_signed(in.type) ? mask_of(in.type.bytes) >> 1 : mask_of(in.type.bytes);
+  if (value <= least) return is_signed(in.type) ? uint64_t{1} << (bits - 1) : 0;
+  return is_signed(in.type) ? static_cast<uint64_t>(static_cast<int64_t>(value)) : static_cast<uint64_t>(value);
+}
+
+uint64_t of_double(Type type, double value) {
+  return type.bytes == 8 ? bits_of(value) : bits_of(static_cast<float>(value));
+}
+
+uint64_t converted(const Instruction& in, uint64_t bits) {
+  const Type from = in.from, to = in.type;
+  if (from.kind == Kind::bfloat16) {
+    CHECK(is_floating(to) && to.bytes == 4, "a conversion of bf16");
+    return (bits & 0xFFFF) << 16;
+  }
+  if (to.kind == Kind::bfloat16) {
+    CHECK(is_floating(from) && from.bytes == 4 && in.rounding == Rounding::nearest, "a conversion to bf16");
+    return bfloat16_of(real_of<float>(bits));
+  }
+  if (!is_floating(from)) {
+    const int64_t number = is_signed(from) ? signed_of(bits, from.bytes)
+                                           : static_cast<int64_t>(bits & mask_of(from.bytes));
+    CHECK(!in.saturate, "saturated integers");
+    if (!is_floating(to)) return static_cast<uint64_t>(number) & mask_of(to.bytes);
+    CHECK(in.rounding == Rounding::nearest, "a rounding of integers");
+    const bool positive = !is_signed(from);  // the highest bit is no sign
+    if (to.bytes == 8) {
+      return bits_of(positive ? static_cast<double>(static_cast<uint64_t>(number)) : static_cast<double>(number));
+    }
+    return bits_of(positive ? static_cast<float>(static_cast<uint64_t>(number)) : static_cast<float>(number));
+  }
+  double value = from.bytes == 8 ? real_of<double>(bits) : static_cast<double>(real_of<float>(bits));
+  if (!is_floating(to)) return integer_of(in, value) & mask_of(to.bytes);
+  value = whole_number(in.rounding, value);
+  if (in.saturate) value = std::isnan(value) ? 0.0 : std::fmin(std::fmax(value, 0.0), 1.0);
+  return of_double(to, value);
+}
+
+__int128 wide_of(uint64_t bits, Type type) {
+  return is_signed(type) ? static_cast<__int128>(signed_of(bits, type.bytes))
+                         : static_cast<__int128>(bits & mask_of(type.bytes));
+}
+
+// 9.7.9.7: four bytes of eight, or their signs.
+uint64_t permuted(uint64_t a, uint64_t b, uint64_t selection) {
+  const uint64_t all = (a & mask_of(4)) | b << 32;
+  uint64_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t choice = selection >> (4 * i) & 0xF;
+    uint64_t byte = all >> (8 * (choice & 7)) & 0xFF;
+    if ((choice & 8) != 0) byte = (byte & 0x80) != 0 ? 0xFF : 0;
+    result |= byte << (8 * i);
+  }
+  return result;
+}
+
+constexpr Place kNowhere{};  // meetings are told apart by their names
+
+// A call of a function: the kernel itself, or one that it calls.
+class Frame {
+ public:
+  Frame(const Function& function, int64_t shared) : function_(function), launch_bytes_(shared) {
+    slots_.resize(static_cast<size_t>(function.slots));
+    local_.resize(function.local_bytes / 8 + 2);
+    parameters_.resize(function.parameter_bytes / 8 + 2);
+  }
+
+  std::byte* parameter(const Symbol& symbol) {
+    return reinterpret_cast<std::byte*>(parameters_.data()) + symbol.offset;
+  }
+
+  void run() {
+    size_t at = 0;
+    for (int64_t steps = 0;; ++steps) {
+      CHECK(at < function_.code.size(), function_.name, ": runs beyond its end");
+      CHECK(steps < kMostSteps, function_.name, ": has no end");
+      const Instruction& in = function_.code[at++];
+      if (in.guard.what != Operand::What::none && !is_true(in.guard)) continue;
+      if (in.op == Op::branch) {
+        at = static_cast<size_t>(in.target);
+        continue;
+      }
+      if (in.op == Op::leave) return;
+      execute(in);
+    }
+  }
+
+ private:
+  static constexpr int64_t kMostSteps = 1'000'000'000;
+
+  uint64_t value(const Operand& operand) const {
+    switch (operand.what) {
+      case Operand::What::slot: return slots_[static_cast<size_t>(operand.slot)];
+      case Operand::What::number: return static_cast<uint64_t>(operand.number);
+      case Operand::What::symbol: return address_of(*operand.symbol);
+      case Operand::What::special: return special(operand.special);
+      default: throw_crash(function_.name, ": an operand without value");
+    }
+  }
+  bool is_true(const Operand& operand) const { return ((value(operand) & 1) != 0) != operand.negated; }
+
+  static uint64_t special(Special which) {
+    switch (which) {
+      case Special::tid_x: return threadIdx.x;
+      case Special::tid_y: return threadIdx.y;
+      case Special::tid_z: return threadIdx.z;
+      case Special::ntid_x: return blockDim.x;
+      case Special::ntid_y: return blockDim.y;
+      case Special::ntid_z: return blockDim.z;
+      case Special::ctaid_x: return blockIdx.x;
+      case Special::ctaid_y: return blockIdx.y;
+      case Special::ctaid_z: return blockIdx.z;
+      case Special::nctaid_x: return gridDim.x;
+      case Special::nctaid_y: return gridDim.y;
+      case Special::nctaid_z: return gridDim.z;
+      case Special::laneid: return static_cast<uint64_t>(lane());
+    }
+    return 0;
+  }
+
+  uint64_t address_of(const Symbol& symbol) const {
+    switch (symbol.space) {
+      case Space::shared: return symbol.offset;
+      case Space::local: return reinterpret_cast<uint64_t>(local_.data()) + symbol.offset;
+      case Space::parameter: return reinterpret_cast<uint64_t>(parameters_.data()) + symbol.offset;
+      default: return reinterpret_cast<uint64_t>(symbol.data.data());
+    }
+  }
+
+  // Where the bytes lie on the host.
+  std::byte* memory(const Instruction& in, size_t bytes) {
+    const Operand& operand = in.operands[0];
+    const uint64_t address = value(operand) + (operand.what == Operand::What::number ? 0 : static_cast<uint64_t>(operand.number));
+    if (address % bytes != 0) throw_crash(in.text, ": address ", address, " is no multiple of ", bytes);
+    if (in.space != Space::shared) return reinterpret_cast<std::byte*>(address);
+    const uint64_t number = (address & mask_of(4)) >> 20, offset = address & ((1u << 20) - 1);
+    const SharedRoom& room = room_of(number);
+    if (offset + bytes > room.bytes) {
+      throw_crash(in.text, ": byte ", offset, " of shared memory of ", room.bytes, " bytes");
+    }
+    return room.data + offset;
+  }
+
+  struct SharedRoom {
+    uint64_t number = 0;
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  const SharedRoom& room_of(uint64_t number) {
+    for (const SharedRoom& room : rooms_) {
+      if (room.number == number) return room;
+    }
+    for (const auto& [name, symbol] : function_.symbols) {
+      if (add_room(*symbol, number)) return rooms_.back();
+    }
+    for (const Symbol* symbol : outside_) {
+      if (add_room(*symbol, number)) return rooms_.back();
+    }
+    throw_crash(function_.name, ": no shared memory has address ", number << 20);
+  }
+  bool add_room(const Symbol& symbol, uint64_t number) {
+    if (symbol.space != Space::shared || symbol.offset >> 20 != number) return false;
+    const bool of_launch = symbol.bytes == 0;
+    void* const data = of_launch ? shared_bytes(symbol.name.c_str(), kNowhere)
+                                 : shared_array(symbol.name.c_str(), &symbol, symbol.bytes, kNowhere);
+    rooms_.push_back({number, static_cast<std::byte*>(data), of_launch ? static_cast<size_t>(launch_bytes_) : symbol.bytes});
+    return true;
+  }
+
+  void set(const Operand& result, uint64_t bits) {
+    if (result.what == Operand::What::slot) slots_[static_cast<size_t>(result.slot)] = bits;
+  }
+
+  void execute(const Instruction& in) {
+    switch (in.op) {
+      case Op::load: return load(in);
+      case Op::store: return store(in);
+      case Op::pack: return pack(in);
+      case Op::call: return call(in);
+      case Op::barrier: return meet_block(kNowhere);
+      case Op::shuffle: return shuffle(in);
+      case Op::vote: return vote(in);
+      case Op::compare: return compare(in);
+      case Op::select: return set(in.results[0], value(in.operands[is_true(in.operands[2]) ? 0 : 1]) & mask_of(in.type.bytes));
+      case Op::convert: return set(in.results[0], converted(in, value(in.operands[0])));
+      default: return set(in.results[0], calculate(in));
+    }
+  }
+
+  void load(const Instruction& in) {
+    const size_t bytes = in.type.bytes;
+    note_symbol(in.operands[0]);
+    const std::byte* from = memory(in, bytes * in.results.size());
+    for (const Operand& result : in.results) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, from, bytes);
+      set(result, is_signed(in.type) ? static_cast<uint64_t>(signed_of(bits, in.type.bytes)) : bits);
+      from += bytes;
+    }
+  }
+  void store(const Instruction& in) {
+    const size_t bytes = in.type.bytes;
+    note_symbol(in.operands[0]);
+    std::byte* to = memory(in, bytes * (in.operands.size() - 1));
+    for (size_t i = 1; i < in.operands.size(); ++i, to += bytes) {
+      const uint64_t bits = value(in.operands[i]);
+      std::memcpy(to, &bits, bytes);
+    }
+  }
+  // Shared memory of the module, which the function's symbols do not hold.
+  void note_symbol(const Operand& operand) {
+    if (operand.what != Operand::What::symbol || operand.symbol->space != Space::shared) return;
+    for (const Symbol* known : outside_) {
+      if (known == operand.symbol) return;
+    }
+    outside_.push_back(operand.symbol);
+  }
+
+  void pack(const Instruction& in) {
+    const int half = in.type.bytes / 2;
+    if (in.results.size() == 2) {
+      const uint64_t whole = value(in.operands[0]);
+      set(in.results[0], whole & mask_of(half));
+      set(in.results[1], whole >> (8 * half) & mask_of(half));
+      return;
+    }
+    set(in.results[0], (value(in.operands[0]) & mask_of(half)) | (value(in.operands[1]) & mask_of(half)) << (8 * half));
+  }
+
+  void call(const Instruction& in) {
+    const Function& callee = *in.callee;
+    Frame frame(callee, launch_bytes_);
+    CHECK(in.operands.size() == callee.parameters.size(), in.text, ": ", callee.parameters.size(), " parameters");
+    for (size_t i = 0; i < in.operands.size(); ++i) {
+      std::memcpy(frame.parameter(*callee.parameters[i]), parameter(*in.operands[i].symbol), callee.parameters[i]->bytes);
+    }
+    frame.run();
+    std::memcpy(parameter(*in.results[0].symbol), frame.parameter(*callee.returned), callee.returned->bytes);
+  }
+
+  // 9.7.9.6
+  void shuffle(const Instruction& in) {
+    const auto bits = static_cast<uint32_t>(value(in.operands[0]));
+    const int by = static_cast<int>(value(in.operands[1]) & 31), clamp = static_cast<int>(value(in.operands[2]) & 31),
+              segment = static_cast<int>(value(in.operands[2]) >> 8 & 31);
+    const auto lanes = static_cast<unsigned>(value(in.operands[3]));
+    const int self = lane(), most = (self & segment) | (clamp & ~segment), least = self & segment;
+    int source = 0;
+    switch (in.shuffle) {
+      case ShuffleMode::up: source = self - by; break;
+      case ShuffleMode::down: source = self + by; break;
+      case ShuffleMode::butterfly: source = self ^ by; break;
+      case ShuffleMode::index: source = least | (by & ~segment); break;
+    }
+    const bool inside = in.shuffle == ShuffleMode::up ? source >= most : source <= most;
+    const uint64_t result = machine::shuffle(in.text.c_str(), lanes, bits, inside ? source : self, kNowhere);
+    set(in.results[0], result & mask_of(4));
+    if (in.results.size() > 1) set(in.results[1], inside ? 1 : 0);
+  }
+
+  // 9.7.13.10
+  void vote(const Instruction& in) {
+    const auto lanes = static_cast<unsigned>(value(in.operands[1]));
+    const unsigned those = machine::vote(in.text.c_str(), lanes, is_true(in.operands[0]), kNowhere);
+    set(in.results[0], in.vote == VoteMode::ballot ? those
+                       : in.vote == VoteMode::any  ? static_cast<uint64_t>(those != 0)
+                                                   : static_cast<uint64_t>(those == lanes));
+  }
+
+  void compare(const Instruction& in) {
+    const uint64_t a = value(in.operands[0]), b = value(in.operands[1]);
+    bool result = false;
+    if (is_floating(in.type)) {
+      result = in.type.bytes == 8 ? holds(in.comparison, real_of<double>(a), real_of<double>(b))
+                                  : holds(in.comparison, real_of<float>(a), real_of<float>(b));
+    } else if (is_signed(in.type)) {
+      result = holds_of_integers(in.comparison, signed_of(a, in.type.bytes), signed_of(b, in.type.bytes));
+    } else {
+      const uint64_t mask = mask_of(in.type.bytes);
+      result = holds_of_integers(in.comparison, a & mask, b & mask);
+    }
+    set(in.results[0], result ? 1 : 0);
+    if (in.results.size() > 1) set(in.results[1], result ? 0 : 1);
+  }
+
+  uint64_t calculate(const Instruction& in) {
+    if (in.type.kind == Kind::predicate) return logic(in);
+    const uint64_t a = value(in.operands[0]), b = in.operands.size() > 1 ? value(in.operands[1]) : 0,
+                   c = in.operands.size() > 2 ? value(in.operands[2]) : 0;
+    if (in.op == Op::move || in.op == Op::to_generic) {
+      if (in.op == Op::move) note_symbol(in.operands[0]);
+      return a & mask_of(in.type.bytes);
+    }
+    if (is_floating(in.type)) return in.type.bytes == 8 ? floating<double>(in, a, b, c) : floating<float>(in, a, b, c);
+    return integers(in, a, b, c) & mask_of(in.op == Op::multiply_wide ? 2 * in.type.bytes : in.type.bytes);
+  }
+
+  uint64_t logic(const Instruction& in) const {
+    const bool a = is_true(in.operands[0]), b = in.operands.size() > 1 && is_true(in.operands[1]);
+    switch (in.op) {
+      case Op::move: return a ? 1 : 0;
+      case Op::complement: return a ? 0 : 1;
+      case Op::conjunction: return a && b ? 1 : 0;
+      case Op::disjunction: return a || b ? 1 : 0;
+      case Op::exclusion: return a != b ? 1 : 0;
+      default: throw_crash("of predicates: ", in.text);
+    }
+  }
+
+  uint64_t with_carry(const Instruction& in, uint64_t a, uint64_t b) {
+    const uint64_t mask = mask_of(in.type.bytes);
+    const __int128 sum = static_cast<__int128>(a & mask) + static_cast<__int128>(b & mask) + (in.carry_in && carry_ ? 1 : 0);
+    if (in.carry_out) carry_ = sum > static_cast<__int128>(mask);
+    return static_cast<uint64_t>(sum);
+  }
+
+  uint64_t integers(const Instruction& in, uint64_t a, uint64_t b, uint64_t c) {
+    const int bytes = in.type.bytes, bits = 8 * bytes;
+    const uint64_t mask = mask_of(bytes);
+    const __int128 x = wide_of(a, in.type), y = wide_of(b, in.type);
+    switch (in.op) {
+      case Op::add: return with_carry(in, a, b);
+      case Op::subtract: {
+        const __int128 left = static_cast<__int128>(a & mask) - static_cast<__int128>(b & mask) - (in.carry_in && carry_ ? 1 : 0);
+        if (in.carry_out) carry_ = left < 0;
+        return static_cast<uint64_t>(left);
+      }
+      case Op::multiply:
+      case Op::multiply_wide: return static_cast<uint64_t>(x * y);
+      case Op::multiply_high: return static_cast<uint64_t>((x * y) >> bits);
+      case Op::multiply_add: return with_carry(in, static_cast<uint64_t>(x * y), c);
+      case Op::multiply_high_add: return with_carry(in, static_cast<uint64_t>((x * y) >> bits), c);
+      case Op::divide: return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x / y);
+      case Op::remainder: return y == 0 ? ~uint64_t{0} : static_cast<uint64_t>(x % y);
+      case Op::minimum: return static_cast<uint64_t>(x < y ? x : y);
+      case Op::maximum: return static_cast<uint64_t>(x > y ? x : y);
+      case Op::absolute: return static_cast<uint64_t>(x < 0 ? -x : x);
+      case Op::negate: return static_cast<uint64_t>(-x);
+      case Op::conjunction: return a & b;
+      case Op::disjunction: return a | b;
+      case Op::exclusion: return a ^ b;
+      case Op::complement: return ~a;
+      case Op::shift_left: return (b & mask_of(4)) >= static_cast<uint64_t>(bits) ? 0 : a << (b & 63);
+      case Op::shift_right: {
+        const auto by = static_cast<int>(std::min<uint64_t>(b & mask_of(4), static_cast<uint64_t>(bits)));
+        return static_cast<uint64_t>(x >> by);
+      }
+      case Op::funnel_shift: return static_cast<uint64_t>(((b << 32 | (a & mask_of(4))) << (c & 31)) >> 32);
+      case Op::permute: return permuted(a, b, c);
+      case Op::reverse_bits: {
+        uint64_t turned = 0;
+        for (int i = 0; i < bits; ++i) turned |= (a >> i & 1) << (bits - 1 - i);
+        return turned;
+      }
+      case Op::leading_zeros: return static_cast<uint64_t>(std::countl_zero(a & mask) - (64 - bits));
+      case Op::bits_set: return static_cast<uint64_t>(std::popcount(a & mask));
+      case Op::highest_bit: {
+        CHECK(!is_signed(in.type), "bfind of a signed number");
+        if ((a & mask) == 0) return ~uint64_t{0};
+        const int place = std::bit_width(a & mask) - 1;
+        return static_cast<uint64_t>(in.as_shift ? bits - 1 - place : place);
+      }
+      default: throw_crash("no arithmetic: ", in.text);
+    }
+  }
+
+  const Function& function_;
+  const int64_t launch_bytes_;
+  std::vector<uint64_t> slots_, local_, parameters_;
+  std::vector<SharedRoom> rooms_;
+  std::vector<const Symbol*> outside_;
+  bool carry_ = false;
+};
+
+}  // namespace
+
+void execute(const Function& kernel, const std::vector<std::vector<std::byte>>& parameters, int64_t shared) {
+  Frame frame(kernel, shared);
+  CHECK(parameters.size() == kernel.parameters.size(), kernel.name, ": ", kernel.parameters.size(), " parameters, ",
+        parameters.size(), " are given");
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Symbol& symbol = *kernel.parameters[i];
+    CHECK(symbol.bytes == parameters[i].size(), kernel.name, ": parameter ", i, " has ", symbol.bytes, " bytes, ",
+          parameters[i].size(), " are given");
+    std::memcpy(frame.parameter(symbol), parameters[i].data(), symbol.bytes);
+  }
+  frame.run();
+}
+
+}  // namespace shiftron::machine::ptx
