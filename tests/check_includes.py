@@ -9,8 +9,7 @@ import sys
 
 USES = {  # a folder may include itself and what it uses, transitively
     "core": [], "kernels": ["core"], "parallel": ["kernels"], "model": ["parallel"], "checkpoint": ["model"],
-    "data": ["core"], "train": ["checkpoint", "data"], "evaluate": ["train"], "plan": ["train"],
-    "cli": ["evaluate", "plan"],
+    "data": ["core"], "train": ["checkpoint", "data"], "evaluate": ["train"], "cli": ["evaluate"],
 }
 FOREIGN = {  # header prefix -> folders that may name it
     "hdf5": ["core"], "H5": ["core"], "mpi.h": ["parallel"], "nccl": ["parallel"], "oneapi/": ["kernels"],

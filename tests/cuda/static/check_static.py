@@ -109,10 +109,36 @@ def plain_names(mangled):
     return names
 
 
-def compiled(path, architecture, tools, source):
+def state_of(path, source, *others):
+    """Of what `path` is made of, and of `others`."""
+    state = hashlib.sha256(repr((FLAGS, *others)).encode())
+    for part in sorted(included(path, source, set())):
+        state.update(part.read_bytes())
+    return state.hexdigest()[:32]
+
+
+def kernel_files(source):
+    return [path for path in sorted((source / "kernels").glob("*_cuda.cu"))
+            if re.search(r"__global__|for_each_piece\(", path.read_text())]
+
+
+def ptx_of(path, architecture, nvcc, source, cache):
+    """Where the PTX of `path` lies: DIRECTORY/STEM.ptx, with nothing else that ends so in its directory but that of other files."""
+    kept = cache / f"ptx-{architecture}" / f"{path.stem}.ptx"
+    state = state_of(path, source, architecture, run(nvcc, "--version"))
+    known = kept.with_suffix(".state")
+    if not (kept.exists() and known.exists() and known.read_text() == state):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made = kept.with_suffix(".part")
+        run(nvcc, "-ptx", f"-arch=compute_{architecture}", *FLAGS, "-I", source, path, "-o", made)
+        made.rename(kept)
+        known.write_text(state)
+    return kept
+
+
+def compiled(path, architecture, tools, source, cache):
     with tempfile.TemporaryDirectory() as folder:
-        ptx, cubin = pathlib.Path(folder, "kernels.ptx"), pathlib.Path(folder, "kernels.cubin")
-        run(tools["nvcc"], "-ptx", f"-arch=compute_{architecture}", *FLAGS, "-I", source, path, "-o", ptx)
+        ptx, cubin = ptx_of(path, architecture, tools["nvcc"], source, cache), pathlib.Path(folder, "kernels.cubin")
         found = resources(run(tools["ptxas"], "-v", f"-arch=sm_{architecture}", ptx, "-o", cubin))
         for name, counts in accesses(run(tools["nvdisasm"], "-c", cubin)).items():
             found[name].update(counts)
@@ -126,23 +152,18 @@ def kernels(root, cache, tools):
     source = root / "src"
     cache.mkdir(parents=True, exist_ok=True)
     version = run(tools["nvcc"], "--version") + run(tools["nvdisasm"], "--version")
-    own = pathlib.Path(__file__).read_bytes()
+    own = pathlib.Path(__file__).read_text()
 
     def learn(job):
         path, architecture = job
-        state = hashlib.sha256(repr((version, architecture, FLAGS)).encode() + own)
-        for part in sorted(included(path, source, set())):
-            state.update(part.read_bytes())
-        kept = cache / f"{path.stem}-{architecture}-{state.hexdigest()[:32]}.json"
+        kept = cache / f"{path.stem}-{architecture}-{state_of(path, source, version, architecture, own)}.json"
         if not kept.exists():
             for old in cache.glob(f"{path.stem}-{architecture}-*.json"):
                 old.unlink()
-            kept.write_text(json.dumps(compiled(path, architecture, tools, source)))
+            kept.write_text(json.dumps(compiled(path, architecture, tools, source, cache)))
         return job, json.loads(kept.read_text())
 
-    paths = [path for path in sorted((source / "kernels").glob("*_cuda.cu"))
-             if re.search(r"__global__|for_each_piece\(", path.read_text())]
-    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES]
+    jobs = [(path, architecture) for path in kernel_files(source) for architecture in ARCHITECTURES]
     found = {}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for (path, architecture), learned in pool.map(learn, jobs):

@@ -189,9 +189,25 @@ class Reader {
     if (statement_.find(".entry") != std::string::npos || statement_.find(".func") != std::string::npos) {
       return begin_function();
     }
-    if (statement_.starts_with(".reg")) return;  // named as they are used
+    if (statement_.starts_with(".reg")) return take_registers();
     const bool inside = function_ != nullptr;
     take_symbol(statement_, inside ? function_->symbols : module_.symbols, inside);
+  }
+
+  // ".reg .b32 %r<99>", ".reg .b64 %SP"
+  void take_registers() {
+    std::istringstream words(statement_);
+    std::string word;
+    words >> word >> word;
+    CHECK(word[0] == '.' && type_of(word.substr(1)), "registers of type ", word);
+    std::string names;
+    std::getline(words, names);
+    for (const std::string& name : listed(names)) registers_.insert(name.substr(0, name.find('<')));
+  }
+  bool is_register(const std::string& word) const {
+    if (registers_.count(word) > 0) return true;
+    const size_t last = word.find_last_not_of("0123456789");
+    return registers_.count(word.substr(0, last + 1)) > 0;
   }
 
   // ".shared .align 4 .b8 NAME[128]", ".param .u64 NAME", ".global .align 8 .b8 NAME[3] = {1, 2, 3}"
@@ -202,7 +218,7 @@ class Reader {
     size_t align = 0, element = 0;
     bool has_space = false;
     for (std::string word; words >> word;) {
-      if (word == ".extern" || word == ".visible" || word == ".weak") continue;
+      if (word == ".extern" || word == ".visible" || word == ".weak" || word == ".ptr") continue;
       if (word == ".align") {
         words >> align;
       } else if (const auto space = named<Space>(word, {{".shared", Space::shared},
@@ -273,6 +289,7 @@ class Reader {
     function_ = place.get();
     function_->name = name;
     function_->entry = entry;
+    registers_.clear();
     slots_.clear();
     labels_.clear();
     jumps_.clear();
@@ -307,7 +324,7 @@ class Reader {
       operand.what = Operand::What::special;
       operand.special = *special;
     } else if (word.starts_with('%')) {
-      CHECK(word.find('.') == std::string::npos, "the special register ", word);
+      CHECK(is_register(word), "the register ", word);
       operand.what = Operand::What::slot;
       operand.slot = slots_.try_emplace(word, static_cast<int>(slots_.size())).first->second;
     } else if (const auto number = number_of(word)) {
@@ -566,6 +583,7 @@ class Reader {
   int depth_ = 0, shared_ = 0;
   Module module_;
   Function* function_ = nullptr;
+  std::set<std::string> registers_;  // and what their names begin with
   std::map<std::string, int> slots_, labels_;
   std::vector<std::pair<size_t, std::string>> jumps_;
   std::vector<std::pair<std::pair<Function*, size_t>, std::string>> calls_;
