@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
+#include "evaluate/tasks/task_file.h"
 #include "train/options.h"
 
 namespace shiftron::cli {
@@ -85,6 +86,11 @@ std::vector<CommandOption> benchmark_options() {
           flag("boundary-fallback", help.at("evaluation.boundary_fallback")),
           whole_option("token-budget", "tokens of a microbatch", at_least(1),
                        std::to_string(ScorerOptions{}.token_budget))};
+}
+
+bool needs_data(const CommandLine& line) {
+  if (!line.has("tasks")) return true;
+  return std::ranges::any_of(names_of_tasks(line.text("tasks")), is_of_dataset);
 }
 
 void check_benchmark_options(CommandLine& line) {

@@ -77,9 +77,8 @@ int run_evaluate(const CommandLine& given) {
   outlive_failing_writes();
   if (lists_tasks(given)) return list_tasks(given);
   CommandLine line = given;
-  for (const char* name : {"checkpoint", "data"}) {
-    if (!line.has(name)) line.faults.push_back("--" + std::string(name) + " is missing");
-  }
+  if (!line.has("checkpoint")) line.faults.emplace_back("--checkpoint is missing");
+  if (!line.has("data") && needs_data(line)) line.faults.emplace_back("--data is missing");
   check_benchmark_options(line);
   MpiSession session;
   const auto world = session.world();

@@ -24,7 +24,7 @@ constexpr double kMostThreads = 1'000'000;
 
 std::vector<CommandOption> self_test_options() {
   CommandOption device = text_option("device", "cpu|cuda", "what is tested", "cpu");
-  device.choices = kHasCuda ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"};
+  device.choices = {"cpu", "cuda"};
   CommandOption size =
       text_option("size", "small|full", "small: awkward shapes alone, for machines without a GPU", "full");
   size.choices = {"small", "full"};
@@ -36,6 +36,9 @@ std::vector<CommandOption> self_test_options() {
 
 int run_self_test_command(const CommandLine& line) {
   outlive_failing_writes();
+  if (!kHasCuda && line.text("device") == "cuda") {
+    throw_bad_input("this build has no CUDA; for one: cmake --preset cuda && cmake --build --preset cuda (docs/gpu.md)");
+  }
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
     std::cerr << fmt::format(
         "shiftron: self-test: {} on {} takes longer than {:.0f} s (--{}): a device or a rank hangs\n", expiry.section,

@@ -8,8 +8,20 @@ namespace {
 
 // Of a kernel that ran before the call that tells it.
 bool is_late(cudaError_t status) {
-  return status == cudaErrorLaunchFailure || status == cudaErrorIllegalAddress ||
-         status == cudaErrorMisalignedAddress || status == cudaErrorLaunchTimeout;
+  switch (status) {
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable: return true;
+    default: return false;
+  }
 }
 
 }  // namespace

@@ -14,4 +14,12 @@ CheckpointModel open_checkpoint(const std::string& directory) {
   return model;
 }
 
+Tokenizer tokenizer_of(const CheckpointModel& model) {
+  if (model.content.tokenizer_model.empty()) {
+    throw_bad_input(model.directory, " has no tokenizer, since what it was imported from had none; put its SentencePiece ",
+                    "tokenizer.model there and import again: shiftron checkpoint import --help");
+  }
+  return {model.content.tokenizer_model, model.directory};
+}
+
 }  // namespace shiftron

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checkpoint/content.h"
+#include "data/tokenizer.h"
 #include "train/run_config.h"
 
 namespace shiftron {
@@ -17,5 +18,8 @@ struct CheckpointModel {
 // Throws Error(no_checkpoint) where the step is damaged, Error(bad_input) where `directory` is no step (a run's
 // directory: its newest step is named in the message).
 CheckpointModel open_checkpoint(const std::string& directory);
+
+// Throws Error(bad_input) where the step has none.
+Tokenizer tokenizer_of(const CheckpointModel& model);
 
 }  // namespace shiftron

@@ -349,7 +349,7 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
                               HostCommunicator& world, const HostShare& share,
                               const std::function<void(const std::string&)>& show) {
-  const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
+  const Tokenizer tokenizer = tokenizer_of(model);
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   // Where documents are not cut apart, training shows a document's first token behind the end of another one.
   if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());

@@ -58,7 +58,7 @@ std::optional<std::string> from_digits(const std::string& digits) {
 
 Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share)
     : config_(model.config),
-      tokenizer_(model.content.tokenizer_model, model.directory),
+      tokenizer_(tokenizer_of(model)),
       identity_(identity_of(model)),
       world_(world),
       share_(share),

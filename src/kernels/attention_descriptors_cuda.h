@@ -23,6 +23,11 @@ struct Unserved : Error {
   explicit Unserved(const std::string& message) : Error(message, ExitCode::crash) {}
 };
 
+// A plan that was made, and fails where it is executed.
+struct FailedExecution : Error {
+  explicit FailedExecution(const std::string& message) : Error(message, ExitCode::crash) {}
+};
+
 // What cuDNN says of a failed call, with the call and what it was for.
 [[noreturn]] void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about);
 inline void check_dnn(cudnnStatus_t status, const char* call, const AttentionProblem& problem) {

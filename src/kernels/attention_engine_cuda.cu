@@ -93,7 +93,8 @@ std::string failure(cudnnStatus_t status) {
 
 bool is_refusal(cudnnStatus_t status) {
   const int category = CUDNN_STATUS_CATEGORY(status);
-  return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
+  return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
 }
 bool is_no_memory(cudnnStatus_t status) {
   return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -106,7 +107,20 @@ void throw_dnn(cudnnStatus_t status, const char* call, const std::string& about)
   const std::string named = detail::concatenate(call, " for ", about);
   if (is_refusal(status)) throw Unserved(named + ": " + failure(status));
   if (is_no_memory(status)) throw_no_memory(named, failure(status));
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED) {
+    throw FailedExecution(named + ": " + failure(status));
+  }
   throw_crash(named, ": ", failure(status));
+}
+
+void require_known_dnn() {
+  constexpr size_t kOldest = 91900;
+  static_assert(CUDNN_VERSION >= kOldest, "cuDNN 9.19 or later is needed: see docs/gpu.md");
+  const size_t version = cudnnGetVersion();
+  if (version >= kOldest) return;
+  throw_bad_input("cuDNN ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
+                  " is loaded, 9.19 or later is needed, as older ones compute wrong gradients; see which libcudnn.so.9 comes "
+                  "first in LD_LIBRARY_PATH");
 }
 
 std::vector<AttentionChoice> offered_engines(const AttentionProblem& problem, const AttentionTarget& target) {

@@ -12,6 +12,11 @@ struct AttentionTarget {
   std::string description;
 };
 
+// Error(bad_input) where the loaded cuDNN is older than the graph was made for: before 9.6 sums of d_q must begin as
+// zeros, before 9.10 masks need finite numbers, up to 9.15 lengths of no multiple of 128 need a mask of their own (NVIDIA's
+// cudnn-frontend, scaled_dot_product_flash_attention.h): wrong gradients, in silence.
+void require_known_dnn();
+
 // As the library ranks them, without those that it calls nondeterministic where the problem is not to be; none where it
 // knows no engine for the graph.
 std::vector<AttentionChoice> offered_engines(const AttentionProblem& problem, const AttentionTarget& target);

@@ -52,6 +52,7 @@ void check_alignment(const AttentionProblem& problem, const AttentionProblem& pi
 }  // namespace
 
 CudaAttention::CudaAttention(const std::string& device, int64_t most_scores) : most_scores_(most_scores) {
+  cuda::require_known_dnn();
   const cudnnStatus_t status = cudnnCreate(&handle_);
   if (status != CUDNN_STATUS_SUCCESS) cuda::throw_dnn(status, "cudnnCreate", "attention");
   choices_.device = device;
@@ -132,10 +133,18 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
     if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;
     candidate.plan->execute(handle_, of_piece, memory + own.bytes());
   };
+  size_t failed = 0;
   if (candidates.size() > 1 && !choices_.of.contains(piece)) {  // each writes all results
-    for (Candidate& candidate : candidates) {
-      candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
-    }
+    // One that fails leaves the choice to the others; a device that is lost has them fail too.
+    std::erase_if(candidates, [&](Candidate& candidate) {
+      try {
+        candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
+        return false;
+      } catch (const cuda::FailedExecution&) {
+        if (candidates.size() == ++failed) throw;
+        return true;
+      }
+    });
     std::ranges::sort(candidates, {}, [](const Candidate& candidate) { return candidate.choice.seconds; });
   }
   choices_.of.emplace(piece, candidates.front().choice);

@@ -28,7 +28,8 @@ namespace shiftron::cuda {
 
 constexpr int kWarp = 32;
 constexpr int kBlockThreads = 256;                       // of a kernel that has no reason for others
-constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that no kernel must ask for
+constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that no kernel must ask for, its arrays included
+constexpr int64_t kReductionBytes = 1024;                // of these, of arrays for sums over a block, at most
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first dim; the others have at most 65,535
 
 struct Grid {
@@ -47,7 +48,7 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
   if (grid.x == 0 || grid.y == 0) return;
   CHECK(grid.x <= kMostBlocks && grid.y <= 65535 && block % kWarp == 0 && block > 0 && block <= 1024, name, ": grid ",
         grid.x, " x ", grid.y, ", blocks of ", block);
-  if (grid.shared > kSharedOfAll) {
+  if (grid.shared + kReductionBytes > kSharedOfAll) {
     check_call(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(grid.shared)),
                detail::concatenate("cudaFuncSetAttribute of kernel ", name, ", ", grid.shared, " bytes").c_str());
@@ -165,7 +166,6 @@ __device__ T warp_sum(T value) {
 }
 
 // Over a block of kBlockThreads; every thread has the result, in one order.
-constexpr int64_t kReductionBytes = 1024;  // at most, of the block's own memory
 template <typename Combine, typename T>
 __device__ T over_block(T value, const Combine& combine) {
   constexpr int kWarps = kBlockThreads / kWarp;

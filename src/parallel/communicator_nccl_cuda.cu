@@ -56,10 +56,20 @@ constexpr int kBlocksOfMessages = 4;  // of the device's, each on a multiprocess
 // NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
+  void require_known_nccl() const {
+    constexpr int kOldest = NCCL_VERSION(2, 28, 0);
+    static_assert(NCCL_VERSION_CODE >= kOldest, "NCCL 2.28 or later is needed: see docs/gpu.md");
+    int version = 0;
+    check(ncclGetVersion(&version), "ncclGetVersion");
+    if (version >= kOldest) return;
+    throw_bad_input("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
+                    " is loaded, 2.28 or later is needed; see which libnccl.so.2 comes first in LD_LIBRARY_PATH");
+  }
   Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
     // Else NCCL takes most of its memory at the first sums, when the trainer has taken what was free.
     set_environment_default("NCCL_RUNTIME_CONNECT", "0");
+    require_known_nccl();
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const std::string text = control.broadcast_text(std::string(id.internal, sizeof(id.internal)), 0);

@@ -182,7 +182,7 @@ std::vector<Option> option_table() {
       option("parallel.recompute",
              "what backward computes again, everywhere or of each stage: selective = gate and up, full = layers",
              PLACE(parallel.recompute)),
-      option("parallel.stage_layers", "layers of each stage (default: equal work, the head included)",
+      option("parallel.stage_layers", "layers of each piece of the model in its order: pp of them, with interleaved pp * chunks, with zb-v 2 pp (default: equal work)",
              PLACE(parallel.stage_layers), kSize),
 
       option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),

@@ -103,6 +103,38 @@ TEST(AttentionChoices, AreTheFastest) {
   machine::delay_engine(0, 0);
 }
 
+// So does what fails where it is executed, until nothing is left.
+TEST(AttentionChoices, AreMadeAmongWhatCanBeExecuted) {
+  const KernelCase call = case_of(cases_with_enough_scratch(), kBackward);
+  machine::fail_engine(1, CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER);
+  {
+    CudaDevice device;
+    device.attention().time_candidates(true);
+    expect_matches(device, call);
+    EXPECT_EQ(device.attention().choices().of.begin()->second.engine, 2);
+  }
+  machine::fail_engine(machine::kEveryEngine, CUDNN_STATUS_EXECUTION_FAILED);
+  {
+    CudaDevice device;
+    device.attention().time_candidates(true);
+    EXPECT_THROW(evaluate_on(device, call, DType::bfloat16, 0), Error);
+  }
+  machine::fail_engine(0, CUDNN_STATUS_SUCCESS);
+}
+
+TEST(AttentionChoices, AreNotMadeByALibraryThatIsTooOld) {
+  machine::pretend_dnn_version(91802);
+  try {
+    const CudaDevice device;
+    ADD_FAILURE() << "nothing was said";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(error.what()).find("cuDNN 9.18.2 is loaded, 9.19 or later is needed"), std::string::npos)
+        << error.what();
+  }
+  machine::pretend_dnn_version(0);
+}
+
 // What is refused leaves the choice to the others.
 TEST(AttentionChoices, AreMadeAmongWhatCanBePlanned) {
   machine::refuse_next_plans(1, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);

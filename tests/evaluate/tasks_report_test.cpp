@@ -144,6 +144,10 @@ TEST(BenchmarkReport, WordsAndBytesOfASampleAreIntegers) {
 TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
   EXPECT_EQ(sanitized_model_name("a/b::c|d*?e"), "a__b__c__d__e");
   EXPECT_EQ(sanitized_model_name("step-1"), "step-1");
+  EXPECT_EQ(sanitized_model_name("../../run/step-1"), "run__step-1");
+  EXPECT_EQ(sanitized_model_name("./step-1"), "step-1");
+  EXPECT_EQ(sanitized_model_name("/a/b"), "__a__b");
+  EXPECT_EQ(sanitized_model_name(".a"), ".a");
 }
 
 TEST(BenchmarkReport, AnswersMustBeAsManyAsRequests) {

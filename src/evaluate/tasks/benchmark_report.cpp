@@ -324,7 +324,8 @@ std::string sanitized_model_name(const std::string& name) {
   const std::string refused = "\"<>:/|\\?*[]";
   std::string text;
   bool in_run = false;
-  for (const char c : name) {
+  const size_t begin = name.starts_with('.') && name.find('/') != std::string::npos ? name.find_first_not_of("./") : 0;
+  for (const char c : name.substr(std::min(begin, name.size()))) {
     const bool bad = refused.find(c) != std::string::npos;
     if (!bad) text += c;
     if (bad && !in_run) text += "__";

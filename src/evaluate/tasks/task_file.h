@@ -13,4 +13,9 @@ inline bool is_task_file(const std::string& name) {
   return name.ends_with(".json");
 }
 
+// Whether a task of this name looks for its files below DATA.
+inline bool is_of_dataset(const std::string& name) {
+  return !is_task_file(name) && !name.starts_with(kPerplexityOf);
+}
+
 }  // namespace shiftron

@@ -27,7 +27,9 @@ namespace {
 
 struct Told {
   std::atomic<int64_t> finalized{0}, executed{0}, living{0};
-  std::atomic<int64_t> delayed_engine{0}, delay{0};
+  std::atomic<int64_t> delayed_engine{0}, delay{0}, failing_engine{0};
+  std::atomic<cudnnStatus_t> failure{CUDNN_STATUS_SUCCESS};
+  std::atomic<size_t> version{0};
 };
 Told& told() {
   static Told value;
@@ -161,6 +163,14 @@ int64_t get(const Object& object, int name, int64_t requested, void* values) {
 void refuse_next_plans(int count, cudnnStatus_t status) {
   refusal() = {count, status};
 }
+void fail_engine(int64_t engine, cudnnStatus_t status) {
+  told().failing_engine = engine;
+  told().failure = status;
+}
+void pretend_dnn_version(size_t version) {
+  told().version = version;
+}
+
 void delay_engine(int64_t engine, int64_t milliseconds) {
   told().delayed_engine = engine;
   told().delay = milliseconds;
@@ -188,7 +198,8 @@ using shiftron::machine::told;
 extern "C" {
 
 size_t cudnnGetVersion() {
-  return CUDNN_VERSION;
+  const size_t pretended = told().version;
+  return pretended != 0 ? pretended : CUDNN_VERSION;
 }
 const char* cudnnGetErrorString(cudnnStatus_t status) {
   switch (status) {
@@ -305,6 +316,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
          "no plan, or no variant pack");
   const Object& configuration =
       shiftron::machine::part_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  const int64_t failing = told().failing_engine;
+  if (failing == shiftron::machine::kEveryEngine || failing == configuration.setting.engine) return told().failure;
   const auto numbers = pack.list<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack.list<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   expect(numbers.size() == pointers.size(), numbers.size(), " numbers of tensors, ", pointers.size(), " pointers");

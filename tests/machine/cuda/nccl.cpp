@@ -175,6 +175,11 @@ void end(ncclComm_t comm) {
 }  // namespace
 
 // ---- communicators --------------------------------------------------------------------------------------------------
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (const auto told = injected(CallKind::collective, __func__, ncclSystemError)) return told;
   const Hidden hidden;

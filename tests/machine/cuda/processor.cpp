@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -74,7 +75,7 @@ struct BlockMoments {
 class Processor {
  public:
   void execute(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-               int64_t shared);
+               int64_t shared, bool allowed);
 
   void meet_block(const Place& place);
   Thread& meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place);
@@ -114,6 +115,7 @@ class Processor {
   uint64_t* end_ = nullptr;  // of the grid
   SharedMemory shared_;
   size_t bytes_ = 0;  // of the launch, for each block
+  size_t most_bytes_ = 0;
   Fault fault_;
   std::exception_ptr thrown_;
 };
@@ -140,8 +142,9 @@ ProcessorOptions& options() {
 }
 
 void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int block,
-                        const std::function<void()>& thread_body, int64_t shared) {
+                        const std::function<void()>& thread_body, int64_t shared, bool allowed) {
   Fiber home;
+  most_bytes_ = allowed ? SharedMemory::kMostBytes : SharedMemory::kBytes;
   const auto grid_end = std::make_unique<uint64_t>();
   name_ = name;
   body_ = &thread_body;
@@ -169,7 +172,7 @@ void Processor::run_block(int set) {
   arrived_ = ended_ = 0;
   barriers_ = 0;
   set_order();
-  shared_.renew();
+  shared_.renew(most_bytes_);
   const auto moments = std::make_unique<BlockMoments>();
   moments_ = moments.get();
   sanitizer::release(&moments_->begin);
@@ -442,7 +445,7 @@ ProcessorOptions processor_options() {
 }
 
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-                  int64_t shared) {
+                  int64_t shared, bool allowed) {
   // One for each stream that ThreadSanitizer tells apart.
   thread_local std::map<void*, std::unique_ptr<Processor>> processors;
 #ifdef SHIFTRON_THREAD_SANITIZER
@@ -457,7 +460,7 @@ void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, c
   struct Reset {
     ~Reset() { current = nullptr; }
   } reset;
-  processor->execute(name, grid_x, grid_y, block, thread_body, shared);
+  processor->execute(name, grid_x, grid_y, block, thread_body, shared, allowed);
 }
 
 namespace {
@@ -493,10 +496,10 @@ Allowed& allowed() {
   static Allowed all;
   return all;
 }
-int64_t allowed_shared(const void* kernel) {
+std::optional<int64_t> allowed_shared(const void* kernel) {
   const std::lock_guard lock(allowed().mutex);
   const auto found = allowed().of.find(kernel);
-  return found == allowed().of.end() ? static_cast<int64_t>(SharedMemory::kBytes) : found->second;
+  return found == allowed().of.end() ? std::nullopt : std::optional(found->second);
 }
 }  // namespace
 
@@ -509,12 +512,13 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()
   const auto& [name, kernel, x, y, block, shared] = grid;
   CHECK(x > 0 && x <= kMostX && y > 0 && y <= kMostY, name, ": grid of ", x, " x ", y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
-  const int64_t most = allowed_shared(kernel);
+  const std::optional<int64_t> allowance = allowed_shared(kernel);
+  const int64_t most = allowance.value_or(SharedMemory::kBytes);
   CHECK(shared >= 0 && shared <= most, name, ": ", shared, " bytes of shared memory, of which ", most,
         " are allowed (cudaFuncSetAttribute)");
   count_launch(name);
-  return launch_in_stream(name, stream, [grid, body = std::move(thread_body)] {
-    execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared);
+  return launch_in_stream(name, stream, [grid, body = std::move(thread_body), allowed = allowance.has_value()] {
+    execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared, allowed);
   });
 }
 

@@ -34,11 +34,12 @@ ProcessorOptions processor_options();
 std::map<std::string, int64_t> launches();
 void clear_launches();
 
-// Calls thread_body in every thread; `name` is told in faults, blocks have `shared` bytes of the launch.
+// Calls thread_body in every thread; `name` is told in faults, blocks have `shared` bytes of the launch. Without an
+// allowance these and the kernel's arrays have 48 KiB together, else 227.
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-                  int64_t shared = 0);
+                  int64_t shared = 0, bool allowed = true);
 
-// Blocks of the kernel may be given so many bytes of a launch, in place of 48 KiB.
+// Blocks of the kernel may be given so many bytes of a launch.
 void allow_shared(const void* kernel, int64_t bytes);
 
 }  // namespace shiftron::machine

@@ -341,6 +341,16 @@ TEST_F(ProcessorTest, BlocksHaveTheBytesOfTheirLaunch) {
     expect_parts(message([&] { run_bytes(sum_of_bytes_of_launch<1>, kBytes); }),
                  {"written beyond a shared array, row" + kHere});
   }
+  // Without an allowance arrays count too.
+  const auto without_allowance = [](int64_t bytes) {
+    return message([&] {
+      std::vector<float> y(kThreads);
+      execute_grid(
+          "bytes", 1, 1, kThreads, [&] { sum_of_bytes_of_launch<0>(y.data()); }, bytes, false);
+    });
+  };
+  EXPECT_EQ(without_allowance((48 << 10) - 16), "no error");
+  expect_parts(without_allowance(48 << 10), {"more than 49152 bytes of shared memory, own"});
   // What a launch may ask for, it must be allowed.
   const void* const kernel = reinterpret_cast<const void*>(sum_of_bytes_of_launch<0>);
   const auto launch_bytes = [&](int64_t bytes) {

@@ -55,7 +55,8 @@ SharedMemory::~SharedMemory() {
   munmap(memory_, kMemory);
 }
 
-void SharedMemory::renew() {
+void SharedMemory::renew(size_t most) {
+  most_ = most;
   if (count_ > 0 && sanitizer::kThreads) {
     const sanitizer::Hidden hidden;
     CHECK(mmap(memory_, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory_,
@@ -75,8 +76,8 @@ const SharedArray& SharedMemory::array(const char* name, const void* key, size_t
   const size_t taken = (bytes + 15) / 16 * 16;
   const bool of_launch = key == nullptr;
   const bool many = count_ == kArrays || (!of_launch && of_arrays_ + taken > kBytes);
-  if (many || bytes_ + taken > kMostBytes) {
-    return refused_ = {key, name, nullptr, bytes / 4, many ? kBytes : kMostBytes, place};
+  if (many || bytes_ + taken > most_) {
+    return refused_ = {key, name, nullptr, bytes / 4, many ? kBytes : most_, place};
   }
   char* const address = memory_ + kZone + bytes_ + static_cast<size_t>(count_) * kZone;
   SharedArray& array = arrays_[count_++];

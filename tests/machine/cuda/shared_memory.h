@@ -27,7 +27,8 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  void renew();  // for the next block: ThreadSanitizer forgets who touched it, AddressSanitizer closes it
+  // For the next block, of so many bytes in all: ThreadSanitizer forgets who touched it, AddressSanitizer closes it.
+  void renew(size_t most);
   // The array of this key, or what the launch asked for where that is null, full of NaN when the block first asks; its
   // words are null where it has no room.
   const SharedArray& array(const char* name, const void* key, size_t bytes, const std::source_location& place);
@@ -36,7 +37,7 @@ class SharedMemory {
  private:
   static constexpr int kArrays = 32;
   char* memory_ = nullptr;
-  size_t bytes_ = 0, of_arrays_ = 0;
+  size_t bytes_ = 0, of_arrays_ = 0, most_ = kMostBytes;
   int count_ = 0;
   SharedArray arrays_[kArrays];
   SharedArray refused_;
