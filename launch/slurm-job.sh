@@ -10,7 +10,8 @@ name=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_
 place=${1:-0}  # in its chain; 0: no part of it, as when submitted by hand
 
 say() { printf '%s job %s: %s\n' "$(date -u +%FT%TZ)" "$name" "$1"; }
-event() {  # name [further fields of JSON]: a line of the run's events
+event() {  # name [further fields of JSON]: a line of the run's events, of its own behind one that was cut
+  if [[ -s $run/events.jsonl ]] && (($(tail -c 1 "$run/events.jsonl" | wc -l) == 0)); then echo >> "$run/events.jsonl"; fi
   printf '{"time":"%s","host":"%s","event":"%s","job":"%s"%s}\n' "$(date -u +%FT%T.000Z)" "$(hostname)" "$1" "$name" "${2:-}" >> "$run/events.jsonl"
 }
 newest_step() { find "$run/checkpoints" -path '*/step-*/manifest.json' 2> /dev/null | sort | tail -n 1; }

@@ -1,7 +1,6 @@
 // Appending JSON lines.
 #include "train/run_files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,8 +30,7 @@ nlohmann::ordered_json rounded(nlohmann::ordered_json value, int digits) {
 
 [[noreturn]] void throw_cannot_use(const std::string& directory, const std::exception& error,
                                    const std::string& option = RunWords().option) {
-  throw_bad_input(option, " ", directory, " cannot be written (", error.what(),
-                  "); give another, or make room in it");
+  throw_bad_input(option, " ", directory, " cannot be written (", error.what(), "); give another, or make room in it");
 }
 
 // All of `text`, or nothing of it.
@@ -46,6 +44,29 @@ void append_whole(FileDescriptor& file, const std::string& text) {
   }
 }
 
+// Whether the file's last line lacks its end, as a crash leaves it; false where that cannot be read.
+bool ends_within_a_line(const std::string& path) {
+  try {
+    const FileDescriptor file = FileDescriptor::open_for_reading(path);
+    const uint64_t bytes = file.size();
+    char last = '\n';
+    if (bytes > 0) file.read_at(bytes - 1, &last, 1);
+    return last != '\n';
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// `line` with its end, and in front what ends the line of another that was cut.
+std::string own_line(const std::string& path, const std::string& line) {
+  return (ends_within_a_line(path) ? "\n" : "") + line + "\n";
+}
+
+int64_t whole_number_in(const nlohmann::json& object, const char* key, int64_t otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+
 }  // namespace
 
 nlohmann::json json_number(double value) {
@@ -56,7 +77,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(FileDescripto
 
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
-  append_whole(file_, rounded(object, digits).dump() + "\n");
+  append_whole(file_, own_line(path_, rounded(object, digits).dump()));
 }
 
 void JsonLines::sync() {
@@ -73,16 +94,18 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
   }
 }
 
+std::string text_in(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 void Events::write(const std::string& event, const nlohmann::ordered_json& details) const noexcept {
   if (path_.empty()) return;
   try {
     nlohmann::ordered_json line = {{"time", now_text()}, {"rank", rank_}, {"host", host_name()}, {"event", event}};
     line.update(details);
-    const std::string text = line.dump() + "\n";
-    const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (file < 0) return;
-    [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
-    close(file);
+    const std::string text = own_line(path_, line.dump());
+    FileDescriptor::open_for_appending(path_).append(text.data(), text.size());
   } catch (...) {  // an event is never worth a run
   }
 }
@@ -91,8 +114,8 @@ bool Events::others_started() const noexcept {
   try {
     bool others = false;
     for_each_json_line(path_, [&](const nlohmann::json& object) {
-      if (object.value("event", "") != "start") return;
-      others = object.value("host", "") != host_name() || object.value("process", 0) != ::getpid();
+      if (text_in(object, "event") != "start") return;
+      others = text_in(object, "host") != host_name() || whole_number_in(object, "process", 0) != ::getpid();
     });
     return others;
   } catch (...) {
@@ -106,11 +129,11 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
     int first = rank_;
     bool told = false;
     for_each_json_line(path_, [&](const nlohmann::json& object) {
-      const std::string event = object.value("event", "");
+      const std::string event = text_in(object, "event");
       if (event == "start") told = false;
-      if (event != "exit" || told || object.value("error", "") != message) return;
+      if (event != "exit" || told || text_in(object, "error") != message) return;
       told = true;
-      first = object.value("rank", rank_);
+      first = static_cast<int>(whole_number_in(object, "rank", rank_));
     });
     return first == rank_ || !told;
   } catch (...) {
@@ -121,7 +144,7 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
 std::optional<double> last_save_seconds(const std::string& directory) {
   std::optional<double> seconds;
   for_each_json_line(directory + "/events.jsonl", [&](const nlohmann::json& object) {
-    if (object.value("event", nlohmann::json()) != "checkpoint") return;
+    if (text_in(object, "event") != "checkpoint") return;
     if (const auto found = object.find("seconds"); found != object.end() && found->is_number()) seconds = *found;
   });
   return seconds;
@@ -175,7 +198,7 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   }
   if (moved.empty()) return;
   FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
-  append_whole(superseded, moved);
+  append_whole(superseded, (ends_within_a_line(superseded.path()) ? "\n" : "") + moved);
   superseded.sync();
   superseded.close();
   write_file_durably(path, kept);

@@ -17,7 +17,8 @@ namespace shiftron {
 // A number as JSON; null where it is not finite.
 nlohmann::json json_number(double value);
 
-// Appends one JSON object a line. Errors: Error(crash) with the path; the file then ends with its last whole line.
+// Appends one JSON object a line, behind a line that was cut too. Errors: Error(crash) with the path; the file then
+// ends with its last whole line.
 class JsonLines {
  public:
   JsonLines() = default;  // writes nothing
@@ -35,12 +36,16 @@ class JsonLines {
 // that is missing has none.
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit);
 
+// The text at `key` of an object; empty where it is missing or no text.
+std::string text_in(const nlohmann::json& object, const char* key);
+
 // events.jsonl: {"time", "rank", "host", "event", …}; several ranks may append to it.
 class Events {
  public:
   Events() = default;  // writes nothing
   Events(const std::string& directory, int rank) : path_(directory + "/events.jsonl"), rank_(rank) {}
-  // `details`: a JSON object of further fields. Never throws: an event that cannot be written is dropped.
+  // `details`: a JSON object of further fields. Begins a line of its own, behind one that was cut too. Never throws: an
+  // event that cannot be written is dropped.
   void write(const std::string& event, const nlohmann::ordered_json& details) const noexcept;
   // Whether the last "start" is another process's; false where there is none.
   bool others_started() const noexcept;

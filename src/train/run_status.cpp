@@ -36,11 +36,6 @@ double seconds_of(const std::string& text) {
   return static_cast<double>(::timegm(&time)) + (*rest == '.' ? std::atof(rest) : 0);
 }
 
-std::string text_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 double number_in(const json& object, const char* key, double otherwise = 0) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : otherwise;

@@ -197,6 +197,19 @@ class Accidents(SystemTest):
         self.assertIn("model.ffn was '64', is now '96' (command line)", text)
         self.assertNotIn("in the checkpoint", text)  # no list of tensors
 
+    def test_a_line_cut_by_a_crash_costs_no_other(self):
+        run = self.folder / "cut"
+        settings = self.settings(run, train__steps=4)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 2}))
+        for name in ("events.jsonl", "metrics.jsonl"):
+            with open(run / name, "rb+") as stream:
+                stream.truncate(stream.seek(0, os.SEEK_END) - 1)  # of a line that is whole the end alone
+        self.expect(0, self.train(1, settings))
+        self.assertEqual([event["code"] for event in events(run, "exit")], [75, 0])
+        self.assertEqual(len(events(run, "start")), 2)
+        self.assertEqual(set(losses(run)), {1, 2, 3, 4})
+
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -2,8 +2,10 @@
 #include "train/run_files.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "expect_error.h"
 #include "scratch.h"
@@ -37,6 +39,50 @@ TEST(SupersedeMetrics, ChangesNothingOnAFullDisk) {
     EXPECT_EQ(Scratch::read(disk / "metrics.jsonl"), text);
     EXPECT_EQ(Scratch::read(disk / "metrics.superseded.jsonl"), "");
   }
+}
+
+TEST(SupersedeMetrics, BehindALineThatWasCut) {
+  const Scratch scratch;
+  scratch.write("metrics.jsonl", line_of(1) + line_of(2));
+  scratch.write("metrics.superseded.jsonl", "{\"step\":");
+  supersede_metrics(scratch.path(), 1);
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), "{\"step\":\n" + line_of(2));
+}
+
+TEST(JsonLines, BeginsALineBehindOneThatWasCut) {
+  const Scratch scratch;
+  for (const std::string cut : {"{\"step\":1,\"lo", "{\"step\":1}"}) {
+    const std::string path = scratch.write("metrics.jsonl", cut);
+    JsonLines lines(path);
+    lines.write({{"step", 2}});
+    lines.write({{"step", 3}});
+    EXPECT_EQ(Scratch::read(path), cut + "\n{\"step\":2}\n{\"step\":3}\n");
+  }
+}
+
+TEST(Events, BeginALineBehindOneThatWasCut) {
+  const Scratch scratch;
+  const Events events(scratch.path(), 0);
+  scratch.write("events.jsonl", R"({"event":"start","host":"elsewhere","process":1})"
+                                "\n{\"time\":\"2026-01-01T00:0");
+  EXPECT_TRUE(events.others_started());
+  events.write("start", {{"process", ::getpid()}});
+  EXPECT_FALSE(events.others_started()) << Scratch::read(scratch / "events.jsonl");
+  int starts = 0;
+  for_each_json_line(scratch / "events.jsonl", [&](const nlohmann::json& line) { starts += line.contains("process"); });
+  EXPECT_EQ(starts, 2);
+}
+
+TEST(Events, SkipDamagedLines) {
+  const Scratch scratch;
+  const Events events(scratch.path(), 1);
+  const std::string damaged =
+      "{\"event\":5}\n" + std::string(3, '\0') + "\n\xff\n[1]\n{\"event\":\"start\",\"host\":[]}\n";
+  scratch.write("events.jsonl", damaged + R"({"event":"start","host":"elsewhere","process":1})" + "\n");
+  EXPECT_TRUE(events.others_started());
+  scratch.write("events.jsonl", damaged + R"({"event":"exit","rank":0,"error":"no room"})" + "\n");
+  EXPECT_FALSE(events.write_failure(70, "no room"));
+  EXPECT_TRUE(events.write_failure(70, "another"));
 }
 
 }  // namespace
