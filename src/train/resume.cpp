@@ -28,7 +28,7 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     } catch (const Error&) {
       continue;  // told where it is tried
     }
-    require_resumable(saved.configuration, config, !saved.imported_from.empty());
+    require_resumable(saved.configuration, config, !saved.imported_from.empty(), entry.path);
     const ResumeChoice& before = saved.configuration.checkpoint.resume;
     if (goes_back && entry.step > choice.step && before.kind == choice.kind && before.step == choice.step) {
       log.info(
@@ -45,6 +45,24 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
 void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now) {
   if (before == now) return;
   throw_bad_input(key, ": the data has changed since step ", step, " was saved (fingerprint ", before, ", now ", now,
+std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
+  const std::string options = fmt::format("--config {}/config.conf --optimizer.learning_rate {:g}",
+                                          config.output.directory, config.optimizer.learning_rate / 2);
+  for (const StepDirectory& entry : list_steps(checkpoints)) {
+    if (entry.step > last_good) continue;
+    try {
+      check_step(entry.path);
+      return "begin a new run from an earlier step, this one or one before it, with a lower optimizer.learning_rate: " +
+             new_run_from(entry.path, options);
+    } catch (const Error&) {  // an older one
+    }
+  }
+  return fmt::format(
+      "no step was saved before them: begin a new run with a lower optimizer.learning_rate: shiftron train "
+      "{} --output.directory NEW",
+      options);
+}
+
                   "); restore the dataset, wherever it lies, or start a new run");
 }
 

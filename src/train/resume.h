@@ -20,6 +20,9 @@ bool was_to_stay(const Manifest& manifest);
 // be read, before any tensor is: throws Error(bad_input) listing the changed keys that may not differ. For rank 0.
 std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string& checkpoints, Log& log);
 
+// What to do where steps behind `last_good` had no finite loss: the commands that begin a new run.
+std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good);
+
 // Throws Error(bad_input) where the fingerprints of a dataset differ; where it lies does not matter.
 void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now);
 

@@ -88,8 +88,8 @@ Schedule schedule_of(const RunConfig& config) {
 ParallelLayout make_layout(const ParallelSection& parallel, int ranks) {
   const int smallest = smallest_ranks(parallel);
   CHECK(smallest > 0 && ranks % smallest == 0, "ranks ", ranks, ", tp cp pp ", smallest);
-  return {.tp = parallel.tp, .cp = parallel.cp, .dp = ranks / smallest, .pp = parallel.pp,
-          .order = parallel.rank_order};
+  return {
+      .tp = parallel.tp, .cp = parallel.cp, .dp = ranks / smallest, .pp = parallel.pp, .order = parallel.rank_order};
 }
 
 int smallest_ranks(const ParallelSection& parallel) {
@@ -170,16 +170,30 @@ std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& a
   return changed;
 }
 
-void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone) {
+std::string new_run_from(const std::string& step_directory, const std::string& options) {
+  return "shiftron checkpoint import " + step_directory +
+         " --format shiftron --output NEW, then shiftron train --config NEW/config.conf " + options +
+         " --output.directory NEW";
+}
+
+void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone,
+                       const std::string& step_directory) {
   std::string faults;
+  bool of_model = false;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;
     if (model_alone && !is_of_model(changed.key)) continue;
     faults += "\n  " + changed.key + " was '" + changed.before + "', is now '" + changed.after + "'";
     if (const auto origin = now.origins.find(changed.key); origin != now.origins.end())
       faults += bracketed(origin->second);
+    of_model = of_model || is_of_model(changed.key);
   }
-  if (!faults.empty()) throw_bad_input("these keys may not differ when a run resumes:", faults);
+  if (faults.empty()) return;
+  if (!step_directory.empty() && !of_model) {
+    faults +=
+        "\nin a new run with this step's parameters they may: " + new_run_from(step_directory, "--config YOURS.conf");
+  }
+  throw_bad_input("these keys may not differ when a run resumes:", faults);
 }
 
 }  // namespace shiftron

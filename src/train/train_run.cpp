@@ -132,10 +132,10 @@ void TrainingRun::settle() {
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
   if (!first_rank()) leave_to_another(ExitCode::non_finite);
-  throw Error(fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; lower "
-                          "optimizer.learning_rate, or resume from an older step (checkpoint.resume=STEP)",
-                          result.skipped_in_row, step),
-              ExitCode::non_finite);
+  throw Error(
+      fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; {}", result.skipped_in_row,
+                  step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
+      ExitCode::non_finite);
 }
 
 // Nothing is under way, and all steps are told.

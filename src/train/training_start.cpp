@@ -133,7 +133,7 @@ void TrainingRun::resume() {
     const SavedState state = saved_state(content->state_json, checkpoints());
     const RunConfig& saved = state.configuration;
     const bool imported = !state.imported_from.empty();
-    require_resumable(saved, config_, imported);
+    require_resumable(saved, config_, imported, checkpoints() + "/" + step_name(content->step));
     if (imported) {
       require_tokenizer_of(state.imported_from, checkpoints() + "/" + step_name(content->step), *content,
                            train_->tokenizer_hash(), environment_.log);

@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, scaled, step
+from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, scaled, shiftron, step
 
 
 class Accidents(SystemTest):
@@ -196,6 +196,29 @@ class Accidents(SystemTest):
         self.assertIn("model.hidden was '32', is now '64' (command line)", text)
         self.assertIn("model.ffn was '64', is now '96' (command line)", text)
         self.assertNotIn("in the checkpoint", text)  # no list of tensors
+        text = self.expect(76, self.train(1, {**settings, "optimizer.learning_rate": "2e-2"}))
+        new = self.folder / "keys-new"
+        self.follow(text, step(run, 2), new, "--config YOURS.conf",
+                    options({**settings, "train.stop_at": 1, "optimizer.learning_rate": "2e-2"}), 75)
+
+    def follow(self, text, origin, new, configuration, wanted, code):
+        """Does what the message says, with a new run's directory for NEW and words of our own for the configuration."""
+        self.assert_told_once(text, f"shiftron checkpoint import {origin} --format shiftron --output NEW, then shiftron train "
+                                    f"--config NEW/config.conf {configuration} --output.directory NEW")
+        self.must(shiftron("checkpoint", "import", origin, "--format", "shiftron", "--output", new))
+        self.expect(code, self.start(1, ["train", "--config", new / "config.conf", *wanted, "--output.directory", new]))
+        self.assertTrue(losses(new))
+
+    def test_steps_without_a_finite_loss_have_a_way_out(self):
+        run = self.folder / "lost"
+        text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=2, optimizer__learning_rate="1e30")))
+        self.follow(text, step(run, 0), self.folder / "lost-new",
+                    f"--config {run}/config.conf --optimizer.learning_rate 5e+29",
+                    ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--train.stop_at", "1"], 75)
+        run = self.folder / "lost-at-once"
+        text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=0, optimizer__learning_rate="1e30")))
+        self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "
+                      f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
 
     def test_a_line_cut_by_a_crash_costs_no_other(self):
         run = self.folder / "cut"

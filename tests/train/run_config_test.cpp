@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/check.h"
+#include "expect_error.h"
 #include "train/config_text.h"
 #include "train/options.h"
 
@@ -304,6 +305,16 @@ TEST(RunConfig, RefusesAResumeWithOtherNumbers) {
     EXPECT_STREQ(error.what(),
                  "these keys may not differ when a run resumes:\n  model.vocab was '256', is now '512' (a.conf:1)\n"
                  "  train.seed was '0', is now '9' (a.conf:3)");
+  }
+  const RunConfig seed = small_config_with({{"train.seed", "9"}});
+  EXPECT_ERROR(require_resumable(saved, seed, false, "run/checkpoints/step-00000004"), ExitCode::bad_input,
+               "shiftron checkpoint import run/checkpoints/step-00000004 --format shiftron --output NEW, then shiftron "
+               "train --config NEW/config.conf --config YOURS.conf --output.directory NEW");
+  try {
+    require_resumable(saved, now, false, "run/checkpoints/step-00000004");  // another model begins from no step
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("import")));
   }
 }
 
