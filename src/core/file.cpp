@@ -50,6 +50,32 @@ int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
   return descriptor;
 }
 
+// Where a link leads to, over further ones; the path itself where it is none. What is missing at the end may be made.
+std::string behind_links(std::string path) {
+  constexpr int kMostLinks = 40;  // as the system follows
+  for (int links = 0;; ++links) {
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) return path;
+    if (links == kMostLinks) throw_system_error("write", path, ELOOP);
+    path = target.is_absolute() ? target.string() : parent_directory(path) + "/" + target.string();
+  }
+}
+
+// Into what is there, which is no file that another could replace: a device, a pipe.
+void write_through(const std::string& path, std::string_view bytes) {
+  const int descriptor = open_retrying(path, O_WRONLY);
+  if (descriptor < 0) throw_system_error("write", path, errno);
+  int error = 0;
+  for (size_t done = 0; done < bytes.size() && error == 0;) {
+    const ssize_t put = ::write(descriptor, bytes.data() + done, std::min(bytes.size() - done, kLargestTransfer));
+    if (put > 0) done += static_cast<size_t>(put);
+    if (put <= 0) error = put == 0 ? ENOSPC : errno == EINTR ? 0 : errno;
+  }
+  if (::close(descriptor) != 0 && error == 0 && errno != EINTR) error = errno;
+  if (error != 0) throw_system_error("write", path, error);
+}
+
 }  // namespace
 
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
@@ -194,14 +220,18 @@ std::string read_file(const std::string& path, uint64_t limit) {
 }
 
 void write_file_durably(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + kTemporary + std::to_string(::getpid());
+  struct stat status {};
+  const bool there = ::stat(path.c_str(), &status) == 0;
+  if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return write_through(path, bytes);
+  const std::string target = behind_links(path);
+  const std::string temporary = target + kTemporary + std::to_string(::getpid());
   try {
     ::unlink(temporary.c_str());
     FileDescriptor file = FileDescriptor::create(temporary);
     file.append(bytes.data(), bytes.size());
     file.sync();
     file.close();
-    rename_durably(temporary, path);
+    rename_durably(temporary, target);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

@@ -53,7 +53,8 @@ class FileDescriptor {
 std::string read_file(const std::string& path, uint64_t limit = UINT64_MAX);
 
 // Writes `path` so that after a crash the old or the new content is there, whole: temporary file, fsync, rename,
-// fsync of the directory. The temporary is removed on failure. Throws Error(crash).
+// fsync of the directory. The temporary is removed on failure. A link stays, what it leads to is written; a device or a
+// pipe gets the bytes. Throws Error(crash).
 void write_file_durably(const std::string& path, std::string_view bytes);
 
 // Removes the temporaries that killed calls of write_file_durably() left in `directory`; returns them. Only while no

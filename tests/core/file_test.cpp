@@ -1,8 +1,11 @@
 // Files: exactness, durable replacement, errors with path and reason.
 #include "core/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -122,6 +125,57 @@ TEST(File, ParentDirectory) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("/c"), "/");
   EXPECT_EQ(parent_directory("c"), ".");
+}
+
+TEST(File, DurableWriteFollowsLinks) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "there");
+  scratch.write("there/file", "old");
+  std::filesystem::create_symlink("there/file", scratch / "second");
+  std::filesystem::create_symlink(scratch / "second", scratch / "first");
+  write_file_durably(scratch / "first", "new");
+  EXPECT_EQ(read_file(scratch / "there/file"), "new");
+  std::filesystem::create_symlink("there/missing", scratch / "dangling");
+  write_file_durably(scratch / "dangling", "made");
+  EXPECT_EQ(read_file(scratch / "there/missing"), "made");
+  std::filesystem::create_symlink("circle", scratch / "circle");
+  EXPECT_ERROR(write_file_durably(scratch / "circle", "x"), ExitCode::crash, "levels of symbolic links");
+  for (const char* name : {"first", "second", "dangling", "circle"}) {
+    EXPECT_TRUE(std::filesystem::is_symlink(scratch / name)) << name;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch / "there"), {}), 2);
+}
+
+TEST(File, DurableWriteGoesIntoAPipe) {
+  const Scratch scratch;
+  const std::string path = scratch / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file_durably(path, "through");
+  char bytes[16] = {};
+  EXPECT_EQ(::read(reader, bytes, sizeof bytes), 7);
+  ::close(reader);
+  EXPECT_STREQ(bytes, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+// Nodes of their own: who errs here destroys none of the machine's.
+TEST(File, DurableWriteGoesIntoADevice) {
+  const Scratch scratch;
+  const std::string null = scratch / "null", full = scratch / "full";
+  if (::mknod(null.c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) GTEST_SKIP() << "no right to make devices";
+  ASSERT_EQ(::mknod(full.c_str(), S_IFCHR | 0600, makedev(1, 7)), 0);
+  std::filesystem::create_symlink("full", scratch / "link");
+  const int opened = ::open(null.c_str(), O_WRONLY);
+  if (opened < 0) GTEST_SKIP() << "no devices in this file system";
+  ::close(opened);
+  write_file_durably(null, "nowhere");
+  EXPECT_ERROR(write_file_durably(full, "x"), ExitCode::crash, "No space left");
+  EXPECT_ERROR(write_file_durably(scratch / "link", "x"), ExitCode::crash, "No space left");
+  EXPECT_TRUE(std::filesystem::is_character_file(null));
+  EXPECT_TRUE(std::filesystem::is_character_file(full));
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link"));
 }
 
 }  // namespace
