@@ -159,7 +159,11 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
   };
   std::vector<std::thread> others;
   const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), blocks.size());
-  while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
+  others.reserve(wanted);
+  try {
+    while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
+  } catch (const Error&) {  // those that are there read it all
+  }
   work();
   for (std::thread& other : others) other.join();
   if (fault) std::rethrow_exception(fault);

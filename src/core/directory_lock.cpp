@@ -144,7 +144,12 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
     if (tries == kMostTries) throw_crash("cannot lock ", directory, ": its folder ", folder_, " changes all the time");
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
-  toucher_ = quiet_thread([this] { keep_touching(); });
+  try {
+    toucher_ = quiet_thread([this] { keep_touching(); });
+  } catch (...) {
+    give_up();
+    throw;
+  }
 }
 
 DirectoryLock::~DirectoryLock() {
@@ -154,6 +159,10 @@ DirectoryLock::~DirectoryLock() {
   }
   leaving_.notify_all();
   toucher_.join();
+  give_up();
+}
+
+void DirectoryLock::give_up() {
   if (look() == Hold::held) ::unlink(path_.c_str());
   ::close(descriptor_);
   ::rmdir(folder_.c_str());  // stays where others wait in it

@@ -40,6 +40,7 @@ class DirectoryLock {
   void retake();
 
  private:
+  void give_up();  // the file, which nobody touches
   bool try_to_take(const std::string& advice, const Tell& tell);
   bool create(const std::string& path);
   Hold look_unlocked() const;

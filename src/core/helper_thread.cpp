@@ -8,7 +8,11 @@
 namespace shiftron {
 
 HelperThread::HelperThread(bool threaded) {
-  if (threaded) thread_ = quiet_thread([this] { serve(); });
+  if (!threaded) return;
+  try {
+    thread_ = quiet_thread([this] { serve(); });
+  } catch (const Error&) {  // the caller does the work
+  }
 }
 
 HelperThread::~HelperThread() {

@@ -10,7 +10,7 @@
 namespace shiftron {
 
 // What is given to start() must not touch what its owner touches before the next finish(). Without a thread of its own
-// (`threaded` false) start() does the work itself.
+// (`threaded` false, or none can be made) start() does the work itself.
 class HelperThread {
  public:
   explicit HelperThread(bool threaded);

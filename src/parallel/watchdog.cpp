@@ -16,18 +16,28 @@ namespace shiftron {
 Watchdog::Watchdog(OnExpiry on_expiry, double grace_seconds)
     : on_expiry_(std::move(on_expiry)), grace_seconds_(grace_seconds) {
   reporter_ = quiet_thread([this] { report(); });
-  watcher_ = quiet_thread([this] { watch(); });
+  try {
+    watcher_ = quiet_thread([this] { watch(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 Watchdog::~Watchdog() {
+  stop();
+}
+
+void Watchdog::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   expiry_.notify_all();
-  watcher_.join();
-  reporter_.join();
+  for (std::thread* thread : {&watcher_, &reporter_}) {
+    if (thread->joinable()) thread->join();
+  }
 }
 
 Watchdog::Section Watchdog::enter(std::string name, const Deadline& deadline) {

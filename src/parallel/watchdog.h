@@ -84,6 +84,7 @@ class Watchdog {
   };
 
  private:
+  void stop();  // both threads
   void watch();
   void report();
   [[noreturn]] void end_process();

@@ -5,6 +5,7 @@
 #include "checkpoint/fixture.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
+#include "thread_room.h"
 
 namespace shiftron {
 namespace {
@@ -126,6 +127,22 @@ TEST_P(Threads, AStopAtAnyPointLeavesOtherStepsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Halves, Threads, ::testing::Bool());
+
+TEST_P(Threads, WhereNoneCanBeMadeOneReadsIt) {
+  const std::string step = save_by(1, directory_.path(), model(), {.tp = 2});
+  for (const int room : {0, 1}) {
+    EXPECT_EXIT(
+        {
+          Ledger ledger;
+          ParameterSet set = make_set(model(), {}, 0, ledger);
+          leave_room_for_threads(room);
+          load_parameters(step, set, {.with_moments = true, .threads = 4});
+          _exit(count_wrong(model(), set, 5) == 0 ? 0 : 1);
+        },
+        ::testing::ExitedWithCode(0), "")
+        << room;
+  }
+}
 
 }  // namespace
 }  // namespace shiftron

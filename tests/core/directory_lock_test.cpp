@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "expect_error.h"
 #include "scratch.h"
+#include "thread_room.h"
 
 namespace shiftron {
 namespace {
@@ -206,6 +208,22 @@ TEST(DirectoryLock, OfManyThatTryOneHolds) {
 
 TEST(DirectoryLock, ThatCannotBeWrittenNamesThePath) {
   EXPECT_ERROR(DirectoryLock("/proc/nowhere", "", kSilent), ExitCode::crash, "cannot write /proc/nowhere/.lock");
+}
+
+TEST(DirectoryLock, WithoutAThreadNothingStaysLocked) {
+  const Scratch scratch;
+  EXPECT_EXIT(
+      {
+        const std::string path = scratch.path();
+        leave_room_for_threads(0);
+        try {
+          const DirectoryLock lock(path, "", kSilent);
+        } catch (const Error& error) {
+          std::fprintf(stderr, "%s, %s\n", error.what(), std::filesystem::exists(path + "/.lock") ? "locked" : "free");
+          _exit(static_cast<int>(error.code()));
+        }
+      },
+      ::testing::ExitedWithCode(76), "no thread could be started.*, free");
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "core/check.h"
+#include "thread_room.h"
 #include "time_scale.h"
 
 namespace shiftron {
@@ -193,6 +195,24 @@ TEST(StepDeadline, FollowsTheMedian) {
   EXPECT_EQ(automatic.deadline().seconds, 200);
   for (int i = 0; i < 64; ++i) automatic.add(8);
   EXPECT_EQ(automatic.deadline().seconds, 80);
+}
+
+TEST_F(WatchdogEnd, OneThreadAloneIsAnError) {
+  for (const int threads : {0, 1}) {
+    EXPECT_EXIT(
+        {
+          leave_room_for_threads(threads);
+          try {
+            const Watchdog watchdog(print);
+          } catch (const Error& error) {
+            std::fprintf(stderr, "%s\n", error.what());
+            _exit(static_cast<int>(error.code()));
+          }
+          _exit(0);
+        },
+        ::testing::ExitedWithCode(76), "no thread could be started \\(.*ulimit -u")
+        << threads;
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "expect_error.h"
 #include "scratch.h"
 #include "small_disk.h"
+#include "thread_room.h"
 
 namespace shiftron {
 namespace {
@@ -83,6 +84,22 @@ TEST(Events, SkipDamagedLines) {
   scratch.write("events.jsonl", damaged + R"({"event":"exit","rank":0,"error":"no room"})" + "\n");
   EXPECT_FALSE(events.write_failure(70, "no room"));
   EXPECT_TRUE(events.write_failure(70, "another"));
+}
+
+TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {
+  const Scratch scratch;
+  EXPECT_EXIT(
+      {
+        Log log;
+        leave_room_for_threads(0);
+        try {
+          open_run(scratch.path(), log);
+        } catch (const Error& error) {
+          std::fprintf(stderr, "[%s]\n", error.what());
+          _exit(static_cast<int>(error.code()));
+        }
+      },
+      ::testing::ExitedWithCode(76), "\\[no thread could be started");
 }
 
 }  // namespace
