@@ -2,8 +2,10 @@
 #include "train/run_files.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -62,6 +64,14 @@ std::string own_line(const std::string& path, const std::string& line) {
   return (ends_within_a_line(path) ? "\n" : "") + line + "\n";
 }
 
+// Whether the path leads to the open file; true where that cannot be known.
+bool is_at(const std::string& path, const FileDescriptor& file) {
+  struct stat there {};
+  struct stat mine {};
+  if (::stat(path.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return ::fstat(file.get(), &mine) != 0 || (there.st_dev == mine.st_dev && there.st_ino == mine.st_ino);
+}
+
 int64_t whole_number_in(const nlohmann::json& object, const char* key, int64_t otherwise) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
@@ -78,6 +88,13 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(FileDescripto
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
   append_whole(file_, own_line(path_, rounded(object, digits).dump()));
+}
+
+bool JsonLines::follow() {
+  if (path_.empty() || is_at(path_, file_)) return false;
+  create_directories_durably(parent_directory(path_));
+  file_ = FileDescriptor::open_for_appending(path_);
+  return true;
 }
 
 void JsonLines::sync() {

@@ -25,6 +25,8 @@ class JsonLines {
   explicit JsonLines(const std::string& path);
   // `digits`: significant digits of floating-point numbers (9, or 17 in float64 runs).
   void write(const nlohmann::ordered_json& object, int digits = 17);
+  // Opens the path anew where another file, or none, has come there; true then.
+  bool follow();
   void sync();  // what was written survives a power loss
 
  private:

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "train/learning_rate.h"
 
 namespace shiftron {
@@ -113,9 +115,15 @@ void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {
 
 // A disk that is full ends no run: the lines are lost until there is room again.
 void RunReport::sync() {
+  if (config_ == nullptr) return;
   try {
+    const std::string configuration = config_->output.directory + "/config.conf";
+    if (!std::filesystem::exists(configuration)) {
+      log_->warning(configuration + " was moved away: written again");
+      write_file_durably(configuration, to_config_text(*config_));
+    }
     metrics_.sync();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log_->warning(fmt::format("{}; after a power loss rows of metrics.jsonl may be missing", error.what()));
   }
 }
@@ -124,9 +132,15 @@ void RunReport::write(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<int64_t>();
   tensorboard_.write(step, scalars_of(line));
   try {
+    if (metrics_.follow() && !std::exchange(told_of_move_, true)) {
+      log_->warning(
+          fmt::format("{}/metrics.jsonl was moved away or replaced: lines go into the file there from step {} "
+                      "on, earlier ones are in what was moved",
+                      config_->output.directory, step));
+    }
     metrics_.write(line);
     metrics_fail_ = false;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (!metrics_fail_) {
       log_->warning(fmt::format("{}; lines of metrics.jsonl are lost from step {} on", error.what(), step));
     }

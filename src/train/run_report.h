@@ -28,7 +28,8 @@ class RunReport {
   void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
   void validation(int64_t step, double loss);
   void tasks(int64_t step, const std::vector<StepValue>& values);
-  // Before a step is saved: rows of the steps behind it are then on the disk too.
+  // Before a step is saved: rows of the steps behind it are then on the disk too, and a configuration that was moved
+  // away is there again.
   void sync();
   // The time that is left is reckoned from here.
   void start_clock() { started_ = Clock::now(); }
@@ -42,7 +43,7 @@ class RunReport {
   double peak_ = 0;
   std::function<void(const std::string& line)> show_progress_;
   JsonLines metrics_;
-  bool metrics_fail_ = false;
+  bool metrics_fail_ = false, told_of_move_ = false;
   TensorBoard tensorboard_;
   Clock::time_point started_;
 };

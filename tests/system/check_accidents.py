@@ -232,6 +232,18 @@ class Accidents(SystemTest):
         self.assertEqual(len(events(run, "start")), 2)
         self.assertEqual(set(losses(run)), {1, 2, 3, 4})
 
+    def test_a_run_that_is_moved_away_goes_on_in_its_place(self):
+        run, moved = self.folder / "here", self.folder / "there"
+        job = self.train(1, self.settings(run, checkpoint__every=5, **self.ENDLESS))
+        self.wait_for(lambda: last_step(run) >= 2, job)
+        run.rename(moved)
+        self.wait_for(lambda: (run / "config.conf").exists(), job)
+        job.process.send_signal(signal.SIGUSR1)
+        text = self.expect(75, job)
+        self.assert_told_once(text, "metrics.jsonl was moved away or replaced")
+        self.assertEqual(last_step(run), max(losses(run)))
+        self.assertEqual(min(losses(run)), last_step(moved) + 1)
+        self.assertEqual((run / "config.conf").read_text(), (moved / "config.conf").read_text())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "scratch.h"
@@ -46,6 +47,36 @@ TEST(RunReport, ScalarsAreEveryNumberOfALine) {
   EXPECT_EQ(scalars[0].second, 1.5);
   EXPECT_TRUE(std::isnan(scalars[1].second));
   EXPECT_EQ(scalars[5].second, 0.75);
+}
+
+TEST(RunReport, FollowsFilesThatWereMovedAway) {
+  const Scratch scratch;
+  RunConfig config;
+  config.output.directory = scratch / "run";
+  std::filesystem::create_directory(scratch / "run");
+  Log log;
+  log.add_file(scratch / "log");
+  RunReport report(config, 1, 1e6, log, {});
+  const auto steps = [](const std::string& path) {
+    std::vector<int64_t> found;
+    for_each_json_line(path, [&](const nlohmann::json& line) { found.push_back(line.at("step")); });
+    return found;
+  };
+  using Steps = std::vector<int64_t>;
+  report.validation(1, 1);
+  std::filesystem::rename(scratch / "run/metrics.jsonl", scratch / "file");
+  report.validation(2, 1);
+  report.validation(3, 1);
+  std::filesystem::rename(scratch / "run", scratch / "moved");
+  report.validation(4, 1);
+  report.sync();
+  EXPECT_EQ(steps(scratch / "file"), (Steps{1}));
+  EXPECT_EQ(steps(scratch / "moved/metrics.jsonl"), (Steps{2, 3}));
+  EXPECT_EQ(steps(scratch / "run/metrics.jsonl"), (Steps{4}));
+  EXPECT_EQ(Scratch::read(scratch / "run/config.conf"), to_config_text(config));
+  const std::string told = Scratch::read(scratch / "log"), phrase = "metrics.jsonl was moved away or replaced";
+  EXPECT_NE(told.find(phrase + ": lines go into the file there from step 2 on"), std::string::npos) << told;
+  EXPECT_EQ(told.find(phrase), told.rfind(phrase)) << told;
 }
 
 }  // namespace
