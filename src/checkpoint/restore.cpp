@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -111,7 +113,7 @@ CheckpointContent content_of(const Manifest& manifest, std::string tokenizer_mod
 
 // What rank 0 tells the others to do; travels as one text: kind, then the fields, each on a line, then the body.
 struct Order {
-  enum class Kind : char { nothing = 'n', read = 'r', done = 'd', no_valid = 'v', mismatch = 'm' };
+  enum class Kind : char { nothing = 'n', read = 'r', done = 'd', no_valid = 'v', mismatch = 'm', system = 's' };
   Kind kind = Kind::nothing;
   std::string path;  // of the step
   std::string body;  // read: the manifest; done: the tokenizer; errors: the message
@@ -135,6 +137,11 @@ class Chooser {
 
   Order next();
   Order reject(const std::string& fault);  // the step of the last order cannot be read
+  // The machine refused, and the step may be whole.
+  Order refused(const std::string& reason) const {
+    return {Order::Kind::system, "",
+            steps_[at_].path + " could not be read, which says nothing of its content: " + reason};
+  }
 
  private:
   const std::string directory_;
@@ -182,9 +189,22 @@ Order Chooser::next() {
       return {Order::Kind::mismatch, "", fault};
     }
     return {Order::Kind::read, entry.path, to_text(manifest)};
+  } catch (const SystemError& error) {
+    return refused(error.what());
   } catch (const Error& error) {
     return reject(error.what());
   }
+}
+
+bool is_of_the_machine(const std::exception& error) {
+  return dynamic_cast<const SystemError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+}
+
+// Those that are not empty.
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() || text.empty() ? "" : "; ") + text;
+  return all;
 }
 
 // The tensors of all ranks, on rank 0.
@@ -207,8 +227,14 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
   std::optional<Chooser> chooser;
   Order order;
   if (leads) {
-    chooser.emplace(directory, which, std::move(expected), log);
-    order = chooser->next();
+    try {
+      chooser.emplace(directory, which, std::move(expected), log);
+      order = chooser->next();
+    } catch (const std::exception& error) {  // the folder of steps, which rank 0 alone lists
+      const Error told = as_error(error);
+      if (told.code() != ExitCode::crash) throw;
+      order = {Order::Kind::system, "", told.what()};
+    }
   }
   std::optional<StepReader> reader;
   std::string path;  // of the step that it reads
@@ -217,25 +243,31 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     if (order.kind == Order::Kind::nothing) return std::nullopt;
     if (order.kind == Order::Kind::no_valid) throw Error(order.body, ExitCode::no_checkpoint);
     if (order.kind == Order::Kind::mismatch) throw_bad_input(order.body);
+    if (order.kind == Order::Kind::system) throw SystemError(order.body);
     if (order.kind == Order::Kind::done) {
       if (leads) tell_casts(path, reader->manifest(), set, true, log);
       return content_of(reader->manifest(), order.body);
     }
     path = order.path;
     std::string fault;
+    bool refused = false;  // by the machine
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
       read_into(*reader, wanted, set, threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
-      fault = "rank " + std::to_string(world.rank()) + ": " + error.what();
+      refused = is_of_the_machine(error);
+      fault = "rank " + std::to_string(world.rank()) + ": " + as_error(error).what();
     }
-    const std::vector<std::string> faults = world.gather_text(fault, 0);
+    const std::string faults = joined(world.gather_text(refused ? "" : fault, 0));
+    const std::string refusals = joined(world.gather_text(refused ? fault : "", 0));
     if (!leads) continue;
-    std::string all;
-    for (const std::string& other : faults) all += (all.empty() || other.empty() ? "" : "; ") + other;
-    order = all.empty() ? Order{Order::Kind::done, "", tokenizer} : chooser->reject(all);
+    if (!refusals.empty()) {
+      order = chooser->refused(refusals);
+    } else {
+      order = faults.empty() ? Order{Order::Kind::done, "", tokenizer} : chooser->reject(faults);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/hdf5_file.h"
 #include "core/helper_thread.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -136,6 +137,8 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
   Manifest manifest;
   try {
     manifest = read_manifest(step_directory);
+  } catch (const SystemError&) {
+    throw;
   } catch (const Error& error) {
     return {error.what()};
   }
@@ -156,6 +159,8 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
       std::vector<std::string> found = hash_faults(path, manifest, file, boxes, of_step);
       if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
       faults.insert(faults.end(), found.begin(), found.end());
+    } catch (const SystemError&) {
+      throw;
     } catch (const Error& error) {
       faults.push_back(error.what());
     }

@@ -1,4 +1,6 @@
 // `shiftron checkpoint list | inspect | verify | convert | consolidate | prune`.
+#include "cli/checkpoint.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,12 +14,12 @@
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 #include "cli/byte_progress.h"
-#include "cli/checkpoint.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/progress.h"
+#include "core/system_error.h"
 #include "evaluate/checkpoint_model.h"
 #include "train/convert.h"
 #include "train/prune.h"
@@ -41,6 +43,8 @@ int list(const CommandLine& line) {
       const Manifest manifest = check_step(entry->path);
       row["bytes"] = manifest.bytes();
       row["files"] = manifest.files.size();
+    } catch (const SystemError&) {
+      throw;
     } catch (const Error& error) {
       row["valid"] = false;
       row["fault"] = error.what();

@@ -1,9 +1,12 @@
 // Errors out of other exceptions and of failed CHECKs.
 #include "core/check.h"
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <new>
+
+#include "core/system_error.h"
 
 namespace shiftron {
 
@@ -13,7 +16,11 @@ Error as_error(const std::exception& exception) {
     return Error("not enough memory for this work; free some, or take smaller sizes", ExitCode::bad_input);
   }
   if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
-    return Error(error->path1().string() + ": " + error->code().message() + "; check the path", ExitCode::bad_input);
+    const std::string what = error->path1().string() + ": " + error->code().message();
+    const int number = error->code().value();
+    const bool of_machine = is_of_the_system(number) && number != EACCES && number != EPERM;
+    return of_machine ? Error(what + advice_on(number), ExitCode::crash)
+                      : Error(what + "; check the path", ExitCode::bad_input);
   }
   return Error(exception.what(), ExitCode::crash);
 }

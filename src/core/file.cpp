@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -21,25 +22,10 @@ namespace {
 const std::string kTemporary = ".temporary-";         // behind the name, before the process's number
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less than 2 GiB in one call
 
-const char* advice_on(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "; free space there, or choose another place";
-    case EACCES:
-    case EPERM:
-      return "; change its permissions, or choose another place";
-    case EROFS:
-      return "; choose another place";
-    case ENOENT:
-      return "; check the path";
-    default:
-      return "";
-  }
-}
-
 [[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
-  throw_crash("cannot ", action, " ", path, ": ", std::strerror(error), advice_on(error));
+  const std::string message = "cannot " + action + " " + path + ": " + std::strerror(error) + advice_on(error);
+  if (is_of_the_system(error)) throw SystemError(message);
+  throw_crash(message);
 }
 
 int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
@@ -78,6 +64,38 @@ void write_through(const std::string& path, std::string_view bytes) {
 
 }  // namespace
 
+const char* advice_on(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free space there, or choose another place";
+    case EACCES:
+    case EPERM:
+      return "; change its permissions, or choose another place";
+    case EROFS:
+      return "; choose another place";
+    case ENOENT:
+      return "; check the path";
+    case EMFILE:
+      return "; raise the limit of open files (ulimit -n)";
+    case ENFILE:
+      return "; this machine has too many open files: end some processes, or raise fs.file-max";
+    case ENOMEM:
+      return "; free memory";
+    case EIO:
+      return "; the disk, or the way to it, fails: see dmesg";
+    case ESTALE:
+      return "; the file system has lost it: mount it anew";
+    default:
+      return "";
+  }
+}
+
+bool is_of_the_system(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == ESTALE || error == EACCES ||
+         error == EPERM;
+}
+
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
   const int descriptor =
       open_retrying(path, O_RDONLY | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW));  // a pipe does not wait
@@ -89,7 +107,9 @@ FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool fo
                         ": it is a symbolic link, and links are refused here, since a step or a "
                         "dataset must hold its own files; put the file itself in its place");
       }
-      throw_bad_input("cannot open ", path, ": ", std::strerror(error), advice_on(error));
+      const std::string message = "cannot open " + path + ": " + std::strerror(error) + advice_on(error);
+      if (is_of_the_system(error)) throw SystemError(message, ExitCode::bad_input);
+      throw_bad_input(message);
     }
     throw_system_error("open", path, error);
   }

@@ -9,7 +9,8 @@
 
 namespace shiftron {
 
-// Owns one open file. Failing system calls throw Error(crash) with the path and the system's reason;
+// Owns one open file. Failing system calls throw Error(crash) with the path and the system's reason, SystemError
+// (core/system_error.h) where that says nothing of the file;
 // opening what is missing, unreadable or no regular file throws Error(bad_input).
 class FileDescriptor {
  public:

@@ -8,6 +8,7 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/system_error.h"
 #include "train/learning_rate.h"
 #include "train/saved_state.h"
 
@@ -25,6 +26,8 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     SavedState saved;
     try {
       saved = saved_state(read_manifest(entry.path).state_json, entry.path);
+    } catch (const SystemError&) {
+      throw;
     } catch (const Error&) {
       continue;  // told where it is tried
     }
@@ -42,9 +45,6 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
   return goes_back ? std::optional(choice.step) : std::nullopt;
 }
 
-void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now) {
-  if (before == now) return;
-  throw_bad_input(key, ": the data has changed since step ", step, " was saved (fingerprint ", before, ", now ", now,
 std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
   const std::string options = fmt::format("--config {}/config.conf --optimizer.learning_rate {:g}",
                                           config.output.directory, config.optimizer.learning_rate / 2);
@@ -63,6 +63,9 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
       options);
 }
 
+void require_same_data(const char* key, int64_t step, const std::string& before, const std::string& now) {
+  if (before == now) return;
+  throw_bad_input(key, ": the data has changed since step ", step, " was saved (fingerprint ", before, ", now ", now,
                   "); restore the dataset, wherever it lies, or start a new run");
 }
 

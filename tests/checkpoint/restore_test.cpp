@@ -1,8 +1,11 @@
 // Falling back, refusing, telling models apart.
+#include <sys/resource.h>
+
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
+#include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 
 namespace shiftron {
@@ -219,6 +222,51 @@ TEST_F(Restore, DifferenceOfOneElement) {
       EXPECT_NEAR(tensor.max_absolute, 0.25, 1e-6);
     }
   }
+}
+
+// The number of files that may still be opened; as before at its end.
+class FewFiles {
+ public:
+  explicit FewFiles(int files) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::dup(0);  // the lowest that is free
+    ::close(next);
+    const rlimit now{static_cast<rlim_t>(next + files), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// Four ranks read two files each.
+TEST_F(Restore, TooManyOpenFilesRejectNoStep) {
+  const TemporaryDirectory logs;
+  const auto before = names_in(directory_.path());
+  for (int files = 0; files < 4; ++files) {
+    const std::string log_file = logs.path() + "/" + std::to_string(files);
+    const Error error = error_of([&] {
+      const FewFiles few(1 + files);  // the log is one
+      load(directory_.path(), {}, kSmallModel, kRestoreReader, log_file);
+    });
+    EXPECT_THAT(read_file(log_file), ::testing::Not(HasSubstr("cannot be used"))) << files;
+    EXPECT_EQ(error.code(), ExitCode::crash) << files << ": " << error.what();
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("Too many open files"), HasSubstr("ulimit -n"))) << files;
+    EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("no valid checkpoint"))) << files;
+  }
+  const std::string step = directory_.path() + "/step-00000030";
+  for (const std::function<void()>& reads :
+       {std::function<void()>([&] { check_step(step); }), std::function<void()>([&] { verify_step(step); }),
+        std::function<void()>([&] { read_content(step); })}) {
+    const Error error = error_of([&] {
+      const FewFiles few(0);
+      reads();
+    });
+    EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
+  }
+  EXPECT_EQ(names_in(directory_.path()), before);
+  EXPECT_EQ(load(directory_.path()), 30);
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// SystemError: the machine refused, apart from what a file holds or lacks.
+#pragma once
+
+#include <string>
+
+#include "core/check.h"
+
+namespace shiftron {
+
+// Too many open files, no memory, no right, a disk or a server that fails: it says nothing of the file's content.
+class SystemError : public Error {
+ public:
+  explicit SystemError(const std::string& message, ExitCode code = ExitCode::crash) : Error(message, code) {}
+};
+
+// Whether a failed call with this errno is of that kind.
+bool is_of_the_system(int error);
+
+// What to do about it, behind a message; "" where there is nothing to say.
+const char* advice_on(int error);
+
+}  // namespace shiftron
