@@ -16,6 +16,15 @@ namespace po = boost::program_options;
 
 constexpr const char* kCommandLine = "command line";
 
+// "[train]" of "[ train ]", which Boost would take for another section.
+std::string without_blanks(const std::string& line) {
+  const std::size_t open = line.find('['), close = line.find(']');
+  if (close == std::string::npos) return line;
+  const std::size_t first = line.find_first_not_of(" \t", open + 1), last = line.find_last_not_of(" \t", close - 1);
+  if (first >= close) return line;
+  return line.substr(0, open + 1) + line.substr(first, last + 1 - first) + line.substr(close);
+}
+
 // Settings of a file's text. Each line goes to Boost alone, under its section, so that its number is known and a fault
 // hides no later line.
 std::vector<Setting> read_lines(std::istream& stream, const std::string& source, std::vector<std::string>& faults) {
@@ -26,13 +35,14 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
     const Origin origin{.file = source, .line = number};
     const std::size_t first = line.find_first_not_of(" \t");
     const bool is_section = first != std::string::npos && line[first] == '[';
-    std::istringstream text(is_section ? line : section + "\n" + line);
+    const std::string header = is_section ? without_blanks(line) : "";
+    std::istringstream text(is_section ? header : section + "\n" + line);
     try {
       const auto parsed = po::parse_config_file(text, po::options_description(), true);
       for (const po::option& option : parsed.options) {
         settings.push_back({option.string_key, option.value.empty() ? "" : option.value.front(), origin});
       }
-      if (is_section) section = line;
+      if (is_section) section = header;
     } catch (const po::error&) {
       faults.push_back("'" + printable(line.substr(first)) + "' is no 'key = value' and no '[section]' (" +
                        to_string(origin) + ")");

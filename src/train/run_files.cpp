@@ -35,6 +35,15 @@ nlohmann::ordered_json rounded(nlohmann::ordered_json value, int digits) {
   throw_bad_input(option, " ", directory, " cannot be written (", error.what(), "); give another, or make room in it");
 }
 
+void refuse_lost_link(const std::string& directory, const RunWords& words) {
+  namespace fs = std::filesystem;
+  fs::path link = directory;
+  if (!link.has_filename()) link = link.parent_path();  // "a/"
+  if (!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link)) return;
+  throw_bad_input(words.option, " ", directory, " is a symbolic link to ", fs::read_symlink(link).string(),
+                  ", which is not there; make that directory, or give another");
+}
+
 // All of `text`, or nothing of it.
 void append_whole(FileDescriptor& file, const std::string& text) {
   const uint64_t before = file.size();
@@ -170,7 +179,13 @@ std::optional<double> last_save_seconds(const std::string& directory) {
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words) {
   try {
     refuse_inside_a_step(directory);
+    refuse_lost_link(directory, words);
     create_directories_durably(directory);
+    for (const char* file : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
+      if (!std::filesystem::is_directory(directory + "/" + file)) continue;
+      throw_bad_input(directory, "/", file,
+                      " is a directory, where the run keeps a file; move it away, or give another ", words.option);
+    }
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;
       throw_bad_input(words.option, " ", directory, " holds ", other, " and so is no run's directory; give another");

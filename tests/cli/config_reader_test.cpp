@@ -251,5 +251,13 @@ TEST_F(ConfigReader, ShippedSizesHaveTheirParameters) {
   }
 }
 
+TEST_F(ConfigReader, BlanksAroundASectionsNameAreNoPartOfIt) {
+  const RunConfig config = read_config_text("[ train ]\nseed = 3\n  [\toptimizer]  # of it\nlearning_rate = 2\n", "t");
+  EXPECT_THAT(config.reading_faults, IsEmpty());
+  EXPECT_EQ(config.train.seed, 3);
+  EXPECT_EQ(config.optimizer.learning_rate, 2);
+  EXPECT_EQ(to_string(config.origins.at("optimizer.learning_rate")), "t:4");
+}
+
 }  // namespace
 }  // namespace shiftron::cli

@@ -86,6 +86,23 @@ TEST(Events, SkipDamagedLines) {
   EXPECT_TRUE(events.write_failure(70, "another"));
 }
 
+TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
+  const Scratch scratch;
+  Log log;
+  for (const char* name : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
+    std::filesystem::create_directories(scratch / "run/" + name);
+    EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
+                 scratch / "run/" + name + " is a directory, where the run keeps a file; move it away");
+    std::filesystem::remove(scratch / "run/" + name);
+  }
+  std::filesystem::create_symlink("missing", scratch / "link");
+  for (const char* name : {"link", "link/"}) {
+    EXPECT_ERROR(open_run(scratch / name, log), ExitCode::bad_input,
+                 std::string(name) + " is a symbolic link to missing, which is not there; make that directory");
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "missing"));
+}
+
 TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {
   const Scratch scratch;
   EXPECT_EXIT(
