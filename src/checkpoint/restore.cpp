@@ -140,7 +140,8 @@ class Chooser {
   // The machine refused, and the step may be whole.
   Order refused(const std::string& reason) const {
     return {Order::Kind::system, "",
-            steps_[at_].path + " could not be read, which says nothing of its content: " + reason};
+            steps_[at_].path + " could not be read, which says nothing of its content: " + reason +
+                "\nstart again, or go on from an older step: checkpoint.resume=STEP"};
   }
 
  private:
