@@ -64,6 +64,11 @@ def faults(program, root):
         if number in told and used == (RESERVED in told[number]):
             yield f"README.md on exit code {number}: " + ("it is returned" if used else f"nothing returns it, which must be called {RESERVED}")
 
+    module = (root / "src/checkpoint/modeling_kv_shift_llama.py").read_text()
+    tested = re.search(r"^TESTED = \((.*?)\)", module, re.M)[1].replace('"', "")
+    if f"transformers {tested}" not in (root / "docs/interchange.md").read_text():
+        yield f"docs/interchange.md does not say that exports are tested with transformers {tested}, as the code of their model does"
+
     listed = [key for key, _, _ in keys_of(output(program, "train", "--help"))]
     stated = re.findall(r'option\(\s*"([a-z_]+\.[a-z_]+)"', (root / "src/train/options.cpp").read_text())
     for key in sorted(set(listed) ^ set(stated)):

@@ -1,4 +1,4 @@
-"""Llama with KV shifting attention for Hugging Face transformers 5 (checked with 5.23.0): configuration, cache and model in one file.
+"""Llama with KV shifting attention for Hugging Face transformers 5 (TESTED, below): configuration, cache and model in one file.
 
     model = AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)
 
@@ -8,8 +8,29 @@ conv_k and conv_v, [1, 1, kv_heads, 1, w], hold the taps of keys and values, con
 shift_k + 1, shift_v + 1, shift_q + 1; a stream with a shift of 0 has none. Norms, mixing with RoPE, and SwiGLU are computed in
 fp32 (in fp64 models: fp64) and rounded once, as the trainer does. In the text, b = batch, h = heads, t = tokens, d = head_dim.
 """
+import inspect
+import warnings
+
 import torch
+import transformers
+from packaging import version
 from torch import nn
+
+TESTED = ("5.23.0", "5.24.0")  # releases of transformers, oldest first, with which generation was held against recomputation
+
+
+def check_release(found):
+    """ImportError under a release that is older than those; a warning under one whose minor number is newer."""
+    if version.parse(found) < version.parse(TESTED[0]):
+        raise ImportError(f"transformers {found} is older than {TESTED[0]}, the first that this model's code was tested with: "
+                          f"pip install transformers=={TESTED[-1]}")
+    if version.parse(found).release[:2] > version.parse(TESTED[-1]).release[:2]:
+        warnings.warn(f"this model's code was tested with transformers {', '.join(TESTED)}, not with {found}: compare generate(...) "
+                      f"with generate(..., use_cache=False), or pip install transformers=={TESTED[-1]}", stacklevel=2)
+
+
+check_release(transformers.__version__)  # before imports that only some releases have
+
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, StaticLayer
@@ -19,12 +40,19 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
+CACHE_NAMES = ("cache", "past_key_values")  # since 5.24, and before; both are taken from callers
+CACHE = next((name for name in CACHE_NAMES if name in inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters), None)
+if CACHE is None:
+    raise ImportError(f"transformers {transformers.__version__} has a name for the cache that this model's code does not know: "
+                      f"pip install transformers=={TESTED[-1]}")
+BORDERS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # of packed texts, for flash attention
+
 
 class KVShiftLlamaConfig(PreTrainedConfig):
     """Llama's keys, and shift_q, shift_k, shift_v: how many previous tokens are mixed into queries, keys and values."""
 
     model_type = "kv_shift_llama"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = list(CACHE_NAMES)
 
     def __init__(self, vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=24, num_attention_heads=16,
                  num_key_value_heads=None, head_dim=None, max_position_embeddings=4096, rope_theta=100000.0, rms_norm_eps=1e-5,
@@ -122,10 +150,25 @@ class KVShiftCacheLayer(DynamicLayer):
             self._replace_raw(lambda rows: rows.to(self.device, non_blocking=True))
 
 
+def given_cache(cache, past_key_values):
+    """The one that was given of the two, which are names of the same; None if neither."""
+    if cache is not None and past_key_values is not None and cache is not past_key_values:
+        raise TypeError("cache and past_key_values are two names of the same: give one of them")
+    return past_key_values if cache is None else cache
+
+
+def refuse_unknown(keywords, known):
+    """A keyword that was swallowed could change what the caller means; one that is None says nothing."""
+    for name, value in keywords.items():
+        if name not in known and value is not None:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}, which this model's code does not compute "
+                            f"(transformers {transformers.__version__}; tested with {', '.join(TESTED)})")
+
+
 def keep_raw_rows(cache, layers):
     """Gives a cache that is still empty layers that keep raw rows, whoever made it."""
     if not isinstance(cache, Cache):
-        raise TypeError(f"past_key_values is a {type(cache).__name__}; give a Cache, for example DynamicCache()")
+        raise TypeError(f"{CACHE} is a {type(cache).__name__}; give a Cache, for example DynamicCache()")
     while len(cache.layers) < layers:
         cache.layers.append(KVShiftCacheLayer())
     for index, layer in enumerate(cache.layers):
@@ -228,15 +271,16 @@ class KVShiftAttention(nn.Module):
             mixed = rotate(mixed.to(table[0].dtype), table)
         return mixed.to(rows.dtype)
 
-    def forward(self, x, positions, table, attention_mask=None, real=None, past_key_values=None, **kwargs):
-        layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+    def forward(self, x, positions, table, attention_mask=None, real=None, kept=None, **borders):
+        layer = None if kept is None else kept.layers[self.layer_idx]
         query = self.stream("q", x, positions, real, layer, table)
         key = self.stream("k", x, positions, real, layer, table)
         value = self.stream("v", x, positions, real, layer)
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+        if kept is not None:
+            key, value = kept.update(key, value, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
-        attended, _ = attend(self, query, key, value, attention_mask, dropout=0.0, scaling=self.head_dim**-0.5, **kwargs)
+        attended, _ = attend(self, query, key, value, attention_mask, dropout=0.0, scaling=self.head_dim**-0.5,
+                             position_ids=positions, **borders)
         return self.o_proj(attended.reshape(*x.shape[:-1], -1))
 
 
@@ -271,11 +315,12 @@ class KVShiftLlamaPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["KVShiftDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = [*CACHE_NAMES, "kept"]
     _keep_in_fp32_modules_strict = ["conv_q", "conv_k", "conv_v"]
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_attention_backend = True
+    _supports_context_parallel = False  # the rows in front of a rank's part lie on another rank
 
     def _init_weights(self, module):
         super()._init_weights(module)  # matrices, embeddings, norms
@@ -298,36 +343,45 @@ class KVShiftLlamaModel(KVShiftLlamaPreTrainedModel):
 
     @can_return_tuple
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
-                use_cache=None, output_hidden_states=None, **kwargs):
+                use_cache=None, output_hidden_states=None, output_attentions=None, cache=None, **borders):
+        refuse_unknown(borders, BORDERS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
-        if kwargs.pop("output_attentions", None):
+        if output_attentions:
             raise ValueError("output_attentions is not supported by this model's code")
+        if position_ids is None and any(value is not None for value in borders.values()):
+            raise ValueError(f"{', '.join(BORDERS)} say nothing to the shift: give position_ids that begin at 0 in each text too")
+        cache = self.cache_of_this_call(given_cache(cache, past_key_values), use_cache)
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         tokens = x.shape[1]
-        if use_cache is None:
-            use_cache = self.config.use_cache and not self.training
-        if past_key_values is None and use_cache:
-            past_key_values = DynamicCache(config=self.config)
-        if past_key_values is not None:
-            keep_raw_rows(past_key_values, len(self.layers))
         if position_ids is None:
-            start = 0 if past_key_values is None else past_key_values.get_seq_length()
+            start = 0 if cache is None else cache.get_seq_length()
             position_ids = torch.arange(start, start + tokens, device=x.device)[None]
-        mask = create_causal_mask(config=self.config, inputs_embeds=x, attention_mask=attention_mask,
-                                  past_key_values=past_key_values, position_ids=position_ids)
+        mask = create_causal_mask(self.config, x, attention_mask, cache, position_ids)  # by place: names differ between releases
         real = None  # [b, t]: rows that are text, where a mask tells them from padding
         if attention_mask is not None and attention_mask.dim() == 2:
             real = attention_mask[:, -tokens:].to(torch.bool)
         table = rope_table(position_ids, self.config.head_dim, self.config.rope_theta, accumulation(x))
         hidden_states = [x]
         for layer in self.layers:
-            x = layer(x, positions=position_ids, table=table, attention_mask=mask, real=real, past_key_values=past_key_values,
-                      **kwargs)
+            # Not under a name that GradientCheckpointingLayer knows: it would take the cache away, without its rows.
+            x = layer(x, positions=position_ids, table=table, attention_mask=mask, real=real, kept=cache, **borders)
             hidden_states.append(x)
         hidden_states[-1] = x = self.norm(x)
-        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values,
-                                       hidden_states=tuple(hidden_states) if output_hidden_states else None)
+        return BaseModelOutputWithPast(last_hidden_state=x, hidden_states=tuple(hidden_states) if output_hidden_states else None,
+                                       **{CACHE: cache})
+
+    def cache_of_this_call(self, cache, use_cache):
+        """The cache that was given, or an empty one, or None; with layers that keep raw rows."""
+        computed_twice = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        if computed_twice and (cache is not None or use_cache):
+            raise ValueError("with gradient checkpointing layers are computed twice, and a cache would take their rows twice: "
+                             "leave out the cache and use_cache")
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        if cache is None and use_cache:
+            cache = DynamicCache(config=self.config)
+        return None if cache is None else keep_raw_rows(cache, len(self.layers))
 
 
 class KVShiftLlamaForCausalLM(KVShiftLlamaPreTrainedModel, GenerationMixin):
@@ -342,19 +396,33 @@ class KVShiftLlamaForCausalLM(KVShiftLlamaPreTrainedModel, GenerationMixin):
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *arguments, **keywords):
         # Here and not only in forward: what generate asks of the cache before the first forward must reach our layers.
+        given = given_cache(*(model_kwargs.pop(name, None) for name in CACHE_NAMES))
+        if given is not None:
+            if generation_config.use_cache is False:
+                raise ValueError("generate was given a cache and use_cache=False: every step would add all tokens to it again")
+            model_kwargs[CACHE] = given
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *arguments, **keywords)
-        if model_kwargs.get("past_key_values") is not None:
-            keep_raw_rows(model_kwargs["past_key_values"], self.config.num_hidden_layers)
+        cache = model_kwargs.get(CACHE)
+        if cache is not None:
+            keep_raw_rows(cache, self.config.num_hidden_layers)
+            if generation_config.is_assistant:  # asked of the layers that are gone
+                cache.activate_past_recording()
+
+    def init_continuous_batching(self, *arguments, **keywords):
+        raise NotImplementedError("continuous batching keeps keys and values in pages, without the raw rows of KV shift: use generate()")
 
     @can_return_tuple
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
-                labels=None, use_cache=None, logits_to_keep=0, **kwargs):
+                labels=None, use_cache=None, logits_to_keep=0, cache=None, output_hidden_states=None, output_attentions=None,
+                **kwargs):
+        of_loss = {name: kwargs.pop(name) for name in ("num_items_in_batch",) if name in kwargs}  # Trainer's
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-                             past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs)
+                             inputs_embeds=inputs_embeds, use_cache=use_cache, output_hidden_states=output_hidden_states,
+                             output_attentions=output_attentions, cache=given_cache(cache, past_key_values), return_dict=True, **kwargs)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0: all
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values,
-                                      hidden_states=outputs.hidden_states)
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **of_loss)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, hidden_states=outputs.hidden_states,
+                                      **{CACHE: getattr(outputs, CACHE)})

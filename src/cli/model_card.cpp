@@ -1,5 +1,7 @@
 // Markdown with the front matter that Hugging Face's hub reads.
 #include "cli/model_card.h"
+#include "checkpoint/embedded_files.h"
+#include "core/check.h"
 #include "train/saved_state.h"
 
 #include <fmt/format.h>
@@ -23,6 +25,17 @@ std::string one_line(std::string text) {
   return "`" + text + "`";
 }
 
+// "5.23.0, 5.24.0": releases of transformers, out of the line TESTED of the module that an export carries.
+std::string tested_releases() {
+  constexpr std::string_view line = "\nTESTED = (";
+  const std::string_view module = modeling_kv_shift_llama();
+  const size_t begin = module.find(line), end = module.find(')', begin);
+  CHECK(begin != module.npos && end != module.npos, "no line TESTED in ", kModelModule, ".py");
+  std::string releases(module.substr(begin + line.size(), end - begin - line.size()));
+  std::erase(releases, '"');
+  return releases;
+}
+
 std::string loading(HuggingFaceForm form) {
   if (form == HuggingFaceForm::canon) {
     return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
@@ -40,10 +53,11 @@ std::string loading(HuggingFaceForm form) {
       "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{0})\n```\n",
       trust);
   if (form == HuggingFaceForm::kv_shift) {
-    text +=
-        "\nThe model is computed by `modeling_kv_shift_llama.py` in this directory, for transformers 5. As a plain "
-        "Llama it would\n"
-        "load without its shift and compute something else.\n";
+    text += fmt::format(
+        "\nThe model is computed by `{}.py` in this directory, tested with transformers {}; it refuses\n"
+        "older ones and warns under newer ones. As a plain Llama it would load without its shift and compute something "
+        "else.\n",
+        kModelModule, tested_releases());
   }
   return text;
 }

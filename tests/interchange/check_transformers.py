@@ -9,6 +9,7 @@
                    "build/release/shiftron checkpoint export {step} --format hf --output {output}"
 """
 import argparse
+import copy
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false", HF_HUB_DISABLE_TELEMETRY="1")
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="shiftron-interchange-"))
@@ -26,6 +28,7 @@ os.environ["HF_HOME"] = os.environ["HF_MODULES_CACHE"] = str(FOLDER / "hub")  # 
 import numpy  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from packaging.version import Version  # noqa: E402
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
@@ -46,6 +49,7 @@ CASES = {
 }
 SHIFTED = [case for case in CASES if case != "vanilla"]
 PROMPT = "The taps of a"
+CACHE = "cache" if Version(transformers.__version__) >= Version("5.24.0.dev0") else "past_key_values"  # as transformers itself names it
 choice = argparse.Namespace(module=MODULE, exporter="")
 
 
@@ -193,8 +197,8 @@ class Transformers(unittest.TestCase):
                 for cache in (None, DynamicCache(), StaticCache(config=model.config, max_cache_len=32)):
                     parts = []
                     for part in ids.split([7, 1, 1, 2, 1, 8, 3], dim=1):
-                        output = model(part, past_key_values=cache, use_cache=True)
-                        cache = output.past_key_values
+                        output = model(part, **{CACHE: cache}, use_cache=True)
+                        cache = output[CACHE]
                         parts.append(output.logits)
                     self.assert_close(torch.cat(parts, dim=1), whole, 1e-12, case)
 
@@ -203,35 +207,100 @@ class Transformers(unittest.TestCase):
         with torch.no_grad():
             whole = model(ids, use_cache=False).logits
             cache = DynamicCache()
-            model(ids[:, :6], past_key_values=cache)
+            model(ids[:, :6], **{CACHE: cache})
             cache.activate_past_recording()
-            model(ids[:, 6:15], past_key_values=cache)
+            model(ids[:, 6:15], **{CACHE: cache})
             cache.crop(-5)
             cache.crop(0)
             self.assertEqual(cache.get_seq_length(), 10)
-            self.assert_close(model(ids[:, 10:], past_key_values=cache).logits, whole[:, 10:], 1e-12)
+            self.assert_close(model(ids[:, 10:], **{CACHE: cache}).logits, whole[:, 10:], 1e-12)
             for change in ("reorder_cache", "batch_select_indices"):
                 cache = DynamicCache()
-                model(ids[:, :10], past_key_values=cache)
+                model(ids[:, :10], **{CACHE: cache})
                 getattr(cache, change)(torch.tensor([1, 0]))
-                self.assert_close(model(ids[[1, 0], 10:], past_key_values=cache).logits, whole[[1, 0], 10:], 1e-12)
+                self.assert_close(model(ids[[1, 0], 10:], **{CACHE: cache}).logits, whole[[1, 0], 10:], 1e-12)
             cache.batch_repeat_interleave(2)
             self.assertEqual(cache.layers[0].raw["k"].shape[0], 4)
             cache.reset()
-            self.assert_close(model(ids, past_key_values=cache).logits, whole, 1e-12)
+            self.assert_close(model(ids, **{CACHE: cache}).logits, whole, 1e-12)
             cache = DynamicCache()
-            model(ids[:, :10], past_key_values=cache)
+            model(ids[:, :10], **{CACHE: cache})
             with self.assertRaisesRegex(ValueError, "activate_past_recording"):
                 cache.crop(-4)
             self.assertEqual(cache.get_seq_length(), 10)  # what is refused changes nothing
-            self.assert_close(model(ids[:, 10:], past_key_values=cache).logits, whole[:, 10:], 1e-12)
+            self.assert_close(model(ids[:, 10:], **{CACHE: cache}).logits, whole[:, 10:], 1e-12)
 
     def test_a_cache_of_another_model_is_refused(self):
         model, plain, ids = MODELS.load("shift"), MODELS.load("vanilla"), ids_of(5)
         cache = DynamicCache()
-        plain(ids, past_key_values=cache)
+        plain(ids, **{CACHE: cache})
         with self.assertRaisesRegex(ValueError, "filled by another model"):
-            model(ids, past_key_values=cache)
+            model(ids, **{CACHE: cache})
+
+    def test_both_names_of_the_cache_are_taken(self):
+        model, ids = MODELS.load("wide", torch.float64), ids_of(9)
+        expected = recomputed(model, ids, 6).tolist()
+        with torch.no_grad():
+            whole = model(ids, use_cache=False).logits
+            for name in ("cache", "past_key_values"):
+                for body in (model, model.model):
+                    cache = DynamicCache()
+                    body(ids[:, :5], **{name: cache})
+                    self.assertEqual(cache.get_seq_length(), 5)
+                    rest = body(ids[:, 5:], **{name: cache})
+                    self.assertEqual(cache.get_seq_length(), 9)
+                    self.assertIs(rest[CACHE], cache)
+                    if body is model:
+                        self.assert_close(rest.logits, whole[:, 5:], 1e-12, name)
+                cache = DynamicCache()
+                model(ids[:, :5], **{name: cache})
+                self.assertEqual(model.generate(ids, max_new_tokens=6, do_sample=False, **{name: cache}).tolist(), expected, name)
+                with self.assertRaisesRegex(ValueError, "use_cache"):
+                    model.generate(ids, max_new_tokens=6, use_cache=False, **{name: cache})
+            for body in (model, model.model):
+                with self.assertRaisesRegex(TypeError, "two names"):
+                    body(ids, cache=DynamicCache(), past_key_values=DynamicCache())
+
+    def test_what_would_be_swallowed_is_refused(self):
+        model, ids = MODELS.load("shift"), ids_of(9)
+        with torch.no_grad():
+            whole = model(ids).logits
+            for body in (model, model.model):
+                for name in ("caches", "layer_past", "cache_params", "is_causal", "head_mask", "token_type_ids", "shift_labels", "seq_idx"):
+                    with self.assertRaisesRegex(TypeError, name):
+                        body(ids, **{name: torch.zeros(1, 9)})
+                    body(ids, **{name: None})
+                with self.assertRaisesRegex(TypeError, "give a Cache"):
+                    body(ids, **{CACHE: ((ids, ids),)})
+                with self.assertRaisesRegex(ValueError, "begin at 0"):
+                    body(ids, cu_seq_lens_q=torch.tensor([0, 4, 9]))
+                with self.assertRaisesRegex(ValueError, "output_attentions"):
+                    body(ids, output_attentions=True)
+            self.assertEqual(len(model(ids, output_hidden_states=True).hidden_states), model.config.num_hidden_layers + 1)
+            self.assertIs(type(model(ids, return_dict=False)), tuple)
+            mean = model(ids, labels=ids).loss
+            self.assert_close(model(ids, labels=ids, num_items_in_batch=torch.tensor(16)).loss, mean / 2, 1e-6)
+            self.assert_close(mean, torch.nn.functional.cross_entropy(whole[0, :-1], ids[0, 1:]), 1e-6)
+        with self.assertRaisesRegex(NotImplementedError, "continuous batching"):
+            model.generate_batch([ids[0].tolist()])
+        self.assertFalse(model.supports_context_parallel)
+
+    def test_releases_that_were_not_tested_are_told(self):
+        module = sys.modules[type(MODELS.load("shift")).__module__]
+        minors = [Version(release).release[:2] for release in module.TESTED]
+        self.assertIn(Version(transformers.__version__).release[:2], minors, "when all else here passes, add this release to TESTED")
+        self.assertEqual(minors, sorted(minors))
+        for release in ("4.57.1", "5.0.0", "5.22.1"):
+            with self.assertRaisesRegex(ImportError, release):
+                module.check_release(release)
+        with self.assertWarnsRegex(UserWarning, "not with 5.99.0"):
+            module.check_release("5.99.0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for release in module.TESTED:
+                module.check_release(release)
+        if choice.exporter:
+            self.assertIn(", ".join(module.TESTED), (MODELS.trained("shift")[1] / "README.md").read_text())
 
     def test_padding_and_packing_change_nothing(self):
         for case in SHIFTED:
@@ -265,18 +334,87 @@ class Transformers(unittest.TestCase):
                 "prefill in chunks": lambda: model.generate(ids, prefill_chunk_size=3, **how),
                 "prompt lookup": lambda: model.generate(ids, prompt_lookup_num_tokens=4, **how),
                 "static cache": lambda: model.generate(ids, cache_implementation="static", **how),
+                "static cache again, prefill in chunks": lambda: model.generate(ids, cache_implementation="static",
+                                                                                prefill_chunk_size=4, **how),
+                "assistant": lambda: model.generate(ids, assistant_model=MODELS.load("wide", torch.float64), **how),
+                "embeddings": lambda: torch.cat([ids, model.generate(inputs_embeds=model.get_input_embeddings()(ids), **how)], 1),
                 "no cache": lambda: model.generate(ids, use_cache=False, **how),
             }
             for way, call in ways.items():
                 with self.subTest(case, way=way):
                     self.assertEqual(call().tolist(), expected.tolist())
 
+    def assert_steps_are_full_forwards(self, model, ids, mask, what, **how):
+        """With a cache generate gives the tokens that it gives without, and each step the logits of a pass over all of the text."""
+        how = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 2, "return_dict_in_generate": True, "output_logits": True,
+               "attention_mask": mask, "no_repeat_ngram_size": 1, **how}  # so that small models say more than one token
+        given = how.pop(CACHE, None)
+        torch.manual_seed(7)
+        found = model.generate(ids, **({} if given is None else {CACHE: given}), **how)
+        torch.manual_seed(7)
+        without = model.generate(ids, use_cache=False, **{key: value for key, value in how.items() if key != "cache_implementation"})
+        self.assertEqual(found.sequences.tolist(), without.sequences.tolist(), what)
+        with torch.no_grad():
+            mask = torch.cat([mask, mask.new_ones(len(mask), len(found.logits))], dim=1)
+            positions = (mask.cumsum(1) - 1).clamp(min=0)
+            whole = model(found.sequences, attention_mask=mask, position_ids=positions, use_cache=False).logits
+        self.assertEqual(len(found.logits), 10)
+        for number, logits in enumerate(found.logits):
+            self.assert_close(logits, whole[:, ids.shape[1] - 1 + number], 1e-6, (what, number))
+        return found
+
+    def test_each_step_of_generation_is_the_full_forward(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(9, 3)
+            one, padded = torch.ones_like(ids), torch.ones_like(ids)
+            padded[1, :5] = padded[2, :8] = 0
+            for what, how in {"greedy": {}, "sampled": {"do_sample": True, "top_k": 30, "temperature": 1.5},
+                              "static": {"cache_implementation": "static"}}.items():
+                for mask in (one, padded):
+                    with self.subTest(case, how=what, padded=mask is padded):
+                        found = self.assert_steps_are_full_forwards(model, ids, mask, (case, what), **how)
+                        self.assertGreater(len(set(found.sequences[:, 9:].flatten().tolist())), 9)
+
+    def test_sampling_from_a_prefilled_cache(self):
+        for case in SHIFTED:
+            model, ids = MODELS.load(case, torch.float64), ids_of(12)
+            prefix = DynamicCache()
+            with torch.no_grad():
+                model(ids[:, :7], **{CACHE: prefix})
+            for rows in (1, 4):
+                cache, texts = copy.deepcopy(prefix), ids.repeat_interleave(rows, dim=0)
+                cache.batch_repeat_interleave(rows)
+                found = self.assert_steps_are_full_forwards(model, texts, torch.ones_like(texts), (case, rows), do_sample=True,
+                                                            temperature=1.5, **{CACHE: cache})
+                self.assertEqual(len(set(map(tuple, found.sequences.tolist()))), rows)
+            self.assertEqual(prefix.get_seq_length(), 7)
+
+    def test_turns_of_a_conversation(self):
+        for case in SHIFTED:
+            for pads in (0, 4):
+                model, ids = MODELS.load(case, torch.float64), ids_of(7, 2)
+                mask, cache = torch.ones_like(ids), DynamicCache()
+                mask[1, :pads] = 0
+                for turn in range(3):  # each adds the answer and five tokens more
+                    found = self.assert_steps_are_full_forwards(model, ids, mask, (case, pads, turn), **{CACHE: cache})
+                    ids = torch.cat([found.sequences, ids_of(5, 2, seed=turn)], dim=1)
+                    mask = torch.cat([mask, mask.new_ones(2, 15)], dim=1)
+                    self.assertEqual(cache.get_seq_length(), ids.shape[1] - 6)
+
+    def test_generation_in_training_mode_with_checkpointing(self):
+        model, ids = MODELS.load("wide", torch.float64), ids_of(10)
+        expected = recomputed(model, ids, 8).tolist()
+        model.train().gradient_checkpointing_enable()
+        self.assertEqual(model.generate(ids, max_new_tokens=8, do_sample=False).tolist(), expected)
+        with self.assertRaisesRegex(ValueError, "computed twice"):
+            model(ids, use_cache=True)
+
     def test_generation_goes_on_from_a_returned_cache(self):
         for case in SHIFTED:
             model, ids = MODELS.load(case, torch.float64), ids_of(10)
             expected = recomputed(model, ids, 12)
             first = model.generate(ids, max_new_tokens=5, do_sample=False, return_dict_in_generate=True)
-            whole = model.generate(first.sequences, past_key_values=first.past_key_values, max_new_tokens=7, do_sample=False)
+            whole = model.generate(first.sequences, **{CACHE: first[CACHE]}, max_new_tokens=7, do_sample=False)
             self.assertEqual(whole.tolist(), expected.tolist(), case)
 
     def test_beams(self):
@@ -286,6 +424,10 @@ class Transformers(unittest.TestCase):
             with_cache, without = model.generate(ids, **how), model.generate(ids, use_cache=False, **how)
             self.assertEqual(with_cache.sequences.tolist(), without.sequences.tolist(), case)
             self.assert_close(with_cache.sequences_scores, without.sequences_scores, 1e-10, case)
+            with torch.no_grad():
+                steps = model(with_cache.sequences, use_cache=False).logits[:, 7:-1].log_softmax(-1)
+            shares = steps.gather(2, with_cache.sequences[:, 8:, None])[..., 0].mean(1)
+            self.assert_close(with_cache.sequences_scores, shares, 1e-6, case)
 
     def test_left_padded_batches(self):
         for case in SHIFTED:
