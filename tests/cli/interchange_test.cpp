@@ -124,7 +124,7 @@ TEST_F(Interchange, ExportsAreCheckedAndComeBack) {
                            "trust_remote_code=True", "largest difference of their logits", "keys 1, values 1"}) {
     EXPECT_THAT(card, HasSubstr(fact));
   }
-  EXPECT_THAT(card, testing::ContainsRegex("tested with transformers 5[.0-9]+(, 5[.0-9]+)*; it refuses"));
+  EXPECT_THAT(card, ::testing::ContainsRegex("tested with transformers 5[.0-9]+(, 5[.0-9]+)*; it refuses"));
   const json imported = run("import", {out_, "--output", imported_});
   EXPECT_EQ(imported["directory"], imported_ + "/checkpoints/step-00000000");
   EXPECT_THAT(imported["next"].get<std::string>(), HasSubstr("shiftron train --config " + imported_ + "/config.conf"));
