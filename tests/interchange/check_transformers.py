@@ -236,6 +236,11 @@ class Transformers(unittest.TestCase):
         plain(ids, **{CACHE: cache})
         with self.assertRaisesRegex(ValueError, "filled by another model"):
             model(ids, **{CACHE: cache})
+        quantized = type("QuantizedLayer", (transformers.cache_utils.DynamicLayer,), {})  # theirs needs a library of its own
+        cache = DynamicCache()
+        cache.layers.append(quantized())
+        with self.assertRaisesRegex(TypeError, "QuantizedLayer"):
+            model(ids, **{CACHE: cache})
 
     def test_both_names_of_the_cache_are_taken(self):
         model, ids = MODELS.load("wide", torch.float64), ids_of(9)
