@@ -45,9 +45,8 @@ const FileDescriptor& StepReader::open(const ManifestBox& box) {
     FileDescriptor file = FileDescriptor::open_for_reading(path, false);
     file.expect_front_to_back();
     return files_.emplace(box.file, std::move(file)).first->second;
-  } catch (const SystemError& error) {
-    throw SystemError(error.what());
   } catch (const Error& error) {
+    pass_on_refusal(error);
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
 }
@@ -85,9 +84,8 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
     std::byte* piece = take ? to : to + at;
     try {
       file.read_at(offset + at, piece, some);
-    } catch (const SystemError&) {
-      throw;
     } catch (const Error& error) {
+      pass_on_refusal(error);
       throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
     }
     hash.update(piece, some);
@@ -240,9 +238,8 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
     if (file.bytes > kLargestRead) throw_crash(path, " is too large, at most ", kLargestRead, " bytes are read");
     bytes.resize(file.bytes);  // behind both: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
-  } catch (const SystemError& error) {
-    throw SystemError(error.what());
   } catch (const Error& error) {
+    pass_on_refusal(error);
     throw Error(std::string(error.what()) + "; the manifest states " + std::to_string(file.bytes) + " bytes",
                 ExitCode::no_checkpoint);
   }

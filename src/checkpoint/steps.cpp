@@ -86,9 +86,8 @@ Manifest read_manifest(const std::string& step_directory) {
   std::string text;
   try {
     text = read_file(path, kLargestManifest);
-  } catch (const SystemError& error) {
-    throw SystemError(error.what());
   } catch (const Error& error) {
+    pass_on_refusal(error);
     throw Error(error.what(), ExitCode::no_checkpoint);
   }
   Manifest manifest = parse_manifest(text, path);
@@ -111,9 +110,8 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
     if (bytes == stated.bytes) return "";
     return path + ": has " + std::to_string(bytes) + " bytes, the manifest states " + std::to_string(stated.bytes) +
            lost(manifest, file, bytes);
-  } catch (const SystemError& error) {
-    throw SystemError(error.what());
   } catch (const Error& error) {
+    pass_on_refusal(error);
     return error.what() + lost(manifest, file, 0);
   }
 }

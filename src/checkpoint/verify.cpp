@@ -137,9 +137,8 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
   Manifest manifest;
   try {
     manifest = read_manifest(step_directory);
-  } catch (const SystemError&) {
-    throw;
   } catch (const Error& error) {
+    pass_on_refusal(error);
     return {error.what()};
   }
   uint64_t before = 0;  // bytes of the files read
@@ -159,9 +158,8 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
       std::vector<std::string> found = hash_faults(path, manifest, file, boxes, of_step);
       if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
       faults.insert(faults.end(), found.begin(), found.end());
-    } catch (const SystemError&) {
-      throw;
     } catch (const Error& error) {
+      pass_on_refusal(error);
       faults.push_back(error.what());
     }
     before += file.bytes;

@@ -43,9 +43,8 @@ int list(const CommandLine& line) {
       const Manifest manifest = check_step(entry->path);
       row["bytes"] = manifest.bytes();
       row["files"] = manifest.files.size();
-    } catch (const SystemError&) {
-      throw;
     } catch (const Error& error) {
+      pass_on_refusal(error);
       row["valid"] = false;
       row["fault"] = error.what();
     }

@@ -13,6 +13,11 @@ class SystemError : public Error {
   explicit SystemError(const std::string& message, ExitCode code = ExitCode::crash) : Error(message, code) {}
 };
 
+// For who makes another fault of an Error, of a file's content: throws again what the machine refused, as Error(crash).
+inline void pass_on_refusal(const Error& error) {
+  if (dynamic_cast<const SystemError*>(&error) != nullptr) throw SystemError(error.what());
+}
+
 // Whether a failed call with this errno is of that kind.
 bool is_of_the_system(int error);
 

@@ -133,8 +133,8 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
     if (own.query_sum > 0) of_piece[cuda::kQuerySum] = memory + own.delta;
     candidate.plan->execute(handle_, of_piece, memory + own.bytes());
   };
-  size_t failed = 0;
   if (candidates.size() > 1 && !choices_.of.contains(piece)) {  // each writes all results
+    size_t failed = 0;
     // One that fails leaves the choice to the others; a device that is lost has them fail too.
     std::erase_if(candidates, [&](Candidate& candidate) {
       try {

@@ -26,9 +26,8 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     SavedState saved;
     try {
       saved = saved_state(read_manifest(entry.path).state_json, entry.path);
-    } catch (const SystemError&) {
-      throw;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      pass_on_refusal(error);
       continue;  // told where it is tried
     }
     require_resumable(saved.configuration, config, !saved.imported_from.empty(), entry.path);

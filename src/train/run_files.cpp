@@ -55,22 +55,17 @@ void append_whole(FileDescriptor& file, const std::string& text) {
   }
 }
 
-// Whether the file's last line lacks its end, as a crash leaves it; false where that cannot be read.
-bool ends_within_a_line(const std::string& path) {
+// What the file's last line lacks at its end, as a crash leaves it: "\n" or nothing, as where that cannot be read.
+std::string missing_end(const std::string& path) {
   try {
     const FileDescriptor file = FileDescriptor::open_for_reading(path);
     const uint64_t bytes = file.size();
     char last = '\n';
     if (bytes > 0) file.read_at(bytes - 1, &last, 1);
-    return last != '\n';
+    return last == '\n' ? "" : "\n";
   } catch (const std::exception&) {
-    return false;
+    return "";
   }
-}
-
-// `line` with its end, and in front what ends the line of another that was cut.
-std::string own_line(const std::string& path, const std::string& line) {
-  return (ends_within_a_line(path) ? "\n" : "") + line + "\n";
 }
 
 // Whether the path leads to the open file; true where that cannot be known.
@@ -92,17 +87,24 @@ nlohmann::json json_number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-JsonLines::JsonLines(const std::string& path) : path_(path), file_(FileDescriptor::open_for_appending(path)) {}
+JsonLines::JsonLines(const std::string& path)
+    : path_(path), file_(FileDescriptor::open_for_appending(path)), missing_(missing_end(path)) {}
 
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
-  append_whole(file_, own_line(path_, rounded(object, digits).dump()));
+  try {
+    append_whole(file_, missing_ + rounded(object, digits).dump() + "\n");
+    missing_.clear();
+  } catch (...) {
+    missing_ = missing_end(path_);
+    throw;
+  }
 }
 
 bool JsonLines::follow() {
   if (path_.empty() || is_at(path_, file_)) return false;
   create_directories_durably(parent_directory(path_));
-  file_ = FileDescriptor::open_for_appending(path_);
+  *this = JsonLines(path_);
   return true;
 }
 
@@ -130,7 +132,7 @@ void Events::write(const std::string& event, const nlohmann::ordered_json& detai
   try {
     nlohmann::ordered_json line = {{"time", now_text()}, {"rank", rank_}, {"host", host_name()}, {"event", event}};
     line.update(details);
-    const std::string text = own_line(path_, line.dump());
+    const std::string text = missing_end(path_) + line.dump() + "\n";
     FileDescriptor::open_for_appending(path_).append(text.data(), text.size());
   } catch (...) {  // an event is never worth a run
   }
@@ -230,7 +232,7 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   }
   if (moved.empty()) return;
   FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
-  append_whole(superseded, (ends_within_a_line(superseded.path()) ? "\n" : "") + moved);
+  append_whole(superseded, missing_end(superseded.path()) + moved);
   superseded.sync();
   superseded.close();
   write_file_durably(path, kept);

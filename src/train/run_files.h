@@ -32,6 +32,7 @@ class JsonLines {
  private:
   std::string path_;
   FileDescriptor file_;
+  std::string missing_;  // at the end of the line before the next
 };
 
 // Calls `visit` for every line of the file that is a JSON object, in their order; a line may be cut by a crash. A file

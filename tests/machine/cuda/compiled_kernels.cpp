@@ -96,11 +96,19 @@ Compiled read_folder(const std::string& folder) {
   return compiled;
 }
 
+const char* folder_of_environment() {
+  static const char* const folder = std::getenv("SHIFTRON_PTX");
+  return folder;
+}
+
 }  // namespace
 
+bool executes_compiled_kernels() {
+  return folder_of_environment() != nullptr;
+}
+
 std::function<void()> compiled_body(const void* kernel, std::vector<std::vector<std::byte>> parameters, int64_t shared) {
-  static const char* const folder = std::getenv("SHIFTRON_PTX");
-  if (folder == nullptr) return {};
+  const char* const folder = folder_of_environment();
   static const Compiled compiled = read_folder(folder);
   const auto name = compiled.names.find(reinterpret_cast<uintptr_t>(kernel));
   CHECK(name != compiled.names.end(), "a kernel without a name");

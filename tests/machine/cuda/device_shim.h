@@ -13,7 +13,6 @@
 #include <functional>
 #include <source_location>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "cuda/compiled_kernels.h"
@@ -45,8 +44,8 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, void (*kernel)(Param
     const auto* first = reinterpret_cast<const std::byte*>(&value);
     return std::vector<std::byte>(first, first + sizeof(value));
   };
-  if (auto body = compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared)) {
-    return launch(grid, stream, std::move(body));
+  if (executes_compiled_kernels()) {
+    return launch(grid, stream, compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
   }
   return launch(grid, stream, [kernel, ... kept = values] { kernel(kept...); });
 }

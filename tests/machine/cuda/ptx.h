@@ -63,8 +63,7 @@ struct Instruction {
   Comparison comparison = Comparison::eq;
   ShuffleMode shuffle = ShuffleMode::index;
   VoteMode vote = VoteMode::ballot;
-  bool flush = false, saturate = false, approximate = false, carry_in = false, carry_out = false, as_shift = false,
-       wide = false;
+  bool flush = false, saturate = false, approximate = false, carry_in = false, carry_out = false, as_shift = false;
   Operand guard;                           // a predicate, or none
   std::vector<Operand> results, operands;  // of a load or store the address is operands[0]
   int target = -1;                         // instruction
@@ -77,6 +76,7 @@ struct Function {
   bool entry = false;
   std::vector<const Symbol*> parameters;
   const Symbol* returned = nullptr;
+  std::vector<const Symbol*> shared;  // the memory of a block that it names
   std::vector<Instruction> code;
   int slots = 0;
   size_t local_bytes = 0, parameter_bytes = 0;  // of a call

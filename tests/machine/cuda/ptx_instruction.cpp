@@ -177,7 +177,7 @@ class InstructionReader {
         return made.op == Op::vote;
       }
     }
-    return made.op == Op::branch && word == "uni";
+    return false;
   }
 
   void take_arguments(Instruction& made, const std::vector<std::string>& words, size_t width) {

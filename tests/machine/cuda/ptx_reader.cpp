@@ -1,4 +1,5 @@
 // PTX as text: statements, declarations, instructions.
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -236,6 +237,9 @@ class Reader {
     } else {
       operand.what = Operand::What::symbol;
       operand.symbol = symbol_of(word);
+      std::vector<const Symbol*>& shared = function_->shared;
+      const bool known = std::ranges::find(shared, operand.symbol) != shared.end();
+      if (operand.symbol->space == Space::shared && !known) shared.push_back(operand.symbol);
     }
     return operand;
   }

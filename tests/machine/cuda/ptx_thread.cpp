@@ -106,21 +106,14 @@ class Frame {
     for (const SharedRoom& room : rooms_) {
       if (room.number == number) return room;
     }
-    for (const auto& [name, symbol] : function_.symbols) {
-      if (add_room(*symbol, number)) return rooms_.back();
-    }
-    for (const Symbol* symbol : outside_) {
-      if (add_room(*symbol, number)) return rooms_.back();
-    }
-    throw_crash(function_.name, ": no shared memory has address ", number << 20);
-  }
-  bool add_room(const Symbol& symbol, uint64_t number) {
-    if (symbol.space != Space::shared || symbol.offset >> 20 != number) return false;
+    const auto named = std::ranges::find(function_.shared, number << 20, &Symbol::offset);
+    if (named == function_.shared.end()) throw_crash(function_.name, ": no shared memory has address ", number << 20);
+    const Symbol& symbol = **named;
     const bool of_launch = symbol.bytes == 0;
     void* const data = of_launch ? shared_bytes(symbol.name.c_str(), kNowhere)
                                  : shared_array(symbol.name.c_str(), &symbol, symbol.bytes, kNowhere);
-    rooms_.push_back({number, static_cast<std::byte*>(data), of_launch ? static_cast<size_t>(launch_bytes_) : symbol.bytes});
-    return true;
+    const size_t bytes = of_launch ? static_cast<size_t>(launch_bytes_) : symbol.bytes;
+    return rooms_.emplace_back(number, static_cast<std::byte*>(data), bytes);
   }
 
   void set(const Operand& result, uint64_t bits) {
@@ -149,7 +142,6 @@ class Frame {
   }
   void load(const Instruction& in) {
     const size_t bytes = in.type.bytes;
-    note_symbol(in.operands[0]);
     const std::byte* from = memory(in, bytes * in.results.size());
     for (const Operand& result : in.results) {
       uint64_t bits = 0;
@@ -160,22 +152,12 @@ class Frame {
   }
   void store(const Instruction& in) {
     const size_t bytes = in.type.bytes;
-    note_symbol(in.operands[0]);
     std::byte* to = memory(in, bytes * (in.operands.size() - 1));
     for (size_t i = 1; i < in.operands.size(); ++i, to += bytes) {
       const uint64_t bits = value(in.operands[i]);
       std::memcpy(to, &bits, bytes);
     }
   }
-  // Shared memory of the module, which the function's symbols do not hold.
-  void note_symbol(const Operand& operand) {
-    if (operand.what != Operand::What::symbol || operand.symbol->space != Space::shared) return;
-    for (const Symbol* known : outside_) {
-      if (known == operand.symbol) return;
-    }
-    outside_.push_back(operand.symbol);
-  }
-
   void pack(const Instruction& in) {
     const int half = in.type.bytes / 2;
     if (in.results.size() == 2) {
@@ -239,7 +221,6 @@ class Frame {
     const uint64_t a = value(in.operands[0]), b = in.operands.size() > 1 ? value(in.operands[1]) : 0,
                    c = in.operands.size() > 2 ? value(in.operands[2]) : 0;
     if (in.op == Op::move || in.op == Op::to_generic) {
-      if (in.op == Op::move) note_symbol(in.operands[0]);
       return a & mask_of(in.type.bytes);
     }
     if (is_floating(in.type)) return floating(in, a, b, c);
@@ -319,7 +300,6 @@ class Frame {
   const int64_t launch_bytes_;
   std::vector<uint64_t> slots_, local_, parameters_;
   std::vector<SharedRoom> rooms_;
-  std::vector<const Symbol*> outside_;
   bool carry_ = false;
 };
 
