@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "core/philox.h"
+#include "core/event.h"
 #include "train/batches.h"
+#include "train/library_choices.h"
 
 namespace shiftron {
 
@@ -30,20 +32,31 @@ LocalTrainer::LocalTrainer(const RunConfig& config, int threads)
   device_ = start_device(config, {.threads = threads}, *world_, stream_);
   Ledger planned;
   const MemoryPlan plan = plan_memory(config, layout, 0, threads, planned);
-  trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan);
+  trainer_.emplace(config, make_groups(*world_, layout, config.model.kv_heads, {}, stream_.device), stream_, plan);
   parameters().initialise(static_cast<uint64_t>(config.train.seed));
 }
 
-void LocalTrainer::warm_up(const SampleReader& read) {
-  for (int i = 0; i < 2; ++i) step(read);
+BatchReader LocalTrainer::batches(int64_t step, const SampleReader& read) const {
+  return [this, step, read](int index, HostBatch& batch) { read(first_sample(config_, 1, step, index, 0), batch); };
 }
 
-double LocalTrainer::step(const SampleReader& read) {
-  number_ += 1;
+void LocalTrainer::warm_up(const SampleReader& read) {
+  Log log;
+  choose_algorithms(config_, *trainer_, batches(1, read), *world_, "", "", log);
+  steps(2, read);
+}
+
+LocalTrainer::Steps LocalTrainer::steps(int64_t count, const SampleReader& read) {
+  Steps result;
   const auto start = Clock::now();
-  trainer_->step(
-      number_, [&](int index, HostBatch& batch) { read(first_sample(config_, 1, number_, index, 0), batch); }, false);
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  for (int64_t i = 0; i < count; ++i) {
+    number_ += 1;
+    trainer_->step(number_, batches(number_, read), false);
+    if (i > 0) result.losses.push_back(trainer_->result(number_ - 1).loss);
+  }
+  result.losses.push_back(trainer_->result(number_).loss);
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(count);
+  return result;
 }
 
 void LocalTrainer::start_profile() {
@@ -51,9 +64,15 @@ void LocalTrainer::start_profile() {
   stream_.timed = true;
 }
 
+const Ledger& LocalTrainer::ledger() {
+  finish(stream_);
+  ledger_.add_reached_times();
+  return ledger_;
+}
+
 MachineRates LocalTrainer::rates() {
-  return {measure_matmul_peak(stream_.cpu, product_type(config_.train.precision, stream_.cpu)),
-          measure_copy_bandwidth(stream_.cpu)};
+  return {measure_matmul_peak(stream_, product_type(config_.train.precision, stream_.cpu)),
+          measure_copy_bandwidth(stream_)};
 }
 
 }  // namespace shiftron

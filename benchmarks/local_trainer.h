@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/ledger.h"
 #include "parallel/host_communicator.h"
@@ -26,11 +28,16 @@ class LocalTrainer {
   LocalTrainer(const RunConfig& config, int threads);
   ParameterSet& parameters() { return trainer_->engine().parameters(); }
 
-  void warm_up(const SampleReader& read);  // steps that are not to be measured
+  void warm_up(const SampleReader& read);  // libraries choose, and steps that are not to be measured
   // Seconds of the next step.
-  double step(const SampleReader& read);
-  double loss() { return trainer_->result(number_).loss; }
-  const Ledger& ledger() const { return ledger_; }
+  double step(const SampleReader& read) { return steps(1, read).seconds; }
+  struct Steps {
+    double seconds;  // of one, in the mean
+    std::vector<double> losses;
+  };
+  // As a run does them: a result is read while the device works on the next step.
+  Steps steps(int64_t count, const SampleReader& read);
+  const Ledger& ledger();
   // What multiplies bfloat16 and at which rate it did so in the timing at the start; "" in other precisions.
   const std::string& products() const { return device_.products; }
   // Kernels are timed from here on.
@@ -38,6 +45,8 @@ class LocalTrainer {
   MachineRates rates();
 
  private:
+  BatchReader batches(int64_t step, const SampleReader& read) const;
+
   RunConfig config_;
   std::unique_ptr<HostCommunicator> world_;
   Ledger ledger_;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Training steps in PyTorch on command: the other side of train_steps, started by benchmarks/vs_pytorch.py.
 
-Reads "run K" lines, answers {"seconds": […], "losses": […]}, K each. The model is written as PyTorch is meant to be used:
+Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is written as PyTorch is meant to be used:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
 multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
-and moments), each eager or compiled. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
+and moments), each eager or compiled; on the device that the description names, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
 """
 import argparse
 import json
@@ -16,18 +16,20 @@ import time
 import h5py
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 STREAMS = ("query", "key", "value")
+ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # the first that serves
 
 
 class Model:
-    def __init__(self, description, initial, dtype):
+    def __init__(self, description, initial, dtype, device):
         self.model, self.shift = (description["configuration"][section] for section in ("model", "shift"))
         self.parameters, self.masters, self.decays = {}, {}, {}  # a master is the parameter itself where that is fp32
         decays = {parameter["name"]: parameter["weight_decay"] for parameter in description["parameters"]}
 
         def add(name, *parts):
-            value = torch.cat([torch.from_numpy(initial[part][()]) for part in parts])
+            value = torch.cat([torch.from_numpy(initial[part][()]) for part in parts]).to(device)
             precise = name.endswith("norm.weight") or ".shift_" in name
             self.parameters[name] = value.flatten(1) if "out.weight" in name else value
             if not precise:
@@ -51,7 +53,7 @@ class Model:
         length, half = description["configuration"]["train"]["sequence_length"], self.model["head_dim"] // 2
         frequency = self.model["rope_base"] ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-        self.cosine, self.sine = (table.float()[:, None].to(dtype) for table in (angle.cos(), angle.sin()))
+        self.cosine, self.sine = (table.float()[:, None].to(device, dtype) for table in (angle.cos(), angle.sin()))
 
     def groups(self):
         for decay in sorted(set(self.decays.values())):
@@ -98,7 +100,8 @@ class Trainer:
         precision, mode = variant.split("-")
         self.autocast = precision == "autocast"
         self.description, self.train = description, description["configuration"]["train"]
-        self.model = Model(description, inputs["initial"], torch.bfloat16 if precision == "bf16" else torch.float32)
+        self.device = description["configuration"]["device"]["kind"]
+        self.model = Model(description, inputs["initial"], torch.bfloat16 if precision == "bf16" else torch.float32, self.device)
         pairs = ((weight, self.model.masters[name]) for name, weight in self.model.parameters.items())
         self.rounded = [(weight, master) for weight, master in pairs if weight is not master]
         self.loss = torch.compile(self.model.loss) if mode == "compile" else self.model.loss
@@ -106,19 +109,25 @@ class Trainer:
         self.clip = optimizer["clip"]
         betas = tuple(float(beta) for beta in str(optimizer["betas"]).split(","))
         self.optimizer = torch.optim.AdamW(list(self.model.groups()), betas=betas, eps=optimizer["epsilon"], fused=True)
-        self.ids, self.targets = (torch.from_numpy(inputs[name][()]).long() for name in ("ids", "targets"))
+        self.ids, self.targets = (torch.from_numpy(inputs[name][()]).long().to(self.device) for name in ("ids", "targets"))
         self.number = 0
 
-    def step(self):
+    def steps(self, count):
+        """Seconds of one, and their losses, which are read when all are done: a GPU never waits for the host."""
         start = time.perf_counter()
+        with sdpa_kernel(ATTENTION, set_priority=True):
+            losses = torch.stack([self.step() for _ in range(count)]).tolist()
+        return (time.perf_counter() - start) / count, losses
+
+    def step(self):
         batch = self.number % len(self.ids)
         micro, total = self.train["micro_batch"], 0.0
         share = micro / self.train["global_batch"]
         for ids, targets in zip(self.ids[batch].split(micro), self.targets[batch].split(micro)):
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
                 loss = self.loss(ids, targets) * share
             loss.backward()
-            total += loss.item()
+            total += loss.detach()
         for weight, master in self.rounded:
             master.grad, weight.grad = weight.grad.float(), None
         if self.clip:
@@ -131,7 +140,7 @@ class Trainer:
             with torch.no_grad():
                 torch._foreach_copy_([weight for weight, _ in self.rounded], [master for _, master in self.rounded])
         self.number += 1
-        return time.perf_counter() - start, total
+        return total
 
 
 def resident_bytes():
@@ -152,8 +161,9 @@ def main():
         trainer = Trainer(description, inputs, arguments.variant)
     print(json.dumps({"ready": True, "version": torch.__version__, "start_bytes": start_bytes}), flush=True)
     for line in sys.stdin:
-        results = [trainer.step() for _ in range(int(line.split()[1]))]
-        print(json.dumps({"seconds": [seconds for seconds, _ in results], "losses": [loss for _, loss in results]}), flush=True)
+        seconds, losses = trainer.steps(int(line.split()[1]))
+        memory = {"device_bytes": torch.cuda.max_memory_allocated()} if trainer.device == "cuda" else {}
+        print(json.dumps({"seconds": seconds, "losses": losses} | memory), flush=True)
 
 
 if __name__ == "__main__":

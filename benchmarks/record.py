@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -41,7 +42,9 @@ def machine():
     flags = fields.get("Flags", "").split()
     wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
     memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1))
-    return {"processor": fields.get("Model name", "unknown"), "family": fields.get("CPU family"), "model": fields.get("Model"),
+    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True,
+                         check=False).stdout.strip() if shutil.which("nvidia-smi") else ""
+    return ({"gpu": gpu} if gpu else {}) | {"processor": fields.get("Model name", "unknown"), "family": fields.get("CPU family"), "model": fields.get("Model"),
             "cores": len(os.sched_getaffinity(0)), "instructions": [flag for flag in wanted if flag in flags],
             "memory_gib": round(memory / 2**20, 1), "system": f"{os.uname().sysname} {os.uname().release}"}
 

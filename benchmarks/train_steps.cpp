@@ -1,6 +1,6 @@
 // Training steps on command, for comparisons: the model's configuration is read as `shiftron train` reads it.
 //   train_steps OPTIONS --describe          prints configuration, parameters and learning rates as one JSON line
-//   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": […], "losses": […]}, K each
+//   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}
 //   train_steps OPTIONS --compare-shift     time of a step with the configured KV shift against one without any shift:
 //                                           two trainers, --pairs N steps of each in turn
 //   train_steps OPTIONS --profile           where the time of --steps N steps goes, kernel by kernel
@@ -120,12 +120,8 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
   int64_t steps = 0;
   while (std::cin >> word >> steps) {
     if (word != "run") throw_bad_input("'", word, "' is no command; say: run K");
-    json seconds = json::array(), losses = json::array();
-    for (int64_t i = 0; i < steps; ++i) {
-      seconds.push_back(trainer.step(read));
-      losses.push_back(trainer.loss());
-    }
-    std::cout << json{{"seconds", seconds}, {"losses", losses}} << std::endl;
+    const LocalTrainer::Steps done = trainer.steps(steps, read);
+    std::cout << json{{"seconds", done.seconds}, {"losses", done.losses}} << std::endl;
   }
 }
 
@@ -184,9 +180,8 @@ std::string profile(const RunConfig& config, int threads, int64_t steps) {
   const SampleReader read = random_samples(config);
   trainer.warm_up(read);
   trainer.start_profile();
-  double seconds = 0;
-  for (int64_t i = 0; i < steps; ++i) seconds += trainer.step(read);
-  return profile_table(trainer.ledger(), steps, seconds / static_cast<double>(steps), trainer.rates());
+  const double seconds = trainer.steps(steps, read).seconds;
+  return profile_table(trainer.ledger(), steps, seconds, trainer.rates());
 }
 
 int run(const std::vector<std::string>& arguments) {

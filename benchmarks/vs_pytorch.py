@@ -42,23 +42,20 @@ def interval_95(logarithms):
 
 
 class Side(LiveProcess):
-    """What one process did: losses of its steps, seconds of its steps and blocks."""
+    """What one process did: losses of its steps, seconds of a step in each block, bytes that it holds on a GPU."""
 
     def __init__(self, name, command, environment):
-        self.seconds, self.losses, self.blocks = [], [], []
+        self.losses, self.blocks = [], []
         super().__init__(name, command, environment)
+        self.device_bytes = sum(self.ready.get("memory_bytes", {}).values())
 
     def run(self, steps, counts=True):
         answer = self.ask(f"run {steps}")
         self.losses += answer["losses"]
+        self.device_bytes = answer.get("device_bytes", self.device_bytes)
         if counts:
-            self.seconds += answer["seconds"]
-            self.blocks.append(statistics.fmean(answer["seconds"]))
+            self.blocks.append(answer["seconds"])
         return answer
-
-    def drop_block(self, steps):
-        self.blocks.pop()
-        del self.seconds[-steps:]
 
 
 def write_inputs(path, description, random):
@@ -118,22 +115,25 @@ def compare(options, precision, arguments, environment, folder):
             disturbed += 1
             print(f"left out a round: other processes used {cores} cores", file=sys.stderr)
             for side in sides:
-                side.drop_block(arguments.steps)
+                side.blocks.pop()
         else:
             other_cores.append(cores)
     if len(other_cores) < arguments.blocks:
         raise Fault(f"other processes disturbed {disturbed} rounds of blocks; try again later")
     tokens = train["global_batch"] * train["sequence_length"]
-    best = min(theirs, key=lambda side: statistics.median(side.seconds))
+    best = min(theirs, key=lambda side: statistics.median(side.blocks))
+    on_gpu = description["configuration"]["device"]["kind"] == "cuda"
     result = {"threads": description["threads"], "tokens_per_step": tokens, "blocks": arguments.blocks,
               "steps_per_block": arguments.steps, "disturbed_blocks": disturbed,
               "other_cores": round(statistics.fmean(other_cores), 3), "best": best.name, "sides": {}}
     for side in sides:
         ratio, interval = interval_95([math.log(other / own) for own, other in zip(ours.blocks, side.blocks)])
         result["sides"][side.name] = {
-            "tokens_per_second": tokens / statistics.median(side.seconds), "fastest": tokens / min(side.seconds),
+            "tokens_per_second": tokens / statistics.median(side.blocks), "fastest": tokens / min(side.blocks),
             "peak_bytes": side.peak_bytes(), "own_bytes": side.peak_bytes() - side.ready["start_bytes"], "speed_of_shiftron_over_it": ratio, "interval_95": interval,
             "loss_difference": largest_difference(ours.losses, side.losses)}
+        if on_gpu:
+            result["sides"][side.name]["device_bytes"] = side.device_bytes
     version = theirs[0].ready["version"]
     for side in sides:
         side.end()
@@ -145,7 +145,7 @@ def show(name, precision, result):
     for side, values in result["sides"].items():
         interval = "" if not values["interval_95"] else " [{:.3f}, {:.3f}]".format(*values["interval_95"])
         print(f"  {side:17} {values['tokens_per_second']:7.0f} tokens/s, fastest {values['fastest']:7.0f}, "
-              f"{values['own_bytes'] / 1e9:.2f} GB above start-up, ratio {values['speed_of_shiftron_over_it']:.3f}{interval}, "
+              f"{values.get('device_bytes', values['own_bytes']) / 1e9:.2f} GB {'on the GPU' if 'device_bytes' in values else 'above start-up'}, ratio {values['speed_of_shiftron_over_it']:.3f}{interval}, "
               f"loss {values['loss_difference']:.1e}", flush=True)
 
 

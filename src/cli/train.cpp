@@ -171,9 +171,6 @@ int run_train(const CommandLine& line) {
   if (parsed.has("dry-run")) return dry_run(parsed);
   if (parsed.has("draw")) throw_bad_input("--draw draws the schedule of a dry run: give --dry-run too");
   const RunConfig& config = parsed.config;
-  if (parsed.has("profile") && config.device.kind == DeviceChoice::cuda) {
-    throw_bad_input("--profile times kernels of a CPU; of a GPU: nsys profile --trace=cuda,nvtx shiftron train …");
-  }
   outlive_failing_writes();
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;

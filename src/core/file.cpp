@@ -64,38 +64,6 @@ void write_through(const std::string& path, std::string_view bytes) {
 
 }  // namespace
 
-const char* advice_on(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "; free space there, or choose another place";
-    case EACCES:
-    case EPERM:
-      return "; change its permissions, or choose another place";
-    case EROFS:
-      return "; choose another place";
-    case ENOENT:
-      return "; check the path";
-    case EMFILE:
-      return "; raise the limit of open files (ulimit -n)";
-    case ENFILE:
-      return "; this machine has too many open files: end some processes, or raise fs.file-max";
-    case ENOMEM:
-      return "; free memory";
-    case EIO:
-      return "; the disk, or the way to it, fails: see dmesg";
-    case ESTALE:
-      return "; the file system has lost it: mount it anew";
-    default:
-      return "";
-  }
-}
-
-bool is_of_the_system(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == ESTALE || error == EACCES ||
-         error == EPERM;
-}
-
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
   const int descriptor =
       open_retrying(path, O_RDONLY | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW));  // a pipe does not wait

@@ -17,6 +17,16 @@ KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t byt
   return cost;
 }
 
+void Ledger::add_marks(KernelCost& cost, std::shared_ptr<Mark> begin, std::shared_ptr<Mark> end) {
+  marked_.push_back({&cost, std::move(begin), std::move(end)});
+}
+
+void Ledger::add_reached_times() {
+  for (; !marked_.empty() && marked_.front().end->reached(); marked_.pop_front()) {
+    marked_.front().cost->seconds += marked_.front().end->seconds_since(*marked_.front().begin);
+  }
+}
+
 void Ledger::add_traffic(const std::string& axis, const char* operation, int64_t bytes) {
   TrafficCost& cost = traffic_[axis + " " + operation];
   cost.calls += times_;
@@ -32,6 +42,7 @@ int64_t Ledger::memory_total() const {
 }
 
 void Ledger::clear_work() {
+  marked_.clear();
   kernels_.clear();
   traffic_.clear();
 }

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+
+#include "core/queue.h"
 
 namespace shiftron {
 
@@ -34,6 +38,9 @@ class Ledger {
  public:
   // The sum so far; stays where it is until clear_work().
   KernelCost& add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations);
+  // Between the marks lies a call whose cost that is; their device tells the time when they are reached.
+  void add_marks(KernelCost& cost, std::shared_ptr<Mark> begin, std::shared_ptr<Mark> end);
+  void add_reached_times();  // of those that are reached, to their costs; never waits
   void add_traffic(const std::string& axis, const char* operation, int64_t bytes);
   void add_memory(const std::string& category, int64_t bytes);  // negative when freed
 
@@ -41,7 +48,7 @@ class Ledger {
   const std::map<std::string, TrafficCost>& traffic() const { return traffic_; }  // key "axis operation"
   const std::map<std::string, int64_t>& memory() const { return memory_; }
   int64_t memory_total() const;
-  void clear_work();  // kernels and traffic; memory stays
+  void clear_work();  // kernels, marks and traffic; memory stays
 
   // While it lives, kernels and traffic count `times` times: one of equal pieces of work stands for all. May be nested.
   class Repeat {
@@ -61,6 +68,11 @@ class Ledger {
 
  private:
   std::map<std::string, KernelCost, std::less<>> kernels_;
+  struct MarkedCall {
+    KernelCost* cost;
+    std::shared_ptr<Mark> begin, end;
+  };
+  std::deque<MarkedCall> marked_;  // in the order of one queue
   std::map<std::string, TrafficCost> traffic_;
   std::map<std::string, int64_t> memory_;
   int64_t times_ = 1;  // that a call counts

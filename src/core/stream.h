@@ -54,7 +54,7 @@ struct Stream {
   Queue* queue = nullptr;                // null: everything is done at once
   CudaContext* cuda = nullptr;           // of CUDA: the queue's own
   bool deterministic = false;            // CUDA's bodies give the same bits each time, also where that costs
-  bool timed = false;                    // the ledger gets the time of every kernel; without a queue
+  bool timed = false;                    // the ledger gets the time of every kernel; on a CPU without a queue
   DeviceKind planned = DeviceKind::cpu;  // on meta: the device that is planned for
 
   DeviceKind backend() const { return device == DeviceKind::meta ? planned : device; }

@@ -37,6 +37,7 @@ double measure_matmul_peak(const CpuOptions& cpu, DType dtype);
 double measure_matmul_peak(Stream& stream, DType dtype);
 // Bytes read and written per second by `copy` between buffers that no cache holds; takes about 100 ms and 256 MiB.
 double measure_copy_bandwidth(const CpuOptions& cpu);
+double measure_copy_bandwidth(Stream& stream);
 
 // ---- copies and sums (elementwise.cpp) ------------------------------------------------------------------------------
 void fill_zero(Stream& stream, Tensor x);                         // contiguous

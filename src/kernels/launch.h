@@ -56,7 +56,10 @@ void launch(Stream& stream, const char* name, const Operands& reads, const Opera
     CudaContext context = *stream.cuda;
     context.deterministic = stream.deterministic;
     try {
-      return bodies.cuda(context, arguments...);
+      const std::shared_ptr<Mark> begin = stream.timed ? stream.queue->mark(true) : nullptr;
+      bodies.cuda(context, arguments...);
+      if (begin != nullptr) stream.ledger->add_marks(cost, begin, stream.queue->mark(true));
+      return;
     } catch (const Error& error) {
       std::string operands;
       (tell_argument(operands, arguments), ...);

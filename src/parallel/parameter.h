@@ -107,7 +107,8 @@ class ParameterSet {
   Parameter* declare(ParameterSpec spec, bool adjacent = false);
   // Allocates masters, which are the weights; with `training` gradients and moments too. Ends declaring.
   void allocate(const Stream& stream, bool training, const Division& division = {});
-  void initialise(uint64_t seed);  // masters; the same bits in every layout
+  // Masters; the same bits in every layout. `done` is told how many of how many elements of this rank are there.
+  void initialise(uint64_t seed, const std::function<void(int64_t, int64_t)>& done = {});
 
   // Elements [first, first + count) of a state, in A and row-major in the parameter's box, between device and host, behind
   // all that the stream was given; nobody counts them. Of moments, and of masters in two halves that are read, those that

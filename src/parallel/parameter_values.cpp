@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/event.h"
+#include "core/sanitizer.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "parallel/parameter.h"
@@ -10,13 +11,15 @@
 namespace shiftron {
 namespace {
 
-// Calls visit(local index, logical index) for every element of the box, in row-major order.
+// Calls visit(local index, logical index) for the elements of the box from `begin` to `end`, in row-major order.
 template <typename Visit>
-void for_each_element(const Shape& whole, const Box& box, Visit visit) {
+void for_each_element(const Shape& whole, const Box& box, int64_t begin, int64_t end, Visit visit) {
   const int dims = whole.dims();
   Shape at = box.offset;
-  const int64_t count = box.extent.count();
-  for (int64_t local = 0; local < count; ++local) {
+  for (int64_t dim = dims - 1, rest = begin; dim >= 0; rest /= box.extent[dim], --dim) {
+    at[dim] += rest % box.extent[dim];
+  }
+  for (int64_t local = begin; local < end; ++local) {
     int64_t logical = 0;
     for (int dim = 0; dim < dims; ++dim) logical = logical * whole[dim] + at[dim];
     visit(local, logical);
@@ -182,32 +185,37 @@ void ParameterSet::write_on_host(const Parameter& parameter, ParameterState stat
               range_of(parameter.rest, kept.begin - parameter.kept.begin, kept.size()).data<uint16_t>());
 }
 
-void ParameterSet::initialise(uint64_t seed) {
+void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, int64_t)>& done) {
   if (stream_.device == DeviceKind::meta) return;
-  constexpr int64_t kBlock = 1 << 20;  // elements
+  constexpr int64_t kBlock = 1 << 20, kPart = 1 << 13;  // elements that are written at once, and of a thread's turn
   const bool wide = types_.accumulation == DType::float64;
   std::vector<double> doubles(wide ? kBlock : 0);
   std::vector<float> floats(wide ? 0 : kBlock);
+  const void* const values = wide ? static_cast<const void*>(doubles.data()) : floats.data();
+  [[maybe_unused]] const int threads = sanitizer::kThreads ? 1 : std::max(1, stream_.cpu.threads);
+  int64_t all = 0, ready = 0;
+  for (const auto& parameter : parameters_) all += parameter->box.extent.count();
   for (const auto& parameter : parameters_) {
     const Philox random(seed, "initial " + parameter->spec.name);
-    int64_t begin = 0, end = 0;
-    const auto flush = [&] {
-      const void* values = wide ? static_cast<const void*>(doubles.data()) : floats.data();
-      if (end > begin) write(*parameter, ParameterState::master, begin, end - begin, values);
-      begin = end;
-    };
-    for_each_element(parameter->spec.shape, parameter->box, [&](int64_t local, int64_t logical) {
-      // Rounded to float32 in every precision, so that all precisions start from one model.
-      const auto value = static_cast<float>(parameter->spec.initial(random, logical));
-      const auto place = static_cast<size_t>(local - begin);
-      if (wide)
-        doubles[place] = value;
-      else
-        floats[place] = value;
-      end = local + 1;
-      if (end - begin == kBlock) flush();
-    });
-    flush();
+    const int64_t count = parameter->box.extent.count();
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, count);
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+      for (int64_t part = begin; part < end; part += kPart) {
+        for_each_element(parameter->spec.shape, parameter->box, part, std::min(part + kPart, end),
+                         [&](int64_t local, int64_t logical) {
+                           // Rounded to float32 in every precision, so that all precisions start from one model.
+                           const auto value = static_cast<float>(parameter->spec.initial(random, logical));
+                           const auto place = static_cast<size_t>(local - begin);
+                           if (wide)
+                             doubles[place] = value;
+                           else
+                             floats[place] = value;
+                         });
+      }
+      write(*parameter, ParameterState::master, begin, end - begin, values);
+      if (done) done(ready += end - begin, all);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/save.h"
+#include "core/event.h"
 #include "core/trace_range.h"
 #include "kernels/choose_products.h"
 #include "parallel/agree.h"
@@ -120,7 +121,10 @@ void TrainingRun::settle() {
   stop_ = stop_ || result.stop;
   automatic_.add(result.seconds);
   limit_.add_step(result.seconds);
-  if (environment_.profile && step > first_step_) profiled_seconds_ += result.seconds;
+  if (environment_.profile && step > first_step_) {
+    profiled_seconds_ += result.seconds;
+    ledger_.add_reached_times();
+  }
   if (first_rank()) {
     require_own(environment_);
     if (result.skipped) {
@@ -143,12 +147,14 @@ void TrainingRun::drain() {
   if (unread_step_ > 0) settle();
 }
 
-void TrainingRun::tell_profile(int64_t step) const {
+void TrainingRun::tell_profile(int64_t step) {
   const int64_t steps = step - first_step_;
   if (!environment_.profile || !first_rank() || steps < 1) return;
+  finish(stream_);
+  ledger_.add_reached_times();
   environment_.log.info("kernels of rank 0, each step with its share of evaluations:\n" +
                         profile_table(ledger_, steps, profiled_seconds_ / static_cast<double>(steps), rates_));
-  if (config_.train.precision == Precision::bf16) {  // --profile is of processors alone
+  if (chooses_products(config_)) {
     environment_.log.info("products of bfloat16: " + text_of(stream_.cpu.bfloat16));
   }
 }

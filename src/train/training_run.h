@@ -44,7 +44,7 @@ class TrainingRun {
   void evaluate_held_out(int64_t step);
   void evaluate_tasks(int64_t step);
   bool save(int64_t step);
-  void tell_profile(int64_t step) const;
+  void tell_profile(int64_t step);
   bool wants_save(int64_t step) const;
   bool wants_evaluation(int64_t step) const;
   bool drains_behind(int64_t step) const;

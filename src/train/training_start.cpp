@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/host.h"
+#include "core/progress.h"
 #include "kernels/choose_products.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
@@ -128,7 +129,12 @@ void TrainingRun::resume() {
                               parameters, world, environment_.log, stream_.cpu.threads);
   }
   if (!content) {
-    parameters.initialise(static_cast<uint64_t>(config_.train.seed));
+    std::optional<Progress> progress;
+    parameters.initialise(static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
+      if (!first_rank()) return;
+      if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
+      progress->update(static_cast<uint64_t>(done));
+    });
   } else {
     const SavedState state = saved_state(content->state_json, checkpoints());
     const RunConfig& saved = state.configuration;
@@ -208,7 +214,7 @@ void TrainingRun::measure_peak() {
   libraries.time_candidates(config_.train.deterministic == Deterministic::off);
   rates_.operations = measure_matmul_peak(stream_, product_type(config_.train.precision, stream_.cpu));
   libraries.time_candidates(false);
-  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream_.cpu);
+  if (environment_.profile) rates_.bytes = measure_copy_bandwidth(stream_);
   peak_ = 0;
   for (const std::string& rate : environment_.world.gather_text(fmt::format("{}", rates_.operations), 0)) {
     peak_ += std::stod(rate);

@@ -1,6 +1,8 @@
 // Products of cuBLASLt against the float64 specification, over the table of awkward calls, and what is chosen for them.
 #include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
+#include "kernels/element.h"
+#include "kernels/kernels.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -82,6 +84,35 @@ TEST(ProductChoices, OfNoMeaningAreRefused) {
   second.products().adopt(chosen);
   expect_fault("cublasLtMatmulAlgoCheck: CUBLAS_STATUS_", [&] { evaluate_on(second, call, DType::float32, 0); });
 }
+
+#ifdef SHIFTRON_REAL_GPUS  // 9 GB
+// As logits of long batches are.
+TEST(ProductKinds, ResultsOfMoreThan32BitsOfElements) {
+  constexpr int64_t kRows = 66'000, kIn = 64, kOut = 65'600;
+  CudaDevice device;
+  Owned x(DType::bfloat16, {kRows, kIn}), w(DType::bfloat16, {kOut, kIn});
+  x.set(random_values("x", kRows * kIn));
+  w.set(random_values("w", kOut * kIn));
+  const DeviceCopy x_there(x, device), w_there(w, device);
+  void* memory = nullptr;
+  expect_done(cudaMalloc(&memory, static_cast<size_t>(2 * kRows * kOut)));
+  const DeviceOwner<void> result(memory);
+  const Tensor y(memory, DType::bfloat16, {kRows, kOut}, DeviceKind::cuda);
+  matmul_forward(device.stream, x_there.tensor(), w_there.tensor(), y);
+  device.wait();
+  for (const int64_t row : {int64_t{0}, int64_t{32'736}, int64_t{65'473}, kRows - 1}) {
+    std::vector<bfloat16> there(kOut);
+    expect_done(cudaMemcpy(there.data(), static_cast<const bfloat16*>(memory) + row * kOut, there.size() * 2,
+                           cudaMemcpyDeviceToHost));
+    for (int64_t column = 0; column < kOut; ++column) {
+      double sum = 0;
+      for (int64_t i = 0; i < kIn; ++i) sum += x[row * kIn + i] * w[column * kIn + i];
+      // 64 terms of about 1 in float32, and one rounding.
+      ASSERT_NEAR(to_accumulate(there[static_cast<size_t>(column)]), sum, 1e-4 + std::abs(sum) / 256) << row << " " << column;
+    }
+  }
+}
+#endif
 
 TEST(ProductKinds, Float64IsRefused) {
   CudaDevice device;

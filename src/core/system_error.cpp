@@ -1,0 +1,40 @@
+// Errors of the system by number.
+#include "core/system_error.h"
+
+#include <cerrno>
+
+namespace shiftron {
+
+const char* advice_on(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free space there, or choose another place";
+    case EACCES:
+    case EPERM:
+      return "; change its permissions, or choose another place";
+    case EROFS:
+      return "; choose another place";
+    case ENOENT:
+      return "; check the path";
+    case EMFILE:
+      return "; raise the limit of open files (ulimit -n)";
+    case ENFILE:
+      return "; this machine has too many open files: end some processes, or raise fs.file-max";
+    case ENOMEM:
+      return "; free memory";
+    case EIO:
+      return "; the disk, or the way to it, fails: see dmesg";
+    case ESTALE:
+      return "; the file system has lost it: mount it anew";
+    default:
+      return "";
+  }
+}
+
+bool is_of_the_system(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == ESTALE || error == EACCES ||
+         error == EPERM;
+}
+
+}  // namespace shiftron
