@@ -1,5 +1,5 @@
-// CUDA's bodies of the RMS norm against the float64 specification, over the table of awkward calls, calls whose rows
-// are read in packs, and more rows than blocks.
+// CUDA's bodies of the RMS norm against the float64 specification, over the table of awkward calls, rows in packs
+// for each number of warps and packs, and more rows than blocks.
 #include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
 
@@ -12,7 +12,20 @@ std::vector<KernelCase> norm_cases() {
     if (call.name.find("rms_norm") != std::string::npos) cases.push_back(call);
   }
   for (const auto& [rows, hidden] :
-       std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8}, {2, 2048}, {2, 2056}, {9, 512}, {531, 24}}) {
+       std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8},       // 1 warp to a row, 1 pack to a lane
+                                                          {4, 136},     // 2 in float32
+                                                          {9, 512},     // 2
+                                                          {13, 768},    // 3
+                                                          {531, 1000},  // 4; blocks whose last warps run dry
+                                                          {2, 1032},    // 2 warps, 3 packs
+                                                          {5, 2048},    // 4
+                                                          {531, 2056},  // 4 warps, 3 packs
+                                                          {3, 4096},    // 4
+                                                          {2, 4104},    // 8 warps, 3 packs; read twice in float32
+                                                          {2, 8192},    // 4
+                                                          {2, 8200},    // read twice
+                                                          {531, 24},
+                                                          {2400, 8}}) {  // more rows than warps
     add_rms_norm_cases(cases, rows, hidden);
   }
   return cases;
@@ -37,7 +50,7 @@ TEST_P(NormKernels, RefuseFloat64) {
 }
 
 TEST(CudaNorm, BehindASumHasTheBitsOfBoth) {
-  for (const int64_t hidden : {67, 2056}) {
+  for (const int64_t hidden : {67, 768, 2056, 8200}) {
     const std::vector<KernelCase> calls = sum_and_norm_both_ways(3, hidden);
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       CudaDevice device;

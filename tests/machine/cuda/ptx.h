@@ -45,7 +45,8 @@ enum class Op : uint8_t {
   move, pack, load, store, to_generic, add, subtract, multiply, multiply_high, multiply_wide, multiply_add,
   multiply_high_add, divide, remainder, minimum, maximum, absolute, negate, conjunction, disjunction, exclusion,
   complement, shift_left, shift_right, funnel_shift, permute, reverse_bits, leading_zeros, highest_bit, bits_set, fused,
-  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, shuffle, vote
+  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, warp_barrier, shuffle,
+  vote
 };
 
 enum class Comparison : uint8_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };

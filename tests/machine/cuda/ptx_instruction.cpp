@@ -151,7 +151,11 @@ class InstructionReader {
     }
     if (made.op == Op::highest_bit && word == "shiftamt") return set(made.as_shift);
     if (made.op == Op::funnel_shift) return word == "l" || word == "wrap";
-    if (made.op == Op::barrier) return word == "sync";
+    if (made.op == Op::barrier && word == "warp") {
+      made.op = Op::warp_barrier;
+      return true;
+    }
+    if (made.op == Op::barrier || made.op == Op::warp_barrier) return word == "sync";
     if (made.op == Op::compare) {
       const auto comparison = named<Comparison>(
           word, {{"eq", Comparison::eq},   {"ne", Comparison::ne},   {"lt", Comparison::lt},   {"le", Comparison::le},
@@ -183,6 +187,10 @@ class InstructionReader {
   void take_arguments(Instruction& made, const std::vector<std::string>& words, size_t width) {
     if (made.op == Op::barrier) {
       CHECK(words.size() == 1 && words[0] == "0", "a barrier of some threads");
+      return;
+    }
+    if (made.op == Op::warp_barrier) {
+      CHECK(words.size() == 1 && words[0] == "-1", "a barrier of some lanes");
       return;
     }
     if (made.op == Op::store) {

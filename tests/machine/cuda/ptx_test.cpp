@@ -190,6 +190,10 @@ TEST(Ptx, BlocksShareMemory) {
   EXPECT_EQ(one_of(own + "248];"), 31u);
   EXPECT_THROW(one_of(own + "256];"), Error);
   EXPECT_THROW(one_of(own + "4];"), Error) << "not aligned";
+  const std::string barrier = "bar.sync 	0;";
+  std::string of_warp = own;
+  of_warp.replace(own.find(barrier), barrier.size(), "bar.warp.sync 	-1;");
+  EXPECT_EQ(one_of(of_warp + "248];"), 31u);
   const std::string of_launch = R"(
 	mov.u32 	%r1, bytes_of_launch;
 	setp.eq.s32 	%p1, %r90, 0;
@@ -261,6 +265,7 @@ TEST(Ptx, WhatIsNotKnownIsRefused) {
   EXPECT_THAT(told("mov.u64 %rd1, nowhere;"), HasSubstr("the name nowhere"));
   EXPECT_THAT(told("bra $L__nowhere;"), HasSubstr("no label $L__nowhere"));
   EXPECT_THAT(told("bar.sync 1, 64;"), HasSubstr("a barrier of some threads"));
+  EXPECT_THAT(told("bar.warp.sync 3;"), HasSubstr("a barrier of some lanes"));
   EXPECT_THAT(told("add.s32 %r1, %r2;"), HasSubstr("1 operands"));
 }
 
