@@ -20,9 +20,12 @@ class LiveProcess:
             raise Fault(f"{self.name} ended with code {self.process.wait()}; its message stands above")
         return json.loads(line)
 
-    def ask(self, words):
+    def tell(self, words):
         self.process.stdin.write(f"{words}\n")
         self.process.stdin.flush()
+
+    def ask(self, words):
+        self.tell(words)
         return self.answer()
 
     def peak_bytes(self):

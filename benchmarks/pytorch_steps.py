@@ -4,7 +4,7 @@
 Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is written as PyTorch is meant to be used:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
 multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
-and moments), each eager or compiled; on the device that the description names, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
+and moments), each eager, compiled as a whole, or compiled by layers, which takes many of them no longer than one; on the device that the description names, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.
 
 class Model:
     def __init__(self, description, initial, dtype, device):
-        self.model, self.shift = (description["configuration"][section] for section in ("model", "shift"))
+        self.model = description["configuration"]["model"]
         self.parameters, self.masters, self.decays = {}, {}, {}  # a master is the parameter itself where that is fp32
         decays = {parameter["name"]: parameter["weight_decay"] for parameter in description["parameters"]}
 
@@ -50,6 +50,8 @@ class Model:
         for layer in range(self.model["layers"]):
             for name, parts in fused.items():
                 add(f"layers.{layer}.{name}", *(f"layers.{layer}.{part}" for part in parts))
+        self.layers = [{name.removeprefix(f"layers.{number}."): value for name, value in self.parameters.items()
+                        if name.startswith(f"layers.{number}.")} for number in range(self.model["layers"])]
         length, half = description["configuration"]["train"]["sequence_length"], self.model["head_dim"] // 2
         frequency = self.model["rope_base"] ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
@@ -59,40 +61,45 @@ class Model:
         for decay in sorted(set(self.decays.values())):
             yield {"params": [p for name, p in self.masters.items() if self.decays[name] == decay], "weight_decay": decay}
 
-    def norm(self, name, x):
-        return F.rms_norm(x, (x.shape[-1],), self.parameters[name].to(x.dtype), self.model["norm_epsilon"])
+    def norm(self, weight, x):
+        return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), self.model["norm_epsilon"])
 
-    def mix(self, layer, stream, x):
+    def mix(self, taps, x):
         """x [batch, time, heads, head_dim]: the row before, and the row itself, each by its tap."""
-        if not self.shift[stream]:
+        if taps is None:
             return x
-        taps = self.parameters[f"{layer}attention.shift_{stream}"].to(x.dtype)
+        taps = taps.to(x.dtype)
         return taps[:, :1] * F.pad(x[:, :-1], (0, 0, 0, 0, 1, 0)) + taps[:, 1:] * x
 
     def rotate(self, x):
         a, b = x.chunk(2, -1)
         return torch.cat([a * self.cosine - b * self.sine, b * self.cosine + a * self.sine], -1)
 
-    def attention(self, layer, x):
+    def attention(self, weights, x):
         heads, kv_heads = self.model["heads"], self.model["kv_heads"]
         batch, time_, _ = x.shape
-        fused = F.linear(x, self.parameters[layer + "attention.qkv.weight"]).view(batch, time_, heads + 2 * kv_heads, -1)
-        q, k, v = (self.mix(layer, stream, y) for stream, y in zip(STREAMS, fused.split([heads, kv_heads, kv_heads], 2)))
+        fused = F.linear(x, weights["attention.qkv.weight"]).view(batch, time_, heads + 2 * kv_heads, -1)
+        q, k, v = (self.mix(weights.get(f"attention.shift_{stream}"), y)
+                   for stream, y in zip(STREAMS, fused.split([heads, kv_heads, kv_heads], 2)))
         y = F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (self.rotate(q), self.rotate(k), v)),
                                            is_causal=True, enable_gqa=heads != kv_heads)
-        return F.linear(y.transpose(1, 2).flatten(2), self.parameters[layer + "attention.out.weight"])
+        return F.linear(y.transpose(1, 2).flatten(2), weights["attention.out.weight"])
+
+    def layer(self, x, weights):
+        x = x + self.attention(weights, self.norm(weights["attention_norm.weight"], x))
+        gate, up = F.linear(self.norm(weights["mlp_norm.weight"], x), weights["mlp.gate_up.weight"]).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, weights["mlp.down.weight"])
+
+    def head_loss(self, x, weight, table, targets):
+        logits = F.linear(self.norm(weight, x), table)
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
 
     def loss(self, ids, targets):
         x = F.embedding(ids, self.parameters["embedding.weight"])
-        for number in range(self.model["layers"]):
-            layer = f"layers.{number}."
-            x = x + self.attention(layer, self.norm(layer + "attention_norm.weight", x))
-            fused = F.linear(self.norm(layer + "mlp_norm.weight", x), self.parameters[layer + "mlp.gate_up.weight"])
-            gate, up = fused.chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, self.parameters[layer + "mlp.down.weight"])
+        for weights in self.layers:
+            x = self.layer(x, weights)
         table = "embedding.weight" if self.model["tie_embeddings"] else "head.weight"
-        logits = F.linear(self.norm("final_norm.weight", x), self.parameters[table])
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
+        return self.head_loss(x, self.parameters["final_norm.weight"], self.parameters[table], targets)
 
 
 class Trainer:
@@ -104,6 +111,8 @@ class Trainer:
         self.model = Model(description, inputs["initial"], torch.bfloat16 if precision == "bf16" else torch.float32, self.device)
         pairs = ((weight, self.model.masters[name]) for name, weight in self.model.parameters.items())
         self.rounded = [(weight, master) for weight, master in pairs if weight is not master]
+        if mode == "layers":
+            self.model.layer, self.model.head_loss = torch.compile(self.model.layer), torch.compile(self.model.head_loss)
         self.loss = torch.compile(self.model.loss) if mode == "compile" else self.model.loss
         optimizer = description["configuration"]["optimizer"]
         self.clip = optimizer["clip"]
@@ -152,7 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--description", required=True)
     parser.add_argument("--inputs", required=True)
-    parser.add_argument("--variant", required=True, help="fp32-eager, fp32-compile, autocast-…, bf16-…")
+    parser.add_argument("--variant", required=True, help="fp32-eager, fp32-compile, fp32-layers, autocast-…, bf16-…")
     arguments = parser.parse_args()
     with open(arguments.description, encoding="utf-8") as file:
         description = json.load(file)

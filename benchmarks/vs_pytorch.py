@@ -23,8 +23,8 @@ import numpy as np
 from live_process import LiveProcess
 from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
 
-VARIANTS = {"fp32": ["fp32-eager", "fp32-compile"],
-            "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile"]}
+VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
+            "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile", "bf16-layers"]}
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
 BATCHES = 4  # in the file, read in a circle
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 15: 2.131,
@@ -49,13 +49,13 @@ class Side(LiveProcess):
         super().__init__(name, command, environment)
         self.device_bytes = sum(self.ready.get("memory_bytes", {}).values())
 
-    def run(self, steps, counts=True):
-        answer = self.ask(f"run {steps}")
+    def take(self, answer):
         self.losses += answer["losses"]
         self.device_bytes = answer.get("device_bytes", self.device_bytes)
-        if counts:
-            self.blocks.append(answer["seconds"])
-        return answer
+        return answer["seconds"]
+
+    def run(self, steps):
+        self.blocks.append(self.take(self.ask(f"run {steps}")))
 
 
 def write_inputs(path, description, random):
@@ -70,7 +70,8 @@ def write_inputs(path, description, random):
                 share = random.random((shape[0], 1))
                 value = np.concatenate([1 - share, share], 1)
             else:
-                value = configuration["model"]["init_std"] * random.standard_normal(shape)
+                value = random.standard_normal(shape, dtype=np.float32)
+                value *= configuration["model"]["init_std"]
             file[f"initial/{name}"] = value.astype("<f4")
         tokens = random.integers(0, configuration["model"]["vocab"], (BATCHES, train["global_batch"], train["sequence_length"] + 1))
         file["ids"], file["targets"] = tokens[..., :-1].astype("<i4"), tokens[..., 1:].astype("<i4")
@@ -101,8 +102,10 @@ def compare(options, precision, arguments, environment, folder):
     theirs = [Side(variant, [*worker, "--variant", variant], environment) for variant in VARIANTS[precision]
               if not arguments.variant or variant in arguments.variant]
     sides = [ours, *theirs]
+    for side in sides:  # all at once: compiling takes minutes
+        side.tell(f"run {arguments.warm_up}")
     for side in sides:
-        side.run(arguments.warm_up, counts=False)
+        side.take(side.answer())
     other_cores, disturbed = [], 0
     while len(other_cores) < arguments.blocks and disturbed < 20 * arguments.blocks:
         if not arguments.busy:

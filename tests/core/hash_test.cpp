@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace shiftron {
 namespace {
@@ -25,6 +31,29 @@ TEST(Hash, PiecesEqualTheWhole) {
     }
   }
 }
+
+#if defined(__x86_64__)
+bool upper_halves_in_use() {
+  unsigned low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+  return (low & 4) != 0;
+}
+
+// In use, they slow down all other code on some processors.
+TEST(Hash, LeavesNoUpperHalvesOfVectors) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(13, 1, &a, &b, &c, &d) || (a & 4) == 0) GTEST_SKIP() << "the processor does not tell";
+  const std::string text(100000, 'x');
+  HashStream stream;
+  const std::vector<std::function<void()>> calls = {
+      [&] { xxh3_64(text); }, [&] { xxh3_128(text); }, [&] { stream.update(text.data(), text.size()); },
+      [&] { stream.digest_64(); }, [&] { stream.digest_128(); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    calls[i]();
+    EXPECT_FALSE(upper_halves_in_use()) << "call " << i;
+  }
+}
+#endif
 
 TEST(Hash, SeedsDiffer) {
   EXPECT_NE(xxh3_64("a", 1), xxh3_64("a", 2));
