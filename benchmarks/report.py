@@ -14,8 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "performance.md"
 SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
-         "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled"}
-MODELS = ["toy", "30m", "124m"]
+         "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled",
+         "fp32-layers": "PyTorch, compiled by layers", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled by layers"}
+MODELS = ["toy", "30m", "124m", "1.5b"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
 WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
                  "weight is narrow, else it takes sgemm on the weight as it lies")
@@ -102,8 +103,9 @@ def machine_lines(results):
     yield ""
     rows = []
     for place, machine in enumerate(results.machines):
+        gpu = f"{machine['gpu'].replace(', ', ', driver ')}; " if "gpu" in machine else ""
         rows.append([string.ascii_uppercase[place],
-                     f"{machine['processor']} (family {machine['family']}, model {machine['model']})", str(machine["cores"]),
+                     f"{gpu}{machine['processor']} (family {machine['family']}, model {machine['model']})", str(machine["cores"]),
                      ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB", machine["system"]])
     yield from table(["", "processor", "cores", "instructions", "memory", "system"], rows)
 
@@ -129,11 +131,17 @@ def comparison_lines(results):
         for name, side in data["sides"].items():
             own = name == "shiftron"
             rows.append([SIDES.get(name, name), f"{side['tokens_per_second']:.0f}", f"{side['fastest']:.0f}",
-                         f"{side['own_bytes'] / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
+                         f"{memory_of(side) / 1e9:.2f} GB", "" if own else f"{side['speed_of_shiftron_over_it']:.2f}",
                          "" if own else interval(side["interval_95"], "{:.2f}".format),
                          "" if own else f"{side['loss_difference']:.0e}"])
-        yield from table(["", "tokens/s (median)", "fastest step", "peak memory above start-up", "ratio", "95 %", "loss"], rows)
+        on_gpu = "device_bytes" in data["sides"]["shiftron"]
+        yield from table(["", "tokens/s (median)", "fastest block" if on_gpu else "fastest step", "memory of tensors on the GPU" if on_gpu else
+                          "peak memory above start-up", "ratio", "95 %", "loss"], rows)
     yield from provenance(kept)
+
+
+def memory_of(side):
+    return side.get("device_bytes", side["own_bytes"])
 
 
 def milliseconds(seconds):
@@ -146,8 +154,8 @@ def summary_lines(results):
         return
     yield "## At a glance"
     yield ""
-    yield ("Training steps on a CPU against the fastest PyTorch of each case, from the tables below: how many times as fast, and the peak "
-           "memory above start-up as a share of that PyTorch's, and of the PyTorch that needs least.")
+    yield ("Training steps against the fastest PyTorch of each case, from the tables below: how many times as fast, and the peak "
+           "memory above start-up, on a GPU that of tensors, as a share of that PyTorch's, and of the PyTorch that needs least.")
     yield ""
     rows = []
     for result in kept:
@@ -155,11 +163,11 @@ def summary_lines(results):
         own = sides["shiftron"]
         others = {name: side for name, side in sides.items() if name != "shiftron"}
         best = max(others, key=lambda name: others[name]["tokens_per_second"])
-        least = min(side["own_bytes"] for side in others.values())
+        least = min(memory_of(side) for side in others.values())
         rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result.get("label", ""), result["letter"],
                      f"{own['tokens_per_second']:.0f}", SIDES.get(best, best), f"{others[best]['speed_of_shiftron_over_it']:.2f}",
-                     interval(others[best]["interval_95"], "{:.2f}".format), f"{own['own_bytes'] / others[best]['own_bytes']:.2f}",
-                     f"{own['own_bytes'] / least:.2f}"])
+                     interval(others[best]["interval_95"], "{:.2f}".format), f"{memory_of(own) / memory_of(others[best]):.2f}",
+                     f"{memory_of(own) / least:.2f}"])
     yield from table(["model", "KV shift", "precision", "", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
                       "of the least"], rows)
 
@@ -372,12 +380,51 @@ def kernel_lines(results):
     yield from provenance(kept)
 
 
-def device_lines(results):
-    if any((ROOT / "src").rglob("*.cu")) and not any(result.get("device") == "cuda" for result in results.all):
-        yield "## CUDA"
+def profile_lines(results):
+    kept = [result for result in results.of("train_steps") if "kernels" in result["result"]]
+    if not kept:
+        return
+    yield "## Where the time of a step goes on a GPU"
+    yield ""
+    yield ("Events of the device around every call of an operation, which add about 2 µs to each; a call of few microseconds is bound by them. "
+           "The share of the peak is that of the products' or of copying, whichever is higher; above one, what is read lies in the cache.")
+    yield ""
+    for result in kept:
+        data = result["result"]
+        whole = sum(kernel["seconds"] for kernel in data["kernels"].values())
+        yield (f"### {result['model']}, machine {result['letter']}: a step of {1e3 * data['step_seconds']:.1f} ms, its kernels "
+               f"{1e3 * whole:.1f} ms; peaks {data['peak_operations'] / 1e12:.0f} TFLOP/s, {data['peak_bytes'] / 1e12:.2f} TB/s")
         yield ""
-        yield "There is a CUDA backend; nothing of it is measured."
-        yield ""
+        rows = []
+        for name, kernel in sorted(data["kernels"].items(), key=lambda one: -one[1]["seconds"]):
+            if kernel["seconds"] < WORTH_A_LINE * whole:
+                break
+            operations, moved = (kernel[what] / kernel["seconds"] for what in ("operations", "bytes"))
+            rows.append([name, f"{kernel['calls']:.0f}", f"{1e3 * kernel['seconds']:.2f} ms", percent(kernel["seconds"] / whole, 1),
+                         f"{moved / 1e12:.2f}", f"{operations / 1e12:.0f}",
+                         percent(max(operations / data["peak_operations"], moved / data["peak_bytes"]))])
+        yield from table(["operation", "calls", "time", "share", "TB/s", "TFLOP/s", "of the peak"], rows)
+    yield from provenance(kept)
+
+
+def self_test_lines(results):
+    kept = [result for result in results.of("shiftron") if "checks" in result["result"]]
+    if not kept:
+        return
+    yield "## Self-test of a GPU"
+    yield ""
+    rows = []
+    for result in kept:
+        data = result["result"]
+        for rate in data["rates"]:
+            reference = f"{rate['reference']:.0f} (of an {rate['reference_of']}, other programs)" if rate["reference"] else ""
+            rows.append([data["device"], result["letter"], rate["name"], rate["problem"], f"{rate['rate']:.0f} {rate['unit']}", reference])
+        calls = sum(check["calls"] for check in data["checks"])
+        yield (f"{data['device']}, machine {result['letter']}: {len(data['checks'])} checks of {calls} calls, "
+               f"{'all passed' if data['passed'] else 'FAILED'}, in {data['seconds']:.0f} s.")
+    yield ""
+    yield from table(["device", "machine", "rate", "of", "", "reference"], rows)
+    yield from provenance(kept)
 
 
 def document(results):
@@ -385,7 +432,7 @@ def document(results):
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
-                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, device_lines):
+                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, profile_lines, self_test_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

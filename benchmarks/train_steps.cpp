@@ -3,7 +3,7 @@
 //   train_steps OPTIONS --inputs FILE.h5    reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}
 //   train_steps OPTIONS --compare-shift     time of a step with the configured KV shift against one without any shift:
 //                                           two trainers, --pairs N steps of each in turn
-//   train_steps OPTIONS --profile           where the time of --steps N steps goes, kernel by kernel
+//   train_steps OPTIONS --profile [--json]  where the time of --steps N steps goes, kernel by kernel
 // FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
 // read in a circle.
 #include <algorithm>
@@ -175,13 +175,33 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
 
 // ---- --profile ------------------------------------------------------------------------------------------------------
 
-std::string profile(const RunConfig& config, int threads, int64_t steps) {
+json to_json(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates) {
+  json kernels = json::object();
+  for (const auto& [name, cost] : ledger.kernels()) {
+    if (cost.seconds <= 0) continue;
+    const auto count = static_cast<double>(steps);
+    kernels[name] = {{"calls", static_cast<double>(cost.calls) / count},
+                     {"seconds", cost.seconds / count},
+                     {"bytes", static_cast<double>(cost.bytes_read + cost.bytes_written) / count},
+                     {"operations", static_cast<double>(cost.operations) / count}};
+  }
+  return {{"steps", steps},
+          {"step_seconds", step_seconds},
+          {"peak_operations", rates.operations},
+          {"peak_bytes", rates.bytes},
+          {"kernels", kernels}};
+}
+
+// As a table, or JSON.
+std::string profile(const RunConfig& config, int threads, int64_t steps, bool as_json) {
   LocalTrainer trainer(config, threads);
   const SampleReader read = random_samples(config);
   trainer.warm_up(read);
   trainer.start_profile();
   const double seconds = trainer.steps(steps, read).seconds;
-  return profile_table(trainer.ledger(), steps, seconds, trainer.rates());
+  const Ledger& ledger = trainer.ledger();
+  return as_json ? to_json(ledger, steps, seconds, trainer.rates()).dump()
+                 : profile_table(ledger, steps, seconds, trainer.rates());
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -191,11 +211,11 @@ int run(const std::vector<std::string>& arguments) {
        cli::text_option("inputs", "FILE", "weights and batches (.h5); steps run on command"),
        cli::flag("compare-shift", "time steps with and without the KV shift"),
        cli::whole_option("pairs", "of --compare-shift", at_least(1), "50"), cli::flag("profile", "time every kernel"),
-       cli::whole_option("steps", "of --profile", at_least(1), "5")});
+       cli::flag("json", "print the profile as JSON"), cli::whole_option("steps", "of --profile", at_least(1), "5")});
   if (parsed.help) {
     std::cout
         << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N] "
-           "| --profile [--steps N])\n";
+           "| --profile [--steps N] [--json])\n";
     return 0;
   }
   RunConfig config = parsed.config;
@@ -207,7 +227,7 @@ int run(const std::vector<std::string>& arguments) {
   } else if (parsed.has("compare-shift")) {
     std::cout << compare_shift(config, threads, parsed.integer("pairs")) << std::endl;
   } else if (parsed.has("profile")) {
-    std::cout << profile(config, threads, parsed.integer("steps")) << std::endl;
+    std::cout << profile(config, threads, parsed.integer("steps"), parsed.has("json")) << std::endl;
   } else if (parsed.has("inputs")) {
     serve(config, threads, parsed.text("inputs"));
   } else {

@@ -26,6 +26,7 @@ from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
             "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile", "bf16-layers"]}
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
+TRAIN_STEPS = ROOT / "build" / "release" / "benchmarks" / "train_steps"
 BATCHES = 4  # in the file, read in a circle
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 15: 2.131,
              20: 2.086, 30: 2.042, 60: 2.0}
@@ -165,7 +166,7 @@ def parse_arguments():
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the first block")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
-    parser.add_argument("--train-steps", default=ROOT / "build" / "release" / "benchmarks" / "train_steps", metavar="PROGRAM")
+    parser.add_argument("--train-steps", default=TRAIN_STEPS, metavar="PROGRAM")
     return parser.parse_args(words), own
 
 
@@ -185,6 +186,8 @@ def main():
             words = ["build/python/bin/python", "benchmarks/vs_pytorch.py", name, "--precision", arguments.precision,
                      "--blocks", arguments.blocks, "--steps", arguments.steps, "--warm-up", arguments.warm_up]
             words += ["--vanilla"] if arguments.vanilla else []
+            words += [word for variant in arguments.variant or [] for word in ("--variant", variant)]
+            words += ["--train-steps", arguments.train_steps] if arguments.train_steps != TRAIN_STEPS else []
             words += ["--label", f"'{arguments.label}'"] if arguments.label else []
             command = " ".join(map(str, words + (["--", *options] if options else [])))
             keep(f"vs-pytorch-{name}-{arguments.precision}" + ("-vanilla" if arguments.vanilla else "") +
