@@ -40,9 +40,13 @@ BatchReader LocalTrainer::batches(int64_t step, const SampleReader& read) const 
   return [this, step, read](int index, HostBatch& batch) { read(first_sample(config_, 1, step, index, 0), batch); };
 }
 
-void LocalTrainer::warm_up(const SampleReader& read) {
+void LocalTrainer::choose(const SampleReader& read) {
   Log log;
   choose_algorithms(config_, *trainer_, batches(1, read), *world_, "", "", log);
+}
+
+void LocalTrainer::warm_up(const SampleReader& read) {
+  choose(read);
   steps(2, read);
 }
 

@@ -28,7 +28,8 @@ class LocalTrainer {
   LocalTrainer(const RunConfig& config, int threads);
   ParameterSet& parameters() { return trainer_->engine().parameters(); }
 
-  void warm_up(const SampleReader& read);  // libraries choose, and steps that are not to be measured
+  void choose(const SampleReader& read);   // libraries their algorithms; changes nothing else
+  void warm_up(const SampleReader& read);  // choose(), and steps that are not to be measured
   // Seconds of the next step.
   double step(const SampleReader& read) { return steps(1, read).seconds; }
   struct Steps {

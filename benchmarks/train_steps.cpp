@@ -114,6 +114,7 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
     std::copy_n(targets.begin() + first, count, batch.targets.begin());
     std::copy_n(starts.begin() + first, count, batch.document_starts.begin());
   };
+  trainer.choose(read);
   std::cout << json{{"ready", true}, {"start_bytes", start_bytes}, {"memory_bytes", trainer.ledger().memory()}}
             << std::endl;
   std::string word;

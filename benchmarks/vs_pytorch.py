@@ -24,7 +24,7 @@ from live_process import LiveProcess
 from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
-            "bf16": ["autocast-eager", "autocast-compile", "bf16-eager", "bf16-compile", "bf16-layers"]}
+            "bf16": ["autocast-eager", "autocast-compile", "autocast-layers", "bf16-eager", "bf16-compile", "bf16-layers"]}
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
 TRAIN_STEPS = ROOT / "build" / "release" / "benchmarks" / "train_steps"
 BATCHES = 4  # in the file, read in a circle
