@@ -2,6 +2,7 @@
 // they are real, ranks that are threads need one each, since NCCL takes one rank of a process for a GPU.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "core/queue_cuda.h"
@@ -16,8 +17,20 @@ inline bool has_gpus(int ranks) {
 #endif
 }
 
+// Whether the calling thread's device has so many bytes free.
+inline bool has_gpu_memory([[maybe_unused]] size_t bytes) {
+#ifdef SHIFTRON_REAL_GPUS
+  size_t free = 0, all = 0;
+  return cudaMemGetInfo(&free, &all) == cudaSuccess && free >= bytes;
+#else
+  return true;
+#endif
+}
+
 }  // namespace shiftron::testing
 
 // In a test: leaves it, skipped, where it has fewer.
 #define NEED_GPUS(ranks) \
   if (!shiftron::testing::has_gpus(ranks)) GTEST_SKIP() << "needs " << (ranks) << " GPUs"
+#define NEED_GPU_MEMORY(bytes) \
+  if (!shiftron::testing::has_gpu_memory(bytes)) GTEST_SKIP() << "needs " << (bytes) << " bytes of a GPU"

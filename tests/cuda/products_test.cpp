@@ -1,5 +1,6 @@
 // Products of cuBLASLt against the float64 specification, over the table of awkward calls, and what is chosen for them.
 #include "cuda/device_testing.h"
+#include "cuda/gpus.h"
 #include "kernels/all_cases.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
@@ -88,6 +89,7 @@ TEST(ProductChoices, OfNoMeaningAreRefused) {
 #ifdef SHIFTRON_REAL_GPUS  // 9 GB
 // As logits of long batches are.
 TEST(ProductKinds, ResultsOfMoreThan32BitsOfElements) {
+  NEED_GPU_MEMORY(size_t{10} << 30);
   constexpr int64_t kRows = 66'000, kIn = 64, kOut = 65'600;
   CudaDevice device;
   Owned x(DType::bfloat16, {kRows, kIn}), w(DType::bfloat16, {kOut, kIn});
