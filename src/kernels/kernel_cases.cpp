@@ -270,7 +270,8 @@ void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift
   add_how(c);
   c.output("d_x", shape, static_cast<double>(shift.taps + 2));
   c.sum("d_taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, static_cast<double>(rows * shift.head_dim + 1));
-  c.scratch(shift_rope_scratch({}, rows, shift.heads, shift.head_dim, shift.taps));
+  c.scratch(scratch_of_any(
+      [&](const Stream& s) { return shift_rope_scratch(s, rows, shift.heads, shift.head_dim, shift.taps); }));
   c.call.run = [how_of, shift](Stream& s, const Tensors& a) {
     shift_rope_backward(s, a[0], a[1], how_of(a, 2), a[6], shift.taps > 0 ? a[7] : Tensor(), a[8]);
   };

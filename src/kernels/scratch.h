@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 
 namespace shiftron::cuda {
-constexpr int64_t kShiftRun = 64;  // rows of a head that one block of the shift's backward goes through
+constexpr unsigned kShiftRun = 16;  // rows that one block of the shift goes through, at least
 
 Shape sum_of_squares_scratch(int64_t count);
 Shape sum_columns_scratch(int64_t rows, int64_t columns);

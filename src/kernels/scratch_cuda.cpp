@@ -45,9 +45,9 @@ Shape rms_norm_scratch(int64_t rows, int64_t hidden) {
   return {std::max<int64_t>(1, std::min(rows, 2 * kMultiprocessors)), hidden};
 }
 
-// Partial sums of d_taps.
+// Partial sums of d_taps, at most one of each run.
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps) {
-  return {std::max<int64_t>(1, blocks_of(rows, kShiftRun)), heads, std::max<int64_t>(1, taps)};
+  return {heads, std::max<int64_t>(1, taps), std::max<int64_t>(1, blocks_of(rows, kShiftRun))};
 }
 
 AttentionProblem attention_piece(const AttentionProblem& problem, int64_t most_scores) {

@@ -1,5 +1,5 @@
-// KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one head and
-// row that one access reads and, where rows are rotated, their partners in the other half.
+// KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one row that
+// one access reads and, where rows are rotated, their partners in the other half, of a few heads, whose angles are one.
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
 #include "kernels/scratch.h"
@@ -7,27 +7,27 @@
 namespace shiftron::cuda {
 namespace {
 
+constexpr int kTaps = 2;  // whose rows are loaded, and whose gradients are summed, at once
+// Heads of a thread, as registers allow. Where there are more taps, sums wait for the next.
+template <int kParts, bool kFewTaps>
+constexpr int kForwardHeads = kFewTaps ? 4 / kParts : 1;
+template <int kParts, bool kFewTaps>
+constexpr int kBackwardHeads = kFewTaps&& kParts == 1 ? 4 : 1;
+
 // A tensor [rows, heads, head_dim].
 template <typename T>
 struct HeadRows {
   T* data = nullptr;
-  int64_t row_stride = 0, head_stride = 0;
+  int64_t row_stride = 0, head_stride = 0, head_step = 0;  // head_step: between heads of a thread
   __device__ T* at(int64_t row, int64_t head) const { return data + row * row_stride + head * head_stride; }
+  __device__ HeadRows either(const HeadRows& other, bool others) const {
+    return {others ? other.data : data, others ? other.row_stride : row_stride,
+            others ? other.head_stride : head_stride, others ? other.head_step : head_step};
+  }
 };
-template <typename T>
-HeadRows<const T> head_rows(const ConstTensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1)};
-}
-template <typename T>
-HeadRows<T> head_rows(const Tensor& tensor) {
-  return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1)};
-}
-
 // What all directions know of x and of the ShiftRope.
 struct Call {
-  Call(const ConstTensor& x, const ShiftRope& how)
-      : rows(x.extent(0)), heads(x.extent(1)), head_dim(x.extent(2)), half(head_dim / 2) {
+  Call(const ConstTensor& x, const ShiftRope& how) : rows(x.extent(0)), heads(x.extent(1)), partner(x.extent(2) / 2) {
     if (how.taps.defined()) {
       taps = how.taps.data<float>();
       tap_stride = how.taps.stride(0);
@@ -42,15 +42,12 @@ struct Call {
       positions = how.positions.data<int32_t>();
     }
   }
-  // Factor of the row b rows before.
-  __device__ float factor(int64_t head, int64_t b) const {
-    return taps == nullptr ? 1.0f : taps[head * tap_stride + count - 1 - b];
-  }
   __device__ bool mixes(int64_t t, int64_t row) const {
     return taps == nullptr || (row >= -carried_rows && row >= shift_start[t]);
   }
 
-  int64_t rows, heads, head_dim, half;
+  int64_t rows, heads;
+  int64_t partner;  // elements between halves
   const float* taps = nullptr;
   int64_t tap_stride = 0, count = 1;
   const int32_t* shift_start = nullptr;
@@ -60,28 +57,106 @@ struct Call {
   const int32_t* positions = nullptr;
 };
 
-// The elements of one thread: kWidth neighbours from `first` on, of kParts halves.
+// What a block and a thread have. Block (x, y) goes through `run` rows of `groups` groups of heads, each with
+// group_threads neighbouring threads; a group's heads are all_groups apart.
+struct Shares {
+  Shares(const ConstTensor& x, const ShiftRope& how, int width, int parts, int heads_of_thread)
+      : rows(x.extent(0)), pieces(static_cast<unsigned>(x.extent(2) / (width * parts))) {
+    all_groups = (x.extent(1) + heads_of_thread - 1) / heads_of_thread;
+    const unsigned of_row = std::clamp<unsigned>(pieces, 1, kBlockThreads);
+    groups = static_cast<unsigned>(std::clamp<int64_t>(all_groups, 1, kBlockThreads / of_row));
+    const unsigned at_once = kBlockThreads / (of_row * groups);
+    group_threads = at_once * of_row;
+    // With taps, rows beside the block's are read too.
+    run = how.taps.defined() ? (kShiftRun + at_once - 1) / at_once * at_once : at_once;
+  }
+  int64_t runs() const { return (rows + run - 1) / run; }
+  Grid grid() const { return {.x = runs(), .y = (all_groups + groups - 1) / groups}; }
+
+  __device__ int64_t first_head(unsigned group) const { return int64_t{blockIdx.y} * groups + group; }
+
+  // body(row, first head, first element) of each piece of the calling thread.
+  template <int kWidth, typename Body>
+  __device__ void each(const Body& body) const {
+    const unsigned group = threadIdx.x / group_threads;
+    if (group >= groups) return;
+    const int64_t begin = int64_t{blockIdx.x} * run;
+    const unsigned own = static_cast<unsigned>(rows - begin < run ? rows - begin : run) * pieces;
+    for (unsigned piece = threadIdx.x % group_threads; piece < own; piece += group_threads) {
+      body(begin + piece / pieces, first_head(group), int64_t{piece % pieces} * kWidth);
+    }
+  }
+
+  int64_t rows, all_groups;
+  unsigned pieces, groups, group_threads, run;  // pieces of a row of one head
+};
+
+template <typename T>
+HeadRows<const T> head_rows(const ConstTensor& tensor, const Shares& shares) {
+  if (!tensor.defined()) return {};
+  return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1), shares.all_groups * tensor.stride(1)};
+}
+template <typename T>
+HeadRows<T> head_rows(const Tensor& tensor, const Shares& shares) {
+  return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1), shares.all_groups * tensor.stride(1)};
+}
+
+// kCount neighbours in words: elements that may be zeros nvcc keeps in a register each.
+template <typename T, int kCount>
+struct Words {
+  using Word = std::conditional_t<kCount == 1, T, uint4>;
+  static constexpr int kWords = kCount == 1 ? 1 : kCount / kPackOf<T>;
+  Word words[kWords] = {};
+
+  Words() = default;
+  __device__ Words(const T* from, bool there) {
+    if (!there) return;
+    const auto loaded = load_elements<kCount>(from);
+    memcpy(words, loaded.values, sizeof(words));
+  }
+  __device__ void keep(bool kept) {
+    for (int i = 0; i < kWords; ++i) words[i] = kept ? words[i] : Word{};
+  }
+  __device__ Elements<T, kCount> elements() const {
+    Elements<T, kCount> result;
+    memcpy(result.values, words, sizeof(words));
+    return result;
+  }
+};
+
+// Of a head and row what one thread has: kWidth neighbours of each of kParts halves.
+template <typename T, int kWidth, int kParts>
+struct Piece {
+  Words<T, kWidth> part[kParts];
+
+  Piece() = default;
+  __device__ Piece(const T* from, int64_t partner, bool there) {
+    for (int i = 0; i < kParts; ++i) part[i] = Words<T, kWidth>(from + i * partner, there);
+  }
+  __device__ void keep(bool kept) {
+    for (int i = 0; i < kParts; ++i) part[i].keep(kept);
+  }
+};
 template <int kWidth, int kParts>
 struct Values {
   float part[kParts][kWidth] = {};
 };
-
-template <int kWidth, int kParts, typename T>
-__device__ Values<kWidth, kParts> load_values(const T* row, int64_t first, int64_t half) {
-  Values<kWidth, kParts> result;
+template <typename T, int kWidth, int kParts>
+__device__ Values<kWidth, kParts> values_of(const Piece<T, kWidth, kParts>& piece) {
+  Values<kWidth, kParts> values;
   for (int part = 0; part < kParts; ++part) {
-    const Elements<T, kWidth> loaded = load_elements<kWidth>(row + first + part * half);
-    for (int i = 0; i < kWidth; ++i) result.part[part][i] = to_float(loaded[i]);
+    const auto elements = piece.part[part].elements();
+    for (int i = 0; i < kWidth; ++i) values.part[part][i] = to_float(elements[i]);
   }
-  return result;
+  return values;
 }
 
 template <typename T, int kWidth, int kParts>
-__device__ void store_values(T* row, int64_t first, int64_t half, const Values<kWidth, kParts>& values) {
+__device__ void store_values(T* to, int64_t partner, const Values<kWidth, kParts>& values) {
   for (int part = 0; part < kParts; ++part) {
     Elements<T, kWidth> stored;
     for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(values.part[part][i]);
-    store_elements<kWidth>(row + first + part * half, stored);
+    store_elements<kWidth>(to + part * partner, stored);
   }
 }
 
@@ -101,92 +176,162 @@ __device__ float dot(const Values<kWidth, kParts>& a, const Values<kWidth, kPart
   return sum;
 }
 
-// By the position of row t where there are halves to rotate; direction −1 rotates back.
+// Of a piece, by the position of row t.
 template <int kWidth, int kParts>
-__device__ Values<kWidth, kParts> rotated(const Call& call, int64_t t, int64_t first, float direction,
-                                          const Values<kWidth, kParts>& z) {
-  if constexpr (kParts == 1) {
-    return z;
-  } else {
-    const int64_t entry = call.positions[t] * call.rope_stride + first;
-    const Elements<float, kWidth> cosine = load_elements<kWidth>(call.cosine + entry);
-    const Elements<float, kWidth> sine = load_elements<kWidth>(call.sine + entry);
-    Values<kWidth, kParts> y;
-    for (int i = 0; i < kWidth; ++i) {
-      const float c = cosine[i], s = direction * sine[i];
-      y.part[0][i] = z.part[0][i] * c - z.part[1][i] * s;
-      y.part[1][i] = z.part[1][i] * c + z.part[0][i] * s;
+struct Angles {
+  Words<float, kWidth> cosines, sines;
+
+  Angles() = default;
+  __device__ Angles(const Call& call, int64_t t, int64_t element, bool there) {
+    if constexpr (kParts > 1) {
+      const int64_t entry = there ? call.positions[t] * call.rope_stride + element : 0;
+      cosines = Words<float, kWidth>(call.cosine + entry, there);
+      sines = Words<float, kWidth>(call.sine + entry, there);
     }
-    return y;
   }
-}
-
-// One thread for all that it has of one row. Without taps, direction −1 is the whole backward.
-template <typename T, int kWidth, int kParts>
-__global__ void __launch_bounds__(kBlockThreads)
-    shift_rope_kernel(Call call, HeadRows<const T> x, HeadRows<const T> carried, float direction, HeadRows<T> y) {
-  const int64_t pieces = call.head_dim / (kParts * kWidth);  // of a row of one head
-  const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  const int64_t t = index / (call.heads * pieces);
-  if (t < call.rows) {
-    const int64_t head = index / pieces % call.heads;
-    const int64_t first = index % pieces * kWidth;
-    Values<kWidth, kParts> z;
-    for (int64_t b = call.count - 1; b >= 0; --b) {
-      const int64_t row = t - b;
-      if (!call.mixes(t, row)) continue;
-      const T* from = row >= 0 ? x.at(row, head) : carried.at(call.carried_rows + row, head);
-      add_product(z, call.factor(head, b), load_values<kWidth, kParts>(from, first, call.half));
-    }
-    store_values(y.at(t, head), first, call.half, rotated(call, t, first, direction, z));
-  }
-}
-
-// Taps whose gradients are summed at once.
-constexpr int kTapGroup = 4;
-
-// Block (run, head): d_x of the run's rows s, and Σ g_{s+b} x_s over them for each tap into partial [runs, heads,
-// count]. The rows behind a run are read by its block too.
-template <typename T, int kWidth, int kParts>
-__global__ void __launch_bounds__(kBlockThreads)
-    shift_rope_backward_kernel(Call call, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x, float* partial) {
-  const int64_t head = blockIdx.y;
-  const int64_t begin = int64_t{blockIdx.x} * kShiftRun;
-  const int pieces = static_cast<int>(call.head_dim) / (kParts * kWidth);
-  const int run = static_cast<int>(call.rows - begin < kShiftRun ? call.rows - begin : kShiftRun);
-  float* const out = partial + (blockIdx.x * call.heads + head) * call.count;
-  for (int64_t group = 0; group < call.count; group += kTapGroup) {
-    float sums[kTapGroup] = {};
-    for (int index = static_cast<int>(threadIdx.x); index < run * pieces; index += kBlockThreads) {
-      const int64_t s = begin + index / pieces;
-      const int64_t first = index % pieces * kWidth;
-      const Values<kWidth, kParts> of_x = load_values<kWidth, kParts>(x.at(s, head), first, call.half);
-      Values<kWidth, kParts> z;
-      for (int64_t b = call.count - 1; b >= 0; --b) {
-        const int64_t t = s + b;
-        if (t >= call.rows || !call.mixes(t, s)) continue;
-        const Values<kWidth, kParts> g =
-            rotated(call, t, first, -1.0f, load_values<kWidth, kParts>(d_y.at(t, head), first, call.half));
-        add_product(z, call.factor(head, b), g);
-        const float product = dot(g, of_x);
-        for (int i = 0; i < kTapGroup; ++i) sums[i] += group + i == b ? product : 0.0f;
+  // Direction −1 rotates back; z itself where there are no halves.
+  __device__ Values<kWidth, kParts> rotated(const Values<kWidth, kParts>& z, float direction) const {
+    if constexpr (kParts == 1) {
+      return z;
+    } else {
+      const auto cosine = cosines.elements(), sine = sines.elements();
+      Values<kWidth, kParts> y;
+      for (int i = 0; i < kWidth; ++i) {
+        const float c = cosine[i], s = direction * sine[i];
+        y.part[0][i] = z.part[0][i] * c - z.part[1][i] * s;
+        y.part[1][i] = z.part[1][i] * c + z.part[0][i] * s;
       }
-      if (group == 0) store_values(d_x.at(s, head), first, call.half, z);
+      return y;
     }
-    for (int i = 0; i < kTapGroup; ++i) {
-      const float sum = block_sum(sums[i]);
-      if (threadIdx.x == 0 && group + i < call.count) out[call.count - 1 - group - i] = sum;
+  }
+};
+
+// The heads of one thread: `count` of them, from `first` on `step` apart.
+template <int kMost>
+struct OwnHeads {
+  int64_t first, step;
+  int count = 0;
+  __device__ OwnHeads(const Call& call, const Shares& shares, int64_t first_head)
+      : first(first_head), step(shares.all_groups) {
+    for (int k = 0; k < kMost; ++k) count += first + k * step < call.heads ? 1 : 0;
+  }
+  template <typename T, int kWidth, int kParts>
+  __device__ void load(Piece<T, kWidth, kParts> (&pieces)[kMost], const HeadRows<const T>& rows, int64_t row,
+                       int64_t element, int64_t partner, bool there) const {
+    const T* const from = rows.at(row, first) + element;
+    for (int k = 0; k < kMost; ++k) pieces[k] = {from + k * rows.head_step, partner, there && k < count};
+  }
+  template <typename T, int kWidth, int kParts>
+  __device__ void store(const HeadRows<T>& rows, int64_t row, int64_t element, int64_t partner,
+                        const Values<kWidth, kParts> (&values)[kMost]) const {
+    T* const to = rows.at(row, first) + element;
+    for (int k = 0; k < kMost; ++k) {
+      if (k < count) store_values(to + k * rows.head_step, partner, values[k]);
+    }
+  }
+  // Of head k for the row b rows before; 0 where that is not mixed in.
+  __device__ float factor(const Call& call, int k, int64_t b, bool mixes) const {
+    if (call.taps == nullptr) return 1.0f;
+    const float tap =
+        k < count && b < call.count ? call.taps[(first + k * step) * call.tap_stride + call.count - 1 - b] : 0.0f;
+    return mixes ? tap : 0.0f;
+  }
+};
+
+// Without taps, direction −1 is the whole backward.
+template <typename T, int kWidth, int kParts, bool kFewTaps>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    shift_rope_kernel(Call call, Shares shares, HeadRows<const T> x, HeadRows<const T> carried, float direction,
+                      HeadRows<T> y) {
+  constexpr int kMost = kForwardHeads<kParts, kFewTaps>;
+  shares.each<kWidth>([&](int64_t t, int64_t first_head, int64_t element) {
+    const OwnHeads<kMost> heads(call, shares, first_head);
+    const Angles<kWidth, kParts> angles(call, t, element, true);
+    Values<kWidth, kParts> z[kMost] = {};
+    for (int64_t first = 0; first < (kFewTaps ? kTaps : call.count); first += kTaps) {
+      Piece<T, kWidth, kParts> of_x[kTaps][kMost];
+      for (int i = 0; i < kTaps; ++i) {
+        const int64_t row = t - first - i;
+        const bool there = first + i < call.count && row >= -call.carried_rows;
+        const auto from = x.either(carried, row < 0);
+        heads.load(of_x[i], from, row < 0 ? call.carried_rows + row : row, element, call.partner, there);
+      }
+      for (int i = 0; i < kTaps; ++i) {
+        if (first + i >= call.count) break;
+        const bool mixes = call.mixes(t, t - first - i);
+        for (int k = 0; k < kMost; ++k) {
+          of_x[i][k].keep(mixes);
+          add_product(z[k], heads.factor(call, k, first + i, mixes), values_of(of_x[i][k]));
+        }
+      }
+    }
+    for (int k = 0; k < kMost; ++k) z[k] = angles.rotated(z[k], direction);
+    heads.store(y, t, element, call.partner, z);
+  });
+}
+
+// d_x of the block's rows s, and Σ g_{s+b} x_s over them for each tap into partial [heads, count, runs].
+template <typename T, int kWidth, int kParts, bool kFewTaps>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    shift_rope_backward_kernel(Call call, Shares shares, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x,
+                               float* partial) {
+  constexpr int kMost = kBackwardHeads<kParts, kFewTaps>;
+  SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
+  // Taps whose sums are next; with the first, d_x.
+  for (int64_t summed = 0; summed < (kFewTaps ? kTaps : call.count); summed += kTaps) {
+    __syncthreads();  // the last sums are read
+    for (int i = 0; i < kTaps; ++i) {
+      for (int k = 0; k < kMost; ++k) of_threads[i][k][threadIdx.x] = 0.0f;
+    }
+    shares.each<kWidth>([&](int64_t s, int64_t first_head, int64_t element) {
+      const OwnHeads<kMost> heads(call, shares, first_head);
+      Values<kWidth, kParts> z[kMost] = {};
+      const int64_t end = summed == 0 && !kFewTaps ? call.count : summed + kTaps;
+      for (int64_t first = summed; first < end; first += kTaps) {
+        Piece<T, kWidth, kParts> of_d_y[kTaps][kMost];
+        Angles<kWidth, kParts> angles[kTaps];
+        bool mixes[kTaps];
+        for (int i = 0; i < kTaps; ++i) {
+          const int64_t t = s + first + i;
+          const bool there = first + i < call.count && t < call.rows;
+          heads.load(of_d_y[i], d_y, t, element, call.partner, there);
+          angles[i] = {call, t, element, there};
+          mixes[i] = there && call.mixes(t, s);
+        }
+        Piece<T, kWidth, kParts> of_x[kMost];
+        heads.load(of_x, x, s, element, call.partner, first == summed);
+        for (int k = 0; k < kMost; ++k) {
+          for (int i = 0; i < kTaps; ++i) {
+            of_d_y[i][k].keep(mixes[i]);
+            const auto g = angles[i].rotated(values_of(of_d_y[i][k]), -1.0f);
+            add_product(z[k], heads.factor(call, k, first + i, mixes[i]), g);
+            if (first == summed) of_threads[i][k][threadIdx.x] += mixes[i] ? dot(g, values_of(of_x[k])) : 0.0f;
+          }
+        }
+      }
+      if (summed == 0) heads.store(d_x, s, element, call.partner, z);
+    });
+    __syncthreads();
+    // A warp adds up a tap of a head.
+    const unsigned lane = threadIdx.x % kWarp, threads = shares.group_threads;
+    for (unsigned each = threadIdx.x / kWarp; each < kTaps * kMost * shares.groups; each += kBlockThreads / kWarp) {
+      const unsigned i = each % kTaps, k = each / kTaps % kMost, group = each / (kTaps * kMost);
+      float sum = 0.0f;
+      for (unsigned j = lane; j < threads; j += kWarp) sum += of_threads[i][k][group * threads + j];
+      sum = warp_sum(sum);
+      const int64_t head = shares.first_head(group) + k * shares.all_groups, tap = call.count - 1 - summed - i;
+      if (lane == 0 && head < call.heads && tap >= 0) partial[(head * call.count + tap) * gridDim.x + blockIdx.x] = sum;
     }
   }
 }
 
-// d_taps += partial [runs, heads, count], summed by a warp for each tap.
-__global__ void __launch_bounds__(kWarp)
-    sum_taps_kernel(const float* partial, int64_t runs, int64_t taps, int64_t count, float* d_taps, int64_t stride) {
+// d_taps += partial [heads, count, runs], summed by a block for each tap.
+__global__ void __launch_bounds__(kBlockThreads)
+    sum_taps_kernel(const float* partial, int64_t runs, int64_t count, float* d_taps, int64_t stride) {
   const int64_t tap = blockIdx.x;
   float sum = 0.0f;
-  for (int64_t run = threadIdx.x; run < runs; run += kWarp) sum += partial[run * taps + tap];
-  sum = warp_sum(sum);
+  for (int64_t run = threadIdx.x; run < runs; run += kBlockThreads) sum += partial[tap * runs + run];
+  sum = block_sum(sum);
   if (threadIdx.x == 0) d_taps[tap / count * stride + tap % count] += sum;
 }
 
@@ -198,14 +343,20 @@ bool rows_in_packs(const ShiftRope& how, std::initializer_list<ConstTensor> rows
   return in_packs({how.rope}) && first.extent(2) / 2 % (16 / size_of(first.dtype())) == 0;
 }
 
-// body(T{}, Constant<width>{}, Constant<parts>{}).
+// body(T{}, Constant<width>{}, Constant<parts>{}, std::bool_constant<few taps>{}).
 template <typename Body>
-void for_shift_kernel(const char* name, DType dtype, bool packed, bool rotates, Body&& body) {
-  for_device_type(name, dtype, packed, [&](auto element, auto width) {
-    if (rotates) {
-      body(element, width, Constant<2>{});
+void for_shift_kernel(const char* name, const ConstTensor& x, const ShiftRope& how, bool packed, const Body& body) {
+  for_device_type(name, x.dtype(), packed, [&](auto element, auto width) {
+    const auto of_parts = [&](auto parts) {
+      if constexpr (width.value > 1) {
+        if (!how.taps.defined() || how.taps.extent(1) <= kTaps) return body(element, width, parts, std::true_type{});
+      }
+      body(element, width, parts, std::false_type{});
+    };
+    if (how.rope.defined()) {
+      of_parts(Constant<2>{});
     } else {
-      body(element, width, Constant<1>{});
+      of_parts(Constant<1>{});
     }
   });
 }
@@ -213,12 +364,12 @@ void for_shift_kernel(const char* name, DType dtype, bool packed, bool rotates, 
 void launch_shift_rope(const char* name, const CudaContext& context, const ConstTensor& x, const ShiftRope& how,
                        float direction, const Tensor& y) {
   const bool packed = rows_in_packs(how, {x, how.carried, y});
-  for_shift_kernel(name, x.dtype(), packed, how.rope.defined(), [&](auto element, auto width, auto parts) {
+  for_shift_kernel(name, x, how, packed, [&](auto element, auto width, auto parts, auto few) {
     using T = decltype(element);
-    constexpr int kWidth = decltype(width)::value, kParts = decltype(parts)::value;
-    const int64_t threads = x.count() / (kWidth * kParts);
-    launch_kernel(name, shift_rope_kernel<T, kWidth, kParts>, grid_for(threads), kBlockThreads, context.stream,
-                  Call(x, how), head_rows<T>(x), head_rows<T>(how.carried), direction, head_rows<T>(y));
+    const Shares shares(x, how, width.value, parts.value, kForwardHeads<parts.value, few.value>);
+    launch_kernel(name, shift_rope_kernel<T, width.value, parts.value, few.value>, shares.grid(), kBlockThreads,
+                  context.stream, Call(x, how), shares, head_rows<T>(x, shares), head_rows<T>(how.carried, shares),
+                  direction, head_rows<T>(y, shares));
   });
 }
 
@@ -232,17 +383,19 @@ void shift_rope_backward(const CudaContext& context, ConstTensor d_y, ConstTenso
                          Tensor d_taps, Tensor scratch) {
   constexpr const char* kName = "shift_rope_backward";
   if (!how.taps.defined()) return launch_shift_rope(kName, context, d_y, how, -1.0f, d_x);
-  const int64_t heads = x.extent(1), count = how.taps.extent(1);
-  const int64_t runs = (x.extent(0) + kShiftRun - 1) / kShiftRun;
+  const int64_t count = how.taps.extent(1);
+  int64_t runs = 0;
   const bool packed = rows_in_packs(how, {d_y, x, d_x});
-  for_shift_kernel(kName, x.dtype(), packed, how.rope.defined(), [&](auto element, auto width, auto parts) {
+  for_shift_kernel(kName, x, how, packed, [&](auto element, auto width, auto parts, auto few) {
     using T = decltype(element);
-    launch_kernel(kName, shift_rope_backward_kernel<T, decltype(width)::value, decltype(parts)::value>, {runs, heads},
-                  kBlockThreads, context.stream, Call(x, how), head_rows<T>(d_y), head_rows<T>(x), head_rows<T>(d_x),
-                  scratch.data<float>());
+    const Shares shares(x, how, width.value, parts.value, kBackwardHeads<parts.value, few.value>);
+    runs = shares.runs();
+    launch_kernel(kName, shift_rope_backward_kernel<T, width.value, parts.value, few.value>, shares.grid(),
+                  kBlockThreads, context.stream, Call(x, how), shares, head_rows<T>(d_y, shares),
+                  head_rows<T>(x, shares), head_rows<T>(d_x, shares), scratch.data<float>());
   });
-  launch_kernel("shift_rope_backward: taps", sum_taps_kernel, {heads * count}, kWarp, context.stream,
-                scratch.data<float>(), runs, heads * count, count, d_taps.data<float>(), d_taps.stride(0));
+  launch_kernel("shift_rope_backward: taps", sum_taps_kernel, {.x = x.extent(1) * count}, kBlockThreads, context.stream,
+                scratch.data<float>(), runs, count, d_taps.data<float>(), d_taps.stride(0));
 }
 
 }  // namespace shiftron::cuda

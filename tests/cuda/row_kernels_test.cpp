@@ -45,6 +45,7 @@ std::vector<KernelCase> row_cases() {
       if (call.name.starts_with(name)) cases.push_back(call);
     }
   }
+  const std::vector<int64_t> growing = {1, 2, 3, 4, 5, 6, 7, 8, 9};  // begin at each place of a few rows
   for (const ShiftCase& shift :
        std::initializer_list<ShiftCase>{{"one_tap_in_packs", {65}, 2, 16, 1},
                                         {"halves_of_no_packs", {5}, 2, 24, 2},
@@ -55,7 +56,19 @@ std::vector<KernelCase> row_cases() {
                                         {"nine_taps_in_packs", {3, 130, 2}, 2, 16, 9},
                                         {"documents_of_1_in_packs", std::vector<int64_t>(66, 1), 1, 16, 3},
                                         {"carried_in_packs", {2, 3}, 2, 16, 3, true, true},
-                                        {"carried_value_in_packs", {1}, 2, 8, 6, false, true}}) {
+                                        {"carried_value_in_packs", {1}, 2, 8, 6, false, true},
+                                        {"carried_odd_heads", {2}, 3, 16, 2, true, true},
+                                        {"rotation_of_odd_heads", {21}, 5, 32, 0},
+                                        {"odd_heads_of_value", {1, 2, 3, 4, 5, 6, 7}, 7, 24, 2, false},
+                                        {"many_heads", {3, 2}, 40, 128, 2},
+                                        {"many_heads_of_value", {3}, 70, 128, 2, false},
+                                        {"wide_heads", {3}, 2, 1040, 2},
+                                        {"runs_of_few_rows", {7, 1, 9, 16, 4}, 16, 128, 2},
+                                        {"value_in_runs_of_few_rows", {18, 15}, 16, 128, 2, false},
+                                        {"growing_documents_one_tap", growing, 3, 64, 1},
+                                        {"growing_documents_two_taps", growing, 3, 64, 2},
+                                        {"growing_documents_three_taps", growing, 3, 64, 3},
+                                        {"growing_documents_five_taps", growing, 3, 64, 5}}) {
     add_shift_rope_cases(cases, shift);
   }
   add_nothing_carried_cases(cases);
