@@ -49,11 +49,21 @@ def machine():
             "memory_gib": round(memory / 2**20, 1), "system": f"{os.uname().sysname} {os.uname().release}"}
 
 
-def versions():
+def cuda_versions():
+    """Of the build with CUDA, as it names them itself."""
+    told = subprocess.run([ROOT / "build" / "cuda" / "shiftron", "--version"], capture_output=True, text=True, check=False).stdout
+    named = re.search(r"cuda \((.*)\)", told)
+    return dict(part.rsplit(" ", 1) for part in named.group(1).split(", ")) if named else {}
+
+
+def versions(command):
     found = {}
-    for name, package in LIBRARIES.items():
-        asked = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
-        found[name] = asked.stdout or "unknown"
+    if "cuda" in command:  # what a step on a GPU runs in
+        found = cuda_versions()
+    else:
+        for name, package in LIBRARIES.items():
+            asked = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
+            found[name] = asked.stdout or "unknown"
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     changed = subprocess.run([*git, "status", "--porcelain", "src"], capture_output=True, text=True, check=False).stdout.strip()
@@ -106,7 +116,7 @@ def command_text(words):
 def keep(name, kind, command, other_cores, data, extra_versions=None):
     RESULTS.mkdir(exist_ok=True)
     result = {"kind": kind, "machine": machine(), "date": datetime.date.today().isoformat(), "command": command,
-              "versions": versions() | (extra_versions or {}), "load_average": [round(load, 2) for load in os.getloadavg()],
+              "versions": versions(command) | (extra_versions or {}), "load_average": [round(load, 2) for load in os.getloadavg()],
               "other_cores": other_cores} | data
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -119,7 +119,7 @@ def comparison_lines(results):
     yield ("The same model, the same weights, the same tokens, AdamW and clipping included. All sides are live "
            "processes that take turns in short blocks; a side that waits sleeps on its pipe. The ratio is the speed of Shiftron "
            "over that of the row, by pairs of blocks; its interval holds it with 95 % confidence. The loss column is the largest "
-           "relative difference of any step's loss from Shiftron's.")
+           "relative difference of any of the first steps' losses from Shiftron's.")
     yield ""
     for result in kept:
         data = result["result"]
@@ -407,32 +407,12 @@ def profile_lines(results):
     yield from provenance(kept)
 
 
-def self_test_lines(results):
-    kept = [result for result in results.of("shiftron") if "checks" in result["result"]]
-    if not kept:
-        return
-    yield "## Self-test of a GPU"
-    yield ""
-    rows = []
-    for result in kept:
-        data = result["result"]
-        for rate in data["rates"]:
-            reference = f"{rate['reference']:.0f} (of an {rate['reference_of']}, other programs)" if rate["reference"] else ""
-            rows.append([data["device"], result["letter"], rate["name"], rate["problem"], f"{rate['rate']:.0f} {rate['unit']}", reference])
-        calls = sum(check["calls"] for check in data["checks"])
-        yield (f"{data['device']}, machine {result['letter']}: {len(data['checks'])} checks of {calls} calls, "
-               f"{'all passed' if data['passed'] else 'FAILED'}, in {data['seconds']:.0f} s.")
-    yield ""
-    yield from table(["device", "machine", "rate", "of", "", "reference"], rows)
-    yield from provenance(kept)
-
-
 def document(results):
     lines = ["# Performance", "",
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
-                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, profile_lines, self_test_lines):
+                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, profile_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 
