@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "core/philox.h"
 #include "core/event.h"
+#include "core/philox.h"
 #include "train/batches.h"
 #include "train/library_choices.h"
 

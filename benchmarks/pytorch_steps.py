@@ -4,7 +4,9 @@
 Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is written as PyTorch is meant to be used:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
 multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
-and moments), each eager, compiled as a whole, or compiled by layers, which takes many of them no longer than one; on the device that the description names, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that vs_pytorch.py made.
+and moments), each eager, compiled as a whole, or compiled by layers, which takes as long for many as for one. The device is the
+description's, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that
+vs_pytorch.py made.
 """
 import argparse
 import json

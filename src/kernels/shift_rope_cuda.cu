@@ -12,7 +12,7 @@ constexpr int kTaps = 2;  // whose rows are loaded, and whose gradients are summ
 template <int kParts, bool kFewTaps>
 constexpr int kForwardHeads = kFewTaps ? 4 / kParts : 1;
 template <int kParts, bool kFewTaps>
-constexpr int kBackwardHeads = kFewTaps&& kParts == 1 ? 4 : 1;
+constexpr int kBackwardHeads = kFewTaps && kParts == 1 ? 4 : 1;
 
 // A tensor [rows, heads, head_dim].
 template <typename T>
@@ -25,6 +25,7 @@ struct HeadRows {
             others ? other.head_stride : head_stride, others ? other.head_step : head_step};
   }
 };
+
 // What all directions know of x and of the ShiftRope.
 struct Call {
   Call(const ConstTensor& x, const ShiftRope& how) : rows(x.extent(0)), heads(x.extent(1)), partner(x.extent(2) / 2) {
