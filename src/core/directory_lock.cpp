@@ -77,6 +77,21 @@ Holder read_holder(const std::string& text) {
   return holder;
 }
 
+Holder holder_in(const std::string& path) {
+  try {
+    return read_holder(read_file(path, 4096));
+  } catch (const Error&) {  // gone, or no file of this kind
+    return {};
+  }
+}
+
+bool is_of_this_host(const Holder& holder) {
+  return holder.processes == processes_of_this_host();
+}
+bool lives(const Holder& holder) {
+  return begin_of(holder.process) == holder.begin;
+}
+
 // What changes when a file is touched. Opened anew each time, since that makes a network file system ask its server.
 std::optional<std::string> trace_of(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -110,9 +125,7 @@ enum class State { alive, dead, gone };  // gone: look again
 // Waits up to the patience of `timing` where the holder cannot be seen from here.
 State state_of(const std::string& path, const Holder& holder, const std::string& directory,
                const DirectoryLock::Timing& timing, const DirectoryLock::Tell& tell) {
-  if (holder.processes == processes_of_this_host()) {
-    return begin_of(holder.process) == holder.begin ? State::alive : State::dead;
-  }
+  if (is_of_this_host(holder)) return lives(holder) ? State::alive : State::dead;
   const auto start = std::chrono::steady_clock::now();
   const std::optional<std::string> first = trace_of(path);
   if (!first) return State::gone;
@@ -162,6 +175,14 @@ DirectoryLock::~DirectoryLock() {
   give_up();
 }
 
+bool DirectoryLock::left_by_the_dead(const std::string& directory) {
+  const std::string folder = directory + "/" + kName;
+  const std::set<int64_t> numbers = numbers_in(folder);
+  if (numbers.empty()) return false;
+  const Holder holder = holder_in(folder + "/" + std::to_string(*numbers.rbegin()));
+  return is_of_this_host(holder) && !lives(holder);
+}
+
 void DirectoryLock::give_up() {
   if (look() == Hold::held) ::unlink(path_.c_str());
   ::close(descriptor_);
@@ -173,12 +194,7 @@ bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
   const std::set<int64_t> dead = numbers_in(folder_);
   for (const int64_t number : dead) {
     const std::string path = folder_ + "/" + std::to_string(number);
-    std::string text;
-    try {
-      text = read_file(path, 4096);
-    } catch (const Error&) {  // gone, or no file of this kind
-    }
-    const Holder holder = read_holder(text);
+    const Holder holder = holder_in(path);
     const State state = state_of(path, holder, directory_, timing_, tell);
     if (state == State::gone) return false;
     if (state == State::alive) {

@@ -32,6 +32,9 @@ class DirectoryLock {
 
   static constexpr const char* kName = ".lock";  // of the folder in the directory
 
+  // Whether its last holder was a process of this host that has ended; false where that cannot be seen from here.
+  static bool left_by_the_dead(const std::string& directory);
+
   enum class Hold { held, taken, removed };
   // taken: by another process, which saw no sign of life of this one: nothing may be written. removed: by hand, or with
   // the directory, and nobody else is there now; see retake().

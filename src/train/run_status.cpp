@@ -133,7 +133,7 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
   });
   if (status.state == State::running) {
     const std::optional<double> sign = last_sign(directory);
-    if (!sign || now - *sign > kMostSilence) {
+    if (!sign || now - *sign > kMostSilence || DirectoryLock::left_by_the_dead(directory)) {
       become(State::silent, sign.value_or(state_began));
       ended = sign.value_or(now);
     }

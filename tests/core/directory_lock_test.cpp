@@ -81,8 +81,11 @@ TEST(DirectoryLock, OfAKilledProcessIsTakenOverAtOnce) {
   HoldingChild child(scratch.path());
   EXPECT_ERROR(DirectoryLock(scratch.path(), "stop it", kSilent), ExitCode::bad_input,
                "process " + std::to_string(child.process()) + " on ");
+  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path()));
   child.kill();
+  EXPECT_TRUE(DirectoryLock::left_by_the_dead(scratch.path()));
   const DirectoryLock lock(scratch.path(), "", [](const std::string&) { ADD_FAILURE() << "waits"; });
+  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path()));
   EXPECT_EQ(lock.look(), Hold::held);
 }
 
@@ -100,6 +103,7 @@ TEST(DirectoryLock, OfAProcessWhoseNumberIsInUseAgainIsTakenOver) {
 TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {
   const Scratch scratch;
   lock_from_elsewhere(scratch.path(), "41");
+  EXPECT_FALSE(DirectoryLock::left_by_the_dead(scratch.path())) << "who knows?";
   std::string told;
   const DirectoryLock lock(
       scratch.path(), "", [&](const std::string& message) { told = message; }, kQuick);

@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/fixture.h"
 #include "core/check.h"
+#include "core/directory_lock.h"
 
 namespace shiftron {
 namespace {
@@ -65,6 +69,15 @@ TEST_F(Status, LifeOfAJob) {
   const double now = std::chrono::duration<double>(std::chrono::file_clock::to_sys(touched).time_since_epoch()).count();
   EXPECT_EQ(read_run_status(directory_.path(), 100, now + 20).state, State::running);
   EXPECT_EQ(read_run_status(directory_.path(), 100, now + 120).state, State::silent);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    new DirectoryLock(directory_.path(), "", {}, {.touch = 1, .patience = 0});  // takes it over from "me"
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  const RunStatus killed = read_run_status(directory_.path(), 100, now + 1);
+  EXPECT_EQ(killed.state, State::silent) << "of this host's dead one knows at once";
+  EXPECT_LT(killed.since, 60);
   event(20, "checkpoint", R"(,"step":5,"seconds":30)");
   event(20, "exit", R"(,"rank":0,"code":75)");
   EXPECT_EQ(read(21).state, State::saved);
