@@ -227,7 +227,7 @@ class Reader {
     } else if (const auto special = special_of(word)) {
       operand.what = Operand::What::special;
       operand.special = *special;
-    } else if (word.starts_with('%')) {
+    } else if (word.starts_with('%') || registers_.count(word) > 0) {  // nvcc's own have a %, headers' in an inner scope none
       CHECK(is_register(word), "the register ", word);
       operand.what = Operand::What::slot;
       operand.slot = slots_.try_emplace(word, static_cast<int>(slots_.size())).first->second;

@@ -75,6 +75,7 @@ TEST(Ptx, IntegersHaveTheirWidthAndSign) {
   EXPECT_EQ(one_of("add.s32 %r1, 2147483647, 1; cvt.s64.s32 %rd2, %r1;"), 0xFFFFFFFF80000000u);
   EXPECT_EQ(one_of("add.s32 %r1, 2147483647, 1; cvt.u64.u32 %rd2, %r1;"), 0x80000000u);
   EXPECT_EQ(one_of("cvt.u32.u64 %r1, %rd1; cvt.u64.u32 %rd2, %r1;", 0x1234567890u), 0x34567890u);
+  EXPECT_EQ(one_of("cvt.u32.u64 %r1, %rd1; { .reg .b16 tmp; mov.b32 {tmp, %rs1}, %r1; } cvt.u64.u16 %rd2, %rs1;", 0x12345678u), 0x1234u);
   EXPECT_EQ(one_of("div.s64 %rd2, %rd1, 3;", static_cast<uint64_t>(-7)), static_cast<uint64_t>(-2));
   EXPECT_EQ(one_of("rem.s64 %rd2, %rd1, 3;", static_cast<uint64_t>(-7)), static_cast<uint64_t>(-1));
   EXPECT_EQ(one_of("div.u64 %rd2, %rd1, 3;", static_cast<uint64_t>(-7)), static_cast<uint64_t>(-7) / 3);
