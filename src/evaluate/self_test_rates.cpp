@@ -51,13 +51,11 @@ int64_t choose(const Stream& stream, SelfTestSize size, int64_t of_gpu, int64_t 
 }
 
 void measure_copy(Stream& stream, SelfTestSize size, const Reference& reference, SelfTestReport& report) {
-  const int64_t rows = choose(stream, size, 1 << 17, 1 << 12, 8), columns = 4096;
-  const RandomMemory from(stream, DType::bfloat16, {rows, columns}), to(stream, DType::bfloat16, {rows, columns});
-  const double seconds = shortest_seconds(stream, [&] { copy(stream, from, to); });
+  const int64_t bytes = choose(stream, size, 1 << 30, 1 << 25, 1 << 16);
   report.rates.push_back({.name = "copy",
-                          .problem = fmt::format("{} MiB read and written", from.tensor().bytes() >> 20),
+                          .problem = fmt::format("{} MiB read and written", bytes >> 20),
                           .unit = "GB/s",
-                          .rate = 2e-9 * static_cast<double>(from.tensor().bytes()) / seconds,
+                          .rate = 1e-9 * copy_rate(stream, bytes),
                           .reference = 1e-9 * reference.copy,
                           .reference_of = reference.copy > 0 ? reference.device : ""});
 }

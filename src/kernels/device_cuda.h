@@ -122,7 +122,31 @@ __device__ void store_elements(T* to, const Elements<T, kCount>& elements) {
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
-// The same in a block's own memory.
+// kCount neighbours, or zeros where they are not there, in words: of elements that may be zeros nvcc keeps each in a
+// register of its own.
+template <typename T, int kCount>
+struct Words {
+  using Word = std::conditional_t<kCount == 1, T, uint4>;
+  static constexpr int kWords = kCount == 1 ? 1 : kCount / kPackOf<T>;
+  Word words[kWords] = {};
+
+  Words() = default;
+  __device__ Words(const T* from, bool there) {
+    if (!there) return;
+    const auto loaded = load_elements<kCount>(from);
+    memcpy(words, loaded.values, sizeof(words));
+  }
+  __device__ void keep(bool kept) {
+    for (int i = 0; i < kWords; ++i) words[i] = kept ? words[i] : Word{};
+  }
+  __device__ Elements<T, kCount> elements() const {
+    Elements<T, kCount> result;
+    memcpy(result.values, words, sizeof(words));
+    return result;
+  }
+};
+
+// store_elements() in a block's own memory.
 template <int kCount, typename T>
 __device__ void store_in_block(T* to, const Elements<T, kCount>& elements) {
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;

@@ -99,19 +99,16 @@ struct Lane {
     group = warp / group_warps;
     first = int64_t{warp % group_warps} * kWarp * kColumns + thread % kWarp * kPack;
   }
-  // Zeros where there is no column. Through words: of elements that may be zeros nvcc keeps each in its own register.
+  // Zeros where there is no column.
   template <typename T>
   __device__ Elements<T, kColumns> load(const T* row) const {
-    constexpr int kOfPack = kPack / kPackOf<T>;
-    uint4 words[kColumns / kPackOf<T>] = {};
+    Words<T, kPack> packs[kColumns / kPack];
     for (int i = 0; i < kColumns / kPack; ++i) {
       const int64_t column = first + i * kPack * kWarp;
-      if (column >= end) continue;
-      const auto pack = load_elements<kPack>(row + column);
-      memcpy(words + i * kOfPack, pack.values, sizeof(pack));
+      if (column < end) packs[i] = {row + column, true};
     }
     Elements<T, kColumns> part;
-    memcpy(part.values, words, sizeof(words));
+    memcpy(part.values, packs, sizeof(packs));
     return part;
   }
   template <bool kInBlock = false, typename T>

@@ -102,29 +102,6 @@ HeadRows<T> head_rows(const Tensor& tensor, const Shares& shares) {
   return {device_data<T>(tensor), tensor.stride(0), tensor.stride(1), shares.all_groups * tensor.stride(1)};
 }
 
-// kCount neighbours in words: elements that may be zeros nvcc keeps in a register each.
-template <typename T, int kCount>
-struct Words {
-  using Word = std::conditional_t<kCount == 1, T, uint4>;
-  static constexpr int kWords = kCount == 1 ? 1 : kCount / kPackOf<T>;
-  Word words[kWords] = {};
-
-  Words() = default;
-  __device__ Words(const T* from, bool there) {
-    if (!there) return;
-    const auto loaded = load_elements<kCount>(from);
-    memcpy(words, loaded.values, sizeof(words));
-  }
-  __device__ void keep(bool kept) {
-    for (int i = 0; i < kWords; ++i) words[i] = kept ? words[i] : Word{};
-  }
-  __device__ Elements<T, kCount> elements() const {
-    Elements<T, kCount> result;
-    memcpy(result.values, words, sizeof(words));
-    return result;
-  }
-};
-
 // Of a head and row what one thread has: kWidth neighbours of each of kParts halves.
 template <typename T, int kWidth, int kParts>
 struct Piece {

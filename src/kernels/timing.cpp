@@ -83,16 +83,20 @@ double measure_matmul_peak(Stream& stream, DType dtype) {
   return rate;
 }
 
-double measure_copy_bandwidth(Stream& stream) {
-  if (stream.device == DeviceKind::cpu) return measure_copy_bandwidth(stream.cpu);
-  constexpr int64_t kBytes = int64_t{256} << 20;  // more than caches hold
+double copy_rate(Stream& stream, int64_t bytes) {
   Ledger own;
   Stream timed = stream;
   timed.ledger = &own;
-  const Buffer memory(timed.device, 2 * kBytes, own, "timing");
-  const Shape shape = {kBytes / size_of(DType::float32)};
-  const Tensor from = memory.tensor(0, DType::float32, shape), to = memory.tensor(kBytes, DType::float32, shape);
-  return 2.0 * kBytes / shortest_seconds(timed, [&] { copy(timed, from, to); });
+  const Buffer memory(timed.device, 2 * bytes, own, "timing");
+  const Shape shape = {bytes / size_of(DType::bfloat16)};
+  const Tensor from = memory.tensor(0, DType::bfloat16, shape), to = memory.tensor(bytes, DType::bfloat16, shape);
+  fill_random(timed, from);
+  return 2.0 * static_cast<double>(bytes) / shortest_seconds(timed, [&] { copy(timed, from, to); });
+}
+
+double measure_copy_bandwidth(Stream& stream) {
+  constexpr int64_t kBytes = int64_t{256} << 20;  // more than caches hold
+  return stream.device == DeviceKind::cpu ? measure_copy_bandwidth(stream.cpu) : copy_rate(stream, kBytes);
 }
 
 }  // namespace shiftron

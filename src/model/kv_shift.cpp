@@ -81,14 +81,14 @@ void KvShift::backward(Run& run, const Tensor& d_y, const Tensor& x, const Tenso
   const DType accumulation = accumulation_type(x.dtype());
   Tensor scratch = run.scratch.allocate(
       accumulation, shift_rope_scratch(run.stream, x.extent(0), x.extent(1), x.extent(2), shift.taps.defined() ? previous_ + 1 : 0));
-  const bool is_raw = raw_ == nullptr || form_ == TapForm::free;  // taps are parameters as they are
+  const bool has_table = table_elements() > 0;  // else taps are parameters as they are
   Tensor d_taps = raw_ == nullptr ? Tensor() : raw_->gradient;
-  if (!is_raw) {
+  if (has_table) {
     d_taps = run.scratch.allocate(accumulation, shift.taps.shape());
     fill_zero(run.stream, d_taps);
   }
   shift_rope_backward(run.stream, d_y, x, shift, d_x, d_taps, scratch);
-  if (!is_raw) shift_taps_backward(run.stream, raw_->weight, form_, d_taps, InOut(raw_->gradient));
+  if (has_table) shift_taps_backward(run.stream, raw_->weight, form_, d_taps, InOut(raw_->gradient));
 }
 
 }  // namespace shiftron
