@@ -224,11 +224,7 @@ SaveResult Save::run(const Retention& keep) {
     std::error_code ignored;  // what stays is swept by the next save
     fs::remove_all(temporary_, ignored);
   }
-  if (leads && fault.empty()) {
-    const std::string trouble =
-        attempt([&] { apply_retention(directory_, keep, content_.step, log_, options_.at_point); });
-    if (!trouble.empty()) log_.warning("cannot remove old checkpoints: " + trouble);
-  }
+  if (leads && fault.empty()) apply_retention(directory_, keep, content_.step, log_, options_.at_point);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return {.saved = fault.empty(), .reason = fault, .directory = final_, .bytes = bytes_, .seconds = seconds.count()};
 }

@@ -169,15 +169,16 @@ void remove_step(const StepDirectory& entry, const std::function<void(const std:
   if (at_point) at_point("old step removed");
 }
 
-std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
-                                     const std::function<void(const std::string& point)>& at_point) {
-  std::vector<int64_t> removed;
-  for (const StepDirectory& entry : superfluous_steps(directory, keep, saved)) {
-    remove_step(entry, at_point);
-    removed.push_back(entry.step);
-    log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
+void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
+                     const std::function<void(const std::string& point)>& at_point) {
+  try {
+    for (const StepDirectory& entry : superfluous_steps(directory, keep, saved)) {
+      remove_step(entry, at_point);
+      log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
+    }
+  } catch (const std::exception& error) {
+    log.warning(std::string("cannot remove old checkpoints: ") + error.what());
   }
-  return removed;
 }
 
 std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t step, Log& log) {

@@ -55,10 +55,10 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
 void remove_step(const StepDirectory& entry, const std::function<void(const std::string& point)>& at_point = {});
 
 // Removes the valid steps that `keep` does not name; each is renamed to trash-… first. `saved`, which has just been
-// verified, stays; steps that are not valid are neither counted nor touched. Returns the steps removed. Tests follow it
-// by `at_point`.
-std::vector<int64_t> apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
-                                     const std::function<void(const std::string& point)>& at_point = {});
+// verified, stays; steps that are not valid are neither counted nor touched. What cannot be removed is a warning. Tests
+// follow it by `at_point`.
+void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
+                     const std::function<void(const std::string& point)>& at_point = {});
 
 // Renames the steps behind `step` to superseded-…; used when training goes on from an older step. Rank 0 only.
 std::vector<int64_t> supersede_later_steps(const std::string& directory, int64_t step, Log& log);

@@ -72,6 +72,10 @@ void TrainingRun::evaluate_tasks(int64_t step) {
   }
 }
 
+Retention TrainingRun::retention() const {
+  return {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay};
+}
+
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
   const TraceRange range("save");
@@ -92,12 +96,11 @@ bool TrainingRun::save(int64_t step) {
                                   .data_fingerprint = train_->fingerprint(),
                                   .code_version = environment_.code_version};
   const SaveResult result = save_checkpoint(
-      checkpoints(), content, trainer_->engine().parameters(), environment_.world,
-      {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay},
-      environment_.log, {.threads = stream_.cpu.threads, .before_commit = [&] {
-                           require_own(environment_);
-                           report_.sync();
-                         }});
+      checkpoints(), content, trainer_->engine().parameters(), environment_.world, retention(), environment_.log,
+      {.threads = stream_.cpu.threads, .before_commit = [&] {
+         require_own(environment_);
+         report_.sync();
+       }});
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   limit_.add_save(result.seconds);
@@ -205,7 +208,11 @@ ExitCode TrainingRun::run() {
   }
   announce();
   if (first_step_ > config_.train.steps) {
-    if (first_rank()) environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
+    if (first_rank()) {
+      environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
+      // Its save may have been killed before it removed any.
+      apply_retention(checkpoints(), retention(), saved_step_, environment_.log);
+    }
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/steps.h"
 #include "core/ledger.h"
 #include "core/queue.h"
 #include "core/stream.h"
@@ -43,6 +44,7 @@ class TrainingRun {
   void evaluate(int64_t step);
   void evaluate_held_out(int64_t step);
   void evaluate_tasks(int64_t step);
+  Retention retention() const;
   bool save(int64_t step);
   void tell_profile(int64_t step);
   bool wants_save(int64_t step) const;
