@@ -172,6 +172,7 @@ int run_train(const CommandLine& line) {
   if (parsed.has("draw")) throw_bad_input("--draw draws the schedule of a dry run: give --dry-run too");
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
+  hold_stop_signal();
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;

@@ -21,6 +21,7 @@
 #include "core/file.h"
 #include "core/host.h"
 #include "core/quiet_thread.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -30,7 +31,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostTries = 1000;
 
 [[noreturn]] void throw_cannot_write(const std::string& path, int error) {
-  throw_crash("cannot write ", path, ": ", std::strerror(error));
+  throw_crash("cannot write ", path, ": ", std::strerror(error), advice_on(error));
 }
 
 // Of all processes of one boot of one kernel, those that see the same process ids.

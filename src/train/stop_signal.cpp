@@ -33,6 +33,13 @@ int take(const sigset_t& signals) {
 
 }  // namespace
 
+void hold_stop_signal() {
+  sigset_t held;
+  sigemptyset(&held);
+  sigaddset(&held, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
 StopSignal::StopSignal(bool interactive) {
   stop_requested = 0;
   sigemptyset(&signals_);

@@ -7,6 +7,10 @@
 
 namespace shiftron {
 
+// From here on SIGUSR1 waits for a StopSignal: a launcher may send it at any time, MPI takes its time to begin. Before
+// the first thread.
+void hold_stop_signal();
+
 // While it lives SIGUSR1, SIGTERM and SIGHUP (and, with `interactive`, SIGINT) only set a flag; a second SIGINT or
 // SIGTERM ends the process. One that is ignored, as under nohup, stays ignored. The thread that makes it, and those it
 // starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers, where the

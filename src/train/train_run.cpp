@@ -196,6 +196,20 @@ bool TrainingRun::drains_behind(int64_t step) const {
   return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
 
+// Rank 0, of a run whose last step had been saved.
+void TrainingRun::end_at_once() {
+  if (saved_step_ > config_.train.steps) {
+    environment_.log.warning(
+        fmt::format("step {} has been done, more than train.steps={}: nothing to do, and config.conf stays as it was; "
+                    "a larger train.steps goes on",
+                    saved_step_, config_.train.steps));
+    return;
+  }
+  environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
+  // Its save may have been killed before it removed any.
+  apply_retention(checkpoints(), retention(), saved_step_, environment_.log);
+}
+
 ExitCode TrainingRun::run() {
   {
     const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
@@ -208,11 +222,7 @@ ExitCode TrainingRun::run() {
   }
   announce();
   if (first_step_ > config_.train.steps) {
-    if (first_rank()) {
-      environment_.log.info(fmt::format("step {} is the last one; nothing to do", config_.train.steps));
-      // Its save may have been killed before it removed any.
-      apply_retention(checkpoints(), retention(), saved_step_, environment_.log);
-    }
+    if (first_rank()) end_at_once();
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);

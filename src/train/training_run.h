@@ -39,6 +39,7 @@ class TrainingRun {
   void measure_peak();
 
   // The loop.
+  void end_at_once();
   void settle();
   void drain();
   void evaluate(int64_t step);

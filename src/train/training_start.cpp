@@ -183,7 +183,9 @@ void TrainingRun::resume() {
   }
   if (first_rank()) {
     if (!content) supersede(0);  // of a run that ended before its first save
-    write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
+    if (first_step_ <= config_.train.steps + 1) {
+      write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
+    }
   }
 }
 

@@ -122,7 +122,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=pmix
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=20
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,sched_min_interval=100000,bf_interval=1,batch_sched_delay=0
 KillWait=15

@@ -150,6 +150,15 @@ class Accidents(SystemTest):
         self.expect(0, self.train(1, self.settings(run, train__steps=3)))
         self.assertEqual(self.steps_of(run), ["step-00000003"])
 
+    def test_fewer_steps_than_there_are(self):
+        run = self.folder / "fewer"
+        self.expect(0, self.train(1, self.settings(run, train__steps=4, checkpoint__every=2)))
+        before, steps = (run / "config.conf").read_text(), self.steps_of(run)
+        text = self.expect(0, self.train(1, self.settings(run, train__steps=3, checkpoint__every=3, checkpoint__keep=1)))
+        self.assertIn("step 4 has been done, more than train.steps=3: nothing to do", text)
+        self.assertEqual((run / "config.conf").read_text(), before)
+        self.assertEqual(self.steps_of(run), steps)
+
     def test_going_back_happens_once(self):
         run = self.folder / "back"
         settings = self.settings(run, train__steps=20, checkpoint__every=2, checkpoint__keep=20)

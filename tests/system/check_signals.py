@@ -83,6 +83,22 @@ class Signals(SystemTest):
                 self.stopped_and_resumed(f"one-{number.name}", "single", number)
 
 
+    def test_before_it_listens(self):
+        """Schedulers and launchers tell it while MPI begins: it waits until somebody asks for it."""
+        run = self.folder / "early"
+        job = self.train(1, self.settings(run, train__steps=100000))
+
+        def mask(name):
+            status = pathlib.Path(f"/proc/{job.process.pid}/status").read_text()
+            return int(re.search(rf"{name}:\s+(\w+)", status)[1], 16) >> (signal.SIGUSR1 - 1) & 1
+        while not mask("SigBlk"):
+            time.sleep(0.0005)
+        self.assertFalse(mask("SigCgt"), "it listens already")
+        job.process.send_signal(signal.SIGUSR1)
+        self.expect(75, job)
+        self.assertLessEqual(last_step(run), 2)  # the step behind that whose start saw it is under way
+
+
 class Hangs(SystemTest):
     DEADLINE = round(scaled(3))  # no step, and no save, takes as long
 
