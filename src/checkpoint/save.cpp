@@ -90,19 +90,20 @@ StepFile file_of(int rank, const std::vector<Piece>& pieces) {
 class Save {
  public:
   Save(const std::string& directory, const CheckpointContent& content, const ParameterSet& set, ControlPlane& world,
-       Log& log, const SaveOptions& options)
+       const Retention& keep, Log& log, const SaveOptions& options)
       : directory_(directory),
         final_(directory + "/" + step_name(content.step)),
         temporary_(final_ + ".tmp"),
         content_(content),
         set_(set),
         world_(world),
+        keep_(keep),
         log_(log),
         options_(options),
         pieces_(pieces_to_write(set)),
         file_(file_of(world.rank(), pieces_)) {}
 
-  SaveResult run(const Retention& keep);
+  SaveResult run();
 
  private:
   void at(const char* point) const {
@@ -119,6 +120,7 @@ class Save {
   const CheckpointContent& content_;
   const ParameterSet& set_;
   ControlPlane& world_;
+  const Retention& keep_;
   Log& log_;
   const SaveOptions& options_;
   const std::vector<Piece> pieces_;
@@ -152,7 +154,9 @@ void Save::prepare(uint64_t bytes) {
     }
     if (valid) throw_crash(final_, " is there already and valid; nothing is overwritten");
   }
-  require_space(directory_, bytes, "lower checkpoint.keep or free some");
+  // Of more steps than `keep` names, as where it was lowered, one goes only behind the next.
+  if (free_disk_space(directory_) < bytes) apply_retention(directory_, keep_, -1, log_, options_.at_point);
+  require_space(directory_, bytes, "lower checkpoint.keep, remove directories superseded-* and broken-*, or free some");
   fs::create_directory(temporary_);
   fsync_directory(directory_);
   at("directory made");
@@ -190,7 +194,7 @@ void Save::commit(const std::vector<std::string>& reports) {
                        [this](const char* point) { at(point); });
 }
 
-SaveResult Save::run(const Retention& keep) {
+SaveResult Save::run() {
   const bool leads = world_.rank() == 0;
   const auto start = std::chrono::steady_clock::now();
   // Control plane: every rank passes every exchange, whatever happened to it before.
@@ -215,6 +219,8 @@ SaveResult Save::run(const Retention& keep) {
         at("reports gathered");
         commit(reports);
       });
+      // Others wait for it, at the deadline of a save: removing may take longer than a step.
+      if (fault.empty()) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
     }
     const std::string verdict = world_.broadcast_text(std::to_string(bytes_) + "\n" + fault, 0);
     bytes_ = std::stoull(verdict);
@@ -224,7 +230,6 @@ SaveResult Save::run(const Retention& keep) {
     std::error_code ignored;  // what stays is swept by the next save
     fs::remove_all(temporary_, ignored);
   }
-  if (leads && fault.empty()) apply_retention(directory_, keep, content_.step, log_, options_.at_point);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return {.saved = fault.empty(), .reason = fault, .directory = final_, .bytes = bytes_, .seconds = seconds.count()};
 }
@@ -245,7 +250,7 @@ SaveResult save_checkpoint(const std::string& directory, const CheckpointContent
   }
   CHECK(content.step >= 0, "step ", content.step);
   CHECK(options.block_bytes % sizeof(double) == 0, "blocks of ", options.block_bytes, " bytes hold no whole elements");
-  return Save(directory, content, set, world, log, options).run(keep);
+  return Save(directory, content, set, world, keep, log, options).run();
 }
 
 }  // namespace shiftron

@@ -48,7 +48,7 @@ struct WriteOptions {
   int threads = 1;           // from 2 on, a second one writes while the first makes rows and hashes them
 };
 
-// Writes DIRECTORY/`file.name`, by rows that together hold about a block, syncs it, and compares what the disk gives
+// Writes DIRECTORY/`file.name`, by rows that together hold about a block, syncs it, and compares what reads
 // back with the hashes of what was written; the bytes do not depend on the threads. `rows` and `at` are called by the
 // caller's thread; what `rows` gives stays as it is during its next call. Returns a manifest of the file, its boxes and
 // their tensors. Errors: what the disk tells, or another content read back (crash).

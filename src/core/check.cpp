@@ -1,7 +1,6 @@
 // Errors out of other exceptions and of failed CHECKs.
 #include "core/check.h"
 
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -16,11 +15,11 @@ Error as_error(const std::exception& exception) {
     return Error("not enough memory for this work; free some, or take smaller sizes", ExitCode::bad_input);
   }
   if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
-    const std::string what = error->path1().string() + ": " + error->code().message();
     const int number = error->code().value();
-    const bool of_machine = is_of_the_system(number) && number != EACCES && number != EPERM;
-    return of_machine ? Error(what + advice_on(number), ExitCode::crash)
-                      : Error(what + "; check the path", ExitCode::bad_input);
+    const char* advice = advice_on(number);
+    const std::string what = error->path1().string() + ": " + error->code().message();
+    return Error(what + (*advice != 0 ? advice : "; check the path"),
+                 is_of_the_path(number) ? ExitCode::bad_input : ExitCode::crash);
   }
   return Error(exception.what(), ExitCode::crash);
 }

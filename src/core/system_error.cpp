@@ -16,6 +16,11 @@ const char* advice_on(int error) {
     case EROFS:
       return "; choose another place";
     case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EEXIST:
+    case EISDIR:
       return "; check the path";
     case EMFILE:
       return "; raise the limit of open files (ulimit -n)";
@@ -30,6 +35,11 @@ const char* advice_on(int error) {
     default:
       return "";
   }
+}
+
+bool is_of_the_path(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG || error == EEXIST ||
+         error == EISDIR || error == EACCES || error == EPERM || error == EROFS;
 }
 
 bool is_of_the_system(int error) {

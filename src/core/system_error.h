@@ -18,7 +18,10 @@ inline void pass_on_refusal(const Error& error) {
   if (dynamic_cast<const SystemError*>(&error) != nullptr) throw SystemError(error.what());
 }
 
-// Whether a failed call with this errno is of that kind.
+// Whether a failed call with this errno says that another path would do: one that leads nowhere, or where one may not.
+bool is_of_the_path(int error);
+
+// Whether a failed call with this errno is of the kind of SystemError.
 bool is_of_the_system(int error);
 
 // What to do about it, behind a message; "" where there is nothing to say.

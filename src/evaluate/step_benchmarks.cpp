@@ -99,8 +99,8 @@ class StepBenchmarks : public StepEvaluation {
     try {
       report.write(evaluations_of(directory) + "/" + step_name(step),
                    facts_of(model, options_, tokenizer_, code_version_, began));
-    } catch (const Error& error) {  // a disk that is full ends no run
-      log_.warning(fmt::format("{}; the report of the benchmarks at step {} is lost", error.what(), step));
+    } catch (const std::exception& error) {  // a disk that is full ends no run
+      log_.warning(fmt::format("{}; the report of the benchmarks at step {} is lost", as_error(error).what(), step));
     }
     benchmarks_.take_back(std::move(report));
     return values;

@@ -185,11 +185,13 @@ struct UpdateRule {
   double clip;     // largest gradient norm; 0 = off
   double beta1, beta2;
 };
+inline constexpr double kLargestNorm = 1.8e19;  // of the gradients of an update: its square is a float
 enum UpdateSum { kLossSum, kCounted, kStopRequests, kFirstSquare };    // sums: these, then `squares` sums of squares
 enum UpdateCounter { kApplied, kSkipped, kSkippedInRow, kUpdateCounters };
 enum UpdateResult { kLoss, kGradientNorm, kWasSkipped, kStop, kUpdateResults };
 // norm = √Σ squares · nominal / counted; factor = nominal / counted · min(1, clip / (norm + 10⁻⁶)); an update without
-// counted targets, or with a loss or norm that is not finite, is skipped. Bias corrections 1 − βⁿ count applied updates.
+// counted targets, with a loss or norm that is not finite, or with a norm · factor whose square float32 does not hold
+// (second moments would stay infinite) is skipped. Bias corrections 1 − βⁿ count applied updates.
 // sums [≥ kFirstSquare + squares], learning_rate [1], counters [kUpdateCounters], scalars [kUpdateScalars], result
 // [kUpdateResults] float64
 void update_scalars(Stream& stream, const UpdateRule& rule, ConstTensor sums, int64_t squares, ConstTensor learning_rate,

@@ -17,13 +17,14 @@ __global__ void __launch_bounds__(kWarp)
   const double correction = counted > 0 ? rule.nominal / counted : 0;
   const double norm = std::sqrt(total) * correction;
   const double loss = counted > 0 ? sums[kLossSum] / counted : 0;
-  const bool skip = counted <= 0 || !std::isfinite(norm) || !std::isfinite(loss);
   const double clipped = rule.clip / (norm + 1e-6);
+  const double clipping = rule.clip > 0 && clipped < 1 ? clipped : 1;
+  const bool skip = counted <= 0 || !(norm * clipping <= kLargestNorm) || !std::isfinite(loss);
   counters[kApplied] += skip ? 0 : 1;
   counters[kSkipped] += skip ? 1 : 0;
   counters[kSkippedInRow] = skip ? counters[kSkippedInRow] + 1 : 0;
   scalars[kLearningRate] = *learning_rate;
-  scalars[kGradientFactor] = correction * (rule.clip > 0 && clipped < 1 ? clipped : 1);
+  scalars[kGradientFactor] = correction * clipping;
   scalars[kBiasCorrection1] = 1 - std::pow(rule.beta1, counters[kApplied]);
   scalars[kBiasCorrection2] = 1 - std::pow(rule.beta2, counters[kApplied]);
   scalars[kSkip] = skip ? 1 : 0;

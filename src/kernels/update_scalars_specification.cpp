@@ -17,12 +17,13 @@ void update_scalars(const CpuOptions&, const UpdateRule& rule, ConstTensor sums,
   const double correction = counted > 0 ? rule.nominal / counted : 0;
   const double norm = std::sqrt(total) * correction;
   const double loss = counted > 0 ? sum[kLossSum] / counted : 0;
-  const bool skip = counted <= 0 || !std::isfinite(norm) || !std::isfinite(loss);
+  const double clipping = rule.clip > 0 ? std::min(1.0, rule.clip / (norm + 1e-6)) : 1.0;
+  const bool skip = counted <= 0 || !(norm * clipping <= kLargestNorm) || !std::isfinite(loss);
   counter[kApplied] += skip ? 0 : 1;
   counter[kSkipped] += skip ? 1 : 0;
   counter[kSkippedInRow] = skip ? counter[kSkippedInRow] + 1 : 0;
   scalar[kLearningRate] = learning_rate.data<double>()[0];
-  scalar[kGradientFactor] = correction * (rule.clip > 0 ? std::min(1.0, rule.clip / (norm + 1e-6)) : 1.0);
+  scalar[kGradientFactor] = correction * clipping;
   scalar[kBiasCorrection1] = 1 - std::pow(rule.beta1, counter[kApplied]);
   scalar[kBiasCorrection2] = 1 - std::pow(rule.beta2, counter[kApplied]);
   scalar[kSkip] = skip ? 1 : 0;

@@ -63,8 +63,8 @@ void wait_all(std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statu
       if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) code = status.MPI_ERROR;
     }
   }
-  requests.clear();
   check_mpi(code, group, operation);
+  requests.clear();  // not those that an error has left pending: the caller's to cancel
 }
 
 // So that nothing is written into memory given up.

@@ -45,8 +45,10 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
 }
 
 std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
-  const std::string options = fmt::format("--config {}/config.conf --optimizer.learning_rate {:g}",
-                                          config.output.directory, config.optimizer.learning_rate / 2);
+  std::string options = fmt::format("--config {}/config.conf --optimizer.learning_rate {:g}", config.output.directory,
+                                    config.optimizer.learning_rate / 2);
+  if (config.checkpoint.resume.kind != ResumeChoice::Kind::automatic) options += " --checkpoint.resume auto";
+  if (config.train.stop_at > 0) options += " --train.stop_at 0";
   for (const StepDirectory& entry : list_steps(checkpoints)) {
     if (entry.step > last_good) continue;
     try {

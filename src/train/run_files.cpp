@@ -68,6 +68,15 @@ std::string missing_end(const std::string& path) {
   }
 }
 
+bool ends_with(const std::string& path, const std::string& end) {
+  const FileDescriptor file = FileDescriptor::open_for_reading(path);
+  const uint64_t bytes = file.size();
+  if (bytes < end.size()) return false;
+  std::string last(end.size(), '\0');
+  file.read_at(bytes - end.size(), last.data(), last.size());
+  return last == end;
+}
+
 // Whether the path leads to the open file; true where that cannot be known.
 bool is_at(const std::string& path, const FileDescriptor& file) {
   struct stat there {};
@@ -232,8 +241,10 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   }
   if (moved.empty()) return;
   FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
-  append_whole(superseded, missing_end(superseded.path()) + moved);
-  superseded.sync();
+  if (!ends_with(superseded.path(), moved)) {  // as where a start was killed here
+    append_whole(superseded, missing_end(superseded.path()) + moved);
+    superseded.sync();
+  }
   superseded.close();
   write_file_durably(path, kept);
 }

@@ -1,6 +1,8 @@
 // Checks of a whole configuration: required keys, ranges, values of this version, and keys against each other.
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "core/check.h"
@@ -293,7 +295,12 @@ void Checker::check_work() {
            t.global_batch, " / (micro_batch ", t.micro_batch, " * dp ", dp, ") = ", microbatches,
            " microbatches of a rank in a step, the most are ", kMostMicrobatches);
   ModelConfig stage = config_.model;
-  stage.layers = p.stage_layers.empty() ? (stage.layers + p.pp - 1) / p.pp : std::ranges::max(p.stage_layers);
+  stage.layers = (stage.layers + p.pp - 1) / p.pp;
+  if (std::vector<int64_t> pieces = p.stage_layers; !pieces.empty()) {  // as if the longest were those of one stage
+    std::ranges::sort(pieces, std::greater{});
+    pieces.resize(static_cast<size_t>(std::min<int64_t>(p.chunks, std::ssize(pieces))));
+    stage.layers = std::reduce(pieces.begin(), pieces.end());
+  }
   const double tokens = static_cast<double>(t.global_batch) * static_cast<double>(t.sequence_length);
   const double attended = tokens * (static_cast<double>(t.sequence_length) + 1) / 2;
   const double operations = model_flops(stage, tokens, attended) / (static_cast<double>(dp) * p.tp);
