@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "checkpoint/fixture.h"
 #include "checkpoint/verify.h"
@@ -235,6 +238,40 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   }
   EXPECT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 20, 20).saved);
   EXPECT_EQ(found_step(directory), 20);
+}
+
+TEST(Commit, StepsThatKeepDoesNotNameMakeRoom) {
+  const SmallDisk disk(4 << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
+  const std::string directory = disk.path() + "/checkpoints";
+  for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
+  write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - (100 << 10), 'x'));
+  EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, {.keep = 3}).saved);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000010", "step-00000020", "step-00000030"));
+  EXPECT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, {.keep = 1}).saved);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000040"));
+}
+
+// A peer that went on would wait at the next step's deadline for a file system that removes slowly.
+TEST(Commit, NoRankGoesOnBeforeOldStepsAreRemoved) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10).saved);
+  std::atomic<int> gone_on = 0;
+  run_thread_ranks(kCommitWriter.ranks(), [&](HostCommunicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    const ParameterSet set = make_set(kSmallModel, kCommitWriter, world.rank(), ledger);
+    fill(kSmallModel, set, 20);
+    SaveOptions options = small_blocks();
+    options.at_point = [&](const std::string& point) {
+      if (point != "old step renamed") return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_EQ(gone_on, 0);
+    };
+    EXPECT_TRUE(save_checkpoint(directory.path(), content_at(20), set, world, {.keep = 1}, log, options).saved);
+    ++gone_on;
+  });
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include "core/directory_lock.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,6 +100,33 @@ TEST(DirectoryLock, OfAProcessWhoseNumberIsInUseAgainIsTakenOver) {
   text.replace(place, text.find(',', place) - place, std::to_string(::getpid()));  // alive, but begun at another time
   std::ofstream(path) << text;
   const DirectoryLock lock(scratch.path(), "", kSilent);
+}
+
+// As on hosts whose /proc shows a user no process of others (hidepid): it may be alive, and says so by touching.
+TEST(DirectoryLock, OfAProcessThatIsHiddenIsNotTakenForDead) {
+  const Scratch scratch;
+  fs::permissions(scratch.path(), fs::perms::all);
+  const HoldingChild holder(scratch.path());
+  fs::permissions(scratch / ".lock", fs::perms::all);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    constexpr int kNobody = 65534, kNoRight = 3;
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("proc", "/proc", "proc", 0, "hidepid=2") != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) {
+      ::_exit(kNoRight);
+    }
+    try {
+      if (DirectoryLock::left_by_the_dead(scratch.path())) ::_exit(2);
+      const DirectoryLock lock(scratch.path(), "", kSilent, {.touch = 0.05, .patience = 5});
+      ::_exit(1);
+    } catch (const Error& error) {
+      ::_exit(error.code() == ExitCode::bad_input ? 0 : 4);
+    }
+  }
+  int status = 0;
+  ::waitpid(other, &status, 0);
+  if (WEXITSTATUS(status) == 3) GTEST_SKIP() << "may not mount a /proc (needs root)";
+  EXPECT_EQ(status, 0) << "1: taken, 2: told to be dead, 4: another error";
 }
 
 TEST(DirectoryLock, FromAnotherHostIsTakenOverWithoutASignOfLife) {

@@ -240,6 +240,7 @@ TEST(SmallKernels, ScalarsOfAnUpdateAreTheSpecifications) {
                                                                             {INFINITY, 12, 1, 1, 1},
                                                                             {5, 12, 1, NAN, 1},
                                                                             {5, 12, 1, 1, INFINITY},
+                                                                            {5, 12, 1, 1, 3.5e38},
                                                                             {5, 12, 1, 1.5e308, 1.5e308}}) {
       const UpdateOutcome expected = update_by_specification(rule, sums);
       const UpdateOutcome found = update_on_device(rule, sums);

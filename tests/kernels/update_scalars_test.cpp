@@ -88,6 +88,15 @@ TEST(UpdateScalars, SkipsWhatCannotBeApplied) {
   EXPECT_EQ(update(kRule, {5, 12, 0, 1, 1, NAN}, 2).scalars[kSkip], 0) << "what is no square decides nothing";
 }
 
+// Second moments are squares in float32: infinite ones would stop their weights for ever.
+TEST(UpdateScalars, SkipsWhatSecondMomentsCannotHold) {
+  UpdateRule rule = kRule;
+  rule.clip = 0;
+  EXPECT_EQ(update(rule, {5, 12, 0, 3.2e38}, 1).scalars[kSkip], 0);
+  EXPECT_EQ(update(rule, {5, 12, 0, 3.5e38}, 1).scalars[kSkip], 1);
+  EXPECT_EQ(update(kRule, {5, 12, 0, 3.5e38}, 1).scalars[kSkip], 0) << "clipped before it is squared";
+}
+
 TEST(UpdateScalars, WithoutTargetsLossAndNormAreZero) {
   const Update made = update(kRule, {0, 0, 0, 0}, 1);
   expect_values(made.result, {0, 0, 1, 0});

@@ -220,10 +220,13 @@ class Accidents(SystemTest):
 
     def test_steps_without_a_finite_loss_have_a_way_out(self):
         run = self.folder / "lost"
-        text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=2, optimizer__learning_rate="1e30")))
-        self.follow(text, step(run, 0), self.folder / "lost-new",
-                    f"--config {run}/config.conf --optimizer.learning_rate 5e+29",
-                    ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--train.stop_at", "1"], 75)
+        settings = self.settings(run, checkpoint__every=2, optimizer__learning_rate="1e30", train__stop_at=1)
+        self.expect(75, self.train(1, settings))
+        text = self.expect(72, self.train(1, {**settings, "train.stop_at": 6, "checkpoint.resume": 1}))
+        self.follow(text, step(run, 1), self.folder / "lost-new", f"--config {run}/config.conf --optimizer.learning_rate 5e+29 "
+                    "--checkpoint.resume auto --train.stop_at 0",
+                    ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--checkpoint.resume", "auto",
+                     "--train.stop_at", "1"], 75)
         run = self.folder / "lost-at-once"
         text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=0, optimizer__learning_rate="1e30")))
         self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "

@@ -28,6 +28,15 @@ TEST(SupersedeMetrics, MovesLaterAndBrokenLines) {
   EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(3) + "{\"step\":4,\"lo\n" + line_of(1) + line_of(2));
 }
 
+TEST(SupersedeMetrics, IsDoneOnceWhereItWasKilledBetweenItsFiles) {
+  const Scratch scratch;
+  scratch.write("metrics.jsonl", line_of(1) + line_of(2) + line_of(3));
+  scratch.write("metrics.superseded.jsonl", line_of(7) + line_of(2) + line_of(3));
+  supersede_metrics(scratch.path(), 1);
+  EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), line_of(1));
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), line_of(7) + line_of(2) + line_of(3));
+}
+
 TEST(SupersedeMetrics, ChangesNothingOnAFullDisk) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "no right to mount";

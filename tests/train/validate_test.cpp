@@ -191,6 +191,19 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
         "a.conf:2, train.sequence_length: a.conf:1)",
         "1.2288e+22 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
         "train.sequence_length or model.*, or take more ranks (train.sequence_length: a.conf:1)"}},
+      // A stage is all of its pieces: 16 of 32 layers, not one of them.
+      {{{"parallel.pp", "2"},
+        {"parallel.pipeline", "interleaved"},
+        {"parallel.chunks", "16"},
+        {"parallel.stage_layers", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
+        {"model.layers", "32"},
+        {"model.hidden", "65536"},
+        {"train.global_batch", "1000"},
+        {"train.sequence_length", "4096"}},
+       {"5.18244e+18 operations of a rank in a step, the most are 1e+18; lower train.global_batch, "
+        "train.sequence_length or model.*, or take more ranks (train.global_batch: a.conf:7, train.sequence_length: "
+        "a.conf:8)"},
+       2},
       {{{"train.global_batch", "2000000000"}},
        {"global_batch 2000000000 / (micro_batch 1 * dp 1) = 2000000000 microbatches of a rank in a step, the most are "
         "1048576 (train.global_batch: a.conf:1)"}},
