@@ -228,18 +228,30 @@ std::string evaluations_of(const std::string& directory) {
   return directory + "/evaluations";
 }
 
-void supersede_metrics(const std::string& directory, int64_t step) {
+int64_t times_left(const std::string& directory, int64_t step) {
+  int64_t times = 0;
+  for_each_json_line(directory + "/events.jsonl", [&](const nlohmann::json& object) {
+    if (text_in(object, "event") == kEvaluationLeft && whole_number_in(object, "step", -1) == step) ++times;
+  });
+  return times;
+}
+
+RowsOfStep supersede_metrics(const std::string& directory, int64_t step) {
   const std::string path = directory + "/metrics.jsonl";
-  if (!std::filesystem::exists(path)) return;
+  RowsOfStep rows;
+  if (!std::filesystem::exists(path)) return rows;
   std::istringstream input(read_file(path));
   std::string kept, moved, line;
   while (std::getline(input, line)) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);  // a line may be cut by a crash
-    const auto at = object.is_object() ? object.find("step") : object.end();
-    const bool later = at == object.end() || !at->is_number_integer() || at->get<int64_t>() > step;
-    (later ? moved : kept) += line + "\n";
+    const int64_t of = object.is_object() ? whole_number_in(object, "step", INT64_MAX) : INT64_MAX;
+    (of > step ? moved : kept) += line + "\n";
+    if (of != step) continue;
+    rows.loss |= object.contains("loss");
+    rows.validation |= object.contains("validation_loss");
+    rows.benchmarks |= object.contains("benchmarks");
   }
-  if (moved.empty()) return;
+  if (moved.empty()) return rows;
   FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
   if (!ends_with(superseded.path(), moved)) {  // as where a start was killed here
     append_whole(superseded, missing_end(superseded.path()) + moved);
@@ -247,6 +259,7 @@ void supersede_metrics(const std::string& directory, int64_t step) {
   }
   superseded.close();
   write_file_durably(path, kept);
+  return rows;
 }
 
 }  // namespace shiftron

@@ -78,8 +78,17 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
 // Adds DIRECTORY/logs/rank-NNNNN.log to `log`. Error(bad_input) where it cannot be written.
 void add_log_file(const std::string& directory, Log& log);
 
+// Which rows metrics.jsonl has of a step.
+struct RowsOfStep {
+  bool loss = false, validation = false, benchmarks = false;
+};
 // Moves lines of metrics.jsonl with a step above `step` to metrics.superseded.jsonl. Error(crash) where that cannot be
-// written; metrics.jsonl then is as it was.
-void supersede_metrics(const std::string& directory, int64_t step);
+// written; metrics.jsonl then is as it was. Returns what stays of `step`.
+RowsOfStep supersede_metrics(const std::string& directory, int64_t step);
+
+// An event: what is left of the evaluation at "step" waits for the next start.
+inline const char* const kEvaluationLeft = "evaluation_left";
+// How many of them the run's events tell of `step`.
+int64_t times_left(const std::string& directory, int64_t step);
 
 }  // namespace shiftron

@@ -33,14 +33,28 @@ void require_own(const RunEnvironment& environment) {
 
 }  // namespace
 
-void TrainingRun::evaluate(int64_t step) {
+// What `there` has not yet. Where the run is to stop, the rest waits for its next start.
+void TrainingRun::evaluate(int64_t step, const RowsOfStep& there) {
   const auto start = std::chrono::steady_clock::now();
-  if (validation_) evaluate_held_out(step);
-  if (tasks_ != nullptr) evaluate_tasks(step);
+  const bool held_out = there.validation || !validation_ || evaluate_held_out(step);
+  const bool done = held_out && (there.benchmarks || tasks_ == nullptr || evaluate_tasks(step));
   limit_.add_evaluation(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  owes_evaluation_ = !done;
+  if (done || !first_rank()) return;
+  environment_.log.warning(fmt::format("step {}: its {} left for the next start, because the run is to stop", step,
+                                       held_out ? "benchmarks are" : "evaluation is"));
+  environment_.events.write(kEvaluationLeft, {{"step", step}});
 }
 
-void TrainingRun::evaluate_held_out(int64_t step) {
+// Asked by every rank as often: whether the run is not to stop.
+bool TrainingRun::goes_on(Watchdog::Section& section) {
+  const bool wanted = stop_ || stop_requested(false);
+  stop_ = !joined_texts(environment_.world, wanted ? "1" : "").empty();
+  section.renew();
+  return !stop_;
+}
+
+bool TrainingRun::evaluate_held_out(int64_t step) {
   Watchdog::Section section = environment_.watchdog.enter(
       fmt::format("evaluation at step {}", step), {config_.fault.evaluation_deadline, "fault.evaluation_deadline"});
   const BatchReader read = evaluation_batches(config_, layout_, dp(), *validation_);
@@ -48,28 +62,40 @@ void TrainingRun::evaluate_held_out(int64_t step) {
     section.renew();
     read(index, batch);
   };
-  report_.validation(step, trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_), read_in_time));
+  const std::optional<double> loss = trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
+                                                        read_in_time, [&] { return goes_on(section); });
+  if (loss) report_.validation(step, *loss);
+  return loss.has_value();
 }
 
-void TrainingRun::evaluate_tasks(int64_t step) {
+bool TrainingRun::evaluate_tasks(int64_t step) {
   const TraceRange range("benchmarks");
   Watchdog::Section section = environment_.watchdog.enter(
       fmt::format("benchmarks at step {}", step), {config_.fault.evaluation_deadline, "fault.evaluation_deadline"});
-  const EvaluationPace pace{.each_batch = [&] { section.renew(); },
-                            .go_on =
-                                [&] {
-                                  const bool wanted = stop_ || stop_requested(false);
-                                  stop_ = !joined_texts(environment_.world, wanted ? "1" : "").empty();
-                                  section.renew();
-                                  return !stop_;
-                                }};
-  const std::optional<std::vector<StepValue>> values = tasks_->evaluate(step, pace);
-  if (!first_rank()) return;
-  if (values) {
-    report_.tasks(step, *values);
-  } else {
-    environment_.log.warning(fmt::format("step {}: its benchmarks are left out, because the run is to stop", step));
+  const std::optional<std::vector<StepValue>> values =
+      tasks_->evaluate(step, {.each_batch = [&] { section.renew(); }, .go_on = [&] { return goes_on(section); }});
+  if (values && first_rank()) report_.tasks(step, *values);
+  return values.has_value();
+}
+
+// Of the step behind which the run goes on: what a stop or a kill had left out. What does not fit between two stops is
+// left out for good, so that the run gets on.
+void TrainingRun::catch_up_on_evaluation() {
+  constexpr int64_t kMostTries = 2;  // the first was in training
+  const int64_t step = first_step_ - 1;
+  if (step < 1 || step > config_.train.steps || !wants_evaluation(step)) return;
+  const std::string told = environment_.world.broadcast_text(
+      fmt::format("{:d}{:d}{:d}", rows_.loss, rows_.validation, rows_.benchmarks), 0);
+  const RowsOfStep there = {.loss = told[0] == '1', .validation = told[1] == '1', .benchmarks = told[2] == '1'};
+  if (!there.loss || ((there.validation || !validation_) && (there.benchmarks || tasks_ == nullptr))) return;
+  const bool given_up = first_rank() && times_left(config_.output.directory, step) >= kMostTries;
+  if (!environment_.world.broadcast_text(given_up ? "1" : "", 0).empty()) {
+    if (!first_rank()) return;
+    environment_.log.warning(fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
+    return;
   }
+  if (first_rank()) environment_.log.info(fmt::format("step {}: what is left of its evaluation", step));
+  evaluate(step, there);
 }
 
 Retention TrainingRun::retention() const {
@@ -196,6 +222,18 @@ bool TrainingRun::drains_behind(int64_t step) const {
   return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
 
+ExitCode TrainingRun::stopped_behind(int64_t step) {
+  if (last_save_failed_) {
+    if (!first_rank()) leave_to_another(ExitCode::crash);
+    throw_crash("step ", step, " could not be saved on the stop request; what was saved before is as it was");
+  }
+  if (first_rank()) {
+    environment_.events.write("stop", {{"step", step}});
+    environment_.log.info(fmt::format("stopped behind step {}; start again to go on", step));
+  }
+  return ExitCode::stopped;
+}
+
 // Rank 0, of a run whose last step had been saved.
 void TrainingRun::end_at_once() {
   if (saved_step_ > config_.train.steps) {
@@ -221,6 +259,8 @@ ExitCode TrainingRun::run() {
     });
   }
   announce();
+  catch_up_on_evaluation();
+  if (owes_evaluation_) return stopped_behind(first_step_ - 1);
   if (first_step_ > config_.train.steps) {
     if (first_rank()) end_at_once();
     return ExitCode::done;
@@ -245,21 +285,12 @@ ExitCode TrainingRun::run() {
       ledger_.clear_work();
       stream_.timed = true;
     }
-    if (wants_evaluation(step)) evaluate(step);
+    if (wants_save(step) || stop_) save(step);  // first: an evaluation that is cut off can be made again
+    if (wants_evaluation(step)) evaluate(step, {});
+    if (stop_) save(step);
     const bool stopping = stop_ || step == config_.train.stop_at;
-    if (wants_save(step) || stopping) save(step);
     if (stopping || step == config_.train.steps) tell_profile(step);
-    if (stopping && step < config_.train.steps) {
-      if (last_save_failed_) {
-        if (!first_rank()) leave_to_another(ExitCode::crash);
-        throw_crash("step ", step, " could not be saved on the stop request; what was saved before is as it was");
-      }
-      if (first_rank()) {
-        environment_.events.write("stop", {{"step", step}});
-        environment_.log.info(fmt::format("stopped behind step {}; start again to go on", step));
-      }
-      return ExitCode::stopped;
-    }
+    if (stopping && (step < config_.train.steps || owes_evaluation_)) return stopped_behind(step);
   }
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);

@@ -240,10 +240,17 @@ void Trainer::add_taps(const double* sums, StepResult& result) const {
   }
 }
 
-double Trainer::evaluate(int microbatches, const BatchReader& read) {
+std::optional<double> Trainer::evaluate(int microbatches, const BatchReader& read, const std::function<bool()>& go_on) {
   const TraceRange range("evaluation");
+  constexpr int kOfStage = 8;  // between two questions: stages wait for each other there
+  const int at_once = go_on ? kOfStage * engine_.groups().layout.pp : microbatches;
   fill_zero(stream_, totals_);
-  engine_.evaluate(microbatches, read, totals_);
+  for (int begin = 0; begin < microbatches; begin += at_once) {
+    if (go_on && !go_on()) return std::nullopt;
+    engine_.evaluate(
+        std::min(at_once, microbatches - begin), [&](int index, HostBatch& batch) { read(begin + index, batch); },
+        totals_);
+  }
   engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait(stream_);
   download(stream_, totals_, pinned_totals_);
   finish(stream_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +48,8 @@ class Trainer {
   // Of the step before the last one started, or of the last one; waits until it is there. The same on every rank.
   StepResult result(int64_t step);
   // Mean loss over the counted targets of `microbatches` microbatches of every dp rank; the same on every rank. Waits.
-  double evaluate(int microbatches, const BatchReader& read);
+  // Every rank asks `go_on` as often, every few microbatches, and gets the same: unset where it said no.
+  std::optional<double> evaluate(int microbatches, const BatchReader& read, const std::function<bool()>& go_on = {});
 
   int microbatches() const { return microbatches_; }  // of a step, on this rank
   std::vector<std::string> group_names() const;       // "embedding", "layers.0", …, "final_norm", "head"

@@ -14,6 +14,7 @@
 #include "parallel/layout.h"
 #include "parallel/watchdog.h"
 #include "train/profile.h"
+#include "train/run_files.h"
 #include "train/run_report.h"
 #include "train/step_evaluation.h"
 #include "train/time_limit.h"
@@ -33,7 +34,7 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   void resume();
-  void supersede(int64_t step) const;
+  void supersede(int64_t step);
   void announce() const;
   void choose_algorithms();
   void measure_peak();
@@ -42,9 +43,12 @@ class TrainingRun {
   void end_at_once();
   void settle();
   void drain();
-  void evaluate(int64_t step);
-  void evaluate_held_out(int64_t step);
-  void evaluate_tasks(int64_t step);
+  void evaluate(int64_t step, const RowsOfStep& there);
+  bool evaluate_held_out(int64_t step);
+  bool evaluate_tasks(int64_t step);
+  void catch_up_on_evaluation();
+  bool goes_on(Watchdog::Section& section);
+  ExitCode stopped_behind(int64_t step);
   Retention retention() const;
   bool save(int64_t step);
   void tell_profile(int64_t step);
@@ -78,7 +82,9 @@ class TrainingRun {
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
   StepDeadline automatic_;
   TimeLimit limit_;  // rank 0's; its word stops all
+  RowsOfStep rows_;  // rank 0's, of the step behind which the run goes on
   bool last_save_failed_ = false;
+  bool owes_evaluation_ = false;
   bool stop_ = false;
   bool told_of_limit_ = false;
   std::optional<Watchdog::Inquiry> inquiry_;  // about the trainer

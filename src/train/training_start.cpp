@@ -190,8 +190,8 @@ void TrainingRun::resume() {
 }
 
 // What was told of later steps.
-void TrainingRun::supersede(int64_t step) const {
-  supersede_metrics(config_.output.directory, step);
+void TrainingRun::supersede(int64_t step) {
+  rows_ = supersede_metrics(config_.output.directory, step);
   supersede_later_steps(evaluations_of(config_.output.directory), step, environment_.log);
 }
 

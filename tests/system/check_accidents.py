@@ -144,6 +144,43 @@ class Accidents(SystemTest):
         while self.evaluate(f"long-{sources}", deadline, sources) <= deadline:  # the machine has become faster
             sources *= 2
 
+    def test_an_evaluation_that_was_cut_off_is_made_up(self):
+        seconds = self.evaluate("length", 600, 1)
+        held_out = math.ceil(scaled(3) / seconds) * ["--data.validation", str(self.folder / "data" / "train")]
+
+        def start(run):
+            return self.start(1, ["train", *options(self.settings(run, train__steps=4, evaluation__every=2)), *held_out])
+
+        def in_evaluation(run, number, job):
+            self.wait_for(lambda: (step(run, number) / "manifest.json").exists(), job)
+            time.sleep(scaled(0.3))
+            return job.process
+        def told(run):
+            return {line["step"]: line["validation_loss"] for line in lines(run / "metrics.jsonl") if "validation_loss" in line}
+        whole, killed, stopped = (self.folder / name for name in ("made-whole", "made-killed", "made-stopped"))
+        self.expect(0, start(whole), 200)
+        self.assertEqual(list(told(whole)), [2, 4])
+        # Killed behind the last step, which has been saved by then.
+        job = start(killed)
+        in_evaluation(killed, 4, job).kill()
+        job.wait()
+        self.assertEqual(list(told(killed)), [2])
+        self.assertIn("step 4: what is left of its evaluation", self.expect(0, start(killed), 200))
+        self.assertEqual(told(killed), told(whole))
+        self.assertNotIn("what is left", self.expect(0, start(killed)))
+        # Stopped there, at once; and once more where it is made up: then it is left out.
+        for times in (1, 2):
+            job = start(stopped)
+            process = in_evaluation(stopped, 4, job)
+            if times == 2:
+                self.wait_for(lambda: "what is left of its evaluation" in job.text(), job)
+            process.send_signal(signal.SIGUSR1)
+            sent = time.monotonic()
+            self.assertIn("step 4: its evaluation is left for the next start", self.expect(75, job))
+            self.assertLess(time.monotonic() - sent, scaled(2))
+        self.assertIn("step 4: its evaluation was cut off 2 times and is left out", self.expect(0, start(stopped)))
+        self.assertEqual(list(told(stopped)), [2])
+
     # Saves that people count on.
     def test_the_last_step_is_always_saved(self):
         run = self.folder / "last"

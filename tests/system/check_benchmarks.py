@@ -286,7 +286,7 @@ class Benchmarks(Reports):
         for process in job.ranks().values():
             os.kill(process, signal.SIGUSR1)
         text = self.expect(75, job)
-        self.assert_told_once(text, "step 2: its benchmarks are left out")
+        self.assert_told_once(text, "step 2: its benchmarks are left for the next start")
         self.assertFalse((run / "evaluations").exists())
         self.assertTrue(step(run, 2).exists())
 
