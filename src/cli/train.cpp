@@ -155,14 +155,17 @@ void show_line(const std::string& line) {
   std::cerr << (terminal ? "\r\x1b[K" + line : line + "\n") << std::flush;
 }
 
-// Into the log and the events; of ranks that fail alike only the first one speaks. Throws what main() need not tell.
-[[noreturn]] void tell_failure(Log& log, const Events& events, const std::string& message, ExitCode code) {
+// Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what main()
+// need not tell.
+[[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
+                               ExitCode code) {
   if (message.empty()) throw Error("", code);
   if (!events.write_failure(static_cast<int>(code), message)) {
     if (log.rank() != 0) log.info("error, told by another rank: " + message);
     leave_to_another(code);
   }
   log.error(message);
+  session.tell_failure(static_cast<int>(code));
   throw Error("", code);
 }
 
@@ -197,6 +200,10 @@ int run_train(const CommandLine& line) {
                           {"under_way", expiry.under_way},
                           {"fault", expiry.fault}});
     events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}});
+  });
+  session.hear_failures([&](int peer, int code) {
+    log.info(fmt::format("rank {} has ended with code {}: so does this one", peer, code));
+    std::_Exit(code);
   });
   std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
   const StopSignal stop(world->size() == 1);
@@ -235,7 +242,7 @@ int run_train(const CommandLine& line) {
     return static_cast<int>(code);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
-    tell_failure(log, events, error.what(), error.code());
+    tell_failure(log, events, session, error.what(), error.code());
   }
 }
 

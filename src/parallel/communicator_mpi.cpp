@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -12,6 +13,7 @@
 
 #include "core/environment.h"
 #include "core/log.h"
+#include "core/quiet_thread.h"
 #include "kernels/processors.h"
 #include "parallel/host_communicator.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int kMessageTag = 0;   // send and recv
 constexpr int kExchangeTag = 1;  // inside of collectives
+constexpr int kFailureTag = 2;   // in MPI_COMM_WORLD, where nothing else is said
 
 // A peer that is gone shows in classes without a name of their own; a wrong argument or size is the program's fault.
 ExitCode exit_code_of(int error_class) {
@@ -321,7 +324,49 @@ MpiSession::MpiSession(int64_t piece_bytes)
   MPI_Comm_free(&host);
 }
 
+void MpiSession::tell_failure(int exit_code) {
+  told_ = exit_code;
+  std::vector<MPI_Request> requests;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    MPI_Isend(&told_, 1, MPI_INT, rank, kFailureTag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (int done = 0; !done && std::chrono::steady_clock::now() < until;) {  // who has left takes none
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+  }
+}
+
+void MpiSession::hear_failures(std::function<void(int rank, int exit_code)> on_failure) {
+  if (ranks_ == 1) return;
+  on_failure_ = std::move(on_failure);
+  hearer_ = quiet_thread([this] { hear(); });
+}
+
+void MpiSession::hear() {
+  constexpr std::chrono::milliseconds kAsk{500};
+  constexpr std::chrono::seconds kToLeave{3};  // for who fails for the same reason, and for what is nearly saved
+  std::unique_lock lock(mutex_);
+  while (!ends_changed_.wait_for(lock, kAsk, [this] { return ends_; })) {
+    int there = 0, exit_code = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status) != MPI_SUCCESS || !there) continue;
+    MPI_Recv(&exit_code, 1, MPI_INT, status.MPI_SOURCE, kFailureTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!ends_changed_.wait_for(lock, kToLeave, [this] { return ends_; })) on_failure_(status.MPI_SOURCE, exit_code);
+    return;
+  }
+}
+
 MpiSession::~MpiSession() {
+  if (hearer_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    ends_changed_.notify_all();
+    hearer_.join();
+  }
   if (std::uncaught_exceptions() > exceptions_at_start_) return;  // finalising would wait for peers that never come
   MPI_Finalize();
 }

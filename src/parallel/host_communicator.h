@@ -2,11 +2,14 @@
 // control plane of the same ranks.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "parallel/communicator_checks.h"
@@ -90,11 +93,25 @@ class MpiSession {
   const std::vector<std::vector<int>>& local_processors() const { return local_processors_; }
   [[noreturn]] void abort(int exit_code);  // ends the whole job at once
 
+  // Launchers may leave ranks alone whose peer has ended in an error. So that one tells all others, and waits a second at
+  // most for them to take it.
+  void tell_failure(int exit_code);
+  // From now on a thread of its own hears it, and calls `on_failure` some seconds later, unless the session has ended.
+  void hear_failures(std::function<void(int rank, int exit_code)> on_failure);
+
  private:
+  void hear();
+
   int64_t piece_bytes_;
   int exceptions_at_start_;
   int rank_ = 0, ranks_ = 1, local_rank_ = 0;
   std::vector<std::vector<int>> local_processors_;
+  int told_ = 0;  // a message's memory
+  std::function<void(int rank, int exit_code)> on_failure_;
+  std::mutex mutex_;
+  std::condition_variable ends_changed_;
+  bool ends_ = false;
+  std::thread hearer_;
 };
 
 // Runs `body(world)` on `ranks` threads, each a rank of one world; an exception in one fails all waiters; the first

@@ -3,12 +3,13 @@
 comes out at last is the same."""
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, processes, scaled, step
+from harness import LAYOUTS, PROGRAM, Job, SystemTest, environment, events, last_step, lines, losses, options, processes, scaled, step
 
 TIMES = {"tokens_per_second", "step_seconds", "model_flops_utilization", "time_seconds"}  # of a row of metrics.jsonl
 
@@ -120,6 +121,25 @@ class Kills(SystemTest):
             for mine, theirs in zip(losses(run)[number], values):
                 self.assertAlmostEqual(float(mine), float(theirs), delta=1e-10, msg=f"step {number}")
         self.assertEqual(set(losses(run)), set(losses(whole)))
+
+    def test_a_rank_that_fails_alone_ends_all(self):
+        """Where the launcher leaves the others alone, as launch/slurm has it."""
+        run, own = self.folder / "alone", self.folder / "data-of-one"
+        shutil.copytree(self.folder / "data" / "train", own)
+        settings = {**self.settings(run, train__steps=100000, fault__step_deadline=600), **LAYOUTS["dp2"][1]}
+        rank = {number: ["-n", 1, PROGRAM, "train", *options({**settings, "data.train": data})]
+                for number, data in enumerate((settings["data.train"], own))}
+        job = Job(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0", "--oversubscribe", "--bind-to", "none",
+                   *rank[0], ":", *rank[1]], self.folder / "output-alone")
+        self.wait_for(lambda: last_step(run) > 3, job)
+        for shard in own.glob("*.h5"):
+            os.truncate(shard, 100)
+        failed = time.monotonic()
+        text = self.expect(76, job)
+        self.assertLess(time.monotonic() - failed, scaled(15))
+        self.assert_told_once(text, f"[rank 1] error: {own}/shard-")
+        self.assertEqual([(event["rank"], event["code"]) for event in events(run, "exit")], [(1, 76)])
+        self.assertIn("rank 1 has ended with code 76: so does this one", (run / "logs/rank-00000.log").read_text())
 
     def test_the_launcher_is_killed(self):
         """Without mpirun the ranks end by themselves."""
