@@ -165,7 +165,7 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
   others.reserve(wanted);
   try {
     while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
-  } catch (const Error&) {  // those that are there read it all
+  } catch (const std::exception&) {  // those that are there read it all
   }
   work();
   for (std::thread& other : others) other.join();

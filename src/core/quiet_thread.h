@@ -14,20 +14,22 @@ namespace shiftron {
 // Error(bad_input) where no thread can be made.
 template <typename Body>
 std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread begins with the mask of the one that makes it
-  std::thread thread;
+  struct AllBlocked {  // a thread begins with the mask of the one that makes it
+    sigset_t all, before;
+    AllBlocked() {
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~AllBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+  };
   try {
-    thread = std::thread(std::move(body));
+    const AllBlocked blocked;
+    return std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw_bad_input("no thread could be started (", error.code().message(),
                     "): a limit of threads or of memory; raise it (ulimit -u, ulimit -v, the job's limits), or start "
                     "fewer ranks with fewer device.threads here");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace shiftron

@@ -13,7 +13,6 @@ class LonelyCommunicator : public HostCommunicator {
     const int size = static_cast<int>(members.size());
     return std::make_unique<LonelyCommunicator>(group_name, place_in(members), size, moves_bytes_);
   }
-  void abort(const std::string&) override {}  // nobody waits
 
  protected:
   void exchange_all_to_all(const void*, int64_t, void*, int64_t) override { refuse(); }

@@ -132,12 +132,6 @@ class MpiCommunicator : public HostCommunicator {
     return std::make_unique<MpiCommunicator>(comm, group_name, place, count, piece_bytes_);
   }
 
-  void abort(const std::string& reason) override {
-    tell("rank " + std::to_string(rank()) + " of group " + name() + " ends the job: " + reason);
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::crash));
-    std::_Exit(static_cast<int>(ExitCode::crash));
-  }
-
  protected:
   void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) override {
     recycle();

@@ -21,6 +21,7 @@
 #include "core/queue_cuda.h"
 #include "core/sanitizer.h"
 #include "parallel/communicator_nccl_cuda.h"
+#include "parallel/end_of_stream.h"
 
 namespace shiftron {
 namespace {
@@ -197,17 +198,6 @@ class Started {
   std::deque<Operation> operations_;
 };
 
-// In a group of one.
-class EndOfStream final : public Pending {
- public:
-  explicit EndOfStream(Stream& stream) { end_.record(stream); }
-  void wait(Stream& stream) override { end_.wait(stream); }
-  void wait_on_host() override { end_.wait_on_host(); }
-
- private:
-  Event end_;
-};
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(HostCommunicator& control, NcclUse use)
@@ -331,7 +321,6 @@ class NcclCommunicator final : public Communicator {
     handle_->check(result == ncclSuccess ? ended : result, "the first messages");
     NcclOperation(handle_, *queue_).wait_on_host();
   }
-  static Work end_of(Stream& stream) { return Work(stream, std::make_shared<EndOfStream>(stream)); }
   // Of what a group of one moves; in other groups nothing is to be moved.
   Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) const {
     if (size() == 1 && from.raw() != to.raw() && from.bytes() > 0) {

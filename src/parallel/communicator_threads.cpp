@@ -123,11 +123,6 @@ class ThreadCommunicator : public HostCommunicator {
     return std::make_unique<ThreadCommunicator>(world_, group, static_cast<int>(place));
   }
 
-  void abort(const std::string& reason) override {
-    const std::lock_guard lock(world_->mutex);
-    world_->fail(world_rank(rank()), reason);
-  }
-
  protected:
   void exchange_all_to_all(const void* send, int64_t send_stride, void* receive, int64_t bytes) override {
     collect({"all_to_all", bytes}, send, send_stride, receive);

@@ -1,4 +1,4 @@
-// ControlPlane: what the ranks of a group tell each other on the host: text, agreement, barriers, the end. Nothing here is
+// ControlPlane: what the ranks of a group tell each other on the host: text, agreement, barriers. Nothing here is
 // on a stream, and nothing counts as traffic.
 #pragma once
 
@@ -31,8 +31,6 @@ class ControlPlane : public virtual RankGroup {
   virtual void barrier() = 0;
   virtual std::string broadcast_text(const std::string& text, int root) = 0;  // of any length
   virtual std::vector<std::string> gather_text(const std::string& text, int root) = 0;  // empty on ranks but root
-  // Wakes and fails every rank that waits for this one, now and later; used when this rank ends in an error.
-  virtual void abort(const std::string& reason) = 0;
 };
 
 }  // namespace shiftron

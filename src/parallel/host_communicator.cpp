@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/operands.h"
 #include "core/sanitizer.h"
+#include "parallel/end_of_stream.h"
 #include "parallel/ordered_reduction.h"
 
 namespace shiftron {
@@ -36,23 +37,6 @@ void copy_bytes(const ConstTensor& from, const Tensor& to) {
   if (from.raw() != nullptr && from.raw() != to.raw()) {
     std::memmove(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
   }
-}
-
-// The last one that a stream with a queue was given.
-class QueuedOperation : public Pending {
- public:
-  explicit QueuedOperation(Stream& last) { end_.record(last); }
-  void wait(Stream& stream) override { end_.wait(stream); }
-  void wait_on_host() override { end_.wait_on_host(); }
-
- private:
-  Event end_;
-};
-
-// Where nothing moves: done when the stream is so far.
-Work end_of(Stream& stream) {
-  if (stream.queue == nullptr) return {};
-  return Work(stream, std::make_shared<QueuedOperation>(stream));
 }
 
 // In a group of one.
@@ -143,7 +127,7 @@ Work HostCommunicator::start(Stream& stream, ConstTensor read, Tensor written, B
     const sanitizer::Hidden hidden;  // ranks that meet are no order between their queues
     body();
   });
-  const auto operation = std::make_shared<QueuedOperation>(own);
+  const auto operation = std::make_shared<EndOfStream>(own);
   read.pin(operation);
   written.pin(operation);
   return Work(stream, operation);

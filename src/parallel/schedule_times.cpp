@@ -11,8 +11,6 @@
 namespace shiftron {
 namespace {
 
-constexpr size_t kGradientsInUse = 2;  // of a channel, as the engine has it
-
 bool is_forward(ActionKind kind) {
   return kind == ActionKind::recv_forward || kind == ActionKind::forward || kind == ActionKind::send_forward;
 }

@@ -25,6 +25,9 @@ struct SlotAssignment {
 };
 SlotAssignment assign_slots(const std::vector<Action>& actions, int sender);
 
+// Gradients that another stage sends back, of a channel: one in use, and the one before it, which may still be read.
+inline constexpr int kGradientsInUse = 2;
+
 // What a stage needs in a training step.
 struct StageMemory {
   std::vector<std::vector<int>> arenas;  // chunks that each holds

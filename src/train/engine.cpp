@@ -125,7 +125,7 @@ void Engine::make_arenas(const MemoryPlan& plan) {
 }
 
 void Engine::make_slots(const MemoryPlan& plan, bool training) {
-  constexpr int kGradients = 3;  // one that comes, one in use, the one before it that may still be on its way
+  constexpr int kGradients = kGradientsInUse + 1;  // and one that comes
   for (const ChannelEnd& end : groups_.channels) {
     const auto& [from, to, is_forward] = end.channel;
     if (to != groups_.at.pp || (!is_forward && !training)) continue;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/content.h"
 #include "checkpoint/steps.h"
 #include "core/ledger.h"
 #include "core/queue.h"
@@ -16,6 +17,7 @@
 #include "train/profile.h"
 #include "train/run_files.h"
 #include "train/run_report.h"
+#include "train/saved_state.h"
 #include "train/step_evaluation.h"
 #include "train/time_limit.h"
 #include "train/train_run.h"
@@ -34,6 +36,11 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   void resume();
+  std::optional<CheckpointContent> load_step();
+  void take_state(const CheckpointContent& content, const SavedState& state);
+  void take_products(const Bfloat16Products& products);
+  void tell_resume(const SavedState& state) const;
+  void initialise_parameters();
   void supersede(int64_t step);
   void announce() const;
   void choose_algorithms();

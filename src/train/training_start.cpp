@@ -102,90 +102,111 @@ void TrainingRun::check_vocabulary() const {
   }
 }
 
-void TrainingRun::resume() {
+// The step that the run goes on from, its parameters loaded; nothing: it begins.
+std::optional<CheckpointContent> TrainingRun::load_step() {
   using Kind = ResumeChoice::Kind;
-  const ResumeChoice& choice = config_.checkpoint.resume;
   HostCommunicator& world = environment_.world;
-  ParameterSet& parameters = trainer_->engine().parameters();
-  std::optional<CheckpointContent> content;
-  if (choice.kind == Kind::never) {
+  if (config_.checkpoint.resume.kind == Kind::never) {
     const bool there = world.broadcast_text(list_steps(checkpoints()).empty() ? "0" : "1", 0) == "1";
     if (there) {
       throw_bad_input(checkpoints(),
                       " holds steps and checkpoint.resume=never; choose another output.directory, or "
                       "checkpoint.resume=auto to go on");
     }
-  } else {
-    if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
-    world.barrier();
-    std::string wanted;  // step; "" = the newest
-    all_agree(world, [&] {
-      if (!first_rank()) return;
-      const std::optional<int64_t> step = step_to_resume(config_, checkpoints(), environment_.log);
-      if (step) wanted = std::to_string(*step);
-    });
-    wanted = world.broadcast_text(wanted, 0);
-    content = load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
-                              parameters, world, environment_.log, stream_.cpu.threads);
+    return {};
   }
-  if (!content) {
-    std::optional<Progress> progress;
-    parameters.initialise(static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
-      if (!first_rank()) return;
-      if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
-      progress->update(static_cast<uint64_t>(done));
-    });
+  if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
+  world.barrier();
+  std::string wanted;  // step; "" = the newest
+  all_agree(world, [&] {
+    if (!first_rank()) return;
+    const std::optional<int64_t> step = step_to_resume(config_, checkpoints(), environment_.log);
+    if (step) wanted = std::to_string(*step);
+  });
+  wanted = world.broadcast_text(wanted, 0);
+  return load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
+                         trainer_->engine().parameters(), world, environment_.log, stream_.cpu.threads);
+}
+
+// Throws where the run may not go on from it as it is configured.
+void TrainingRun::take_state(const CheckpointContent& content, const SavedState& state) {
+  const RunConfig& saved = state.configuration;
+  const bool imported = !state.imported_from.empty();
+  const std::string path = checkpoints() + "/" + step_name(content.step);
+  require_resumable(saved, config_, imported, path);
+  if (imported) {
+    require_tokenizer_of(state.imported_from, path, content, train_->tokenizer_hash(), environment_.log);
   } else {
+    require_same_data("data.train", content.step, content.data_fingerprint, train_->fingerprint());
+  }
+  if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
+  if (!state.validation_fingerprint.empty()) {
+    require_same_data("data.validation", content.step, state.validation_fingerprint, validation_fingerprint_);
+  }
+  trainer_->restore(state.trainer);
+  // Older versions kept it of every run.
+  if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) take_products(*state.bfloat16);
+  library_choices_ = state.library_choices;
+  first_step_ = content.step + 1;
+  saved_step_ = content.step;
+}
+
+void TrainingRun::take_products(const Bfloat16Products& products) {
+  const Bfloat16Products timed = stream_.cpu.bfloat16;
+  const std::string replaced = restore_products(products, environment_.world, stream_.cpu);
+  if (!first_rank()) return;
+  if (!replaced.empty()) {
+    environment_.log.warning(
+        fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits will differ from "
+                    "those of an unbroken run",
+                    replaced));
+  }
+  if (stream_.cpu.bfloat16 != timed) {
+    environment_.log.info("products of bfloat16, as before: " + text_of(stream_.cpu.bfloat16));
+  }
+}
+
+// Rank 0: what goes on differs how from what was saved.
+void TrainingRun::tell_resume(const SavedState& state) const {
+  const bool imported = !state.imported_from.empty();
+  if (!imported) {
+    for (const ChangedKey& changed : changed_keys(state.configuration, config_)) {
+      environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
+    }
+    warn_of_new_end(state.configuration, config_, first_step_, environment_.log);
+  }
+  environment_.events.write("resume", {{"step", saved_step_}});
+  environment_.log.info(fmt::format("resuming behind step {}{}", saved_step_,
+                                    imported ? ", imported from " + state.imported_from : ""));
+}
+
+void TrainingRun::initialise_parameters() {
+  std::optional<Progress> progress;
+  trainer_->engine().parameters().initialise(
+      static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
+        if (!first_rank()) return;
+        if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
+        progress->update(static_cast<uint64_t>(done));
+      });
+}
+
+void TrainingRun::resume() {
+  const std::optional<CheckpointContent> content = load_step();
+  if (content) {
     const SavedState state = saved_state(content->state_json, checkpoints());
-    const RunConfig& saved = state.configuration;
-    const bool imported = !state.imported_from.empty();
-    require_resumable(saved, config_, imported, checkpoints() + "/" + step_name(content->step));
-    if (imported) {
-      require_tokenizer_of(state.imported_from, checkpoints() + "/" + step_name(content->step), *content,
-                           train_->tokenizer_hash(), environment_.log);
-    } else {
-      require_same_data("data.train", content->step, content->data_fingerprint, train_->fingerprint());
-    }
-    if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
-    if (!state.validation_fingerprint.empty()) {
-      require_same_data("data.validation", content->step, state.validation_fingerprint, validation_fingerprint_);
-    }
-    trainer_->restore(state.trainer);
-    // Older versions kept it of every run.
-    if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) {
-      const Bfloat16Products timed = stream_.cpu.bfloat16;
-      const std::string replaced = restore_products(*state.bfloat16, world, stream_.cpu);
-      if (first_rank() && !replaced.empty()) {
-        environment_.log.warning(
-            fmt::format("not every processor of this run has what multiplied bfloat16 before: {}; bits "
-                        "will differ from those of an unbroken run",
-                        replaced));
-      }
-      if (first_rank() && stream_.cpu.bfloat16 != timed) {
-        environment_.log.info("products of bfloat16, as before: " + text_of(stream_.cpu.bfloat16));
-      }
-    }
-    library_choices_ = state.library_choices;
-    first_step_ = content->step + 1;
-    saved_step_ = content->step;
+    take_state(*content, state);
     if (first_rank()) {
-      for (const ChangedKey& changed : imported ? std::vector<ChangedKey>() : changed_keys(saved, config_)) {
-        environment_.log.info(fmt::format("resume: {} was {}, is {}", changed.key, changed.before, changed.after));
-      }
-      if (!imported) warn_of_new_end(saved, config_, first_step_, environment_.log);
-      environment_.events.write("resume", {{"step", content->step}});
-      environment_.log.info(fmt::format("resuming behind step {}{}", content->step,
-                                        imported ? ", imported from " + state.imported_from : ""));
+      tell_resume(state);
       supersede_later_steps(checkpoints(), content->step, environment_.log);
       supersede(content->step);
     }
-    world.barrier();
+    environment_.world.barrier();
+  } else {
+    initialise_parameters();
+    if (first_rank()) supersede(0);  // of a run that ended before its first save
   }
-  if (first_rank()) {
-    if (!content) supersede(0);  // of a run that ended before its first save
-    if (first_step_ <= config_.train.steps + 1) {
-      write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
-    }
+  if (first_rank() && first_step_ <= config_.train.steps + 1) {
+    write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }
 }
 

@@ -94,15 +94,12 @@ void run(const std::string& part, MpiSession& session, HostCommunicator& world) 
   } else if (part == "throw") {  // the job ends with the code of the rank that threw
     if (last) throw_bad_input("a fault of one rank");
     reduce_for_ever(world);
-  } else if (part == "unwind") {  // as above where nobody calls abort: no destructor may wait for peers
+  } else if (part == "unwind") {  // no destructor may wait for peers
     Rank rank;
     std::vector<float> values(1000000);
     const Work receive = world.recv(rank.stream, tensor_of(values), (world.rank() + 1) % world.size());
     world.send(rank.stream, tensor_of(values), (world.rank() + 2) % world.size()).wait(rank.stream);
     if (last) throw_bad_input("a fault of one rank");
-    reduce_for_ever(world);
-  } else if (part == "abort") {
-    if (last) world.abort("stopped by hand");
     reduce_for_ever(world);
   } else if (part == "skip") {  // one rank skips a collective, the watchdog ends the job
     Watchdog watchdog([&](const Watchdog::Expiry& expiry) {

@@ -115,20 +115,17 @@ const std::vector<std::pair<const char*, std::function<void(HostCommunicator&)>>
 // Runs four ranks, of which three wait in `call` and one does `last`, after which it stays until they are woken, or
 // returns at once; returns what the three were told.
 template <typename Last>
-std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& call, const Last& last, bool stays,
+std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& call, const Last& last,
                                  std::string& thrown, ExitCode& code) {
   Watchdog watchdog(
       [](const Watchdog::Expiry& expiry) { std::cerr << "nobody was woken: " << expiry.section << std::endl; });
   const Watchdog::Section section = watchdog.enter("three ranks wait for the fourth", {scaled(20)});
   std::vector<std::string> told(3);
-  std::atomic<int> woken = 0;
   try {
     run_thread_ranks(4, [&](HostCommunicator& world) {
       if (world.rank() == 3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait by now
         last(world);
-        if (stays)
-          while (woken < 3) std::this_thread::yield();
         return;
       }
       try {
@@ -136,7 +133,6 @@ std::vector<std::string> told_by(const std::function<void(HostCommunicator&)>& c
       } catch (const Error& error) {
         told[static_cast<size_t>(world.rank())] = error.what();
         EXPECT_EQ(error.code(), ExitCode::hang);
-        ++woken;
         throw;
       }
     });
@@ -153,26 +149,12 @@ TEST(Failure, ExceptionWakesAllWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](HostCommunicator&) { throw Error("the disk is full", ExitCode::bad_input); }, false, thrown, code);
+        call, [](HostCommunicator&) { throw Error("the disk is full", ExitCode::bad_input); }, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: the disk is full"), std::string::npos) << text;
     }
     EXPECT_EQ(thrown, "the disk is full");
     EXPECT_EQ(code, ExitCode::bad_input);
-  }
-}
-
-TEST(Failure, AbortWakesAllWaiters) {
-  for (const auto& [name, call] : kWaitingCalls) {
-    SCOPED_TRACE(name);
-    std::string thrown;
-    ExitCode code = ExitCode::done;
-    const auto told = told_by(
-        call, [](HostCommunicator& world) { world.abort("stopped by hand"); }, true, thrown, code);
-    for (const std::string& text : told) {
-      EXPECT_NE(text.find("rank 3 failed: stopped by hand"), std::string::npos) << text;
-    }
-    EXPECT_NE(thrown.find("rank 3 failed: stopped by hand"), std::string::npos) << thrown;
   }
 }
 
@@ -182,7 +164,7 @@ TEST(Failure, RankThatReturnsFailsItsWaiters) {
     std::string thrown;
     ExitCode code = ExitCode::done;
     const auto told = told_by(
-        call, [](HostCommunicator&) {}, false, thrown, code);
+        call, [](HostCommunicator&) {}, thrown, code);
     for (const std::string& text : told) {
       EXPECT_NE(text.find("rank 3 failed: it ended while rank"), std::string::npos) << text;
     }
