@@ -32,7 +32,7 @@ std::vector<CommandOption> options_of_tokenizer_train() {
           real_option("character-coverage",
                       "share of the text's characters that get a token of their own; the others are written as bytes",
                       between(kLeastCoverage, 1), "0.9995"),
-          whole_option("sample-bytes", "of larger inputs an evenly spread part of about this size is used",
+          whole_option("sample-bytes", "of more text than this, an evenly spread part of about this size is used",
                        at_least(4096), std::to_string(training.sample_bytes)),
           flag("verbose", "with the trainer's own log"),
           json_flag()};

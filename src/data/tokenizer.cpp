@@ -176,20 +176,32 @@ void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens)
   flush(text.size());
 }
 
+bool Tokenizer::are_bytes_of_a_space(std::span<const int> ids) const {
+  if (ids.size() < kSpaceMark.size()) return false;
+  return std::equal(kSpaceMark.begin(), kSpaceMark.end(), ids.begin(),
+                    [this](char byte, int id) { return byte_tokens_[static_cast<uint8_t>(byte)] == id; });
+}
+
 void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens) const {
   std::vector<int> ids;
   bool kept = processor_->Encode(absl::string_view(text.data(), text.size()), &ids).ok();
+  const size_t before = tokens.size();
   size_t at = 0;
   for (size_t i = 0; kept && i < ids.size(); ++i) {
-    const std::string& part = text_of(ids[i]);
+    int id = ids[i];
+    // A model without a piece for the space writes its mark's bytes; the mark itself is not in `text`.
+    if (at < text.size() && text[at] == ' ' && are_bytes_of_a_space(std::span(ids).subspan(i))) {
+      id = byte_tokens_[' '];
+      i += kSpaceMark.size() - 1;
+    }
+    const std::string& part = text_of(id);
     kept = !part.empty() && text.compare(at, part.size(), part) == 0;
     at += part.size();
+    tokens.push_back(id);
   }
-  if (kept && at == text.size()) {
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
-  } else {
-    for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
-  }
+  if (kept && at == text.size()) return;
+  tokens.resize(before);
+  for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& tokens) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ struct TokenizerTraining {
   std::string kind = "bpe";                   // or "unigram"
   std::string text_key = "text";              // of JSONL lines
   double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
-  uint64_t sample_bytes = uint64_t{1} << 29;  // of larger inputs an evenly spread part of about this size is used
+  uint64_t sample_bytes = uint64_t{1} << 29;  // of more text an evenly spread part of about this size is used
   bool quiet = true;                          // without the trainer's own log
 };
 
@@ -62,6 +63,8 @@ class Tokenizer {
  private:
   void encode_line(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_plain(std::string_view text, std::vector<int32_t>& tokens) const;
+  // Whether `ids` begin with the bytes of the mark that the model writes for a space.
+  bool are_bytes_of_a_space(std::span<const int> ids) const;
   void read_pieces(const std::string& name);
   void check_keeps_text(const std::string& name) const;
 

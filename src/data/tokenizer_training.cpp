@@ -22,34 +22,69 @@ constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips longer on
 constexpr int64_t kFixedTokens = 259;      // unknown, end of document, newline and 256 bytes
 
 // Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself.
-// (Texts that name control tokens it cuts there by itself.)
+// (Texts that name control tokens it cuts there by itself.) Where they have more bytes than `most`, those whose numbers
+// have the lowest hashes are kept, as many as fit.
 class Sentences {
  public:
+  explicit Sentences(uint64_t most) : most_(most) {}
+
   void add(std::string_view text) {
-    std::string sentence;
-    const auto flush = [&] {
-      if (!sentence.empty()) all_.push_back(std::move(sentence));
-      sentence.clear();
+    size_t begin = 0;
+    const auto flush = [&](size_t end) {
+      if (end > begin) draw(text.substr(begin, end - begin));
     };
     for (size_t at = 0; at < text.size();) {
       const size_t length = utf8_length(text.substr(at));
       const std::string_view character = text.substr(at, std::max<size_t>(length, 1));
       const bool forbidden = length == 0 || character == "\n" || character == std::string_view("\0", 1) ||
                              character == "\xE2\x96\x81" || character == "\xE2\x96\x85";  // U+2581, U+2585
-      if (forbidden) {
-        flush();
-      } else {
-        if (sentence.size() >= kLongestSentence) flush();
-        sentence += character;
+      if (forbidden || at - begin >= kLongestSentence) {
+        flush(at);
+        begin = forbidden ? at + character.size() : at;
       }
       at += character.size();
     }
-    flush();
+    flush(text.size());
   }
-  const std::vector<std::string>& all() const { return all_; }
+
+  uint64_t seen() const { return seen_; }  // sentences, kept or not
+
+  // The kept ones, in the order of adding.
+  std::vector<std::string> take() {
+    std::sort(kept_.begin(), kept_.end(), [](const Kept& a, const Kept& b) { return a.number < b.number; });
+    std::vector<std::string> sentences;
+    for (Kept& one : kept_) sentences.push_back(std::move(one.text));
+    return sentences;
+  }
 
  private:
-  std::vector<std::string> all_;
+  struct Kept {
+    uint64_t hash;
+    uint64_t number;
+    std::string text;
+    bool operator<(const Kept& other) const { return hash < other.hash; }
+  };
+
+  void draw(std::string_view text) {
+    ++seen_;
+    const uint64_t hash = xxh3_64(&seen_, sizeof seen_);
+    if (hash >= bound_) return;
+    kept_.push_back({hash, seen_, std::string(text)});
+    std::push_heap(kept_.begin(), kept_.end());
+    bytes_ += text.size();
+    while (bytes_ > most_) {
+      std::pop_heap(kept_.begin(), kept_.end());
+      bound_ = kept_.back().hash;
+      bytes_ -= kept_.back().text.size();
+      kept_.pop_back();
+    }
+  }
+
+  const uint64_t most_;  // bytes
+  uint64_t seen_ = 0;
+  uint64_t bytes_ = 0;           // kept
+  uint64_t bound_ = UINT64_MAX;  // of the hashes
+  std::vector<Kept> kept_;       // a heap, the highest hash first
 };
 
 class SentenceIterator : public sentencepiece::SentenceIterator {
@@ -90,25 +125,30 @@ class Heartbeat {
   std::thread thread_;
 };
 
-// All lines, or of large inputs those that a hash of their number picks.
-Sentences read_sentences(const TokenizerTraining& training) {
+std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   const std::vector<InputFile> files = recognise_inputs(training.files);
-  const uint64_t bytes = total_bytes(files);
-  const double share =
-      std::min(1.0, static_cast<double>(training.sample_bytes) / static_cast<double>(std::max<uint64_t>(bytes, 1)));
-  const auto threshold = static_cast<uint64_t>(share * 0x1p63);
-  Progress progress("reading text", bytes, "bytes");
-  Sentences sentences;
-  uint64_t number = 0;
+  Progress progress("reading text", total_bytes(files), "bytes");
+  Sentences sentences(training.sample_bytes);
   DocumentFormat format;
   format.separator = "\n";
   format.text_key = training.text_key;
   read_documents(files, format, [&](std::string_view text, uint64_t bytes_read) {
-    ++number;
-    if (share >= 1 || (xxh3_64(&number, sizeof number) >> 1) < threshold) sentences.add(text);
+    sentences.add(text);
     progress.update(bytes_read);
   });
-  return sentences;
+  if (sentences.seen() == 0) {
+    throw_bad_input("no text to train the tokenizer on in ", training.files.front(),
+                    training.files.size() > 1 ? " and the other inputs" : "");
+  }
+  std::vector<std::string> kept = sentences.take();
+  if (kept.empty()) {
+    throw_bad_input("no sentence of the text is as short as the sample of ", training.sample_bytes,
+                    " bytes; raise --sample-bytes");
+  }
+  // The trainer ends the process where a required character is nowhere.
+  const auto has_space = [](const std::string& sentence) { return sentence.find(' ') != std::string::npos; };
+  if (std::none_of(kept.begin(), kept.end(), has_space)) kept.emplace_back(" ");
+  return kept;
 }
 
 // The number behind `phrase` in the trainer's message; -1 where it is not there.
@@ -142,13 +182,10 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
                     " are the bytes, newline, end of document and unknown) and ", kMostVocab);
   }
   if (!(training.character_coverage >= kLeastCoverage && training.character_coverage <= 1)) {
-    throw_bad_input("character coverage ", training.character_coverage, ": must lie between ", kLeastCoverage, " and 1");
+    throw_bad_input("character coverage ", training.character_coverage, ": must lie between ", kLeastCoverage,
+                    " and 1");
   }
-  const Sentences sentences = read_sentences(training);
-  if (sentences.all().empty()) {
-    throw_bad_input("no text to train the tokenizer on in ", training.files.front(),
-                    training.files.size() > 1 ? " and the other inputs" : "");
-  }
+  const std::vector<std::string> sentences = read_sentences(training);
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", training.kind},
       {"vocab_size", std::to_string(training.vocab)},
@@ -158,6 +195,7 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
       {"remove_extra_whitespaces", "false"},
       {"allow_whitespace_only_pieces", "true"},
       {"byte_fallback", "true"},
+      {"required_chars", "\xE2\x96\x81"},  // the space
       {"user_defined_symbols", "\n"},
       {"unk_id", "0"},
       {"eos_id", "1"},
@@ -165,11 +203,11 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
       {"pad_id", "-1"},
       {"input_sentence_size", "0"},
       {"shuffle_input_sentence", "false"},
-      {"train_extremely_large_corpus", sentences.all().size() > 5000000 ? "true" : "false"},
+      {"train_extremely_large_corpus", sentences.size() > 5000000 ? "true" : "false"},
       {"num_threads", "2"},  // fixed: sums depend on how the work is split
       {"minloglevel", training.quiet ? "2" : "0"},
   };
-  SentenceIterator iterator(sentences.all());
+  SentenceIterator iterator(sentences);
   std::string model;
   const Heartbeat heartbeat("training the tokenizer");
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);

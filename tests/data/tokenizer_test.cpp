@@ -105,13 +105,42 @@ TEST(Tokenizer, BytesDoNotSpoilTheirSurroundings) {
   }
 }
 
-// A model that never saw a space has no piece for it, and would write the bytes of its mark.
-TEST(Tokenizer, ModelsWithoutASpaceKeepSpaces) {
+// A model without a piece for the space, which writes its mark as three bytes: of " " alone, not of the line around it.
+TEST(Tokenizer, ModelsWithoutASpaceWriteItAsAByte) {
+  const Scratch scratch;
+  for (const std::string kind : {"bpe", "unigram"}) {
+    scratch.write("text.txt", "hello\nworld\nthere\nhello\nworld\n");
+    const std::string prefix = scratch / "foreign";
+    const auto status = sentencepiece::SentencePieceTrainer::Train(
+        "--minloglevel=2 --byte_fallback=true --add_dummy_prefix=false --remove_extra_whitespaces=false "
+        "--normalization_rule_name=identity --hard_vocab_limit=false --vocab_size=280 --model_type=" +
+        kind + " --input=" + (scratch / "text.txt") + " --model_prefix=" + prefix);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    const Tokenizer spaceless = Tokenizer::load(prefix + ".model");
+    std::vector<int32_t> expected = spaceless.encode("hello");
+    const std::vector<int32_t> world = spaceless.encode("world");
+    ASSERT_LT(expected.size() + world.size(), 10u) << kind;
+    const std::vector<int32_t> space = spaceless.encode(" ");
+    ASSERT_EQ(space.size(), 1u) << kind;
+    EXPECT_EQ(spaceless.piece(space[0]), "<0x20>");
+    expected.push_back(space[0]);
+    expected.insert(expected.end(), world.begin(), world.end());
+    EXPECT_EQ(spaceless.encode("hello world"), expected) << kind;
+    for (const std::string text : {" a b  ", "hello \xE2\x96\x81 world", "  "}) expect_kept(spaceless, text);
+  }
+}
+
+TEST(TokenizerTraining, TheSpaceHasAToken) {
   const Scratch scratch;
   TokenizerTraining training;
-  training.files = {scratch.write("text.txt", "ab\n")};
-  training.vocab = 262;
-  expect_kept(Tokenizer(Tokenizer::train(training), "small"), " a b  ");
+  training.files = {scratch.write("text.txt", "hello\nworld\nthere\nhello\nworld\n")};
+  training.vocab = 268;
+  for (const std::string kind : {"bpe", "unigram"}) {
+    training.kind = kind;
+    const Tokenizer trained(Tokenizer::train(training), "small");
+    EXPECT_EQ(trained.piece(trained.encode(" ").at(0)), "\xE2\x96\x81") << kind;
+    expect_kept(trained, " a b  ");
+  }
 }
 
 TEST(Tokenizer, NewlineIsOneToken) {
@@ -173,6 +202,45 @@ TEST(TokenizerTraining, ReadsJsonLines) {
   training.text_key = "body";
   const Tokenizer trained(Tokenizer::train(training), "trained");
   EXPECT_LT(trained.encode("token window").size(), 5u);
+}
+
+// Of two halves with words of their own, whatever lines, documents and other keys they lie in.
+TEST(TokenizerTraining, SamplesAreOfTheText) {
+  const Scratch scratch;
+  const auto repeated = [](const std::string& word, size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) text += word + " ";
+    return text;
+  };
+  const std::string first = repeated("gradient", 200000), second = repeated("document", 200000);
+  TokenizerTraining training;
+  training.vocab = 288;
+  training.sample_bytes = 50000;
+  const auto expect_both = [&](const std::string& what) {
+    const Tokenizer trained(Tokenizer::train(training), "sampled");
+    EXPECT_EQ(trained.encode(" gradient").size(), 1u) << what;
+    EXPECT_EQ(trained.encode(" document").size(), 1u) << what;
+  };
+  training.files = {scratch.write("line.txt", first + second)};
+  expect_both("one line");
+  training.files = {scratch.write("two.jsonl", "{\"text\": \"" + first + "\"}\n{\"text\": \"" + second + "\"}\n")};
+  expect_both("two documents");
+
+  // What would fit is taken as a whole, whatever else the lines hold.
+  std::string lines, texts;
+  for (int i = 0; i < 400; ++i) {
+    const std::string text = "token number " + std::to_string(i * 7919);
+    lines += "{\"text\": \"" + text + "\", \"more\": \"" + std::string(1000, 'x') + "\"}\n";
+    texts += text + "\n";
+  }
+  training.files = {scratch.write("texts.txt", texts)};
+  const std::string all = Tokenizer::train(training);
+  training.files = {scratch.write("lines.jsonl", lines)};
+  EXPECT_EQ(Tokenizer::train(training), all);
+  training.sample_bytes = 1000;
+  EXPECT_NE(Tokenizer::train(training), all);
+  training.sample_bytes = 5;
+  EXPECT_ERROR(Tokenizer::train(training), ExitCode::bad_input, "raise --sample-bytes");
 }
 
 TEST(TokenizerTraining, FaultsSayWhatToDo) {
