@@ -6,6 +6,8 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 
 #include "core/check.h"
 #include "core/directory_lock.h"
@@ -26,7 +28,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kBucketText = uint64_t{64} << 20;  // text that fills a bucket, about
 constexpr size_t kMostBuckets = 100;                  // two open files each, twice with validation
 constexpr uint64_t kValidationSeed = 0x76616C6964;    // of the hash that splits; not the order's
-constexpr char kWorkName[] = ".building";
+constexpr char kDescription[] = "dataset.json";
+constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
 
 [[noreturn]] void throw_cannot_write(const std::string& path, const std::string& reason) {
   throw_crash("cannot write ", path, ": ", reason);
@@ -42,8 +45,19 @@ bool is_shard_name(const std::string& name) {
   return name.compare(0, 6, "shard-") == 0 && name.size() > 3 && name.compare(name.size() - 3, 3, ".h5") == 0;
 }
 
+std::string join(const std::string& folder, const std::string& part) {
+  return part.empty() ? folder : folder + "/" + part;
+}
+
+// Of the output directory: whether a build puts it there.
+bool is_made_here(const std::string& name) {
+  return is_shard_name(name) || name == "tokenizer.model" ||
+         name.starts_with(std::string(kDescription) + ".temporary-");
+}
+
 // The output directory while it is being filled: everything lies in OUTPUT/.building, under a lock, until it is moved
-// in place. A failed build removes what it made; a killed one leaves .building, which the next one clears.
+// in place, dataset.json last. A failed build removes what it made; a killed one leaves .building, which the next one
+// clears: with it a dataset.json that .building/published names, unless all that it names are in place.
 class Workspace {
  public:
   Workspace(const std::string& output, const std::vector<std::string>& parts) : output_(output), parts_(parts) {
@@ -75,10 +89,33 @@ class Workspace {
   std::string work(const std::string& part = "") const { return join(output_ + "/" + kWorkName, part); }
   std::string target(const std::string& part) const { return join(output_, part); }
 
+  // They take 4 bytes a token, and nobody needs them behind the shards.
+  void remove_buckets() {
+    std::error_code error;
+    for (const std::string& part : parts_) {
+      std::vector<fs::path> old;
+      for (const auto& entry : fs::directory_iterator(work(part), error)) {
+        if (entry.path().filename().string().starts_with("bucket-")) old.push_back(entry.path());
+      }
+      for (const fs::path& path : old) fs::remove(path, error);
+    }
+  }
+
   // Moves a finished file out of the part's work folder, under the same name.
   void publish(const std::string& part, const std::string& name) {
     make_directory(target(part));
     rename_durably(work(part) + "/" + name, target(part) + "/" + name);
+  }
+
+  // Publishes each part's dataset.json, of these bytes.
+  void publish_descriptions(const std::vector<std::string>& texts) {
+    std::string hashes;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      write_file_durably(work(parts_[i]) + "/" + kDescription, texts[i]);
+      hashes += to_hex(xxh3_128(texts[i])) + "\n";
+    }
+    write_file_durably(work(kPublished), hashes);
+    for (const std::string& part : parts_) publish(part, kDescription);
   }
 
   void commit() {
@@ -88,37 +125,51 @@ class Workspace {
   }
 
  private:
-  static std::string join(const std::string& folder, const std::string& part) {
-    return part.empty() ? folder : folder + "/" + part;
+  // Hashes of the dataset.json that a killed build was about to publish.
+  std::set<std::string> promised() const {
+    std::set<std::string> hashes;
+    std::error_code error;
+    if (!fs::exists(work(kPublished), error)) return hashes;
+    std::istringstream lines(read_file(work(kPublished)));
+    for (std::string line; std::getline(lines, line);) hashes.insert(line);
+    return hashes;
   }
 
   void refuse_existing() const {
     std::error_code error;
-    for (const char* part : {"", "train", "validation"}) {
-      const std::string path = target(part) + "/dataset.json";
-      if (fs::exists(path, error)) {
-        throw_bad_input(target(part), " holds a dataset already, which is not overwritten; choose another --output");
-      }
+    std::set<std::string> missing = promised();
+    std::string holder, foreign;  // a part with a dataset; one that the killed build did not make
+    for (const std::string part : {"", "train", "validation"}) {
+      const std::string path = target(part) + "/" + kDescription;
+      if (!fs::exists(path, error)) continue;
+      holder = target(part);
+      if (missing.erase(to_hex(xxh3_128(read_file(path)))) == 0) foreign = holder;
+    }
+    const bool is_finished = !holder.empty() && missing.empty();
+    if (is_finished) fs::remove_all(work(), error);
+    if (is_finished || !foreign.empty()) {
+      throw_bad_input(foreign.empty() ? holder : foreign,
+                      " holds a dataset already, which is not overwritten; choose another --output");
     }
     const bool remains = fs::exists(work(), error);
     for (const auto& entry : fs::directory_iterator(output_, error)) {
       const std::string name = entry.path().filename();
-      const bool ours =
-          name == kWorkName || name == DirectoryLock::kName ||
-          (remains && (is_shard_name(name) || name == "tokenizer.model" || name == "train" || name == "validation"));
+      const bool ours = name == kWorkName || name == DirectoryLock::kName ||
+                        (remains && (is_made_here(name) || name == "train" || name == "validation"));
       if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
     }
   }
 
+  // Each dataset.json first: what is left without it is no dataset.
   void clear_remains() {
     std::error_code error;
     std::vector<fs::path> old;
     for (const std::string part : {"", "train", "validation"}) {
+      fs::remove(target(part) + "/" + kDescription, error);
+    }
+    for (const std::string part : {"", "train", "validation"}) {
       for (const auto& entry : fs::directory_iterator(target(part), error)) {
-        const std::string name = entry.path().filename();
-        if (is_shard_name(name) || name == "tokenizer.model" || (!part.empty() && name == "dataset.json")) {
-          old.push_back(entry.path());
-        }
+        if (is_made_here(entry.path().filename())) old.push_back(entry.path());
       }
     }
     for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
@@ -276,6 +327,7 @@ BuildResult build_dataset(const BuildOptions& options) {
                                  to_hex(xxh3_128(texts.back()))});
     }
   }
+  workspace.remove_buckets();
   for (size_t i = 0; i < parts.size(); ++i) {
     write_file_durably(workspace.work(parts[i]) + "/tokenizer.model", tokenizer.model_bytes());
     for (int64_t shard = 0; shard < result.datasets[i].shards; ++shard) {
@@ -283,7 +335,7 @@ BuildResult build_dataset(const BuildOptions& options) {
     }
     workspace.publish(parts[i], "tokenizer.model");
   }
-  for (size_t i = 0; i < parts.size(); ++i) write_file_durably(workspace.target(parts[i]) + "/dataset.json", texts[i]);
+  workspace.publish_descriptions(texts);
   workspace.commit();
   return result;
 }

@@ -12,6 +12,8 @@
 
 namespace shiftron {
 
+constexpr char kWorkName[] = ".building";  // of the folder in a build's output while it is not finished
+
 // The content of dataset.json.
 struct DatasetDescription {
   ShardHeader header;  // `source`: the inputs' names

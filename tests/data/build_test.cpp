@@ -216,6 +216,8 @@ TEST(Build, RemainsOfAKilledBuildAreCleared) {
   fs::create_directories(options.output + "/train");
   scratch.write("dataset/.building/bucket-0.tokens", "old");
   scratch.write("dataset/shard-00007.h5", "old");
+  scratch.write("dataset/dataset.json.temporary-123", "old");
+  scratch.write("dataset/train/dataset.json.temporary-123", "old");
   scratch.write("dataset/train/shard-00000.h5", "old");
   build_dataset(options);
   EXPECT_EQ(names_in(options.output), (std::vector<std::string>{"dataset.json", "shard-00000.h5", "tokenizer.model"}));

@@ -1,0 +1,123 @@
+// Builds killed before and behind every rename: the next one goes through, or finds the dataset finished.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "data/verify.h"
+#include "expect_error.h"
+#include "fixture.h"
+
+namespace {
+
+int kill_at = -1;  // renames are counted from 0; two moments each, before and behind it
+
+void pass_moment() {
+  if (kill_at-- == 0) ::kill(::getpid(), SIGKILL);
+}
+
+}  // namespace
+
+// The C library's, as this program links it.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  pass_moment();
+  const int result = ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+  pass_moment();
+  return result;
+}
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether it was killed; else it has ended well.
+bool is_killed(const BuildOptions& options, int moment) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    kill_at = moment;
+    try {
+      build_dataset(options);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+  return WIFSIGNALED(status);
+}
+
+void expect_whole(const BuildResult& built, const std::string& output, int moment) {
+  for (const BuiltDataset& dataset : built.datasets) {
+    EXPECT_EQ(Dataset(dataset.directory).fingerprint(), dataset.fingerprint) << moment;
+    EXPECT_TRUE(verify_dataset(dataset.directory).faults.empty()) << moment;
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(output)) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(entry.is_directory() ? name == "train" || name == "validation"
+                                     : name == "dataset.json" || name == "tokenizer.model" || name.ends_with(".h5"))
+        << entry.path() << " at moment " << moment;
+  }
+}
+
+void kill_everywhere(double validation_fraction) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, example_documents(40), "example");
+  options.validation_fraction = validation_fraction;
+  const size_t parts = validation_fraction > 0 ? 2 : 1;
+  int moment = 0, refused = 0;
+  for (;; ++moment) {
+    options.output = scratch / ("dataset" + std::to_string(moment));
+    if (!is_killed(options, moment)) break;
+    BuildResult built;
+    try {
+      built = build_dataset(options);
+    } catch (const Error& error) {  // it was finished
+      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr("holds a dataset already")) << moment;
+      const std::vector<std::string> directories =
+          parts == 1 ? std::vector{options.output}
+                     : std::vector{options.output + "/train", options.output + "/validation"};
+      for (const std::string& directory : directories) {
+        built.datasets.push_back({.directory = directory, .fingerprint = Dataset(directory).fingerprint()});
+      }
+      ++refused;
+    }
+    expect_whole(built, options.output, moment);
+    if (::testing::Test::HasFailure()) FAIL() << "moment " << moment;
+  }
+  EXPECT_GE(moment, static_cast<int>(parts * 6));  // a shard, the tokenizer and dataset.json
+  EXPECT_EQ(refused, 1);                           // behind the last rename
+}
+
+TEST(KilledBuild, OfOneDatasetCanBeGivenAgain) {
+  kill_everywhere(0);
+}
+
+TEST(KilledBuild, OfTwoDatasetsCanBeGivenAgain) {
+  kill_everywhere(0.3);
+}
+
+// A dataset that was built beside the remains, into a folder of theirs, is nobody's remains.
+TEST(KilledBuild, WhatAnotherBuildMadeStays) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, example_documents(40));
+  options.validation_fraction = 0.3;
+  ASSERT_TRUE(is_killed(options, 0));
+  BuildOptions other = options;
+  other.validation_fraction = 0;
+  other.output = options.output + "/other";
+  const std::string fingerprint = build_dataset(other).datasets[0].fingerprint;
+  fs::remove_all(options.output + "/train");
+  fs::rename(other.output, options.output + "/train");
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "train holds a dataset already");
+  EXPECT_EQ(Dataset(options.output + "/train").fingerprint(), fingerprint);
+}
+
+}  // namespace
+}  // namespace shiftron
