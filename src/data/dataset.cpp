@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "core/check.h"
 #include "core/hash.h"
@@ -27,6 +28,31 @@ uint32_t widen(const char* raw, int64_t count, int32_t* tokens) {
   return largest;
 }
 
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// With what to do, by what is there instead.
+[[noreturn]] void throw_no_dataset(const std::string& directory, const std::string& reason) {
+  if (is_there(directory + "/dataset.json")) throw_bad_input(reason);
+  std::string output = directory;  // of the build that may have made it
+  while (output.size() > 1 && output.ends_with('/')) output.pop_back();
+  const std::string name = std::filesystem::path(output).filename();
+  const std::string above = parent_directory(output);
+  if ((name == "train" || name == "validation") && is_there(above + "/" + kWorkName)) output = above;
+  if (is_there(output + "/" + kWorkName)) {
+    throw_bad_input(directory, " is no dataset yet: its build is under way or was cut off; where it is not running, ",
+                    "give the same `shiftron data build --output ", output, "` again");
+  }
+  std::string parts;
+  for (const char* part : {"/train", "/validation"}) {
+    if (is_there(output + part + "/dataset.json")) parts += (parts.empty() ? "" : " or ") + output + part;
+  }
+  if (!parts.empty()) throw_bad_input(directory, " is no dataset itself, but holds some; name ", parts);
+  throw_bad_input(directory, " is no dataset (", reason, "); `shiftron data build` makes one");
+}
+
 }  // namespace
 
 Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(directory), open_limit_(open_limit) {
@@ -35,7 +61,7 @@ Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(d
   try {
     text = read_file(path, kLargestDescription);
   } catch (const Error& error) {
-    throw_bad_input(directory, " is no dataset (", error.what(), "); `shiftron data build` makes one");
+    throw_no_dataset(directory, error.what());
   }
   fingerprint_ = to_hex(xxh3_128(text));
   description_ = DatasetDescription::parse(text, path);
@@ -65,6 +91,7 @@ void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blo
       try {
         read_within(shard, within, piece, tokens, check_blocks);
       } catch (const Error& again) {
+        if (again.code() == ExitCode::bad_input) throw;
         throw_bad_input(path_of(shard), ": tokens ", within, " to ", within + piece, " cannot be read: ", again.what(),
                         kAdvice);
       }

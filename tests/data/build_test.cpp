@@ -208,6 +208,22 @@ TEST(Build, NothingIsOverwritten) {
   EXPECT_EQ(build_dataset(full).datasets[0].fingerprint, fingerprint);
 }
 
+TEST(Build, WhatIsNoDatasetLeadsToOne) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, example_documents(40));
+  options.validation_fraction = 0.3;
+  build_dataset(options);
+  EXPECT_ERROR(Dataset{options.output}, ExitCode::bad_input,
+               "name " + options.output + "/train or " + options.output + "/validation");
+  fs::remove(options.output + "/train/dataset.json");
+  EXPECT_ERROR(Dataset{options.output}, ExitCode::bad_input, "name " + options.output + "/validation");
+  fs::create_directory(options.output + "/.building");
+  for (const std::string& directory : {options.output, options.output + "/train"}) {
+    EXPECT_ERROR(Dataset{directory}, ExitCode::bad_input, "its build is under way or was cut off");
+  }
+  EXPECT_ERROR(Dataset{scratch / "none"}, ExitCode::bad_input, "`shiftron data build` makes one");
+}
+
 // What a killed build leaves does not hinder the next one.
 TEST(Build, RemainsOfAKilledBuildAreCleared) {
   const Scratch scratch;
