@@ -101,6 +101,8 @@ struct Foreign {
   std::string_view begin;
   const char* name;
   const char* advice;
+  size_t behind = 0;           // bytes from the first one
+  std::string_view then = {};  // what is there, where `begin` alone may begin a text
 };
 constexpr Foreign kForeign[] = {
     {"\x1F\x8B", "compressed by gzip", "unpack it first, by gunzip -k "},
@@ -109,7 +111,8 @@ constexpr Foreign kForeign[] = {
                       "7zXZ\0",
                       6),
      "compressed by xz", "unpack it first, by xz -dk "},
-    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k "},
+    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k ", 4, "1AY&SY"},
+    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k ", 4, "\x17\x72\x45\x38\x50\x90"},  // empty
     {"PK\x03\x04", "a zip archive", "unpack it first, by unzip "},
     {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
     {"\x89HDF", "an HDF5 file", "give the text that it was made of, not "},
@@ -135,6 +138,17 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
   return false;
 }
 
+// JSON, but no JSONL.
+[[noreturn]] void refuse_json(const std::string& path, std::string_view begin) {
+  const size_t first = std::min(begin.find_first_not_of(" \t\r\n"), begin.size());
+  const bool is_list = begin.substr(first).starts_with('[');
+  if (!is_list && !begin.substr(first).starts_with('{')) {
+    throw_bad_input(path, " is no JSON object; name it .txt if it is text");
+  }
+  throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c ", is_list ? "'.[]' " : ". ", path,
+                  " > ", std::filesystem::path(path).replace_extension(".jsonl").string());
+}
+
 InputFile recognise(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -147,7 +161,11 @@ InputFile recognise(const std::string& path) {
   std::string begin(kLooked, '\0');
   begin.resize(file.read_some(begin.data(), begin.size()));
   for (const Foreign& foreign : kForeign) {
-    if (begin.starts_with(foreign.begin)) throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
+    if (!begin.starts_with(foreign.begin) ||
+        begin.compare(std::min(begin.size(), foreign.behind), foreign.then.size(), foreign.then) != 0) {
+      continue;
+    }
+    throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
   }
   begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);
@@ -155,9 +173,7 @@ InputFile recognise(const std::string& path) {
     input.kind = InputKind::jsonl;
   } else if (ending != ".txt") {
     const bool object = begins_with_object(begin, input.bytes < kLooked);
-    if (ending == ".json" && !object) {
-      throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c '.[]' ", path);
-    }
+    if (ending == ".json" && !object) refuse_json(path, begin);
     input.kind = object ? InputKind::jsonl : InputKind::text;
   }
   return input;

@@ -102,8 +102,17 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
           "xz -dk ");
   refused("a.parquet", "PAR1 x", "a Parquet file");
   refused("a.txt", "\xFF\xFEh", "iconv -f UTF-16");
-  refused("a.json", "[{\"text\": \"one\"}]", "a.json is JSON, but not one object a line; convert it, by jq -c");
-  refused("b.json", "{\n\"text\": \"one\"}", "b.json is JSON, but not one object a line");
+  const std::string folder = scratch.path() + "/";
+  refused("a.json", "[{\"text\": \"one\"}]",
+          "a.json is JSON, but not one object a line; convert it, by jq -c '.[]' " + folder + "a.json > " + folder +
+              "a.jsonl");
+  refused(
+      "b.json", "\n {\n\"text\": \"one\"}",
+      "b.json is JSON, but not one object a line; convert it, by jq -c . " + folder + "b.json > " + folder + "b.jsonl");
+  refused("c.json", "some text", "c.json is no JSON object; name it .txt if it is text");
+  refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first, by bunzip2 -k ");
+  refused("empty.bz2", "BZh9\x17\x72\x45\x38\x50\x90", "is compressed by bzip2");
+  EXPECT_EQ(read({scratch.write("name.txt", "BZhang wrote this.")}), Texts{"BZhang wrote this."});
   EXPECT_ERROR(recognise_inputs({"/dev/null"}), ExitCode::bad_input, "/dev/null is a pipe or a device");
   const std::string pipe = scratch / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
