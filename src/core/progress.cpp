@@ -46,10 +46,13 @@ std::string duration(double seconds) {
 }  // namespace
 
 Progress::Progress(std::string label, uint64_t total, std::string unit)
-    : Progress(std::move(label), total, std::move(unit), default_output()) {}
+    : Progress(std::move(label), total, std::move(unit), Output{}) {}
 
 Progress::Progress(std::string label, uint64_t total, std::string unit, Output output)
-    : label_(std::move(label)), total_(total), unit_(std::move(unit)), output_(std::move(output)) {
+    : label_(std::move(label)),
+      total_(total),
+      unit_(std::move(unit)),
+      output_(output.stream != nullptr ? std::move(output) : default_output()) {
   start_ = output_.seconds();
   last_shown_ = start_ + kSilentSeconds - (output_.terminal ? kTerminalInterval : kPlainInterval);
 }

@@ -10,7 +10,7 @@ namespace shiftron {
 
 class Progress {
  public:
-  // Where lines go and what the time is; the defaults are stderr and a steady clock.
+  // Where lines go and what the time is; without a stream stderr and a steady clock.
   struct Output {
     std::ostream* stream = nullptr;
     bool terminal = false;  // one line rewritten, else plain lines every five seconds

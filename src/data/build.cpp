@@ -260,19 +260,21 @@ std::string names_of_inputs(const std::vector<std::string>& inputs) {
 
 // First pass.
 void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
-              BuildResult& result) {
-  Progress progress("tokenizing", total_bytes(result.inputs), "bytes");
-  uint64_t number = 0;
+              BuildResult& result, const Progress::Output& output) {
+  Progress progress("tokenizing", total_bytes(result.inputs), "bytes", output);
+  uint64_t number = 0, shown = 0;
   const DocumentFormat format{options.document_separator, options.text_key};
   read_documents(result.inputs, format, [&](std::string_view text, uint64_t bytes_read) {
     ++number;
-    progress.update(bytes_read);
+    const uint64_t before = bytes_read - std::min<uint64_t>(bytes_read, text.size());  // about
+    const auto tell = [&](size_t done) { progress.update(shown = std::max(shown, before + done)); };
+    tell(0);
     if (text.empty()) {
       ++result.empty_documents;
       return;
     }
     result.foreign_bytes += count_foreign_bytes(text);
-    std::vector<int32_t> tokens = tokenizer.encode(text);
+    std::vector<int32_t> tokens = tokenizer.encode(text, tell);
     tokens.push_back(tokenizer.end_of_document());
     const bool validation = options.validation_fraction > 0 && is_validation(text, options.validation_fraction);
     buckets[validation ? 1 : 0].add(xxh3_64(&number, sizeof number, options.seed), tokens,
@@ -296,7 +298,7 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
 
 }  // namespace
 
-BuildResult build_dataset(const BuildOptions& options) {
+BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output) {
   check_options(options);
   BuildResult result;
   result.inputs = recognise_inputs(options.inputs);
@@ -310,12 +312,12 @@ BuildResult build_dataset(const BuildOptions& options) {
   {
     std::vector<DocumentBuckets> buckets;
     for (const std::string& part : parts) buckets.emplace_back(workspace.work(part), count);
-    tokenize(options, tokenizer, buckets, result);
+    tokenize(options, tokenizer, buckets, result, output);
     check_parts(buckets, options);
 
     uint64_t all_tokens = 0;
     for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
-    Progress progress("writing shards", all_tokens, "tokens");
+    Progress progress("writing shards", all_tokens, "tokens", output);
     const ShardHeader header{tokenizer.vocab_size(), tokenizer.end_of_document(), tokenizer.hash(),
                              names_of_inputs(options.inputs)};
     for (size_t i = 0; i < parts.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/progress.h"
 #include "data/documents.h"
 
 namespace shiftron {
@@ -37,7 +38,8 @@ struct BuildResult {
 };
 
 // Equal inputs and options give equal bytes. Memory does not grow with the input, but holds each document whole.
-// Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains.
-BuildResult build_dataset(const BuildOptions& options);
+// Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains. What
+// a killed one left the next one removes. `output` is where progress goes.
+BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {});
 
 }  // namespace shiftron

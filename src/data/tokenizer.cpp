@@ -138,26 +138,30 @@ void Tokenizer::check_keeps_text(const std::string& name) const {
   }
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& tell) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3 + 8);
-  while (!text.empty()) {  // newlines are tokens of their own, so lines do not touch each other
-    const size_t end = std::min(text.find('\n'), text.size());
-    encode_line(text.substr(0, end), tokens);
+  for (size_t begin = 0; begin < text.size();) {  // newlines are tokens of their own, so lines do not touch each other
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    encode_line(text.substr(begin, end - begin), tokens, [&](size_t done) {
+      if (tell) tell(begin + done);
+    });
     if (end < text.size()) tokens.push_back(newline_);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    begin = end + 1;
   }
   return tokens;
 }
 
 // Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it writes for spaces.
-void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens) const {
+void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
+                            const std::function<void(size_t)>& tell) const {
   size_t start = 0;
   size_t at = 0;
   size_t last_space = 0;
   const auto flush = [&](size_t end) {
     if (end > start) encode_plain(text.substr(start, end - start), tokens);
     start = end;
+    tell(end);
   };
   while (at < text.size()) {
     const size_t length = utf8_length(text.substr(at));

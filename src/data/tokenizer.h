@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,7 +46,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Never yields end_of_document() or another control token, whatever the text says.
-  std::vector<int32_t> encode(std::string_view text) const;
+  // `tell` gets the bytes done, after each line and within long ones.
+  std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& tell = {}) const;
   // Control tokens stand for nothing. A number outside the vocabulary: Error(bad_input).
   std::string decode(const std::vector<int32_t>& tokens) const;
 
@@ -61,7 +63,7 @@ class Tokenizer {
   std::string piece(int32_t token) const;
 
  private:
-  void encode_line(std::string_view text, std::vector<int32_t>& tokens) const;
+  void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& tell) const;
   void encode_plain(std::string_view text, std::vector<int32_t>& tokens) const;
   // Whether `ids` begin with the bytes of the mark that the model writes for a space.
   bool are_bytes_of_a_space(std::span<const int> ids) const;

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/check.h"
 #include "core/hash.h"
-#include "core/progress.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 
@@ -39,11 +39,17 @@ class ShardCheck {
     starts_ = hdf5.read_all<uint64_t>("doc_start", Hdf5Type::u64);
     bytes_ = hdf5.read_all<uint64_t>("doc_bytes", Hdf5Type::u64);
     block_hashes_ = hdf5.read_all<uint64_t>("block_hash", Hdf5Type::u64);
-    if (check_documents()) check_tokens(file);
+    if (!check_documents()) return;
+    text_bytes_of_shard_ = bytes_.back();
+    check_tokens(file);
   }
 
+  // By /doc_bytes; nothing where that cannot be told.
+  std::optional<uint64_t> text_bytes() const { return text_bytes_of_shard_; }
+
   void fault(const std::string& what) {
-    if (faults_.size() < kMostFaults) faults_.push_back(path_ + ": " + what + kAdvice);
+    const std::string place = what.find(path_) == std::string::npos ? path_ + ": " : "";
+    if (faults_.size() < kMostFaults) faults_.push_back(place + what + kAdvice);
   }
 
  private:
@@ -117,6 +123,7 @@ class ShardCheck {
         std::memcpy(&token, block.data() + at, width);
         if (!check_token(token, (begin + at) / width)) return;
       }
+      progress_.advance(size);
     }
   }
 
@@ -151,12 +158,13 @@ class ShardCheck {
   std::vector<uint64_t> bytes_;
   std::vector<uint64_t> block_hashes_;
   size_t document_ = 0;
-  uint64_t text_bytes_ = 0;
+  uint64_t text_bytes_ = 0;  // so far
+  std::optional<uint64_t> text_bytes_of_shard_;
 };
 
 }  // namespace
 
-VerifyResult verify_dataset(const std::string& directory) {
+VerifyResult verify_dataset(const std::string& directory, const Progress::Output& output) {
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
   const std::string model = directory + "/tokenizer.model";
@@ -170,9 +178,13 @@ VerifyResult verify_dataset(const std::string& directory) {
     result.faults.push_back(model + ": its vocabulary is not the one that dataset.json names" + kAdvice);
     return result;
   }
+  // Files are read for their hashes, then tokens for what they say.
   uint64_t bytes = 0;
-  for (const ShardRecord& record : description.shards) bytes += record.bytes;
-  Progress progress("verifying", bytes, "bytes");
+  for (const ShardRecord& record : description.shards) {
+    bytes += record.bytes + static_cast<uint64_t>(record.tokens) * size_of(description.header.token_type());
+  }
+  Progress progress("verifying", bytes, "bytes", output);
+  std::optional<uint64_t> text_bytes = 0;
   for (const ShardRecord& record : description.shards) {
     ShardCheck check(directory, description, record, tokenizer, progress, result.faults);
     try {
@@ -180,6 +192,11 @@ VerifyResult verify_dataset(const std::string& directory) {
     } catch (const Error& error) {
       check.fault(error.what());
     }
+    text_bytes = text_bytes && check.text_bytes() ? std::optional(*text_bytes + *check.text_bytes()) : std::nullopt;
+  }
+  if (text_bytes && *text_bytes != static_cast<uint64_t>(description.text_bytes)) {
+    result.faults.push_back(directory + "/dataset.json: text_bytes " + std::to_string(description.text_bytes) +
+                            ", its shards hold " + std::to_string(*text_bytes) + kAdvice);
   }
   return result;
 }

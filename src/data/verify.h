@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/progress.h"
+
 namespace shiftron {
 
 struct VerifyResult {
@@ -15,7 +17,7 @@ struct VerifyResult {
 };
 
 // Reads everything once. Faults of shards are collected, not thrown; faults of dataset.json and tokenizer.model,
-// without which nothing can be checked, throw Error(bad_input).
-VerifyResult verify_dataset(const std::string& directory);
+// without which nothing can be checked, throw Error(bad_input). `output` is where progress goes.
+VerifyResult verify_dataset(const std::string& directory, const Progress::Output& output = {});
 
 }  // namespace shiftron

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <sstream>
 #include <thread>
 
 #include "core/hash.h"
@@ -156,6 +158,22 @@ TEST(Build, JsonLinesAndTextTogether) {
   options.output = scratch / "deep/below/dataset";
   EXPECT_EQ(build_dataset(options).empty_documents, 1);
   EXPECT_EQ(sorted(all_documents(options.output)), (std::vector<std::string>{"a key", "the\n\nwindow\n", "the token"}));
+}
+
+// Lines at every look, by a clock that runs fast.
+Progress::Output fast_clock(std::ostream& stream) {
+  return {&stream, false, [now = 0.0]() mutable { return now += 10; }};
+}
+
+TEST(Build, ALongDocumentShowsHowFarItIs) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, {example_text(200)});
+  options.document_separator = "";
+  std::ostringstream lines;
+  build_dataset(options, fast_clock(lines));
+  for (const char* share : {"tokenizing: ", "(25 %)", "(50 %)", "(75 %)", "(100 %)"}) {
+    EXPECT_THAT(lines.str(), ::testing::HasSubstr(share));
+  }
 }
 
 TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
@@ -349,6 +367,8 @@ class Verify : public ::testing::Test {
   // Writes the shard again with other tokens, and describes it faithfully.
   void rewrite(const std::vector<std::vector<int32_t>>& documents, const std::vector<int64_t>& bytes) {
     DatasetDescription description = Dataset(directory_).description();
+    const auto bytes_before = Hdf5File::open(path_).read_all<uint64_t>("doc_bytes", Hdf5Type::u64);
+    description.text_bytes += std::accumulate(bytes.begin(), bytes.end(), -static_cast<int64_t>(bytes_before.back()));
     int64_t count = 0;
     for (const auto& document : documents) count += static_cast<int64_t>(document.size());
     fs::remove(path_);
@@ -395,6 +415,8 @@ TEST_F(Verify, DamageIsNamed) {
   expect_fault("bytes, dataset.json says");
   fs::remove(path_);
   expect_fault("No such file");
+  const std::string fault = verify_dataset(directory_).faults.at(0);
+  EXPECT_EQ(fault.find(path_), fault.rfind(path_)) << fault;  // once
 }
 
 TEST_F(Verify, ShardsMadeWrongAreFound) {
@@ -403,6 +425,26 @@ TEST_F(Verify, ShardsMadeWrongAreFound) {
   expect_fault("has other bytes than /doc_bytes says");
   rewrite({{40, end, 41, end}}, {0});
   expect_fault("document 0 ends at token 4 by /doc_start");
+}
+
+TEST_F(Verify, AWrongSumOfTextIsFound) {
+  DatasetDescription description = Dataset(directory_).description();
+  description.text_bytes += 7;
+  scratch_.write("dataset/dataset.json", description.to_text());
+  const VerifyResult result = verify_dataset(directory_);
+  ASSERT_EQ(result.faults.size(), 1u);
+  EXPECT_THAT(result.faults[0],
+              ::testing::HasSubstr("dataset.json: text_bytes " + std::to_string(description.text_bytes) +
+                                   ", its shards hold " + std::to_string(description.text_bytes - 7)));
+}
+
+// Of each shard its hash, then its one block of tokens.
+TEST_F(Verify, ShowsHowFarItIs) {
+  std::ostringstream lines;
+  const VerifyResult result = verify_dataset(directory_, fast_clock(lines));
+  const std::string text = lines.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 * result.shards + 1) << text;
+  EXPECT_THAT(text, ::testing::HasSubstr("(100 %), "));
 }
 
 TEST_F(Verify, AForeignTokenizerIsFound) {

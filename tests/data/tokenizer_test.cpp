@@ -95,6 +95,16 @@ TEST(Tokenizer, KeepsLongLines) {
   expect_kept(tokenizer(), std::string(200000, ' '));
 }
 
+TEST(Tokenizer, EncodingTellsHowFarItIs) {
+  const std::string text = "the key\n\nthe value\n" + std::string(200000, 'x') + "\xFF";
+  std::vector<size_t> told;
+  tokenizer().encode(text, [&](size_t done) { told.push_back(done); });
+  EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+  EXPECT_GE(told.size(), 6u);  // three lines, and pieces of the long one
+  EXPECT_EQ(told.front(), 7u);
+  EXPECT_GE(told.back(), text.size() - 1);
+}
+
 // What surrounds a piece that only bytes can carry is still cut as usual.
 TEST(Tokenizer, BytesDoNotSpoilTheirSurroundings) {
   const std::vector<int32_t> word = tokenizer().encode("the tensor");
