@@ -30,6 +30,22 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
   }
 }
 
+// Of sources that blend: each must be read at some time.
+void check_quotas(const std::vector<DataSource>& sources, const std::vector<int64_t>& windows, int64_t all_windows,
+                  const std::vector<int64_t>& quotas) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::string& directory = sources[i].directory;
+    if (quotas[i] > 0) continue;
+    if (sources[i].weight > 0) {
+      throw_bad_input("weight ", sources[i].weight, " of data source ", directory, " is less than one sample in ",
+                      kBlendBlock, "; raise it or leave the source out");
+    }
+    throw_bad_input("data source ", directory, " has ", windows[i], " of ", all_windows,
+                    " windows, less than one sample in ", kBlendBlock, "; give every source a weight (", directory,
+                    ":WEIGHT) or leave it out");
+  }
+}
+
 }  // namespace
 
 struct Loader::Implementation {
@@ -105,7 +121,9 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
     self.given_weights.push_back(source.weight);
     weights.push_back(source.weight > 0 ? source.weight : static_cast<double>(count));
   }
-  if (shuffle) self.order.emplace(self.windows, weights, seed);
+  if (!shuffle) return;
+  check_quotas(sources, self.windows, self.all_windows, blend_quotas(weights));
+  self.order.emplace(self.windows, weights, seed);
 }
 
 Loader::~Loader() = default;

@@ -19,7 +19,7 @@ class Loader {
  public:
   // Without any weight every source counts by its windows; either all or none have one. shuffle = false: windows in
   // order, source after source, over and over (evaluation). Throws Error(bad_input): no dataset, sources that differ
-  // in tokenizer or vocabulary, a source shorter than one window.
+  // in tokenizer or vocabulary, a source shorter than one window or of less than one sample in kBlendBlock (order.h).
   Loader(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed, bool document_reset,
          bool shuffle);
   ~Loader();

@@ -87,12 +87,6 @@ std::vector<int64_t> blend_quotas(const std::vector<double>& weights) {
   std::stable_sort(by_remainder.begin(), by_remainder.end(),
                    [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
   for (size_t i = 0; left > 0; ++i, --left) ++quotas[by_remainder[i % by_remainder.size()]];
-  for (size_t i = 0; i < quotas.size(); ++i) {
-    if (quotas[i] == 0) {
-      throw_bad_input("weight ", weights[i], " of data source ", i + 1, " is less than one sample in ", kBlendBlock,
-                      "; raise it or leave the source out");
-    }
-  }
   return quotas;
 }
 

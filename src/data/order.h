@@ -23,8 +23,8 @@ class Permutation {
 // Blend block: within every one of this many samples each source has its exact share.
 constexpr int64_t kBlendBlock = 65536;
 
-// Samples of each source within a block: shares of kBlendBlock by largest remainder. Throws Error(bad_input) where a
-// weight is not positive or so small that its source would never be read.
+// Samples of each source within a block: shares of kBlendBlock by largest remainder; 0 where a source would never be
+// read. Throws Error(bad_input) where a weight is not positive.
 std::vector<int64_t> blend_quotas(const std::vector<double>& weights);
 
 struct SampleLocation {

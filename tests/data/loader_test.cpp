@@ -172,6 +172,23 @@ TEST_F(LoaderTest, UnfitSourcesAreRefused) {
   EXPECT_ERROR(Loader({{directory, 1}, {directory, 0}}, 16, 0, true, true), ExitCode::bad_input, "or none");
 }
 
+TEST_F(LoaderTest, SourcesThatWouldNeverBeReadAreNamed) {
+  const BuildOptions large = example_build(scratch_, {std::string(200000, '\x07')}, "large");
+  const BuildOptions small = example_build(scratch_, {"\x07"}, "small");
+  build_dataset(large);
+  build_dataset(small);
+  const std::vector<DataSource> sources = {{large.output}, {small.output}};
+  EXPECT_ERROR(Loader(sources, 1, 0, true, true), ExitCode::bad_input,
+               "data source " + small.output +
+                   " has 1 of 200001 windows, less than one sample in 65536; give every "
+                   "source a weight (" +
+                   small.output + ":WEIGHT) or leave it out");
+  EXPECT_ERROR(Loader({{large.output, 1}, {small.output, 1e-9}}, 1, 0, true, true), ExitCode::bad_input,
+               "weight 1e-09 of data source " + small.output + " is less than one sample in 65536");
+  EXPECT_EQ(Loader({{large.output, 1}, {small.output, 1e-3}}, 1, 0, true, true).windows(), 200001);
+  EXPECT_EQ(Loader(sources, 1, 0, true, false).windows(), 200001);  // one behind the other
+}
+
 TEST_F(LoaderTest, DifferentTokenizersAreRefused) {
   const std::string first = build(5, "first");
   TokenizerTraining training;

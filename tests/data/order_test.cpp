@@ -118,7 +118,7 @@ TEST(Blend, BadWeightsAreRefused) {
   EXPECT_ERROR(blend_quotas({1, 0}), ExitCode::bad_input, "weight 0 of data source 2");
   EXPECT_ERROR(blend_quotas({1, -1}), ExitCode::bad_input, "weight -1");
   EXPECT_ERROR(blend_quotas({1, NAN}), ExitCode::bad_input, "weight nan");
-  EXPECT_ERROR(blend_quotas({1, 1e-9}), ExitCode::bad_input, "less than one sample in 65536");
+  EXPECT_EQ(blend_quotas({1, 1e-9}), (std::vector<int64_t>{kBlendBlock, 0}));
 }
 
 TEST(SampleOrder, EveryEpochVisitsEveryWindowOnce) {
