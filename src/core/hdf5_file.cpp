@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
@@ -89,6 +90,15 @@ auto with_attribute(hid_t file, const std::string& path, const std::string& obje
   const Handle space(readable(H5Aget_space(attribute), path, where), H5Sclose);
   if (H5Sget_simple_extent_npoints(space) != 1) throw_bad_input(place(path, where), ": not a single value");
   return use(static_cast<hid_t>(attribute), static_cast<hid_t>(type), where);
+}
+
+std::string text_of_variable_length(hid_t attribute, hid_t type, const std::string& path, const std::string& where) {
+  char* text = nullptr;  // the library's
+  readable(H5Aread(attribute, type, static_cast<void*>(&text)), path, where);
+  const std::unique_ptr<char, herr_t (*)(void*)> owner(text, H5free_memory);
+  const size_t length = text == nullptr ? 0 : ::strnlen(text, kLongestText + 1);
+  if (length > kLongestText) throw_bad_input(place(path, where), ": not a text of at most ", kLongestText, " bytes");
+  return {text, length};
 }
 
 }  // namespace
@@ -215,9 +225,10 @@ double Hdf5File::real_attribute(const std::string& object, const std::string& na
 std::string Hdf5File::text_attribute(const std::string& object, const std::string& name) const {
   const LibraryLock lock;
   return with_attribute(file_, path_, object, name, [&](hid_t attribute, hid_t type, const std::string& where) {
-    if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0 || H5Tget_size(type) > kLongestText) {
-      throw_bad_input(place(path_, where), ": not a text of fixed length");
+    if (H5Tget_class(type) != H5T_STRING || H5Tget_size(type) > kLongestText) {
+      throw_bad_input(place(path_, where), ": not a text of at most ", kLongestText, " bytes");
     }
+    if (H5Tis_variable_str(type) > 0) return text_of_variable_length(attribute, type, path_, where);
     std::string value(H5Tget_size(type), '\0');
     readable(H5Aread(attribute, type, value.data()), path_, where);
     value.resize(value.find_last_not_of('\0') + 1);

@@ -249,6 +249,31 @@ TEST(Hdf5FileRefuses, SoftAndExternalLinks) {
   EXPECT_ERROR(Hdf5File::open(path).integer_attribute("soft", "x"), ExitCode::bad_input, "link");
 }
 
+// As h5py writes texts unless told otherwise.
+TEST(Hdf5File, TextsOfVariableLengthAreRead) {
+  const Scratch scratch;
+  const std::string large((1 << 20) + 1, 'x');
+  const std::string path = foreign_file(scratch, "variable.h5", [&](hid_t file) {
+    const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(type, H5T_VARIABLE);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    const std::pair<const char*, const char*> texts[] = {{"text", "größer"}, {"empty", ""}, {"large", large.c_str()}};
+    for (const auto& [name, text] : texts) {
+      const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+      H5Awrite(attribute, type, &text);
+      H5Aclose(attribute);
+    }
+    H5Aclose(H5Acreate2(file, "unwritten", type, space, H5P_DEFAULT, H5P_DEFAULT));
+    H5Sclose(space);
+    H5Tclose(type);
+  });
+  const Hdf5File file = Hdf5File::open(path);
+  EXPECT_EQ(file.text_attribute("/", "text"), "größer");
+  EXPECT_EQ(file.text_attribute("/", "empty"), "");
+  EXPECT_EQ(file.text_attribute("/", "unwritten"), "");
+  EXPECT_ERROR(file.text_attribute("/", "large"), ExitCode::bad_input, "not a text of at most 1048576 bytes");
+}
+
 TEST(Hdf5FileRefuses, ForeignTypes) {
   const Scratch scratch;
   const std::string path = foreign_file(scratch, "types.h5", [](hid_t file) {
