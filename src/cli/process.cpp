@@ -2,10 +2,13 @@
 #include "cli/process.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 #include <map>
+#include <new>
 #include <set>
 
 #include "kernels/processors.h"
@@ -51,6 +54,23 @@ std::string binding_warning(const MpiSession& session, const RunConfig& config) 
 
 void outlive_failing_writes() {
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
+}
+
+void end_well_where_threads_lack_memory() {
+  // Made now: later there may be no memory for them.
+  static const Error lack = as_error(std::bad_alloc());
+  static const std::string message = std::string("\nshiftron: ") + lack.what() + "\n";
+  static const std::terminate_handler otherwise = std::get_terminate();
+  std::set_terminate([] {
+    try {
+      if (const std::exception_ptr reason = std::current_exception()) std::rethrow_exception(reason);
+    } catch (const std::bad_alloc&) {
+      if (::write(STDERR_FILENO, message.data(), message.size()) < 0) ::_exit(static_cast<int>(ExitCode::crash));
+      ::_exit(static_cast<int>(lack.code()));
+    } catch (...) {  // not this one's
+    }
+    otherwise();
+  });
 }
 
 void agree(ControlPlane& world, const std::function<void()>& check) {

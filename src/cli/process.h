@@ -35,6 +35,10 @@ std::string binding_warning(const MpiSession& session, const RunConfig& config);
 // nothing by themselves. For commands whose work is worth more than what they print.
 void outlive_failing_writes();
 
+// A library's thread that lacks memory, whose exception nobody can catch, ends the process with the message and the
+// code of a command that lacks it, where it would abort.
+void end_well_where_threads_lack_memory();
+
 // Rank 0 runs `check`; its Error is thrown by every rank, with the message on rank 0 alone.
 void agree(ControlPlane& world, const std::function<void()>& check);
 

@@ -82,6 +82,7 @@ int train(const CommandLine& line) {
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
   outlive_failing_writes();
+  end_well_where_threads_lack_memory();
   const Tokenizer tokenizer(Tokenizer::train(training), output);
   write_file_durably(output, tokenizer.model_bytes());
   if (line.has("json")) {

@@ -11,6 +11,13 @@
 
 namespace shiftron {
 
+// Error(bad_input), of what std::thread throws.
+[[noreturn]] inline void throw_no_thread(const std::system_error& error) {
+  throw_bad_input("no thread could be started (", error.code().message(),
+                  "): a limit of threads or of memory; raise it (ulimit -u, ulimit -v, the job's limits), or start "
+                  "fewer ranks with fewer device.threads here");
+}
+
 // Error(bad_input) where no thread can be made.
 template <typename Body>
 std::thread quiet_thread(Body body) {
@@ -26,9 +33,7 @@ std::thread quiet_thread(Body body) {
     const AllBlocked blocked;
     return std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    throw_bad_input("no thread could be started (", error.code().message(),
-                    "): a limit of threads or of memory; raise it (ulimit -u, ulimit -v, the job's limits), or start "
-                    "fewer ranks with fewer device.threads here");
+    throw_no_thread(error);
   }
 }
 

@@ -33,7 +33,8 @@ struct TokenizerTraining {
 class Tokenizer {
  public:
   // The model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text, vocab too large
-  // or too small for the text.
+  // or too small for the text, no threads. A thread of the library that lacks memory ends the process by
+  // std::terminate.
   static std::string train(const TokenizerTraining& training);
 
   // From a model file. Throws Error(bad_input) where it is no model, lacks byte tokens or an end-of-document token,

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/progress.h"
+#include "core/quiet_thread.h"
 #include "data/documents.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
@@ -104,11 +105,11 @@ class SentenceIterator : public sentencepiece::SentenceIterator {
 class Heartbeat {
  public:
   explicit Heartbeat(const std::string& label)
-      : thread_([this, label] {
+      : thread_(quiet_thread([this, label] {
           Progress progress(label, 0, "");
           std::unique_lock lock(mutex_);
           while (!wake_.wait_for(lock, std::chrono::milliseconds(200), [this] { return stop_; })) progress.update(0);
-        }) {}
+        })) {}
   ~Heartbeat() {
     {
       const std::lock_guard lock(mutex_);
@@ -210,8 +211,12 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
   SentenceIterator iterator(sentences);
   std::string model;
   const Heartbeat heartbeat("training the tokenizer");
-  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
-  if (!status.ok()) throw_training_failure(status.error_message(), training.vocab);
+  try {
+    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+    if (!status.ok()) throw_training_failure(status.error_message(), training.vocab);
+  } catch (const std::system_error& error) {
+    throw_no_thread(error);
+  }
   return model;
 }
 

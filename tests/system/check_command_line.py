@@ -2,7 +2,9 @@
 """Every command refuses what it does not know: all faults of a command line at once, exit code 76, before anything is made."""
 import json
 import os
+import random
 import re
+import resource
 import subprocess
 import unittest
 
@@ -186,6 +188,23 @@ class CommandLine(SystemTest):
             self.refused([*command.split(), *row], f"{packed} is compressed by gzip; unpack it first, by gunzip -k {packed}")
             row = [word if word != self.folder / "text.jsonl" else "/dev/stdin" for word in self.rows[command]]
             self.refused([*command.split(), *row], "/dev/stdin is a pipe or a device")
+
+    def test_little_memory_is_said_where_threads_lack_it(self):
+        draw = random.Random(1)
+        with open(self.folder / "random.txt", "w", encoding="utf-8") as stream:
+            for _ in range(10000):
+                stream.write("".join(draw.choices("abcdefghijklmnop     ", k=400)) + "\n")
+        words = ["tokenizer", "train", "--input", self.folder / "random.txt", "--vocab", "600", "--output", self.folder / "random.model"]
+
+        def within(megabytes, words):
+            limit = megabytes << 20
+            return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, env=environment(), check=False,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        least = next(megabytes for megabytes in range(50, 4000, 5) if within(megabytes, ["--version"]).returncode == 0)
+        for more in (10, 25, 40, 60):
+            result = within(least + more, words)
+            self.assertEqual(result.returncode, 76, f"{least} + {more} MiB: {result.stderr}")
+            self.assertRegex(result.stderr, "shiftron: not enough memory for this work|shiftron: no thread could be started")
 
 
 if __name__ == "__main__":
