@@ -189,6 +189,78 @@ TEST_F(Compare, DifferencesArePairedByItem) {
   EXPECT_THAT(to_text(comparison), HasSubstr("+0.2000"));
 }
 
+// Texts of so many words, and as many bytes, with the log-likelihoods of each.
+AnsweredTask texts_of(const std::vector<double>& words, const std::vector<double>& likelihoods) {
+  AnsweredTask entry = task_of("text", std::vector<bool>(words.size(), true));
+  entry.task.definition.metrics = {kBitsPerByte, kWordPerplexity};
+  entry.answers.clear();
+  for (size_t i = 0; i < words.size(); ++i) {
+    Item& item = entry.task.items[i];
+    item.requests = {{.kind = RequestKind::rolling, .context = "text"}};
+    item.words = item.bytes = words[i];
+    entry.answers.push_back({.log_likelihood = likelihoods[i]});
+  }
+  return entry;
+}
+
+// Two short texts become likelier, a long one far less: the perplexity of all their words rises.
+TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
+  write("x", {texts_of({1, 1, 100}, {-2, -2, -100})});
+  write("y", {texts_of({1, 1, 100}, {-1, -1, -150})});
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.faults, IsEmpty());
+  ASSERT_THAT(comparison.differences, SizeIs(2));
+  const PairedDifference &bits = comparison.differences[0], &words = comparison.differences[1];
+  EXPECT_EQ(words.metric, "word_perplexity");
+  EXPECT_NEAR(words.first, std::exp(104.0 / 102), 1e-12);
+  EXPECT_GT(words.second, words.first);
+  const double mean = -48.0 / 102;
+  EXPECT_NEAR(words.difference, mean, 1e-12);
+  EXPECT_NEAR(words.difference, std::log(words.first / words.second), 1e-12);
+  const double squares = 2 * std::pow(1 - mean, 2) + std::pow(-50 - 100 * mean, 2);
+  EXPECT_NEAR(words.error, std::sqrt(1.5 * squares) / 102, 1e-12);
+  EXPECT_EQ(words.wins, 2);
+  EXPECT_EQ(words.losses, 1);
+  EXPECT_EQ(bits.metric, "bits_per_byte");
+  EXPECT_NEAR(bits.difference, bits.first - bits.second, 1e-12);
+  EXPECT_NEAR(bits.error, words.error / std::log(2.0), 1e-12);
+}
+
+// Words counted in two ways, as by two versions of the harness.
+TEST_F(Compare, AnItemOfOtherWordsIsNamedAndLeftOut) {
+  write("x", {texts_of({1, 1, 100}, {-2, -2, -100})});
+  write("y", {texts_of({1, 2, 100}, {-1, -1, -150})});
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("bits_per_byte: item 1"), HasSubstr("word_perplexity: item 1")));
+  EXPECT_EQ(comparison.differences.at(0).items, 2);
+}
+
+TEST_F(Compare, AnItemWithoutANumberIsNamedAndLeftOut) {
+  const double nan = std::nan("");
+  write("x", {texts_of({1, 1, 2}, {nan, -2, -3}), task_of("a", {true, true, false})});
+  AnsweredTask asked = task_of("a", {true, false, true});
+  asked.answers[3].log_likelihood = nan;  // of item 1, whose accuracy is a number all the same
+  write("y", {texts_of({1, 1, 2}, {-1, -1, -2}), asked});
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.faults,
+              ElementsAre(HasSubstr("text, bits_per_byte: item 0 "), HasSubstr("text, word_perplexity: item 0 "),
+                          HasSubstr("a, acc: item 1 ")));
+  ASSERT_THAT(comparison.differences, SizeIs(3));
+  for (const PairedDifference& paired : comparison.differences) EXPECT_EQ(paired.items, 2) << paired.metric;
+  write("y", {texts_of({1, 1, 2}, {nan, nan, nan}), asked});
+  const Comparison of_none = compare();
+  EXPECT_THAT(of_none.faults, ElementsAre(HasSubstr("item 0, 1, 2"), HasSubstr("item 0, 1, 2"), HasSubstr("item 1")));
+  EXPECT_THAT(of_none.differences, SizeIs(1));
+}
+
+TEST_F(Compare, AMetricOfOneSideAloneIsTold) {
+  write("x", {task_of("a", {true, false})});
+  AnsweredTask other = task_of("a", {true, false});
+  other.task.definition.metrics.push_back({"acc_bytes", ItemScore::likeliest_per_byte});
+  write("y", {other});
+  EXPECT_THAT(compare().faults, ElementsAre("a: acc_bytes is of y alone"));
+}
+
 TEST_F(Compare, AChangedItemIsNamedAndLeftOut) {
   write("x", {task_of("a", {true, false, true})});
   AnsweredTask changed = task_of("a", {true, true, true});

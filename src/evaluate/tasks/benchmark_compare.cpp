@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 #include <sstream>
 
 #include "core/check.h"
 #include "core/file.h"
 #include "evaluate/tasks/benchmark_report.h"
 #include "evaluate/tasks/markdown_table.h"
+#include "evaluate/tasks/metrics.h"
 
 namespace shiftron {
 namespace {
@@ -41,18 +45,32 @@ std::string time_of(const Evaluation& evaluation) {
   return stem.substr(std::string(kResults).size());
 }
 
-// What is compared of one item.
-struct Sample {
-  std::string hash;                      // of its document, its prompt and its target
-  std::map<std::string, double> values;  // of metrics; higher is better
+// An item's value of a metric: of perplexities a log-likelihood, and the words or bytes that it is divided by.
+struct Value {
+  double value = 0;
+  double weight = 1;
 };
 
-// A rolling metric's value is a pair: a log-likelihood, and what it is divided by.
-std::optional<double> number_of(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (!value.is_array() || value.size() != 2 || !value[0].is_number() || !value[1].is_number()) return std::nullopt;
-  const auto weight = value[1].get<double>();
-  return weight == 0 ? 0 : value[0].get<double>() / weight;
+// What is compared of one item.
+struct Sample {
+  std::string hash;                                    // of its document, its prompt and its target
+  std::map<std::string, std::optional<Value>> values;  // of metrics, higher is better; unset: no finite number
+};
+
+std::optional<Value> value_of(const Json& value) {
+  const bool weighted = value.is_array() && value.size() == 2 && value[1].is_number();
+  const Json& number = weighted ? value[0] : value;
+  if (!number.is_number() || !std::isfinite(number.get<double>())) return std::nullopt;
+  return Value{number.get<double>(), weighted ? value[1].get<double>() : 1};
+}
+
+// Whether a choice's log-likelihood, ["-1.5", "False"], is none: then what was made of it is no value either.
+bool has_answers(const Json& sample) {
+  for (const Json& answer : sample.value("filtered_resps", Json::array())) {
+    if (!answer.is_array() || answer.size() != 2 || !answer[0].is_string()) continue;
+    if (!std::isfinite(std::strtod(answer[0].get<std::string>().c_str(), nullptr))) return false;
+  }
+  return true;
 }
 
 std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::string& task) {
@@ -71,9 +89,10 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
       Sample& sample = samples[json.at("doc_id").get<int64_t>()];
       for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
         sample.hash += json.at(hash).get<std::string>();
+      const bool answered = has_answers(json);
       for (const auto& metric : json.at("metrics")) {
         const auto name = metric.get<std::string>();
-        if (const auto value = number_of(json.at(name))) sample.values[name] = *value;
+        sample.values[name] = answered ? value_of(json.at(name)) : std::nullopt;
       }
     } catch (const Json::exception& error) {
       throw_bad_input(where, " is no sample of the harness: ", error.what());
@@ -89,6 +108,33 @@ std::string listed(const std::vector<int64_t>& numbers) {
     text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
   }
   return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more" : text;
+}
+
+bool is_of_bits(const std::string& metric) {
+  const std::vector<Metric> known = known_metrics();
+  const auto found = std::ranges::find(known, metric, &Metric::name);
+  return found != known.end() && found->aggregation == Aggregation::bits;
+}
+
+// D = Σd / Σw, and its error as of a ratio: √(n/(n−1)·Σ(d − D·w)²) / Σw; of a mean w = 1. Both divided by `unit`. False
+// where nothing is left to divide by.
+bool summarize(const std::vector<Value>& differences, double unit, PairedDifference& paired) {
+  double sum = 0, weights = 0, squares = 0;
+  for (const auto& [difference, weight] : differences) {
+    sum += difference;
+    weights += weight;
+    paired.wins += difference > 0 ? 1 : 0;
+    paired.losses += difference < 0 ? 1 : 0;
+  }
+  if (!(weights > 0)) return false;
+  const double mean = sum / weights;
+  for (const auto& [difference, weight] : differences) squares += std::pow(difference - mean * weight, 2);
+  const auto count = static_cast<double>(differences.size());
+  paired.items = static_cast<int64_t>(differences.size());
+  paired.difference = mean / unit;
+  if (differences.size() > 1) paired.error = std::sqrt(squares * count / (count - 1)) / weights / unit;
+  paired.sign_test = sign_test(paired.wins, paired.losses);
+  return true;
 }
 
 class Comparer {
@@ -134,7 +180,25 @@ class Comparer {
     if (same && !(differ.empty() && alone.empty()))
       fault(task + ": the task's hash is the same: a file was changed behind its evaluation");
     if (common.empty()) return;
-    for (const auto& [metric, value] : ours.at(common.front()).values) add(task, metric, common, ours, theirs);
+    const std::set<std::string> of_ours = metrics_of(ours), of_theirs = metrics_of(theirs);
+    for (const std::string& metric : of_ours) {
+      if (of_theirs.contains(metric)) {
+        add(task, metric, common, ours, theirs);
+      } else {
+        fault(task + ": " + metric + " is of " + first_.name + " alone");
+      }
+    }
+    for (const std::string& metric : of_theirs) {
+      if (!of_ours.contains(metric)) fault(task + ": " + metric + " is of " + second_.name + " alone");
+    }
+  }
+
+  static std::set<std::string> metrics_of(const std::map<int64_t, Sample>& samples) {
+    std::set<std::string> metrics;
+    for (const auto& [number, sample] : samples) {
+      for (const auto& [metric, value] : sample.values) metrics.insert(metric);
+    }
+    return metrics;
   }
 
   double reported(const Evaluation& evaluation, const std::string& task, const std::string& metric) const {
@@ -150,25 +214,28 @@ class Comparer {
                             .metric = metric,
                             .first = reported(first_, task, metric),
                             .second = reported(second_, task, metric)};
-    std::vector<double> differences;
+    std::vector<Value> differences;
+    std::vector<int64_t> without, differ;
     for (const int64_t number : common) {
-      const auto other = theirs.at(number).values.find(metric);
-      const auto own = ours.at(number).values.find(metric);
-      if (own == ours.at(number).values.end() || other == theirs.at(number).values.end()) continue;
-      differences.push_back(other->second - own->second);
-      paired.wins += differences.back() > 0 ? 1 : 0;
-      paired.losses += differences.back() < 0 ? 1 : 0;
+      const std::optional<Value> own = value_in(ours.at(number), metric), other = value_in(theirs.at(number), metric);
+      if (!own || !other) {
+        without.push_back(number);
+      } else if (own->weight != other->weight) {
+        differ.push_back(number);
+      } else {
+        differences.push_back({other->value - own->value, own->weight});
+      }
     }
-    if (differences.empty()) return;
-    const auto count = static_cast<double>(differences.size());
-    double sum = 0, squares = 0;
-    for (const double difference : differences) sum += difference;
-    paired.difference = sum / count;
-    for (const double difference : differences) squares += std::pow(difference - paired.difference, 2);
-    paired.items = static_cast<int64_t>(differences.size());
-    if (differences.size() > 1) paired.error = std::sqrt(squares / (count - 1) / count);
-    paired.sign_test = sign_test(paired.wins, paired.losses);
+    const std::string where = task + ", " + metric + ": item ";
+    if (!without.empty()) fault(where + listed(without) + " have no finite number in one of both: left out");
+    if (!differ.empty()) fault(where + listed(differ) + " differ in the words or bytes counted: left out");
+    if (!summarize(differences, is_of_bits(metric) ? std::log(2.0) : 1, paired)) return;
     comparison_.differences.push_back(paired);
+  }
+
+  static std::optional<Value> value_in(const Sample& sample, const std::string& metric) {
+    const auto found = sample.values.find(metric);
+    return found == sample.values.end() ? std::nullopt : found->second;
   }
 
   const Evaluation &first_, &second_;

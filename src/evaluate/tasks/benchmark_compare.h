@@ -26,7 +26,9 @@ struct PairedDifference {
   std::string task{}, metric{};
   double first = 0, second = 0;  // values of the metric, as reported
   int64_t items = 0;             // that both answered, and that are the same in both
-  double difference = 0;         // mean over items of the second's value less the first's; higher is better
+  // Mean over items of the second's value less the first's; of perplexities and bits, the items' difference in
+  // log-likelihood over their words or bytes (of bits in bits). Higher is better.
+  double difference = 0;
   double error = 0;              // its standard error; 0 for a single item
   int64_t wins = 0, losses = 0;  // items in which the second's value is higher, lower
   double sign_test = 1;          // probability of so uneven wins and losses, or more, where both are alike
@@ -35,7 +37,8 @@ struct PairedDifference {
 struct Comparison {
   std::string first{}, second{};                // names
   std::vector<PairedDifference> differences{};  // tasks in the first's order
-  std::vector<std::string> faults{};  // what cannot be compared: tasks that one lacks, items that differ, by number
+  // What cannot be compared: tasks and metrics that one lacks; items that differ or hold no number, by number.
+  std::vector<std::string> faults{};
 };
 
 // Every other evaluation against the first. Throws Error(bad_input) where a file of samples is missing or malformed.
