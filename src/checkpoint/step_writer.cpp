@@ -2,6 +2,7 @@
 #include "checkpoint/step_writer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -10,11 +11,23 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "kernels/element.h"
 
 namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
+
+void refuse_non_finite(DType type, const std::vector<std::byte>& values, const std::string& path) {
+  for_type(type, [&](auto element) {
+    using Element = decltype(element);
+    const auto* value = reinterpret_cast<const Element*>(values.data());
+    const size_t count = values.size() / sizeof(Element);
+    const bool finite =
+        std::all_of(value, value + count, [](Element each) { return std::isfinite(to_accumulate(each)); });
+    if (!finite) throw_bad_input(path, " holds a value that is not finite: such a model cannot be used");
+  });
+}
 
 class StepWriter {
  public:
@@ -86,6 +99,7 @@ const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t coun
   some.offset[0] += first;
   some.extent[0] = count;
   read_elements(source_, indices_.at(box.tensor.path()), some, box.tensor.dtype, room, read_);
+  if (options_.only_finite) refuse_non_finite(box.tensor.dtype, room, box.tensor.path());
   done_ += room.size();
   if (options_.progress) options_.progress(done_, total_);
   return room.data();

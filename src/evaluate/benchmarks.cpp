@@ -2,10 +2,12 @@
 #include "evaluate/benchmarks.h"
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "evaluate/tasks/python_text.h"
 #include "model/config.h"
 #include "parallel/agree.h"
@@ -119,6 +121,24 @@ void Benchmarks::forget_texts() {
   }
 }
 
+std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
+  constexpr size_t kMost = 4;
+  std::string named, last;
+  size_t count = 0, items = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (std::isfinite(answers[i].log_likelihood)) continue;
+    ++count;
+    if (origins_.at(i) == last) continue;
+    last = origins_[i];
+    if (++items <= kMost) named += (named.empty() ? "" : "; ") + last;
+  }
+  if (count == 0) return "";
+  return detail::concatenate(
+      count, " of ", answers.size(), " answers are not finite numbers, and what is made of them means nothing: ", named,
+      items > kMost ? "; …" : "",
+      "; a weight is not finite, or train.precision is too narrow: shiftron checkpoint export names such a weight");
+}
+
 BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers) {
   auto next = answers.begin();
   for (AnsweredTask& entry : tasks_) {
@@ -171,6 +191,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   BenchmarkOutcome outcome;
   all_agree(world, [&] {
     if (!leads) return;
+    if (const std::string warning = benchmarks.non_finite(answers); !warning.empty()) Log(0).warning(warning);
     const BenchmarkReport report = benchmarks.report(answers);
     outcome.rows = report.rows();
     outcome.results_path = report.write(options.output, facts);

@@ -41,6 +41,8 @@ class Benchmarks {
   const std::string& origin_of(size_t request) const { return origins_.at(request); }
   // Forgets the texts of requests, whose tokens are known.
   void forget_texts();
+  // On rank 0: which answers hold no finite number, and what to do; empty where all do.
+  std::string non_finite(const std::vector<Answer>& answers) const;
   // On rank 0, of the answers to all requests. The report has the tasks from here on, until it is given back.
   BenchmarkReport report(const std::vector<Answer>& answers);
   void take_back(BenchmarkReport report);

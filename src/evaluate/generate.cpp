@@ -13,6 +13,7 @@
 #include "data/tokenizer.h"
 #include "kernels/kernels.h"
 #include "kernels/libraries.h"
+#include "parallel/agree.h"
 #include "train/device.h"
 #include "train/trainer.h"
 
@@ -321,7 +322,17 @@ int32_t choose(const std::vector<double>& logits, int64_t known, double temperat
   return static_cast<int32_t>(known - 1);
 }
 
+bool are_finite(const std::vector<double>& logits, int64_t known) {
+  return std::all_of(logits.begin(), logits.begin() + known, [](double logit) { return std::isfinite(logit); });
+}
+
 }  // namespace
+
+NonFiniteLogits::NonFiniteLogits(int64_t tokens)
+    : Error(detail::concatenate("the model's logits behind ", tokens,
+                                " tokens are not finite numbers: a weight is none, or train.precision is too narrow; "
+                                "shiftron checkpoint export names such a weight"),
+            ExitCode::bad_input) {}
 
 std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,
                                      const GenerateOptions& options, int64_t vocab, int32_t end,
@@ -337,6 +348,7 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   std::vector<int32_t> made;
   while (static_cast<int64_t>(made.size()) < options.tokens) {
     if (!made.empty()) logits = decoder.feed_last({made.back()});
+    if (!are_finite(logits, vocab)) throw NonFiniteLogits(length + static_cast<int64_t>(made.size()));
     const int32_t next = choose(logits, vocab, options.temperature, random.uniform(made.size()));
     if (next == end) break;
     made.push_back(next);
@@ -354,10 +366,14 @@ std::vector<int32_t> generate(const CheckpointModel& model, const std::string& p
   // Where documents are not cut apart, training shows a document's first token behind the end of another one.
   if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());
   Decoder decoder(model, world, share, static_cast<int64_t>(ids.size()) + options.tokens, options.chunk);
-  return continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(),
-                         [&](int32_t token) {
-                           if (show) show(tokenizer.text_of(token));
-                         });
+  const auto show_text = [&](int32_t token) {
+    if (show) show(tokenizer.text_of(token));
+  };
+  std::vector<int32_t> made;
+  told_by_first(world, [&] {
+    made = continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(), show_text);
+  });
+  return made;
 }
 
 }  // namespace shiftron

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/check.h"
 #include "core/host.h"
 #include "evaluate/checkpoint_model.h"
 #include "model/transformer.h"
@@ -46,6 +47,12 @@ class Decoder {
   std::unique_ptr<Implementation> implementation_;
 };
 
+// Logits that hold no finite number: exit code bad_input, as of other steps that cannot be used.
+class NonFiniteLogits : public Error {
+ public:
+  explicit NonFiniteLogits(int64_t tokens);  // that were read
+};
+
 struct GenerateOptions {
   int64_t tokens = 64;
   double temperature = 0;  // 0 = greedy
@@ -55,12 +62,13 @@ struct GenerateOptions {
 };
 
 // Tokens that follow `prompt` (not empty) in a decoder that was fed nothing: ids below `vocab`, at most options.tokens,
-// ends before `end`; `show` gets each as it comes.
+// ends before `end`; `show` gets each as it comes. Throws NonFiniteLogits, on every rank alike.
 std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,
                                      const GenerateOptions& options, int64_t vocab, int32_t end,
                                      const std::function<void(int32_t)>& show);
 
-// The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token.
+// The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token. Throws
+// NonFiniteLogits.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
                               HostCommunicator& world, const HostShare& share,
                               const std::function<void(const std::string&)>& show);

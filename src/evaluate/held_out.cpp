@@ -37,6 +37,12 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
   }
 }
 
+void refuse_non_finite(const HeldOutResult& counted, const std::string& directory) {
+  if (std::isfinite(counted.loss)) return;
+  throw_bad_input("the loss of ", directory, " is no finite number: a weight is not finite, or train.precision is too ",
+                  "narrow; shiftron checkpoint export names such a weight");
+}
+
 }  // namespace
 
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
@@ -116,7 +122,10 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
                        .bytes = sum_over_ranks(world, bytes),
                        .windows = windows,
                        .dropped_tokens = loader.dropped_tokens()};
-  told_by_first(world, [&] { refuse_without_text(result, dataset); });
+  told_by_first(world, [&] {
+    refuse_without_text(result, dataset);
+    refuse_non_finite(result, model.directory);
+  });
   result.perplexity = std::exp(result.loss);
   result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
   return result;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -16,6 +17,8 @@
 
 namespace shiftron {
 namespace {
+
+constexpr uint64_t kNoText = ~uint64_t{0};  // instead of a text's bytes: logits were not finite
 
 std::function<void(ParameterSet&)> checkpoint_parameters(const CheckpointModel& model, int rank,
                                                          const HostShare& share) {
@@ -158,7 +161,8 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
   return to_hex(hash.digest_128());
 }
 
-std::string Scorer::continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const {
+std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& prompt,
+                                             const GenerationRules& rules) const {
   std::vector<std::string> stops = rules.until;
   stops.push_back(tokenizer_.piece(tokenizer_.end_of_document()));  // spelled out, it ends a text too
   std::string text;
@@ -168,8 +172,12 @@ std::string Scorer::continued(Decoder& decoder, const Prompt& prompt, const Gene
         stops, [&](const std::string& stop) { return !stop.empty() && text.find(stop) != std::string::npos; });
   };
   decoder.restart();
-  continue_tokens(decoder, prompt.tokens, {.tokens = rules.most_tokens, .ends_with = ends}, tokenizer_.vocab_size(),
-                  tokenizer_.end_of_document(), {});
+  try {
+    continue_tokens(decoder, prompt.tokens, {.tokens = rules.most_tokens, .ends_with = ends}, tokenizer_.vocab_size(),
+                    tokenizer_.end_of_document(), {});
+  } catch (const NonFiniteLogits&) {  // of all ranks that decode together; others answer on
+    return std::nullopt;
+  }
   for (const std::string& stop : stops) {
     if (!stop.empty()) text.resize(std::min(text.size(), text.find(stop)));
   }
@@ -230,13 +238,13 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
     if (number >= todo.size()) continue;
     if (options.each_batch) options.each_batch();
     const Prompt& prompt = *todo[number];
-    const std::string text = continued(*decoder, prompt, rules_of(prompt));
+    const std::optional<std::string> text = continued(*decoder, prompt, rules_of(prompt));
     if (progress) progress->advance(1);
     if (!records) continue;
-    if (journal != nullptr) journal->append(key_of(prompt, rules_of(prompt)), to_digits(text));
+    if (journal != nullptr && text) journal->append(key_of(prompt, rules_of(prompt)), to_digits(*text));
     put(prompt.request);
-    put(text.size());
-    own += text;
+    put(text ? text->size() : kNoText);
+    own += text.value_or("");
   }
   const std::string all = joined_texts(world_, own);
   size_t next = 0;
@@ -248,6 +256,10 @@ bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Pr
   };
   while (next < all.size()) {
     const uint64_t request = take(), bytes = take();
+    if (bytes == kNoText) {
+      answers[request].log_likelihood = std::numeric_limits<double>::quiet_NaN();
+      continue;
+    }
     answers[request].text = all.substr(next, bytes);
     next += bytes;
   }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,8 @@ class Scorer {
   using Prompt = RequestTokens::Prompt;
   bool generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts, const ScorerOptions& options,
                 ScoreJournal* journal, std::vector<Answer>& answers);
-  std::string continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const;
+  // Unset where logits are not finite.
+  std::optional<std::string> continued(Decoder& decoder, const Prompt& prompt, const GenerationRules& rules) const;
   std::string key_of(const Prompt& prompt, const GenerationRules& rules) const;
   RunConfig config_;
   Tokenizer tokenizer_;

@@ -84,6 +84,9 @@ class StepBenchmarks : public StepEvaluation {
   bool leads() const { return world_.rank() == 0; }
 
   std::vector<StepValue> report(int64_t step, const std::vector<Answer>& answers, double began) {
+    if (const std::string warning = benchmarks_.non_finite(answers); !warning.empty()) {
+      log_.warning(fmt::format("step {}: {}", step, warning));
+    }
     BenchmarkReport report = benchmarks_.report(answers);
     std::vector<StepValue> values;
     for (const ResultRow& row : report.rows()) {

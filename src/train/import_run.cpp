@@ -42,6 +42,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
                          .files = one_file(parameters)};
   NewRun run(output, log);
   run.require_config(model_sections(config));
+  write.only_finite = true;
   write.before_commit = [&, before = write.before_commit] {
     run.write_config(model_sections(config));
     if (before) before();

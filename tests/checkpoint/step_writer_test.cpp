@@ -282,6 +282,29 @@ TEST_F(Interrupted, BytesOfProgressAreThoseOfTheTensors) {
   EXPECT_EQ(last, bytes);
 }
 
+// One tensor of NaN.
+class SpoiltSource : public TensorSource {
+ public:
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
+  int find(TensorGroup, const std::string&) const override { return 0; }
+  void read(int, const Box& box, void* to) override {
+    std::fill_n(static_cast<float*>(to), box.extent.count(), std::nanf(""));
+  }
+
+ private:
+  std::vector<ManifestTensor> tensors_ = {{TensorGroup::parameters, "norm.weight", {7, 3}, DType::float32}};
+};
+
+TEST_F(Interrupted, AValueThatIsNotFiniteIsRefusedWhereThatIsAskedFor) {
+  SpoiltSource source;
+  StepToWrite step{.content = read_content(from_), .files = one_file(source.tensors())};
+  const Error error = error_of([&] { write_step(source, step, target_.path(), {.only_finite = true}); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), HasSubstr("parameters/norm.weight holds a value that is not finite"));
+  EXPECT_THAT(names_in(target_.path()), IsEmpty());
+  write_step(source, step, target_.path());
+}
+
 // A tensor of 256 MiB that is nowhere.
 class LargeSource : public TensorSource {
  public:

@@ -80,6 +80,9 @@ MetricValue score(const Metric& metric, const Item& item, std::span<const Answer
   CHECK(answers.size() == item.requests.size() && !answers.empty(), item.where, ": ", answers.size(), " answers to ",
         item.requests.size(), " requests");
   const Answer& first = answers[0];
+  if (item.requests[0].kind == RequestKind::generate && std::isnan(first.log_likelihood)) {
+    return {first.log_likelihood};  // no text was made
+  }
   switch (metric.scorer) {
     case ItemScore::likeliest:
       return likeliest(item, answers, [](const std::string&) { return 1.0; });

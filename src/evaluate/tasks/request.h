@@ -23,7 +23,7 @@ struct Request {
 };
 
 struct Answer {
-  double log_likelihood = 0;  // sum of natural logarithms, each of float32
+  double log_likelihood = 0;  // sum of natural logarithms, each of float32; of a text 0, or NaN where logits were
   bool greedy = false;        // each token of the continuation is the most likely one
   std::string text{};         // generated
 };
