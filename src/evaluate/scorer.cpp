@@ -155,6 +155,7 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
   };
   add(identity_);
   add("generate");
+  add(to_string(config_.train.precision));
   add(std::to_string(rules.most_tokens));
   for (const std::string& stop : rules.until) add(stop);
   hash.update(prompt.tokens.data(), prompt.tokens.size() * sizeof(int32_t));

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
@@ -203,6 +205,27 @@ TEST(Scorer, JournalsAreOfAModelAndItsTargets) {
     };
     expect_same(live(options), live({}), 0, "another model");
   }
+}
+
+// Nor for another precision, in which a text may go on otherwise.
+TEST(Scorer, JournalsAreOfAPrecision) {
+  const Scratch scratch;
+  CheckpointModel model = saved_model(scratch, model_config(Precision::fp32));
+  std::vector<Request> requests = example_prompts();
+  requests.push_back({.context = "the key", .continuation = " and the value"});
+  const auto lines = [&] {
+    const std::string text = Scratch::read(scratch / "journal/answers-0.txt");
+    return std::ranges::count_if(std::views::split(text, '\n'), [](const auto& line) { return !line.empty(); });
+  };
+  const ScorerOptions options{.journal = scratch / "journal"};
+  answered(model, 1, requests, options);
+  const auto once = lines();
+  EXPECT_GT(once, std::ssize(example_prompts()));
+  answered(model, 1, requests, options);
+  EXPECT_EQ(lines(), once);
+  model.config.train.precision = Precision::bf16;
+  answered(model, 1, requests, options);
+  EXPECT_EQ(lines(), 2 * once);
 }
 
 // A process that is killed at some batch, over and over, ends with the answers of one that is not.
