@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "evaluate/tasks/python_text.h"
 #include "model/config.h"
@@ -60,6 +61,12 @@ std::vector<Request> unpacked(const std::string& bytes) {
                         .generation = {one[3].get<std::vector<std::string>>(), one[4].get<int64_t>()}});
   }
   return requests;
+}
+
+// Of what is asked, and of whom: two questions at once, or one that is asked behind another that was killed, do not
+// meet.
+std::string journal_of(const std::string& output, const std::string& identity, const std::vector<Request>& requests) {
+  return output + "/journal/" + to_hex(xxh3_128(identity + packed(requests)));
 }
 
 Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& options) {
@@ -176,15 +183,18 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   const bool leads = world.rank() == 0;
   Benchmarks benchmarks(options, world);
   ScorerOptions scoring = options.scorer;
-  scoring.journal = options.output + "/journal";
   all_agree(world, [&] {
-    if (leads) create_directories_durably(scoring.journal);
+    if (leads) create_directories_durably(options.output);
   });
   if (leads) scoring.name_of = [&](size_t request) { return benchmarks.origin_of(request); };
   std::vector<Answer> answers;
   ReportFacts facts;
   {
     Scorer scorer(model, world, share);
+    scoring.journal = journal_of(options.output, scorer.identity(), benchmarks.requests());
+    all_agree(world, [&] {
+      if (leads) create_directories_durably(scoring.journal);
+    });
     answers = scorer.answer(benchmarks.requests(), scoring);
     facts = facts_of(model, options, scorer.tokenizer(), code_version, began);
   }
@@ -197,6 +207,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
     fs::remove_all(scoring.journal, kept);
+    fs::remove(fs::path(scoring.journal).parent_path(), kept);  // where no other is left
   });
   return outcome;
 }

@@ -70,6 +70,7 @@ class Scorer {
                              const ScorerOptions& options = {});
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
+  const std::string& identity() const { return identity_; }  // of the weights
 
  private:
   using Prompt = RequestTokens::Prompt;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "evaluate/saved_model.h"
@@ -137,6 +138,36 @@ TEST(Benchmarks, ReportsAreAlikeInEveryLayout) {
     EXPECT_EQ(find_faults(model.config, layout.ranks, Use::evaluate), std::vector<std::string>()) << layout.name;
     expect_same(report_of(model, layout.ranks, scratch / layout.name), expected, layout.name);
   }
+}
+
+// Each question of a model has a journal of its own, which goes behind its report: another's stays, in the same folder.
+TEST(Benchmarks, JournalsOfOtherQuestionsStay) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch);
+  const fs::path journals = scratch / "report/journal";
+  const auto names_during = [&](const CheckpointModel& asked, const std::string& task) {
+    std::set<std::string> names;
+    BenchmarkOptions options{
+        .tasks = {task}, .data = kTaskData + "/hub", .output = scratch / "report", .task = {.limit = 2}};
+    options.scorer.max_length = 192;
+    options.scorer.each_batch = [&] {
+      for (const auto& entry : fs::directory_iterator(journals)) names.insert(entry.path().filename());
+    };
+    const auto world = make_single_world();
+    run_benchmarks(asked, options, "a test", *world, {});
+    return names;
+  };
+  const auto winogrande = names_during(model, "winogrande");
+  ASSERT_EQ(winogrande.size(), 1);
+  EXPECT_FALSE(fs::exists(journals));
+  EXPECT_EQ(names_during(model, "winogrande"), winogrande);
+  EXPECT_NE(names_during(model, "hellaswag"), winogrande);
+  fs::create_directories(journals / *winogrande.begin());
+  scratch.write("report/journal/" + *winogrande.begin() + "/answers-0.txt", "kept");
+  names_during(model, "hellaswag");
+  EXPECT_EQ(Scratch::read(journals / *winogrande.begin() / "answers-0.txt"), "kept");
+  names_during(model, "winogrande");
+  EXPECT_FALSE(fs::exists(journals));
 }
 
 }  // namespace
