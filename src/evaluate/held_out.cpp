@@ -56,7 +56,12 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   all_agree(world, [&] {
     opened.emplace(std::vector<DataSource>{{.directory = dataset, .weight = 0}}, train.sequence_length, 0,
                    config.data.document_reset, false);
-    own.emplace(model.content.tokenizer_model, model.directory);
+    const std::string& bytes = model.content.tokenizer_model;  // none: it was imported without, as train allows
+    own.emplace(bytes.empty() ? opened->tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
+    if (opened->vocab_size() > config.model.vocab) {
+      throw_bad_input(dataset, " has ", opened->vocab_size(), " tokens, the model of ", model.directory, " ",
+                      config.model.vocab, "; build the dataset with the model's tokenizer");
+    }
     if (opened->tokenizer_hash() != own->hash() || opened->end_of_document() != own->end_of_document()) {
       throw_bad_input(dataset, " was made with tokenizer ", opened->tokenizer_hash(), ", the checkpoint with ",
                       own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");

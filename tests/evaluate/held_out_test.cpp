@@ -36,6 +36,21 @@ TEST(HeldOut, MeansAreOfWhatIsCounted) {
               1e-9);
 }
 
+// A step that was imported without a tokenizer is scored on tokens, by the dataset's.
+TEST(HeldOut, AModelWithoutATokenizerTakesTheDatasets) {
+  const Scratch scratch;
+  CheckpointModel model = initial_model(scratch);
+  const std::string dataset = dataset_of(scratch, "sound", std::vector<std::string>(5, "the key and the value"));
+  const auto world = make_single_world();
+  const HeldOutResult expected = evaluate_held_out(model, dataset, *world, {});
+  model.content.tokenizer_model.clear();
+  const HeldOutResult result = evaluate_held_out(model, dataset, *world, {});
+  EXPECT_EQ(result.loss, expected.loss);
+  EXPECT_EQ(result.bits_per_byte, expected.bits_per_byte);
+  model.config.model.vocab = 100;
+  EXPECT_ERROR(evaluate_held_out(model, dataset, *world, {}), ExitCode::bad_input, "tokens, the model of");
+}
+
 TEST(HeldOut, ADatasetWithoutTextIsRefused) {
   const Scratch scratch;
   const CheckpointModel model = initial_model(scratch);
