@@ -24,11 +24,13 @@ std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted) 
   return tensors;
 }
 
-// Empty where the step holds the tensors of `expected` with their shapes and types; `whole`: and no others of the
-// groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
-std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestTensor>& expected, bool whole) {
+// Empty where the step at `path` holds the tensors of `expected` with their shapes and types; `whole`: and no others of
+// the groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
+std::string model_mismatch(const std::string& path, const Manifest& manifest,
+                           const std::vector<ManifestTensor>& expected, bool whole) {
   const bool bare = !has_moments(manifest.tensors);
   std::vector<std::string> faults;
+  std::string types;
   std::map<std::string, const ManifestTensor*> present;
   for (const ManifestTensor& tensor : manifest.tensors) present[tensor.path()] = &tensor;
   std::set<std::string> names;
@@ -44,8 +46,8 @@ std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestT
       faults.push_back(tensor.path() + " is " + found->second->shape.text() + " in the checkpoint, " +
                        tensor.shape.text() + " in this model");
     } else if (found->second->dtype != tensor.dtype && !bare) {
-      faults.push_back(tensor.path() + " is " + name_of(found->second->dtype) + " in the checkpoint, " +
-                       name_of(tensor.dtype) + " in this run: train.precision differs");
+      types = std::string(name_of(found->second->dtype)) + " in the checkpoint, " + name_of(tensor.dtype) +
+              " in this run: train.precision differs";
     }
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -53,15 +55,17 @@ std::string model_mismatch(const Manifest& manifest, const std::vector<ManifestT
       faults.push_back(tensor.path() + " is in the checkpoint, not in this model");
     }
   }
+  if (faults.empty() && types.empty()) return "";
+  if (faults.empty()) {
+    return path + ": tensors are " + types +
+           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " + path +
+           " --format shiftron --output RUN";
+  }
   constexpr size_t kMostListed = 12;
-  std::string text;
+  std::string text = path + " belongs to another model:";
   for (size_t i = 0; i < std::min(faults.size(), kMostListed); ++i) text += "\n  " + faults[i];
   if (faults.size() > kMostListed) text += "\n  and " + std::to_string(faults.size() - kMostListed) + " more";
   return text;
-}
-
-std::string mismatch_message(const std::string& path, const std::string& mismatch) {
-  return path + " belongs to another model:" + mismatch;
 }
 
 // As it stands in the state; null where it does not.
@@ -182,9 +186,9 @@ Order Chooser::next() {
   const StepDirectory& entry = steps_[at_];
   try {
     const Manifest manifest = check_step(entry.path);
-    const std::string mismatch = model_mismatch(manifest, expected_, true);
+    const std::string mismatch = model_mismatch(entry.path, manifest, expected_, true);
     if (!mismatch.empty()) {
-      return {Order::Kind::mismatch, "", mismatch_message(entry.path, mismatch)};
+      return {Order::Kind::mismatch, "", mismatch};
     }
     if (const std::string fault = moments_fault(entry.path, manifest, expected_); !fault.empty()) {
       return {Order::Kind::mismatch, "", fault};
@@ -277,8 +281,8 @@ void load_parameters(const std::string& step_directory, ParameterSet& set, const
   const std::vector<ManifestTensor> expected = tensors_of(wanted);
   StepReader reader(step_directory, check_step(step_directory));
   reader.visit_reads(options.at_read);
-  const std::string mismatch = model_mismatch(reader.manifest(), expected, set.layout().pp == 1);
-  if (!mismatch.empty()) throw_bad_input(mismatch_message(step_directory, mismatch));
+  const std::string mismatch = model_mismatch(step_directory, reader.manifest(), expected, set.layout().pp == 1);
+  if (!mismatch.empty()) throw_bad_input(mismatch);
   if (const std::string fault = moments_fault(step_directory, reader.manifest(), expected); !fault.empty()) {
     throw_bad_input(fault);
   }

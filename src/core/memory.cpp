@@ -43,6 +43,11 @@ std::string room_of(DeviceKind device) {
 
 [[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger, DeviceKind device) {
   const bool of_batch = category == "activations" || category == "scratch";
+  if (category == "cache") {  // of a text that is made, beside which no run is planned
+    throw_bad_input("not enough memory: ", bytes, " bytes are needed for the ", category,
+                    " of generated tokens beside ", ledger.memory_total(), " bytes of this rank; ", room_of(device),
+                    "make fewer: generate --tokens, evaluate --max-gen-toks, or evaluation.max_gen_toks of a run");
+  }
   throw_bad_input("not enough memory: ", bytes, " bytes are needed for ", category, " beside ", ledger.memory_total(),
                   " bytes of this rank; ", room_of(device),
                   of_batch ? "lower train.micro_batch or train.sequence_length, or set parallel.recompute=full"

@@ -500,7 +500,11 @@ TEST_F(Halves, AStepWithMomentsIsNotCast) {
   ParameterSet set = make_set(precise, {}, 0, ledger);
   EXPECT_THAT(error_of([&] { load_parameters(full_, set, {.with_moments = true}); }).what(),
               HasSubstr("train.precision differs"));
-  EXPECT_THAT(error_of([&] { load_parameters(full_, set); }).what(), HasSubstr("train.precision differs"));
+  const std::string told = error_of([&] { load_parameters(full_, set); }).what();
+  EXPECT_THAT(told, HasSubstr("train.precision differs"));
+  EXPECT_THAT(told, HasSubstr("shiftron checkpoint import " + full_ + " --format shiftron"));
+  EXPECT_THAT(told, ::testing::Not(HasSubstr("another model")));
+  EXPECT_EQ(std::ranges::count(told, '\n'), 0) << told;
 }
 
 TEST(Elements, DoublesAreRoundedOnce) {

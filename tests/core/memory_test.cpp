@@ -49,6 +49,7 @@ TEST(Buffer, SaysHowMuchIsMissingAndWhatNeedsLess) {
                "1152921504606846976 bytes are needed for activations beside 512 bytes of this rank; lower "
                "train.micro_batch");
   EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "optimizer"), ExitCode::bad_input, "raise parallel.tp");
+  EXPECT_ERROR(Buffer(DeviceKind::cpu, bytes, ledger, "cache"), ExitCode::bad_input, "generate --tokens");
   EXPECT_EQ(ledger.memory_total(), 512);
 }
 
