@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/progress.h"
 #include "evaluate/tasks/python_text.h"
 #include "model/config.h"
 #include "parallel/agree.h"
@@ -146,7 +148,7 @@ std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
       "; a weight is not finite, or train.precision is too narrow: shiftron checkpoint export names such a weight");
 }
 
-BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers) {
+BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers, const Pieces& pieces) {
   auto next = answers.begin();
   for (AnsweredTask& entry : tasks_) {
     for (const Item& item : entry.task.items) {
@@ -155,7 +157,8 @@ BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers) {
       next = end;
     }
   }
-  return BenchmarkReport(selection_, std::move(tasks_));
+  constexpr int64_t kResamples = 100'000;  // as the harness
+  return BenchmarkReport(selection_, std::move(tasks_), kResamples, pieces);
 }
 
 void Benchmarks::take_back(BenchmarkReport report) {
@@ -202,7 +205,13 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   all_agree(world, [&] {
     if (!leads) return;
     if (const std::string warning = benchmarks.non_finite(answers); !warning.empty()) Log(0).warning(warning);
-    const BenchmarkReport report = benchmarks.report(answers);
+    std::optional<Progress> progress;  // of each metric that has one
+    const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {
+      if (!scoring.progress) return;
+      if (!progress) progress.emplace("errors", static_cast<uint64_t>(all), "thousand draws");
+      progress->update(static_cast<uint64_t>(done));
+      if (done == all) progress.reset();
+    });
     outcome.rows = report.rows();
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more

@@ -43,8 +43,9 @@ class Benchmarks {
   void forget_texts();
   // On rank 0: which answers hold no finite number, and what to do; empty where all do.
   std::string non_finite(const std::vector<Answer>& answers) const;
-  // On rank 0, of the answers to all requests. The report has the tasks from here on, until it is given back.
-  BenchmarkReport report(const std::vector<Answer>& answers);
+  // On rank 0, of the answers to all requests. The report has the tasks from here on, until it is given back;
+  // `pieces` as of aggregate().
+  BenchmarkReport report(const std::vector<Answer>& answers, const Pieces& pieces = {});
   void take_back(BenchmarkReport report);
 
  private:

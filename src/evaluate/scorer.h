@@ -42,7 +42,7 @@ struct RequestTokens {
   std::vector<Prompt> prompts{};
 };
 // Throws Error(bad_input) where a request cannot be answered: it is named as options.name_of does. `max_length`: tokens
-// that the model reads at once.
+// that the model reads at once. Where options.progress is set, this rank tells.
 RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& tokenizer, const ScorerOptions& options,
                         int64_t max_length);
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
@@ -47,9 +49,10 @@ class StepBenchmarks : public StepEvaluation {
         tokenizer_(tokenizer_model, "the run's tokenizer"),
         benchmarks_(options_, world) {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
-    told_by_first(world, [&] {
-      tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, options_.scorer, config.train.sequence_length);
-    });
+    ScorerOptions told = options_.scorer;
+    told.progress = leads();
+    told_by_first(world,
+                  [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests, every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));
@@ -74,8 +77,19 @@ class StepBenchmarks : public StepEvaluation {
     const std::vector<Answer> answers = scorer_->answer(benchmarks_.requests(), tokens_, scoring);
     if (answers.size() < benchmarks_.requests().size()) return std::nullopt;
     std::vector<StepValue> values;
+    std::exception_ptr fault;
+    if (leads()) {
+      try {
+        values = report(step, answers, began, [&] { wait_on(pace); });
+      } catch (...) {
+        fault = std::current_exception();
+      }
+      world_.broadcast_text("", 0);
+    } else {
+      while (!world_.broadcast_text("", 0).empty()) pace.each_batch();
+    }
     all_agree(world_, [&] {
-      if (leads()) values = report(step, answers, began);
+      if (fault) std::rethrow_exception(fault);
     });
     return values;
   }
@@ -83,11 +97,18 @@ class StepBenchmarks : public StepEvaluation {
  private:
   bool leads() const { return world_.rank() == 0; }
 
-  std::vector<StepValue> report(int64_t step, const std::vector<Answer>& answers, double began) {
+  // On rank 0, amid the report: there is progress, for those too that wait for it.
+  void wait_on(const EvaluationPace& pace) {
+    pace.each_batch();
+    world_.broadcast_text("more", 0);
+  }
+
+  std::vector<StepValue> report(int64_t step, const std::vector<Answer>& answers, double began,
+                                const std::function<void()>& each_piece) {
     if (const std::string warning = benchmarks_.non_finite(answers); !warning.empty()) {
       log_.warning(fmt::format("step {}: {}", step, warning));
     }
-    BenchmarkReport report = benchmarks_.report(answers);
+    BenchmarkReport report = benchmarks_.report(answers, [&](int64_t, int64_t) { each_piece(); });
     std::vector<StepValue> values;
     for (const ResultRow& row : report.rows()) {
       values.push_back(

@@ -241,6 +241,30 @@ TEST(StepBenchmarks, EndWhereTheRunIsToStop) {
   }
 }
 
+// A perplexity's error takes long: meanwhile each rank hears of it, so that no deadline passes.
+TEST(StepBenchmarks, TellEveryRankThatAReportIsUnderWay) {
+  const Scratch scratch;
+  RunConfig config = config_of(scratch, {.dp = 2}, Precision::fp32);
+  const auto signs_of = [&](const std::string& metric) {
+    config.evaluation.tasks = scratch.write(
+        "word.json", R"({"name": "word", "kind": "log_likelihood", "files": {"test": "items.jsonl"}, "context": "{q}",
+                         "target": " {o.1}", "metrics": [")" +
+                         metric + "\"]}");
+    std::vector<int> signs(2);
+    run_thread_ranks(2, [&](HostCommunicator& world) {
+      RankTrainer rank(config, world);
+      Log log(world.rank());
+      const auto tasks = make_step_benchmarks(config, example_model(), "test", world, {}, log);
+      tasks->attach(rank.trainer->engine());
+      int& own = signs[static_cast<size_t>(world.rank())];
+      EXPECT_TRUE(tasks->evaluate(1, {.each_batch = [&] { ++own; }, .go_on = [] { return true; }}));
+    });
+    return signs;
+  };
+  const std::vector<int> plain = signs_of("acc"), with_error = signs_of("perplexity");
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_GT(with_error[rank], plain[rank]) << "rank " << rank;
+}
+
 // What the plan says is taken before the first pass, and nothing later.
 TEST(StepBenchmarks, TakeTheMemoryThatIsPlanned) {
   for (const StepLayout& layout : step_layouts()) {

@@ -1,6 +1,7 @@
 // Values of items, and how tasks and groups are made of them. Expected values are the harness's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -73,6 +74,21 @@ TEST(TaskMetrics, perplexity_is_of_items_and_its_error_a_bootstrap) {
   const auto four = values({-1, -3, -.5, -2});
   EXPECT_NEAR(aggregate(Aggregation::perplexity, four, 1000).error.value(), 3.154744776721, 3e-12);
   EXPECT_NEAR(aggregate(Aggregation::perplexity, four, 2000).error.value(), 2.978354938587, 3e-12);
+}
+
+TEST(TaskMetrics, a_bootstrap_tells_of_its_pieces) {
+  const auto four = values({-1, -3, -.5, -2});
+  std::vector<int64_t> told;
+  const auto piece = [&](int64_t done, int64_t all) {
+    EXPECT_EQ(all, 20);
+    told.push_back(done);
+  };
+  const Estimate estimate = aggregate(Aggregation::perplexity, four, 20'000, piece);
+  EXPECT_EQ(estimate.error, aggregate(Aggregation::perplexity, four, 20'000).error);
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_EQ(told.back(), 20);
+  EXPECT_EQ(told.size(), (20 + told[0] - 1) / told[0]);
 }
 
 TEST(TaskMetrics, rolling_sums_are_divided_by_all_weights) {

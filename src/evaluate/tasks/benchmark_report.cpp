@@ -80,7 +80,8 @@ std::string with_space(int depth) {
 
 }  // namespace
 
-BenchmarkReport::BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples)
+BenchmarkReport::BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples,
+                                 const Pieces& pieces)
     : selection_(std::move(selection)), tasks_(std::move(tasks)) {
   for (const AnsweredTask& entry : tasks_) {
     const TaskDefinition& definition = entry.task.definition;
@@ -99,7 +100,7 @@ BenchmarkReport::BenchmarkReport(Selection selection, std::vector<AnsweredTask> 
       for (size_t i = 0; i < entry.task.items.size(); ++i) {
         of_items.push_back(score(metric, entry.task.items[i], answers_of(entry, i)));
       }
-      estimates.push_back(aggregate(metric.aggregation, of_items, resamples));
+      estimates.push_back(aggregate(metric.aggregation, of_items, resamples, pieces));
     }
   }
   std::set<std::string> below;  // some group

@@ -48,8 +48,9 @@ struct ReportFacts {
 
 class BenchmarkReport {
  public:
-  // `resamples` as of aggregate().
-  BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples = 100'000);
+  // `resamples` and `pieces` as of aggregate().
+  BenchmarkReport(Selection selection, std::vector<AnsweredTask> tasks, int64_t resamples = 100'000,
+                  const Pieces& pieces = {});
 
   // Groups before what is in them, in the order of the selection.
   const std::vector<ResultRow>& rows() const { return rows_; }

@@ -1,6 +1,8 @@
 // Values, means and errors as the harness computes them: plain sums in the order of items.
 #include "evaluate/tasks/metrics.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -42,20 +44,32 @@ double sample_deviation(std::span<const double> values) {
   return std::sqrt(sum / (as_double(values.size()) - 1));
 }
 
-// The deviation of the perplexity over resampled items.
-std::optional<double> bootstrap_error(std::span<const double> values, int64_t resamples) {
+// A thousand perplexities of resampled items, or fewer.
+void draw(std::span<const double> values, uint64_t seed, std::span<double> drawn) {
+  const auto count = static_cast<int64_t>(values.size());
+  python::Random random(seed);
+  for (double& perplexity : drawn) {
+    double sum = 0;
+    for (int64_t k = 0; k < count; ++k) sum += values[static_cast<size_t>(random.choice(count))];
+    perplexity = std::exp(-(sum / static_cast<double>(count)));
+  }
+}
+
+// Their deviation.
+std::optional<double> bootstrap_error(std::span<const double> values, int64_t resamples, const Pieces& pieces) {
   const int64_t piece = std::min(kResamplesOfSeed, resamples);
   if (resamples < 2) return std::nullopt;
-  std::vector<double> drawn(static_cast<size_t>(resamples / piece * piece));
-  const auto count = static_cast<int64_t>(values.size());
+  const int64_t seeds = resamples / piece;
+  std::vector<double> drawn(static_cast<size_t>(seeds * piece));
+  const int64_t at_once = std::max(1, omp_get_max_threads());
+  for (int64_t begin = 0; begin < seeds; begin += at_once) {
+    const int64_t behind = std::min(seeds, begin + at_once);
 #pragma omp parallel for schedule(static)
-  for (int64_t seed = 0; seed < resamples / piece; ++seed) {
-    python::Random random(static_cast<uint64_t>(seed));
-    for (int64_t i = 0; i < piece; ++i) {
-      double sum = 0;
-      for (int64_t k = 0; k < count; ++k) sum += values[static_cast<size_t>(random.choice(count))];
-      drawn[static_cast<size_t>(seed * piece + i)] = std::exp(-(sum / static_cast<double>(count)));
+    for (int64_t seed = begin; seed < behind; ++seed) {
+      draw(values, static_cast<uint64_t>(seed),
+           std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
     }
+    if (pieces) pieces(behind, seeds);
   }
   return sample_deviation(drawn);
 }
@@ -120,7 +134,8 @@ size_t index_of_largest(std::span<const double> values) {
   return largest;
 }
 
-Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples) {
+Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples,
+                   const Pieces& pieces) {
   CHECK(!values.empty(), "no items");
   std::vector<double> plain;
   double sum = 0, weights = 0;
@@ -135,7 +150,7 @@ Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values,
       if (plain.size() == 1) return {mean(plain), std::nullopt};
       return {mean(plain), sample_deviation(plain) / std::sqrt(count)};
     case Aggregation::perplexity:
-      return {std::exp(-mean(plain)), bootstrap_error(plain, resamples)};
+      return {std::exp(-mean(plain)), bootstrap_error(plain, resamples, pieces)};
     case Aggregation::weighted_perplexity:
       return {std::exp(-(sum / weights)), std::nullopt};
     case Aggregation::bits:

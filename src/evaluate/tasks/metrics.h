@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,9 +74,13 @@ struct Estimate {
   std::optional<double> error;  // standard error; nothing where it is not defined
 };
 
-// Of one task. `resamples`: bootstrap draws for the error of a perplexity, 0 for none. Throws Error(crash) for no
-// values.
-Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples = 100'000);
+// Told between pieces of what takes long: how many of all are done.
+using Pieces = std::function<void(int64_t done, int64_t all)>;
+
+// Of one task. `resamples`: bootstrap draws for the error of a perplexity, 0 for none; `pieces` of it may be empty.
+// Throws Error(crash) for no values.
+Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values, int64_t resamples = 100'000,
+                   const Pieces& pieces = {});
 
 // One task of a group.
 struct GroupPart {
