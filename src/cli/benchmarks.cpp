@@ -13,8 +13,8 @@
 #include "core/check.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
-#include "evaluate/tasks/task_file.h"
 #include "train/options.h"
+#include "train/task_names.h"
 
 namespace shiftron::cli {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/progress.h"
-#include "evaluate/tasks/python_text.h"
 #include "model/config.h"
 #include "parallel/agree.h"
 
@@ -99,14 +98,6 @@ Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& opti
 }
 
 }  // namespace
-
-std::vector<std::string> names_of_tasks(const std::string& text) {
-  std::vector<std::string> names;
-  for (const std::string& name : python::split(text, ",")) {
-    if (!python::strip(name).empty()) names.push_back(python::strip(name));
-  }
-  return names;
-}
 
 Benchmarks::Benchmarks(const BenchmarkOptions& options, ControlPlane& world) {
   std::string bytes;

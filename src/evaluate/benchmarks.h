@@ -15,7 +15,7 @@
 namespace shiftron {
 
 struct BenchmarkOptions {
-  std::vector<std::string> tasks{};  // as TaskRegistry::select() takes them
+  std::vector<std::string> tasks{};  // as names_of_tasks() gives them
   std::string data{};                // directory of their files
   std::string output{};              // directory of reports, and of a journal until they are written
   TaskOptions task{};
@@ -26,9 +26,6 @@ struct BenchmarkOutcome {  // empty but on rank 0
   std::vector<ResultRow> rows{};
   std::string results_path{};
 };
-
-// "hellaswag, mmlu" as names.
-std::vector<std::string> names_of_tasks(const std::string& text);
 
 // Tasks with their items on rank 0, what they ask on all ranks.
 class Benchmarks {

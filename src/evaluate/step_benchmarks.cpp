@@ -12,6 +12,7 @@
 #include "evaluate/benchmarks.h"
 #include "parallel/agree.h"
 #include "train/run_files.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {

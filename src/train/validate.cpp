@@ -13,6 +13,7 @@
 #include "train/learning_rate.h"
 #include "train/options.h"
 #include "train/run_config.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
@@ -102,7 +103,9 @@ class Checker {
     if (key == "data.train") return use_ == Use::train || use_ == Use::dump;
     const EvaluationSection& evaluation = config_.evaluation;
     if (key == "data.validation") return use_ == Use::train && evaluation.every > 0 && evaluation.tasks.empty();
-    if (key == "evaluation.data") return use_ == Use::train && !evaluation.tasks.empty();
+    if (key == "evaluation.data") {
+      return use_ == Use::train && std::ranges::any_of(names_of_tasks(evaluation.tasks), is_of_dataset);
+    }
     if (key == "output.directory") return use_ == Use::train;
     if (key == "train.global_batch") return use_ != Use::evaluate;
     if (key == "train.steps" || key == "optimizer.learning_rate") return trains;

@@ -16,6 +16,7 @@
 #include "expect_error.h"
 #include "scratch.h"
 #include "train/small_model.h"
+#include "train/task_names.h"
 
 namespace shiftron::testing {
 namespace {

@@ -12,6 +12,7 @@
 #include "evaluate/tasks/text_template.h"
 #include "expect_error.h"
 #include "scratch.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
@@ -306,6 +307,18 @@ TEST_F(UserTask, perplexity_of_any_file) {
   EXPECT_EQ(whole.definition.metrics.size(), 3U);
   EXPECT_EQ(registry_.load("perplexity_docs", folder_.path()).items[1].bytes, 2);
   EXPECT_ERROR(registry_.load("perplexity_docs", folder_.path(), {.limit = -1}), ExitCode::bad_input, "--limit");
+}
+
+TEST_F(UserTask, only_tasks_of_a_dataset_need_the_folder_of_datasets) {
+  const std::string of_dataset = folder_.write("hub.json", R"({"dataset": "hellaswag"})");
+  const std::string of_files = folder_.write("own.json", R"({"files": {"test": "items.jsonl"}})");
+  EXPECT_EQ(names_of_tasks(" hellaswag,, a b ,"), (std::vector<std::string>{"hellaswag", "a b"}));
+  for (const std::string& name : {std::string("hellaswag"), std::string("mmlu"), of_dataset}) {
+    EXPECT_TRUE(is_of_dataset(name)) << name;
+  }
+  for (const std::string& name : {of_files, "perplexity:" + of_dataset, folder_ / "missing.json"}) {
+    EXPECT_FALSE(is_of_dataset(name)) << name;
+  }
 }
 
 }  // namespace

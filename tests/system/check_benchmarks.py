@@ -239,8 +239,18 @@ class Benchmarks(Reports):
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--fewshot", "2")
         self.assertEqual(result.returncode, 76)
         self.assertIn("--fewshot is of --tasks", result.stderr)
+        result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", self.of_dataset(), "--output", self.folder / "bad")
+        self.assertEqual(result.returncode, 76)
+        self.assertIn("--data is missing", result.stderr)
         result = shiftron("evaluate", "--tasks", "list")
         self.assertIn("hellaswag", self.must(result))
+
+    def of_dataset(self):
+        """A file of a task that takes its items from the folder of datasets."""
+        path = self.folder / "of-dataset.json"
+        path.write_text(json.dumps({"name": "endings", "kind": "log_likelihood", "dataset": "hellaswag", "split": "validation",
+                                    "context": "{ctx_a}", "target": " {ctx_b}"}))
+        return path
 
     def asking(self, run, **more):
         """Settings of a run that asks TASKS at steps 3 and 6."""
@@ -281,6 +291,7 @@ class Benchmarks(Reports):
         texts = (f"{number} is the number of a passage, one of so many that to read them all takes longer than to stop." for number in range(8000))
         passages.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         asked = self.asking(run, evaluation__tasks=f"perplexity:{passages}", evaluation__every=2)
+        del asked["evaluation.data"]  # it needs none
         job = self.train(2, asked)
         self.wait_for(lambda: last_step(run) == 2, job)
         for process in job.ranks().values():
@@ -295,6 +306,8 @@ class Benchmarks(Reports):
         for ranks, settings, texts in (
                 (1, self.asking(run, evaluation__tasks="hellaswg", evaluation__data="", evaluation__every=0),
                  ["3 faults", "nearest is hellaswag", "evaluation.data is required", "tasks without evaluation.every"]),
+                (1, self.asking(run, evaluation__data=self.folder / "nowhere"), ["nowhere' is no directory", "evaluation.data of a run"]),
+                (1, self.asking(run, evaluation__tasks=self.of_dataset(), evaluation__data=""), ["evaluation.data is required"]),
                 (2, self.asking(run, evaluation__data=self.folder), [f"{self.folder}/hellaswag/validation.jsonl"])):
             text = self.expect(76, self.train(ranks, settings))
             for part in texts:

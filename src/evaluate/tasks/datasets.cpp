@@ -348,8 +348,10 @@ std::vector<std::string> split_paths(const std::string& dataset, const std::stri
 Split read_split(const std::string& dataset_name, const std::string& part, const std::string& split,
                  const std::string& data, const std::string& user, const DatasetOptions& options) {
   const Dataset& dataset = find(dataset_name);
-  if (!std::filesystem::is_directory(data))
-    throw_bad_input("--data ", data, " is no directory; it must hold the folders of datasets");
+  if (!std::filesystem::is_directory(data)) {
+    throw_bad_input("'", data, "' is no directory, and ", user,
+                    " needs the folder of datasets: --data, or evaluation.data ", "of a run, names it");
+  }
   const std::vector<std::string> paths = split_paths(dataset_name, part, split);
   size_t number = 0;
   for (const Place& place : dataset.places) {

@@ -13,7 +13,6 @@
 #include "evaluate/tasks/python_random.h"
 #include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/sha256.h"
-#include "evaluate/tasks/task_file.h"
 #include "evaluate/tasks/text_template.h"
 
 namespace shiftron {

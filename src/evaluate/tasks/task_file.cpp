@@ -1,6 +1,4 @@
 // Reads a task file, and says all that is wrong with it at once.
-#include "evaluate/tasks/task_file.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <functional>

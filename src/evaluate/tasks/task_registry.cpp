@@ -5,7 +5,7 @@
 #include "core/nearest_name.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/task.h"
-#include "evaluate/tasks/task_file.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 

@@ -1,0 +1,35 @@
+// Names apart, and what a task file says of its items.
+#include "train/task_names.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace shiftron {
+
+std::vector<std::string> names_of_tasks(const std::string& text) {
+  constexpr const char* kBlanks = " \t\r\n";
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t first = part.find_first_not_of(kBlanks);
+    if (first != std::string::npos) names.push_back(part.substr(first, part.find_last_not_of(kBlanks) + 1 - first));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool is_task_file(const std::string& name) {
+  return name.ends_with(".json") && !name.starts_with(kPerplexityOf);
+}
+
+bool is_of_dataset(const std::string& name) {
+  if (name.starts_with(kPerplexityOf)) return false;
+  if (!is_task_file(name)) return true;
+  std::ifstream file(name);
+  const nlohmann::json task = nlohmann::json::parse(file, nullptr, false);
+  return task.is_object() && task.contains("dataset");
+}
+
+}  // namespace shiftron

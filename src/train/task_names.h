@@ -1,0 +1,19 @@
+// Names of benchmarks as `evaluation.tasks` and --tasks hold them: what their form says, without the tasks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace shiftron {
+
+// Where a name asks for the rolling perplexity of a file: "perplexity:FILE".
+inline constexpr const char* kPerplexityOf = "perplexity:";
+
+// "hellaswag, mmlu" as names.
+std::vector<std::string> names_of_tasks(const std::string& text);
+// Whether the name is the path of a task file.
+bool is_task_file(const std::string& name);
+// Whether a task of this name looks for its items in the folder of datasets; a task file that cannot be read does not.
+bool is_of_dataset(const std::string& name);
+
+}  // namespace shiftron
