@@ -1,8 +1,6 @@
 // Values, means and errors as the harness computes them: plain sums in the order of items.
 #include "evaluate/tasks/metrics.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -61,7 +59,9 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
   if (resamples < 2) return std::nullopt;
   const int64_t seeds = resamples / piece;
   std::vector<double> drawn(static_cast<size_t>(seeds * piece));
-  const int64_t at_once = std::max(1, omp_get_max_threads());
+  int64_t at_once = 0;  // a seed for each thread
+#pragma omp parallel reduction(+ : at_once)
+  at_once += 1;
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
     const int64_t behind = std::min(seeds, begin + at_once);
 #pragma omp parallel for schedule(static)
