@@ -1,8 +1,10 @@
 // `shiftron evaluate` and `shiftron generate`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
+#include <set>
 
 #include "cli/benchmarks.h"
 #include "cli/command.h"
@@ -47,8 +49,38 @@ std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& 
   return faults;
 }
 
-// The checkpoint's model under `layout`, which the line may override. Throws one Error with every fault of the line.
-CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const ParallelSection& layout,
+// Keys that do nothing here, where the line or a file of it gives them: those of [evaluation], which is of training
+// while the command has options of its own, but for their defaults; others but for what the checkpoint says. So the
+// file of a run passes that asks nothing of its steps.
+std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& now,
+                                      const std::vector<CommandOption>& own) {
+  static const std::set<std::string> kUsed = {"train.precision", "train.micro_batch", "train.sequence_length",
+                                              "data.document_reset"};
+  std::set<std::string> changed, unusual;
+  for (const ChangedKey& key : changed_keys(saved, now)) changed.insert(key.key);
+  for (const ChangedKey& key : changed_keys({}, now)) unusual.insert(key.key);
+  std::vector<std::string> faults;
+  for (const auto& [key, origin] : now.origins) {
+    const std::string section = key.substr(0, key.find('.'));
+    if (is_of_model(key) || section == "parallel" || section == "device" || kUsed.contains(key)) continue;
+    const auto before = saved.origins.find(key);
+    if (origin.unreadable || (before != saved.origins.end() && to_string(before->second) == to_string(origin)))
+      continue;
+    const bool is_asked = section == "evaluation" && key != "evaluation.every";
+    if (!(is_asked ? unusual : changed).contains(key)) continue;
+    std::string option = key.substr(section.size() + 1);
+    std::ranges::replace(option, '_', '-');
+    const bool is_option = is_asked && std::ranges::find(own, option, &CommandOption::name) != own.end();
+    faults.push_back(key + " does nothing for a checkpoint, " + (is_option ? "give --" + option : "leave it out") +
+                     " (" + to_string(origin) + ")");
+  }
+  return faults;
+}
+
+// The checkpoint's model under `layout`, which the line may override; `own`: the command's options. Throws one Error
+// with every fault of the line.
+CheckpointModel open_with_overrides(const CommandLine& line, const std::vector<CommandOption>& own, int ranks,
+                                    const ParallelSection& layout,
                                     const std::function<std::string(const RunConfig&)>& layout_fault) {
   CheckpointModel model;
   try {
@@ -61,12 +93,15 @@ CheckpointModel open_with_overrides(const CommandLine& line, int ranks, const Pa
   base.parallel = layout;
   base.device.kind = device_here(base.device.kind);
   std::erase_if(base.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
-  RunConfig config = read_config(line, base);
+  const RunConfig given = read_config(line, base);
+  RunConfig config = given;
   const int64_t replicas = std::max(1, ranks / std::max(1, smallest_ranks(config.parallel)));
   config.train.global_batch = config.train.micro_batch * replicas;
   std::vector<std::string> faults = find_faults(config, ranks, Use::evaluate);
   const std::vector<std::string> changes = model_changes(base, config);
   faults.insert(faults.end(), changes.begin(), changes.end());
+  const std::vector<std::string> useless = useless_keys(base, given, own);
+  faults.insert(faults.end(), useless.begin(), useless.end());
   if (const std::string fault = layout_fault(config); !fault.empty()) faults.push_back(fault);
   refuse_faults(faults, "the configuration");
   model.config = config;
@@ -84,7 +119,9 @@ int run_evaluate(const CommandLine& given) {
   const auto world = session.world();
   CheckpointModel model;
   const auto any_layout = [](const RunConfig&) { return std::string(); };
-  const auto open = [&] { model = open_with_overrides(line, world->size(), {}, any_layout); };  // dp over all ranks
+  const auto open = [&] {
+    model = open_with_overrides(line, evaluate_options(), world->size(), {}, any_layout);
+  };  // dp over all ranks
   agree(*world, open);
   if (world->rank() != 0) open();
   const std::string data = line.text("data");
@@ -125,7 +162,7 @@ int run_generate(const CommandLine& line) {
     return detail::concatenate("generate divides a model by tp over all ranks, here ", ranks, ": parallel.tp ", p.tp,
                                ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
   };
-  const auto open = [&] { model = open_with_overrides(line, ranks, {.tp = ranks}, layout_fault); };
+  const auto open = [&] { model = open_with_overrides(line, generate_options(), ranks, {.tp = ranks}, layout_fault); };
   agree(*world, open);
   if (world->rank() != 0) open();
   const GenerateOptions options{.tokens = line.integer("tokens"),
@@ -133,12 +170,14 @@ int run_generate(const CommandLine& line) {
                                 .seed = static_cast<uint64_t>(line.integer("seed"))};
   const std::string prompt = line.text("prompt");
   const bool speaks = world->rank() == 0;
-  if (speaks) std::cout << prompt << std::flush;
-  generate(model, prompt, options, *world, share_of(session, model.config.device.threads),
-           [&](const std::string& text) {
-             if (speaks) std::cout << text << std::flush;
-           });
-  if (speaks) std::cout << "\n";
+  bool begun = false;
+  const auto say = [&](const std::string& text) {
+    if (!speaks) return;
+    std::cout << (begun ? "" : prompt) << text << std::flush;  // behind all that can fail
+    begun = true;
+  };
+  generate(model, prompt, options, *world, share_of(session, model.config.device.threads), say);
+  say("\n");
   return 0;
 }
 

@@ -245,6 +245,24 @@ class Benchmarks(Reports):
         result = shiftron("evaluate", "--tasks", "list")
         self.assertIn("hellaswag", self.must(result))
 
+    def test_keys_that_would_do_nothing_are_refused(self):
+        row = ["evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output", self.folder / "never"]
+        config = self.folder / "keys.conf"
+        config.write_text("[evaluation]\nlimit = 2\n[optimizer]\nlearning_rate = 5\nclip = 1\n")
+        for words, texts in ((["--evaluation.fewshot", "2"], ["evaluation.fewshot does nothing for a checkpoint, give --fewshot (command line)"]),
+                             (["--evaluation.sequences", "2"], ["evaluation.sequences does nothing for a checkpoint, leave it out"]),
+                             (["--data.train", "elsewhere", "--train.seed", "77"], ["2 faults", "data.train does", "train.seed does"]),
+                             (["--config", config], ["evaluation.limit does nothing for a checkpoint, give --limit (", "optimizer.learning_rate does"])):
+            for command in (row, ["generate", "--checkpoint", self.steps[0], "--prompt", "The"]):
+                result = shiftron(*command, *words)
+                self.assertEqual(result.returncode, 76, result.stderr)
+                for text in texts:
+                    self.assertIn(text if command is row else text.split(", give")[0], result.stderr)
+                self.assertNotIn("optimizer.clip", result.stderr)  # as the checkpoint has it
+        self.assertFalse((self.folder / "never").exists())
+        own = self.steps[0].parent.parent / "config.conf"
+        self.must(shiftron("generate", "--checkpoint", self.steps[0], "--prompt", "The", "--tokens", "2", "--config", own))
+
     def of_dataset(self):
         """A file of a task that takes its items from the folder of datasets."""
         path = self.folder / "of-dataset.json"

@@ -158,6 +158,27 @@ class CommandLine(SystemTest):
         self.refused([*row, "--parallel.pp", "2"], "generate divides a model by tp over all ranks, here 2", ranks=2)
         self.refused([*row, "--nosuch"], "unknown option --nosuch", ranks=2)
 
+    def test_a_step_without_a_tokenizer_is_scored_on_tokens(self):
+        exported, imported = self.folder / "bare-export", self.folder / "bare"
+        self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", exported])
+        (exported / "tokenizer.model").unlink()
+        self.must_run(["checkpoint", "import", exported, "--format", "hf", "--output", imported])
+        row = ["--checkpoint", step(imported, 0)]
+        length = ["--train.sequence_length", 32]
+        found, expected = (json.loads(self.must_run(["evaluate", "--checkpoint", place, "--data", self.validation, "--json", *length]))
+                           for place in (step(imported, 0), self.step))
+        self.assertAlmostEqual(found["loss"], expected["loss"], delta=1e-5)
+        self.assertEqual(found["bytes"], expected["bytes"])
+        code, out, err = run(["generate", *row, "--prompt", "The"])
+        self.assertEqual((code, out), (76, ""), err)
+        self.assertIn("has no tokenizer", err)
+
+    def test_precision_of_a_step_with_moments(self):
+        code, _, err = run(["evaluate", *self.rows["evaluate"], "--train.precision", "fp64"])
+        self.assertEqual(code, 76, err)
+        self.assertIn(f"shiftron checkpoint import {self.step} --format shiftron", err)
+        self.assertNotIn("another model", err)
+
     def test_what_is_no_utf8(self):
         odd = os.fsencode(self.folder) + b"/caf\xe9"
         settings = options({**self.settings("run"), "output.directory": "OUTPUT"})
