@@ -309,6 +309,41 @@ TEST_F(UserTask, perplexity_of_any_file) {
   EXPECT_ERROR(registry_.load("perplexity_docs", folder_.path(), {.limit = -1}), ExitCode::bad_input, "--limit");
 }
 
+TEST_F(UserTask, perplexities_of_files_of_one_name_have_names_of_their_own) {
+  std::filesystem::create_directories(folder_ / "en");
+  std::filesystem::create_directories(folder_ / "de");
+  std::vector<std::string> asked;
+  for (const char* name :
+       {"en/test.txt", "de/test.txt", "de/test.jsonl", "日本.txt", "中国.txt", "a b.txt", "a_b.txt", "x.txt"}) {
+    folder_.write(name, name);
+    asked.push_back("perplexity:" + (folder_ / name));
+  }
+  asked.push_back(asked.back());
+  const std::vector<std::string> tasks = registry_.select(asked).tasks;
+  ASSERT_EQ(tasks.size(), 8U);
+  EXPECT_EQ(tasks[0], "perplexity_en_test.txt");
+  EXPECT_EQ(tasks[1], "perplexity_de_test.txt");
+  EXPECT_EQ(tasks[2], "perplexity_test.jsonl");
+  EXPECT_EQ(tasks[3], "perplexity_日本");
+  EXPECT_EQ(tasks[4], "perplexity_中国");
+  EXPECT_NE(tasks[5], tasks[6]);
+  EXPECT_EQ(tasks[7], "perplexity_x");
+  EXPECT_EQ(registry_.load(tasks[1], "").items[0].requests[0].context, "de/test.txt");
+  std::ranges::reverse(asked);
+  TaskRegistry again;
+  EXPECT_THAT(again.select(asked).tasks, ::testing::UnorderedElementsAreArray(tasks));
+}
+
+TEST_F(UserTask, perplexity_of_a_text_by_its_first_line) {
+  for (const char* name : {"notes.log", "README", "X.TXT", "page.md"}) {
+    const std::string path = folder_.write(name, "A text\n{of} lines\n");
+    const std::string task = registry_.select({"perplexity:" + path}).tasks.at(0);
+    EXPECT_EQ(registry_.load(task, "").items.at(0).bytes, 18) << name;
+  }
+  const std::string lines = folder_.write("lines", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  EXPECT_EQ(registry_.load(registry_.select({"perplexity:" + lines}).tasks.at(0), "").items.size(), 2U);
+}
+
 TEST_F(UserTask, only_tasks_of_a_dataset_need_the_folder_of_datasets) {
   const std::string of_dataset = folder_.write("hub.json", R"({"dataset": "hellaswag"})");
   const std::string of_files = folder_.write("own.json", R"({"files": {"test": "items.jsonl"}})");

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "data/documents.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/preparation.h"
 #include "evaluate/tasks/python_literal.h"
@@ -153,9 +154,11 @@ class Prompts {
 std::vector<Record> read_file_of(const TaskDefinition& task, const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension();
   if (ending == ".csv") return read_csv_records(path);
-  const bool is_text = ending == ".txt" || ending == ".md";
-  if (is_text && task.kind == TaskKind::rolling) return {read_text(path)};
-  if (is_text) return read_lines(path);
+  if (task.kind == TaskKind::rolling) {
+    return recognise_inputs({path}).at(0).kind == InputKind::text ? std::vector<Record>{read_text(path)}
+                                                                  : read_jsonl(path);
+  }
+  if (ending == ".txt" || ending == ".md") return read_lines(path);
   return read_jsonl(path);
 }
 

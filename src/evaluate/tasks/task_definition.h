@@ -95,7 +95,10 @@ std::vector<GroupDefinition> built_in_groups();
 // A user's task out of a JSON file (docs/evaluation.md). Paths in it are relative to that file. Throws one
 // Error(bad_input) that names the file and every fault of it.
 TaskDefinition read_task_file(const std::string& path);
-// Rolling perplexity of a JSONL file's "text" or of a text file, as the task perplexity_<name of the file>.
-TaskDefinition perplexity_of_file(const std::string& path);
+// Rolling perplexity of a JSONL file's "text" or of a text file, as the task `name`.
+TaskDefinition perplexity_of_file(const std::string& path, const std::string& name);
+// What those of `names` that are "perplexity:FILE" are called, by name: perplexity_ and the file's name without its
+// ending, and where several have that, with its ending and as many folders as tell them apart.
+std::map<std::string, std::string> perplexity_names(const std::vector<std::string>& names);
 
 }  // namespace shiftron

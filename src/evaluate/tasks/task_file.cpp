@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 
 #include "core/check.h"
+#include "core/hash.h"
 #include "core/nearest_name.h"
 #include "data/utf8.h"
 #include "evaluate/tasks/datasets.h"
 #include "evaluate/tasks/records.h"
 #include "evaluate/tasks/task_definition.h"
 #include "evaluate/tasks/text_template.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
@@ -269,17 +272,48 @@ class TaskFile {
   std::string faults_;
 };
 
+// Of the file's name without its ending, or of so many last parts of its path.
+std::string perplexity_name(const std::string& path, size_t parts) {
+  std::string name = std::filesystem::path(path).stem();
+  if (parts > 0) {
+    std::vector<std::string> all;
+    for (const std::filesystem::path& part : std::filesystem::path(path).lexically_normal()) all.push_back(part);
+    name.clear();
+    for (size_t i = all.size() - std::min(parts, all.size()); i < all.size(); ++i) {
+      name += (name.empty() ? "" : "_") + all[i];
+    }
+  }
+  const auto is_odd = [](unsigned char c) { return c < 0x80 && !std::isalnum(c) && c != '-' && c != '.'; };
+  std::replace_if(name.begin(), name.end(), is_odd, '_');
+  return "perplexity_" + name;
+}
+
 }  // namespace
+
+std::map<std::string, std::string> perplexity_names(const std::vector<std::string>& names) {
+  constexpr size_t kMostParts = 64;
+  std::map<std::string, std::string> called;
+  const auto path_of = [](const std::string& name) { return name.substr(std::string(kPerplexityOf).size()); };
+  for (const std::string& name : names) {
+    if (name.starts_with(kPerplexityOf)) called[name] = perplexity_name(path_of(name), 0);
+  }
+  for (size_t parts = 1; parts <= kMostParts; ++parts) {
+    std::map<std::string, int> users;
+    for (const auto& [name, task] : called) ++users[task];
+    for (auto& [name, task] : called) {
+      if (users[task] == 1) continue;
+      task = perplexity_name(path_of(name), parts) + (parts == kMostParts ? "_" + to_hex(xxh3_64(name)) : "");
+    }
+  }
+  return called;
+}
 
 TaskDefinition read_task_file(const std::string& path) {
   return TaskFile(path).read();
 }
 
-TaskDefinition perplexity_of_file(const std::string& path) {
-  std::string name = std::filesystem::path(path).stem();
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
-  TaskDefinition task{.name = "perplexity_" + name,
+TaskDefinition perplexity_of_file(const std::string& path, const std::string& name) {
+  TaskDefinition task{.name = name,
                       .own = true,
                       .help = "the text of " + path,
                       .kind = TaskKind::rolling,

@@ -1,5 +1,7 @@
 // Names of tasks and groups, and what stands behind them.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/check.h"
 #include "core/nearest_name.h"
@@ -64,7 +66,7 @@ void TaskRegistry::select_group(const GroupDefinition& group_here, Selection& se
 
 Selection TaskRegistry::select(const std::vector<std::string>& names) {
   Selection selection;
-  std::string faults;
+  std::string faults, clashes;
   std::vector<std::string> known;
   for (const GroupDefinition& each : groups_) known.push_back(each.name);
   for (const TaskDefinition& each : tasks_) known.push_back(each.name);
@@ -74,14 +76,17 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
   };
   const auto bring = [&](TaskDefinition task, const std::string& path) {
     if (std::find(known.begin(), known.end(), task.name) != known.end()) {
-      faults += "\n  " + path + ": there is a task " + task.name + " already; give it another name";
+      clashes += "\n  " + path + ": there is a task " + task.name + " already; give it another name";
       return;
     }
     take(task.name);
     known.push_back(task.name);
     add(std::move(task));
   };
+  const std::map<std::string, std::string> texts = perplexity_names(names);
+  std::set<std::string> seen;
   for (const std::string& name : names) {
+    if (!seen.insert(name).second) continue;
     if (const GroupDefinition* found = group(name)) {
       select_group(*found, selection, nullptr);
     } else if (std::find(known.begin(), known.end(), name) != known.end()) {
@@ -90,13 +95,17 @@ Selection TaskRegistry::select(const std::vector<std::string>& names) {
       bring(read_task_file(name), name);
     } else if (name.starts_with(kPerplexityOf)) {
       const std::string path = name.substr(std::string(kPerplexityOf).size());
-      bring(perplexity_of_file(path), path);
+      bring(perplexity_of_file(path, texts.at(name)), path);
     } else {
       faults += "\n  " + name + suggestion(name, known);
     }
   }
-  if (!faults.empty())
-    throw_bad_input("no such task:", faults, "\n  shiftron evaluate --tasks list says which there are");
+  if (!clashes.empty()) clashes = "tasks of one name:" + clashes;
+  if (!faults.empty()) {
+    throw_bad_input("no such task:", faults, "\n  shiftron evaluate --tasks list says which there are",
+                    clashes.empty() ? "" : "\n", clashes);
+  }
+  if (!clashes.empty()) throw_bad_input(clashes);
   if (selection.tasks.empty()) throw_bad_input("no task is named; shiftron evaluate --tasks list says which there are");
   return selection;
 }
