@@ -150,6 +150,23 @@ TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
   EXPECT_EQ(sanitized_model_name(".a"), ".a");
 }
 
+TEST(BenchmarkReport, LongNamesFitAFileSystem) {
+  const Scratch scratch;
+  std::string name = "perplexity_";
+  while (name.size() < 240) name += "大";
+  const std::string other = name + "b", begin = sanitized_model_name(name + "a");
+  EXPECT_LE(begin.size(), 200);
+  EXPECT_NE(begin, sanitized_model_name(other));
+  EXPECT_EQ(begin.substr(0, 158), name.substr(0, 158));
+  EXPECT_EQ(Json(begin).dump().size(), begin.size() + 2) << "whole characters";
+  const BenchmarkReport report(Selection{.tasks = {other}}, {task_of(other, {true})});
+  ReportFacts facts = facts_at("2026-01-01T00-00-00.000000");
+  facts.model_name = std::string(300, 'm') + "/step-1";
+  report.write(scratch / "x", facts);
+  std::vector<Evaluation> both(2, open_evaluation(scratch / "x"));
+  EXPECT_THAT(compare_evaluations(both).at(0).differences, SizeIs(1));
+}
+
 TEST(BenchmarkReport, AnswersMustBeAsManyAsRequests) {
   AnsweredTask entry = task_of("a", {true});
   entry.answers.pop_back();

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/hash.h"
 #include "evaluate/tasks/markdown_table.h"
 #include "evaluate/tasks/python_json.h"
 #include "evaluate/tasks/sha256.h"
@@ -332,7 +333,12 @@ std::string sanitized_model_name(const std::string& name) {
     if (bad && !in_run) text += "__";
     in_run = bad;
   }
-  return text;
+  // A file system takes 255 bytes, with what stands around the name.
+  constexpr size_t kMost = 200, kKept = 160;
+  if (text.size() <= kMost) return text;
+  size_t end = kKept;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not amid a character
+  return text.substr(0, end) + "__" + to_hex(xxh3_64(name));
 }
 
 }  // namespace shiftron

@@ -82,8 +82,8 @@ std::string results_table(const std::vector<ResultRow>& rows);
 
 // "2026-01-31T10-20-30.123456" of this moment, in UTC.
 std::string time_of_report();
-// As a part of a path: each run of characters that file systems refuse becomes "__"; without ./ and ../ at its beginning,
-// which would hide it.
+// As a part of a path: each run of characters that file systems refuse becomes "__"; without ./ and ../ at its
+// beginning, which would hide it. More than 200 bytes end in a hash of all.
 std::string sanitized_model_name(const std::string& name);
 
 }  // namespace shiftron
