@@ -79,7 +79,7 @@ std::vector<CommandOption> benchmark_options() {
   return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
           text_option("output", "DIR", "where reports of tasks are written"),
           whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
-          real_option("limit", help.at("evaluation.limit"), at_least(0)),
+          real_option("limit", help.at("evaluation.limit"), above(0)),
           beginning,
           whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
           whole_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),

@@ -344,6 +344,14 @@ TEST_F(UserTask, perplexity_of_a_text_by_its_first_line) {
   EXPECT_EQ(registry_.load(registry_.select({"perplexity:" + lines}).tasks.at(0), "").items.size(), 2U);
 }
 
+TEST_F(UserTask, a_file_without_text_has_no_perplexity) {
+  const std::string empty = folder_.write("empty.txt", ""), blank = folder_.write("blank.jsonl", R"({"text": ""})");
+  for (const std::string& path : {empty, blank}) {
+    const std::string task = registry_.select({"perplexity:" + path}).tasks.at(0);
+    EXPECT_ERROR(registry_.load(task, ""), ExitCode::bad_input, path + " holds no text");
+  }
+}
+
 TEST_F(UserTask, only_tasks_of_a_dataset_need_the_folder_of_datasets) {
   const std::string of_dataset = folder_.write("hub.json", R"({"dataset": "hellaswag"})");
   const std::string of_files = folder_.write("own.json", R"({"files": {"test": "items.jsonl"}})");

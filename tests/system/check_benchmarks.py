@@ -239,6 +239,10 @@ class Benchmarks(Reports):
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--fewshot", "2")
         self.assertEqual(result.returncode, 76)
         self.assertIn("--fewshot is of --tasks", result.stderr)
+        result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output", self.folder / "bad",
+                          "--limit", "0")
+        self.assertEqual(result.returncode, 76)
+        self.assertIn("--limit '0' must be > 0", result.stderr)
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", self.of_dataset(), "--output", self.folder / "bad")
         self.assertEqual(result.returncode, 76)
         self.assertIn("--data is missing", result.stderr)

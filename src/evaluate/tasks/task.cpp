@@ -265,6 +265,13 @@ int64_t limited(int64_t items, double limit) {
   return static_cast<int64_t>(std::min(static_cast<double>(items), wanted));
 }
 
+// What a likelihood is divided by.
+void refuse_without_text(const LoadedTask& task) {
+  if (task.definition.kind != TaskKind::rolling) return;
+  const bool empty = std::ranges::all_of(task.items, [](const Item& item) { return item.bytes == 0; });
+  if (empty) throw_bad_input(task.files.at(0), " holds no text: its perplexity is not defined");
+}
+
 }  // namespace
 
 LoadedTask load_task(const TaskDefinition& definition, const std::string& data, const TaskOptions& options) {
@@ -296,6 +303,7 @@ LoadedTask load_task(const TaskDefinition& definition, const std::string& data, 
     item.number = static_cast<int64_t>(task.items.size());
     task.items.push_back(std::move(item));
   }
+  refuse_without_text(task);
   return task;
 }
 
