@@ -43,6 +43,22 @@ void refuse_non_finite(const HeldOutResult& counted, const std::string& director
                   "narrow; shiftron checkpoint export names such a weight");
 }
 
+// The checkpoint's, or the dataset's where it was imported without one, as train allows. Throws Error(bad_input) where
+// the dataset is of another.
+Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+  const std::string& bytes = model.content.tokenizer_model;
+  Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
+  if (data.tokenizer_hash() != own.hash() || data.end_of_document() != own.end_of_document()) {
+    throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
+                    "; build the dataset with ", model.directory, "/tokenizer.model");
+  }
+  if (data.vocab_size() > model.config.model.vocab) {
+    throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
+                    model.config.model.vocab, "; build the dataset with the model's tokenizer");
+  }
+  return own;
+}
+
 }  // namespace
 
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
@@ -56,16 +72,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   all_agree(world, [&] {
     opened.emplace(std::vector<DataSource>{{.directory = dataset, .weight = 0}}, train.sequence_length, 0,
                    config.data.document_reset, false);
-    const std::string& bytes = model.content.tokenizer_model;  // none: it was imported without, as train allows
-    own.emplace(bytes.empty() ? opened->tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
-    if (opened->vocab_size() > config.model.vocab) {
-      throw_bad_input(dataset, " has ", opened->vocab_size(), " tokens, the model of ", model.directory, " ",
-                      config.model.vocab, "; build the dataset with the model's tokenizer");
-    }
-    if (opened->tokenizer_hash() != own->hash() || opened->end_of_document() != own->end_of_document()) {
-      throw_bad_input(dataset, " was made with tokenizer ", opened->tokenizer_hash(), ", the checkpoint with ",
-                      own->hash(), "; build the dataset with ", model.directory, "/tokenizer.model");
-    }
+    own.emplace(tokenizer_for(*opened, model, dataset));
   });
   Loader& loader = *opened;
   const Tokenizer& tokenizer = *own;
