@@ -90,14 +90,17 @@ Holder holder_in(const std::string& path) {
 bool is_of_this_host(const Holder& holder) {
   return holder.processes == processes_of_this_host();
 }
-bool lives(const Holder& holder) {
-  return begin_of(holder.process) == holder.begin;
-}
 
 // Whether there is a process of that number of which /proc tells this one nothing, as another user's under hidepid.
 bool is_hidden(int64_t process) {
   if (std::ifstream("/proc/" + std::to_string(process) + "/stat").is_open()) return false;
   return ::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM;
+}
+
+// Nothing where that cannot be seen from here.
+std::optional<bool> lives(const Holder& holder) {
+  if (!is_of_this_host(holder) || is_hidden(holder.process)) return {};
+  return begin_of(holder.process) == holder.begin;
 }
 
 // What changes when a file is touched. Opened anew each time, since that makes a network file system ask its server.
@@ -133,7 +136,7 @@ enum class State { alive, dead, gone };  // gone: look again
 // Waits up to the patience of `timing` where the holder cannot be seen from here.
 State state_of(const std::string& path, const Holder& holder, const std::string& directory,
                const DirectoryLock::Timing& timing, const DirectoryLock::Tell& tell) {
-  if (is_of_this_host(holder) && !is_hidden(holder.process)) return lives(holder) ? State::alive : State::dead;
+  if (const std::optional<bool> alive = lives(holder)) return *alive ? State::alive : State::dead;
   const auto start = std::chrono::steady_clock::now();
   const std::optional<std::string> first = trace_of(path);
   if (!first) return State::gone;
@@ -188,7 +191,7 @@ bool DirectoryLock::left_by_the_dead(const std::string& directory) {
   const std::set<int64_t> numbers = numbers_in(folder);
   if (numbers.empty()) return false;
   const Holder holder = holder_in(folder + "/" + std::to_string(*numbers.rbegin()));
-  return is_of_this_host(holder) && !is_hidden(holder.process) && !lives(holder);
+  return lives(holder) == false;
 }
 
 void DirectoryLock::give_up() {

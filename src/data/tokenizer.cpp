@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint64_t kLargestModel = uint64_t{1} << 30;
 constexpr size_t kLongestLine = 1 << 16;  // bytes given to the model at once; longer lines are cut at a space
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which the model writes for a space
 
 std::string with_spaces(const std::string& piece) {
   std::string text;

@@ -38,7 +38,7 @@ class Sentences {
       const size_t length = utf8_length(text.substr(at));
       const std::string_view character = text.substr(at, std::max<size_t>(length, 1));
       const bool forbidden = length == 0 || character == "\n" || character == std::string_view("\0", 1) ||
-                             character == "\xE2\x96\x81" || character == "\xE2\x96\x85";  // U+2581, U+2585
+                             character == kSpaceMark || character == "\xE2\x96\x85";  // U+2585
       if (forbidden || at - begin >= kLongestSentence) {
         flush(at);
         begin = forbidden ? at + character.size() : at;
@@ -196,7 +196,7 @@ std::string Tokenizer::train(const TokenizerTraining& training) {
       {"remove_extra_whitespaces", "false"},
       {"allow_whitespace_only_pieces", "true"},
       {"byte_fallback", "true"},
-      {"required_chars", "\xE2\x96\x81"},  // the space
+      {"required_chars", std::string(kSpaceMark)},
       {"user_defined_symbols", "\n"},
       {"unk_id", "0"},
       {"eos_id", "1"},

@@ -135,8 +135,7 @@ std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
   if (count == 0) return "";
   return detail::concatenate(
       count, " of ", answers.size(), " answers are not finite numbers, and what is made of them means nothing: ", named,
-      items > kMost ? "; …" : "",
-      "; a weight is not finite, or train.precision is too narrow: shiftron checkpoint export names such a weight");
+      items > kMost ? "; …" : "", "; ", kWhyNotFinite);
 }
 
 BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers, const Pieces& pieces) {

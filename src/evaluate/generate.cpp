@@ -330,8 +330,7 @@ bool are_finite(const std::vector<double>& logits, int64_t known) {
 
 NonFiniteLogits::NonFiniteLogits(int64_t tokens)
     : Error(detail::concatenate("the model's logits behind ", tokens,
-                                " tokens are not finite numbers: a weight is none, or train.precision is too narrow; "
-                                "shiftron checkpoint export names such a weight"),
+                                " tokens are not finite numbers: ", kWhyNotFinite),
             ExitCode::bad_input) {}
 
 std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t>& prompt,

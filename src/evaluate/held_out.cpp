@@ -39,8 +39,7 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
 
 void refuse_non_finite(const HeldOutResult& counted, const std::string& directory) {
   if (std::isfinite(counted.loss)) return;
-  throw_bad_input("the loss of ", directory, " is no finite number: a weight is not finite, or train.precision is too ",
-                  "narrow; shiftron checkpoint export names such a weight");
+  throw_bad_input("the loss of ", directory, " is no finite number: ", kWhyNotFinite);
 }
 
 // The checkpoint's, or the dataset's where it was imported without one, as train allows. Throws Error(bad_input) where

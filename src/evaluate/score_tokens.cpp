@@ -137,13 +137,14 @@ std::vector<int32_t> LineEncoder::operator()(std::string_view text) {
     }
     tokens.insert(tokens.end(), known->second.begin(), known->second.end());
     text.remove_prefix(bytes);
+    if (progress_ != nullptr) progress_->advance(bytes);
   }
   return tokens;
 }
 
-TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length,
-                       bool boundary_fallback) {
-  const auto encoder = std::make_shared<LineEncoder>(tokenizer);
+TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length, bool boundary_fallback,
+                       Progress* progress) {
+  const auto encoder = std::make_shared<LineEncoder>(tokenizer, progress);
   return {.encode = [encoder](std::string_view text) { return (*encoder)(text); },
           .prefix = tokenizer.end_of_document(),
           .begins_with_prefix = beginning == BeginningToken::always,

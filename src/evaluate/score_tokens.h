@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/progress.h"
 #include "data/tokenizer.h"
 #include "evaluate/tasks/request.h"
 #include "train/sections.h"
@@ -47,17 +48,21 @@ std::vector<ScoreTokens> rolling_windows(const std::vector<int32_t>& tokens, int
 // are encoded once. Not for several threads.
 class LineEncoder {
  public:
-  explicit LineEncoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  // `progress` is told of each line's bytes; null: nobody.
+  explicit LineEncoder(const Tokenizer& tokenizer, Progress* progress = nullptr)
+      : tokenizer_(&tokenizer), progress_(progress) {}
   std::vector<int32_t> operator()(std::string_view text);
 
  private:
   const Tokenizer* tokenizer_;
+  Progress* progress_;
   std::unordered_map<std::string, std::vector<int32_t>> lines_;
   size_t bytes_ = 0;
 };
 
 // The rules of a model's own tokenizer, which has no token that begins documents: their end stands in front of them.
-TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length,
-                       bool boundary_fallback);
+// `progress` as of LineEncoder; both outlive the rules.
+TokenRules token_rules(const Tokenizer& tokenizer, BeginningToken beginning, int64_t max_length, bool boundary_fallback,
+                       Progress* progress = nullptr);
 
 }  // namespace shiftron

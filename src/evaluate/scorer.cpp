@@ -78,36 +78,12 @@ Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& token
       live_(&engine),
       scorer_(config_, engine, identity_, world) {}
 
-namespace {
-
-// The same as `encode`, told of in pieces of whole lines, which do not touch.
-std::function<std::vector<int32_t>(std::string_view)> with_progress(
-    std::function<std::vector<int32_t>(std::string_view)> encode, Progress& progress) {
-  constexpr size_t kPiece = size_t{1} << 16;  // bytes, or a line
-  return [encode = std::move(encode), &progress](std::string_view text) {
-    std::vector<int32_t> tokens;
-    while (!text.empty()) {
-      const size_t newline = text.size() <= kPiece ? std::string_view::npos : text.find('\n', kPiece);
-      const std::string_view piece = text.substr(0, newline == std::string_view::npos ? text.size() : newline + 1);
-      const std::vector<int32_t> of_piece = encode(piece);
-      tokens.insert(tokens.end(), of_piece.begin(), of_piece.end());
-      text.remove_prefix(piece.size());
-      progress.advance(piece.size());
-    }
-    return tokens;
-  };
-}
-
-}  // namespace
-
 RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& tokenizer, const ScorerOptions& options,
                         int64_t max_length) {
-  TokenRules rules = token_rules(tokenizer, options.beginning, max_length, options.boundary_fallback);
   std::optional<Progress> progress;
-  if (options.progress) {
-    progress.emplace("tokens", 0, "bytes");
-    rules.encode = with_progress(std::move(rules.encode), *progress);
-  }
+  if (options.progress) progress.emplace("tokens", 0, "bytes");
+  const TokenRules rules = token_rules(tokenizer, options.beginning, max_length, options.boundary_fallback,
+                                       progress ? &*progress : nullptr);
   RequestTokens tokens;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].kind == RequestKind::generate) {

@@ -55,26 +55,23 @@ void append_whole(FileDescriptor& file, const std::string& text) {
   }
 }
 
+// The file's last `bytes`, or all that it has.
+std::string last_bytes(const std::string& path, uint64_t bytes) {
+  const FileDescriptor file = FileDescriptor::open_for_reading(path);
+  const uint64_t all = file.size();
+  std::string last(std::min(bytes, all), '\0');
+  if (!last.empty()) file.read_at(all - last.size(), last.data(), last.size());
+  return last;
+}
+
 // What the file's last line lacks at its end, as a crash leaves it: "\n" or nothing, as where that cannot be read.
 std::string missing_end(const std::string& path) {
   try {
-    const FileDescriptor file = FileDescriptor::open_for_reading(path);
-    const uint64_t bytes = file.size();
-    char last = '\n';
-    if (bytes > 0) file.read_at(bytes - 1, &last, 1);
-    return last == '\n' ? "" : "\n";
+    const std::string last = last_bytes(path, 1);
+    return last.empty() || last == "\n" ? "" : "\n";
   } catch (const std::exception&) {
     return "";
   }
-}
-
-bool ends_with(const std::string& path, const std::string& end) {
-  const FileDescriptor file = FileDescriptor::open_for_reading(path);
-  const uint64_t bytes = file.size();
-  if (bytes < end.size()) return false;
-  std::string last(end.size(), '\0');
-  file.read_at(bytes - end.size(), last.data(), last.size());
-  return last == end;
 }
 
 // Whether the path leads to the open file; true where that cannot be known.
@@ -253,7 +250,7 @@ RowsOfStep supersede_metrics(const std::string& directory, int64_t step) {
   }
   if (moved.empty()) return rows;
   FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
-  if (!ends_with(superseded.path(), moved)) {  // as where a start was killed here
+  if (last_bytes(superseded.path(), moved.size()) != moved) {  // as where a start was killed here
     append_whole(superseded, missing_end(superseded.path()) + moved);
     superseded.sync();
   }

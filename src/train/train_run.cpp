@@ -33,11 +33,11 @@ void require_own(const RunEnvironment& environment) {
 
 }  // namespace
 
-// What `there` has not yet. Where the run is to stop, the rest waits for its next start.
-void TrainingRun::evaluate(int64_t step, const RowsOfStep& there) {
+// Where the run is to stop, the rest waits for its next start.
+void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
   const auto start = std::chrono::steady_clock::now();
-  const bool held_out = there.validation || !validation_ || evaluate_held_out(step);
-  const bool done = held_out && (there.benchmarks || tasks_ == nullptr || evaluate_tasks(step));
+  const bool held_out = !due.held_out || evaluate_held_out(step);
+  const bool done = held_out && (!due.tasks || evaluate_tasks(step));
   limit_.add_evaluation(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   owes_evaluation_ = !done;
   if (done || !first_rank()) return;
@@ -84,18 +84,22 @@ void TrainingRun::catch_up_on_evaluation() {
   constexpr int64_t kMostTries = 2;  // the first was in training
   const int64_t step = first_step_ - 1;
   if (step < 1 || step > config_.train.steps || !wants_evaluation(step)) return;
-  const std::string told = environment_.world.broadcast_text(
-      fmt::format("{:d}{:d}{:d}", rows_.loss, rows_.validation, rows_.benchmarks), 0);
-  const RowsOfStep there = {.loss = told[0] == '1', .validation = told[1] == '1', .benchmarks = told[2] == '1'};
-  if (!there.loss || ((there.validation || !validation_) && (there.benchmarks || tasks_ == nullptr))) return;
-  const bool given_up = first_rank() && times_left(config_.output.directory, step) >= kMostTries;
-  if (!environment_.world.broadcast_text(given_up ? "1" : "", 0).empty()) {
-    if (!first_rank()) return;
-    environment_.log.warning(fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
-    return;
+  DueEvaluation due = all_evaluation();
+  if (first_rank()) {
+    due = {.held_out = due.held_out && rows_.loss && !rows_.validation,
+           .tasks = due.tasks && rows_.loss && !rows_.benchmarks};
+    if ((due.held_out || due.tasks) && times_left(config_.output.directory, step) >= kMostTries) {
+      environment_.log.warning(
+          fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
+      due = {};
+    }
+    if (due.held_out || due.tasks) {
+      environment_.log.info(fmt::format("step {}: what is left of its evaluation", step));
+    }
   }
-  if (first_rank()) environment_.log.info(fmt::format("step {}: what is left of its evaluation", step));
-  evaluate(step, there);
+  const std::string told = environment_.world.broadcast_text(fmt::format("{:d}{:d}", due.held_out, due.tasks), 0);
+  due = {.held_out = told[0] == '1', .tasks = told[1] == '1'};
+  if (due.held_out || due.tasks) evaluate(step, due);
 }
 
 Retention TrainingRun::retention() const {
@@ -286,7 +290,7 @@ ExitCode TrainingRun::run() {
       stream_.timed = true;
     }
     if (wants_save(step) || stop_) save(step);  // first: an evaluation that is cut off can be made again
-    if (wants_evaluation(step)) evaluate(step, {});
+    if (wants_evaluation(step)) evaluate(step, all_evaluation());
     if (stop_) save(step);
     const bool stopping = stop_ || step == config_.train.stop_at;
     if (stopping || step == config_.train.steps) tell_profile(step);

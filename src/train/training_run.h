@@ -50,7 +50,11 @@ class TrainingRun {
   void end_at_once();
   void settle();
   void drain();
-  void evaluate(int64_t step, const RowsOfStep& there);
+  struct DueEvaluation {
+    bool held_out = false, tasks = false;
+  };
+  DueEvaluation all_evaluation() const { return {.held_out = validation_.has_value(), .tasks = tasks_ != nullptr}; }
+  void evaluate(int64_t step, const DueEvaluation& due);
   bool evaluate_held_out(int64_t step);
   bool evaluate_tasks(int64_t step);
   void catch_up_on_evaluation();
