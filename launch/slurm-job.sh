@@ -51,7 +51,7 @@ again() {  # why
   if taken_back; then
     if brought_back; then event requeue ",\"why\":\"$1\""; say "$1; Slurm brings it back by itself"; exit 75; fi
     say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"
-    exit 75
+    leave 75
   fi
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"

@@ -2,6 +2,8 @@
 #include "cli/config_reader.h"
 
 #include <boost/program_options.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,13 +18,27 @@ namespace po = boost::program_options;
 
 constexpr const char* kCommandLine = "command line";
 
+constexpr const char* kBlanks = " \t\r";
+
 // "[train]" of "[ train ]", which Boost would take for another section.
 std::string without_blanks(const std::string& line) {
   const std::size_t open = line.find('['), close = line.find(']');
   if (close == std::string::npos) return line;
-  const std::size_t first = line.find_first_not_of(" \t", open + 1), last = line.find_last_not_of(" \t", close - 1);
+  const std::size_t first = line.find_first_not_of(kBlanks, open + 1), last = line.find_last_not_of(kBlanks, close - 1);
   if (first >= close) return line;
   return line.substr(0, open + 1) + line.substr(first, last + 1 - first) + line.substr(close);
+}
+
+// What of a line Boost would misread in silence; "" where it is nothing.
+std::string misread(const std::string& line, bool is_section) {
+  const std::size_t comment = line.find('#');
+  if (comment != std::string::npos && comment > 0 && std::string(kBlanks).find(line[comment - 1]) == std::string::npos) {
+    return "begins a comment within a word: put a blank before '#', or take a word without it";
+  }
+  const std::size_t close = line.find(']');
+  if (!is_section || close == std::string::npos) return "";
+  const std::size_t behind = line.find_first_not_of(kBlanks, close + 1);
+  return behind == std::string::npos || behind == comment ? "" : "has words behind its ']': a [section] is a line of its own";
 }
 
 // Settings of a file's text. Each line goes to Boost alone, under its section, so that its number is known and a fault
@@ -36,6 +52,11 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
     const std::size_t first = line.find_first_not_of(" \t");
     const bool is_section = first != std::string::npos && line[first] == '[';
     const std::string header = is_section ? without_blanks(line) : "";
+    if (const std::string fault = misread(line, is_section); !fault.empty()) {
+      faults.push_back("'" + printable(line.substr(first)) + "' " + fault + " (" + to_string(origin) + ")");
+      if (is_section) section = header.substr(0, header.find(']') + 1);
+      continue;
+    }
     std::istringstream text(is_section ? header : section + "\n" + line);
     try {
       const auto parsed = po::parse_config_file(text, po::options_description(), true);
@@ -52,10 +73,11 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
 }
 
 void apply_file(RunConfig& config, const std::string& path) {
-  std::ifstream file(path);
   std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    config.reading_faults.push_back("cannot read the configuration file " + path);
+  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  std::ifstream file(path);
+  if (!file || errno == EISDIR) {
+    config.reading_faults.push_back("cannot read the configuration file " + path + ": " + std::strerror(errno));
     return;
   }
   const std::vector<Setting> settings = read_lines(file, path, config.reading_faults);

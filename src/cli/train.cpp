@@ -114,6 +114,12 @@ void require_sound(const RunConfig& config, int ranks, Use use) {
   refuse_faults(faults, "the configuration");
 }
 
+std::vector<std::string> directories_of(const std::vector<DataSource>& sources) {
+  std::vector<std::string> directories;
+  for (const DataSource& source : sources) directories.push_back(source.directory);
+  return directories;
+}
+
 // `hosts`: of each started rank.
 void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const RunConfig& config = parsed.config;
@@ -133,6 +139,9 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
   std::cout << nlohmann::ordered_json{{"ranks", ranks},
                                       {"configuration", to_config_text(config)},
+                                      {"data",
+                                       {{"train", directories_of(config.data.train)},
+                                        {"validation", directories_of(config.data.validation)}}},
                                       {"parameters", parameters.total},
                                       {"parameters_outside_embedding", parameters.outside_embedding},
                                       {"plan", plan}}
@@ -172,7 +181,9 @@ void show_line(const std::string& line) {
 int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
-  if (parsed.has("draw")) throw_bad_input("--draw draws the schedule of a dry run: give --dry-run too");
+  for (const char* option : {"draw", "ranks", "json"}) {
+    if (parsed.has(option)) throw_bad_input("--", option, " is of a plan, and this would train: give --dry-run too");
+  }
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
   hold_stop_signal();

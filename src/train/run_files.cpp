@@ -122,6 +122,8 @@ void JsonLines::sync() {
 
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
   std::ifstream input(path);
+  std::error_code error;
+  if (!input && std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why
   for (std::string line; std::getline(input, line);) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (object.is_object()) visit(object);

@@ -90,9 +90,11 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
-  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {:.0f} % of GEMM peak  {} left", step,
-                             train.steps, result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)),
-                             utilization * 100, duration_text(left)));
+  // A peak that was measured beside other work says nothing.
+  const std::string share = utilization > 1 ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
+  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {}{} left", step, train.steps,
+                             result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)), share,
+                             duration_text(left)));
 }
 
 void RunReport::validation(int64_t step, double loss) {

@@ -90,8 +90,21 @@ std::string reason_of(int code) {
   }
 }
 
+// Which job of a batch system the run is in: others may be submitted, or come and be refused, meanwhile.
+struct Jobs {
+  std::string begun{};  // it has its hosts; the next start is its own
+  std::string of_start{};
+
+  void read(const std::string& event, const std::string& job) {
+    if (event == "job") begun = job;
+    if (event == "start") of_start = begun;
+    if ((event == "left" || event == "requeue") && job == begun) begun.clear();
+  }
+};
+
 void read_events(const std::string& directory, double now, RunStatus& status) {
-  double first_start = std::nan(""), state_began = now, ended = std::nan("");
+  double first_start = std::nan(""), state_began = now, ended = std::nan(""), last_start = std::nan("");
+  Jobs jobs;
   const auto become = [&](State state, double when) {
     status.state = state;
     state_began = when;
@@ -105,12 +118,16 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
     const std::string event = text_in(object, "event");
     const double when = seconds_of(text_in(object, "time"));
     if (std::isnan(when)) return;
-    if (const std::string job = text_in(object, "job"); !job.empty()) status.job = job;
+    const std::string job = text_in(object, "job");
+    jobs.read(event, job);
+    if (!job.empty() && event != "job" && (event != "left" || job == status.job)) status.job = job;
     if (event == "queued" || event == "requeue") {
       become(State::queued, when);
       status.why = text_in(object, "why");
     } else if (event == "start") {
       become(State::running, when);
+      last_start = when;
+      status.job = jobs.of_start;
       status.where = hosts_in(object);
       status.why.clear();
       if (std::isnan(first_start)) first_start = when;
@@ -121,7 +138,7 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       status.save_seconds += number_in(object, "seconds");
     } else if (event == "exit") {
       // Of several ranks the first one says why; who ends a job for good, last.
-      if (!std::isnan(ended) && text_in(object, "job").empty()) return;
+      if (!std::isnan(ended) && job.empty()) return;
       ended = std::isnan(ended) ? when : ended;
       end(object, when);
       status.why = text_in(object, "error");
@@ -131,12 +148,17 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       status.why = status.state == State::done ? "" : reason_of(status.code) + ", see the job's log in slurm/";
     }
   });
-  if (status.state == State::running) {
-    const std::optional<double> sign = last_sign(directory);
-    if (!sign || now - *sign > kMostSilence || DirectoryLock::left_by_the_dead(directory)) {
-      become(State::silent, sign.value_or(state_began));
-      ended = sign.value_or(now);
-    }
+  const bool no_exit = !std::isnan(last_start) && std::isnan(ended);  // of the last start
+  const std::optional<double> sign = last_sign(directory);
+  const bool alive = sign && now - *sign <= kMostSilence && !DirectoryLock::left_by_the_dead(directory);
+  if (no_exit && alive) {
+    become(State::running, last_start);
+    status.job = jobs.of_start;
+    status.why.clear();
+    status.code = 0;
+  } else if (status.state == State::running) {
+    become(State::silent, sign.value_or(state_began));
+    ended = sign.value_or(now);
   }
   status.since = std::max(0.0, now - state_began);
   const bool over = status.state == State::done || status.state == State::failed || status.state == State::saved;
@@ -169,6 +191,17 @@ void read_metrics(const std::string& directory, RunStatus& status) {
   status.loss = sum / static_cast<double>(some);
   if (pace > 0) status.tokens_per_second = tokens_of_step / pace;
   if (status.steps >= status.step) status.seconds_left = pace * static_cast<double>(status.steps - status.step);
+}
+
+// The first of an array's runs in it; "" where it is none.
+std::string first_of_array(const std::string& directory) {
+  std::string first;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("seed-") && (first.empty() || name < first)) first = name;
+  }
+  return first.empty() ? "" : directory + "/" + first;
 }
 
 // Means of the losses of each column; dots by rows of the range.
@@ -216,9 +249,10 @@ double RunStatus::lost_share() const {
 RunStatus read_run_status(const std::string& directory, int64_t steps, double now) {
   const auto there = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
   if (!there("events.jsonl") && !there("config.conf")) {
+    const std::string run = first_of_array(directory);
     throw_bad_input(
-        directory,
-        " is no run's directory: neither events.jsonl nor config.conf is there; name what output.directory was");
+        directory, " is no run's directory: neither events.jsonl nor config.conf is there; ",
+        run.empty() ? "name what output.directory was" : "it holds a run for each seed, name one of these: " + run);
   }
   RunStatus status;
   status.steps = steps;

@@ -140,7 +140,8 @@ bool TrainingRun::save(int64_t step) {
                                       static_cast<double>(result.bytes) / 1e6, result.seconds));
     environment_.events.write("checkpoint", {{"step", step}, {"bytes", result.bytes}, {"seconds", result.seconds}});
   } else {
-    environment_.log.error(fmt::format("step {} could not be saved: {}; training goes on", step, result.reason));
+    environment_.log.error(
+        fmt::format("step {} could not be saved: {}{}", step, result.reason, stop_ ? "" : "; training goes on"));
     environment_.events.write("checkpoint_failed", {{"step", step}, {"reason", result.reason}});
   }
   return result.saved;

@@ -95,7 +95,8 @@ TEST_F(ConfigReader, CollectsEveryFault) {
           "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
           "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
           "unknown key trian.seed, nearest is train.seed (" + a + ":9)",
-          "cannot read the configuration file " + missing, "cannot read the configuration file " + folder_.string(),
+          "cannot read the configuration file " + missing + ": No such file or directory",
+          "cannot read the configuration file " + folder_.string() + ": Is a directory",
           "unknown option --model.vocap, nearest is --model.vocab (command line)",
           "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
           "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
@@ -115,6 +116,21 @@ TEST_F(ConfigReader, CollectsEveryFault) {
 TEST_F(ConfigReader, BrokenSectionLineIsAFault) {
   EXPECT_THAT(read_config_text("[model\nlayers = 3\n", "t").reading_faults,
               ::testing::Contains(HasSubstr("'[model' is no 'key = value' and no '[section]' (t:1)")));
+}
+
+TEST_F(ConfigReader, AWordThatACommentWouldCutIsAFault) {
+  const RunConfig config = read_config_text("[output]\ndirectory = exp#1\n[train] # of one\nsteps = 7 # enough\n#end\n", "t");
+  EXPECT_THAT(config.reading_faults, ElementsAre(HasSubstr("'directory = exp#1' begins a comment within a word")));
+  EXPECT_THAT(config.reading_faults.front(), HasSubstr("(t:2)"));
+  EXPECT_EQ(config.train.steps, 7);
+}
+
+TEST_F(ConfigReader, WordsBehindASectionAreOneFault) {
+  const RunConfig config = read_config_text("[ train ] steps = 3\nseed = 5\r\n[model]\r\nlayers = 4\n", "t");
+  EXPECT_THAT(config.reading_faults,
+              ElementsAre("'[ train ] steps = 3' has words behind its ']': a [section] is a line of its own (t:1)"));
+  EXPECT_EQ(config.train.seed, 5);
+  EXPECT_EQ(config.model.layers, 4);
 }
 
 TEST_F(ConfigReader, OwnOptionsAndHelp) {

@@ -191,6 +191,13 @@ def check_codes(folder):
         check(f"{ranks[:9]} ranks", answer.returncode == 76 and answer.stderr.startswith("local: ") and "next:" in answer.stderr, answer.stderr)
 
 
+def check_room(folder):
+    for place in (folder / "none", pathlib.Path("/proc")):
+        answer = subprocess.run([LOCAL, "1", "-c", "exit 0"], env=dict(os.environ, SHIFTRON="/bin/sh", TMPDIR=str(place)), capture_output=True,
+                                text=True, check=False)
+        check(f"no room for files in {place}", answer.returncode == 76 and "next: df" in answer.stderr, answer.stderr)
+
+
 def check_streams():
     """Every byte arrives, of stdin too, in order."""
     content = random.Random(1).randbytes(300000)
@@ -236,6 +243,7 @@ def main(folder):
         try:
             check_signals(runs)
             check_codes(runs)
+            check_room(runs)
             check_streams()
             check_events(runs)
         finally:

@@ -317,11 +317,39 @@ class Slurm(SystemTest):
         self.assertEqual(self.cluster.job(second)["ExitCode"], "76:0", self.log(run)[-3000:])
         self.assertIn("is in use", self.log(run))
         self.assertEqual(self.cluster.job(first)["JobState"], "RUNNING")
+        self.assertRegex(self.status(run), f"^running for .*job {first} on ")
         config = (run / "slurm" / "config.conf").read_text()
         code, out, err = self.launch(run, nodes=1, tasks=2, train__steps=5)
         self.assertEqual(code, 76, out)
         self.assertIn(f"job {first} of {run} is in the queue", err)
         self.assertEqual((run / "slurm" / "config.conf").read_text(), config)  # with which the first one comes back
+
+    def test_cancelled_while_it_looks_at_its_hosts(self):
+        run = self.folder / "looking"
+        with self.program('[ "$1" = preflight ] && sleep 20'):
+            job, = self.submit(run, nodes=1, tasks=2, train__steps=ENDLESS)
+        self.cluster.wait_for(lambda: "srun, this Slurm" in self.log(run), 60, "the look at the hosts")
+        self.cluster.say("scancel", job)
+        self.assertEqual(self.ended(run, job), "CANCELLED")
+        self.assertRegex(self.status(run), "(?s)^saved for .*not brought back")
+
+    def test_launch_local_in_an_allocation(self):
+        """Its ranks are of this host and its own, whatever the allocation says."""
+        run = self.folder / "allocation"
+        keys = [f"--{key}={value}" for key, value in {**self.settings(run, train__steps=ENDLESS), **FOUR}.items()]
+        command = ["salloc", "--quiet", "-N2", "-n2", "-t5", ROOT / "launch" / "local", "4", "train", *keys]
+        with subprocess.Popen(list(map(str, command)), env=self.cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+            self.trains(run)
+            hosts, = [event["hosts"] for event in events(run, "start")]
+            subprocess.run(["pkill", "-TERM", "-P", str(job.pid)], check=True)
+            try:
+                err = job.communicate(timeout=scaled(60))[1]
+            finally:
+                subprocess.run(["pkill", "-KILL", "-P", str(job.pid)], check=False)
+        self.assertEqual(hosts, {os.uname().nodename: 4})
+        self.assertIn("asking all ranks to save", err)
+        self.assertEqual(events(run, "exit")[-1]["code"], 75, err)
+        self.assert_gone()
 
     def test_crashes_without_a_newer_step(self):
         run = self.folder / "crash-loop"
@@ -398,7 +426,11 @@ class Slurm(SystemTest):
                               (["--lead", "-1"], "--lead is -1, must be at least 0"),
                               (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
                               (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
+                              (["--array", "3-1"], "--array is '3-1'"), (["--array", "\u0663"], "--array is"), (["--array", "0-99999999"], "1000 at most"),
                               (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
+                              (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
+                              (["--data.validation", "nowhere"], "data.validation names nowhere"),
+                              (["--output.directory", "/proc/none"], "/proc/none"),
                               (["--train.stpes", "3"], "nearest is --train.steps"), (["--partition", "none"], "invalid partition")):
             with self.subTest(words):
                 code, out, err = self.launch(run, *words)

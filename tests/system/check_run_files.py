@@ -269,7 +269,8 @@ class Words(SystemTest):
         self.assertEqual(len(boxes), 2 * 2 * 4)
         for command, message in ((["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
                                  (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
-                                 (["--draw", drawing], "give --dry-run too")):
+                                 (["--draw", drawing], "give --dry-run too"), (["--json"], "give --dry-run too"),
+                                 (["--ranks", "8"], "give --dry-run too")):
             refused = shiftron("train", *command, *options(settings))
             self.assertEqual(refused.returncode, 76, refused.stderr)
             self.assertIn(message, refused.stderr)

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "checkpoint/fixture.h"
 #include "core/check.h"
 #include "core/directory_lock.h"
+#include "train/run_files.h"
 
 namespace shiftron {
 namespace {
@@ -42,6 +44,14 @@ class Status : public ::testing::Test {
   shiftron::testing::TemporaryDirectory directory_;
 };
 
+// Gives the run a lock that somebody holds; seconds since 1970 of its sign of life.
+double touched_lock(const std::string& directory) {
+  std::filesystem::create_directories(directory + "/.lock");
+  std::ofstream(directory + "/.lock/1") << "me";
+  const auto touched = std::filesystem::last_write_time(directory + "/.lock/1");
+  return std::chrono::duration<double>(std::chrono::file_clock::to_sys(touched).time_since_epoch()).count();
+}
+
 const char* const kStart = R"(,"hosts":{"a":2,"b":2})";
 
 TEST_F(Status, WhatIsNoRunIsRefused) {
@@ -64,9 +74,7 @@ TEST_F(Status, LifeOfAJob) {
   event(10, "start", kStart);
   std::filesystem::create_directories(path(".lock"));
   EXPECT_EQ(read(10).state, State::silent);  // nobody touches the lock
-  std::ofstream(path(".lock/1")) << "me";
-  const auto touched = std::filesystem::last_write_time(path(".lock/1"));
-  const double now = std::chrono::duration<double>(std::chrono::file_clock::to_sys(touched).time_since_epoch()).count();
+  const double now = touched_lock(directory_.path());
   EXPECT_EQ(read_run_status(directory_.path(), 100, now + 20).state, State::running);
   EXPECT_EQ(read_run_status(directory_.path(), 100, now + 120).state, State::silent);
   const pid_t child = ::fork();
@@ -125,6 +133,63 @@ TEST_F(Status, AJobThatSlurmDoesNotBringBack) {
   event(3, "left", R"(,"job":"17","code":75)");
   EXPECT_EQ(read(4).state, State::saved);
   EXPECT_THAT(to_text(read(4), 80), HasSubstr("not brought back, see the job's log"));
+}
+
+TEST_F(Status, JobsThatCameMeanwhileChangeNothing) {
+  event(0, "queued", R"(,"job":"8")");
+  event(1, "job", R"(,"job":"8")");
+  event(2, "start", kStart);
+  const double now = touched_lock(directory_.path());
+  event(3, "job", R"(,"job":"9")");
+  EXPECT_EQ(read_run_status(directory_.path(), 100, now + 20).job, "8");
+  event(4, "left", R"(,"job":"9","code":76)");
+  event(5, "queued", R"(,"job":"10")");
+  RunStatus status = read_run_status(directory_.path(), 100, now + 20);
+  EXPECT_EQ(status.state, State::running);
+  EXPECT_EQ(status.job, "8");
+  event(6, "job", R"(,"job":"10")");
+  event(6, "left", R"(,"job":"10","code":76)");
+  status = read_run_status(directory_.path(), 100, now + 20);
+  EXPECT_EQ(status.state, State::running);
+  EXPECT_EQ(status.job, "8");
+  EXPECT_EQ(status.code, 0);
+  EXPECT_EQ(status.why, "");
+  EXPECT_NE(read_run_status(directory_.path(), 100, now + 120).state, State::running) << "its lock is dead";
+  event(7, "exit", R"(,"rank":0,"code":75)");
+  event(7, "requeue", R"(,"job":"8","why":"saved and stopped")");
+  status = read(8);
+  EXPECT_EQ(status.state, State::queued);
+  EXPECT_EQ(status.job, "8");
+  event(9, "start", kStart);  // by hand
+  EXPECT_EQ(read_run_status(directory_.path(), 100, now + 20).job, "");
+}
+
+TEST_F(Status, FilesThatCannotBeReadAreAnError) {
+  event(0, "start", kStart);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  std::string message;
+  try {
+    for_each_json_line(path("events.jsonl"), [](const nlohmann::json&) {});
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(message, HasSubstr("limit of open files"));
+}
+
+TEST_F(Status, AnArrayNamesItsRuns) {
+  std::filesystem::create_directories(path("seed-4"));
+  std::filesystem::create_directories(path("seed-3"));
+  const auto read_it = [&] { read(0); };
+  try {
+    read_it();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/seed-3"));
+  }
 }
 
 TEST_F(Status, CodesAndClocksThatCannotBe) {
