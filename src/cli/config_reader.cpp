@@ -32,13 +32,16 @@ std::string without_blanks(const std::string& line) {
 // What of a line Boost would misread in silence; "" where it is nothing.
 std::string misread(const std::string& line, bool is_section) {
   const std::size_t comment = line.find('#');
-  if (comment != std::string::npos && comment > 0 && std::string(kBlanks).find(line[comment - 1]) == std::string::npos) {
+  if (comment != std::string::npos && comment > 0 &&
+      std::string(kBlanks).find(line[comment - 1]) == std::string::npos) {
     return "begins a comment within a word: put a blank before '#', or take a word without it";
   }
   const std::size_t close = line.find(']');
   if (!is_section || close == std::string::npos) return "";
   const std::size_t behind = line.find_first_not_of(kBlanks, close + 1);
-  return behind == std::string::npos || behind == comment ? "" : "has words behind its ']': a [section] is a line of its own";
+  return behind == std::string::npos || behind == comment
+             ? ""
+             : "has words behind its ']': a [section] is a line of its own";
 }
 
 // Settings of a file's text. Each line goes to Boost alone, under its section, so that its number is known and a fault

@@ -93,14 +93,11 @@ CheckpointModel open_with_overrides(const CommandLine& line, const std::vector<C
   base.parallel = layout;
   base.device.kind = device_here(base.device.kind);
   std::erase_if(base.origins, [](const auto& origin) { return origin.first.starts_with("parallel."); });
-  const RunConfig given = read_config(line, base);
-  RunConfig config = given;
-  const int64_t replicas = std::max(1, ranks / std::max(1, smallest_ranks(config.parallel)));
-  config.train.global_batch = config.train.micro_batch * replicas;
+  const RunConfig config = read_config(line, base);
   std::vector<std::string> faults = find_faults(config, ranks, Use::evaluate);
   const std::vector<std::string> changes = model_changes(base, config);
   faults.insert(faults.end(), changes.begin(), changes.end());
-  const std::vector<std::string> useless = useless_keys(base, given, own);
+  const std::vector<std::string> useless = useless_keys(base, config, own);
   faults.insert(faults.end(), useless.begin(), useless.end());
   if (const std::string fault = layout_fault(config); !fault.empty()) faults.push_back(fault);
   refuse_faults(faults, "the configuration");

@@ -42,7 +42,8 @@ std::string room_of(DeviceKind device) {
 }
 
 [[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger, DeviceKind device) {
-  const bool of_batch = category == "activations" || category == "scratch";
+  const bool of_batch =
+      category == "activations" || category == "scratch" || category == "staging" || category == "batches";
   if (category == "cache") {  // of a text that is made, beside which no run is planned
     throw_bad_input("not enough memory: ", bytes, " bytes are needed for the ", category,
                     " of generated tokens beside ", ledger.memory_total(), " bytes of this rank; ", room_of(device),

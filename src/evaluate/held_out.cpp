@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "checkpoint/restore.h"
@@ -47,7 +48,11 @@ void refuse_non_finite(const HeldOutResult& counted, const std::string& director
 Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
   Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
-  if (data.tokenizer_hash() != own.hash() || data.end_of_document() != own.end_of_document()) {
+  if (data.tokenizer_hash() == own.hash() && data.end_of_document() != own.end_of_document()) {
+    throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
+                    own.end_of_document(), "; build the dataset anew");
+  }
+  if (data.tokenizer_hash() != own.hash()) {
     throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
                     "; build the dataset with ", model.directory, "/tokenizer.model");
   }
@@ -64,6 +69,9 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
                                 const HostShare& share) {
   RunConfig config = model.config;
   const ParallelLayout layout = make_layout(config.parallel, world.size());
+  // Its rows are divided by tp; how many windows it holds changes no result.
+  const int64_t multiple = layout.tp / std::gcd<int64_t>(layout.tp, config.train.sequence_length);
+  config.train.micro_batch = (config.train.micro_batch + multiple - 1) / multiple * multiple;
   config.train.global_batch = config.train.micro_batch * layout.dp;  // one microbatch at a time
   const TrainSection& train = config.train;
   std::optional<Loader> opened;

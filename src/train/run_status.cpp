@@ -120,7 +120,7 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
     if (std::isnan(when)) return;
     const std::string job = text_in(object, "job");
     jobs.read(event, job);
-    if (!job.empty() && event != "job" && (event != "left" || job == status.job)) status.job = job;
+    if (!job.empty()) status.job = job;
     if (event == "queued" || event == "requeue") {
       become(State::queued, when);
       status.why = text_in(object, "why");
@@ -140,6 +140,7 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
       // Of several ranks the first one says why; who ends a job for good, last.
       if (!std::isnan(ended) && job.empty()) return;
       ended = std::isnan(ended) ? when : ended;
+      if (job.empty()) status.job = jobs.of_start;
       end(object, when);
       status.why = text_in(object, "error");
       if (status.why.empty() && status.state == State::failed) status.why = reason_of(status.code);

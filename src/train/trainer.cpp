@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 
 #include "core/trace_range.h"
 #include "train/device.h"
@@ -204,7 +205,7 @@ StepResult Trainer::result(int64_t step) {
     std::copy_n(counters, kUpdateCounters, known_counters_.begin());
     known_step_ = step;
   }
-  StepResult result{.loss = values[kLoss],
+  StepResult result{.loss = sums[kCounted] > 0 ? values[kLoss] : std::numeric_limits<double>::quiet_NaN(),
                     .gradient_norm = values[kGradientNorm],
                     .counted = sums[kCounted],
                     .attended = sums[attended_slot()],

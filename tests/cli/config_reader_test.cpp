@@ -87,20 +87,19 @@ TEST_F(ConfigReader, CollectsEveryFault) {
       read({"--config", a, "--config", missing, "--config", folder_, "--model.vocap", "256", "stray",
                    "--train.seed=x", "--dry-run=3", "--raks", "2", "--parallel.tp"},
                   {flag("dry-run", "help"), whole_option("ranks", "help", at_least(1))});
-  EXPECT_THAT(
-      parsed.config.reading_faults,
-      ::testing::UnorderedElementsAre(
-          "unknown key model.hiden, nearest is model.hidden (" + a + ":2)",
-          "model.layers 'many' is not a whole number (" + a + ":3)",
-          "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
-          "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
-          "unknown key trian.seed, nearest is train.seed (" + a + ":9)",
-          "cannot read the configuration file " + missing + ": No such file or directory",
-          "cannot read the configuration file " + folder_.string() + ": Is a directory",
-          "unknown option --model.vocap, nearest is --model.vocab (command line)",
-          "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
-          "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
-          "--parallel.tp needs a value (command line)"));
+  EXPECT_THAT(parsed.config.reading_faults,
+              ::testing::UnorderedElementsAre(
+                  "unknown key model.hiden, nearest is model.hidden (" + a + ":2)",
+                  "model.layers 'many' is not a whole number (" + a + ":3)",
+                  "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
+                  "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
+                  "unknown key trian.seed, nearest is train.seed (" + a + ":9)",
+                  "cannot read the configuration file " + missing + ": No such file or directory",
+                  "cannot read the configuration file " + folder_.string() + ": Is a directory",
+                  "unknown option --model.vocap, nearest is --model.vocab (command line)",
+                  "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
+                  "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
+                  "--parallel.tp needs a value (command line)"));
   try {
     validate(parsed.config, 1);
     FAIL() << "no error";
@@ -119,7 +118,8 @@ TEST_F(ConfigReader, BrokenSectionLineIsAFault) {
 }
 
 TEST_F(ConfigReader, AWordThatACommentWouldCutIsAFault) {
-  const RunConfig config = read_config_text("[output]\ndirectory = exp#1\n[train] # of one\nsteps = 7 # enough\n#end\n", "t");
+  const RunConfig config =
+      read_config_text("[output]\ndirectory = exp#1\n[train] # of one\nsteps = 7 # enough\n#end\n", "t");
   EXPECT_THAT(config.reading_faults, ElementsAre(HasSubstr("'directory = exp#1' begins a comment within a word")));
   EXPECT_THAT(config.reading_faults.front(), HasSubstr("(t:2)"));
   EXPECT_EQ(config.train.steps, 7);

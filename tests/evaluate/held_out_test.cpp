@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
+#include "core/file.h"
 #include "evaluate/dataset_fixture.h"
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
@@ -34,6 +36,42 @@ TEST(HeldOut, MeansAreOfWhatIsCounted) {
   EXPECT_NEAR(result.bits_per_byte,
               result.loss * static_cast<double>(result.targets) / (std::log(2.0) * static_cast<double>(result.bytes)),
               1e-9);
+}
+
+// tp divides the rows of a microbatch, of as many windows as that takes.
+TEST(HeldOut, WindowsOfOddLengthInEveryLayout) {
+  const Scratch scratch;
+  CheckpointModel model = initial_model(scratch);
+  model.config.train.sequence_length = 7;
+  const std::string dataset = dataset_of(scratch, "odd", std::vector<std::string>(9, "the key and the value"));
+  const auto single = make_single_world();
+  const HeldOutResult expected = evaluate_held_out(model, dataset, *single, {});
+  model.config.parallel.tp = 2;
+  for (const int64_t windows : {1, 3}) {
+    model.config.train.micro_batch = windows;
+    run_thread_ranks(4, [&](HostCommunicator& world) {
+      const HeldOutResult result = evaluate_held_out(model, dataset, world, {});
+      EXPECT_NEAR(result.loss, expected.loss, 1e-12);
+      EXPECT_EQ(result.targets, expected.targets);
+    });
+  }
+}
+
+TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {
+  const Scratch scratch;
+  const CheckpointModel model = initial_model(scratch);
+  const std::string dataset = dataset_of(scratch, "ends", std::vector<std::string>(5, "the key and the value"));
+  const std::string path = dataset + "/dataset.json";
+  std::string text = read_file(path);
+  const std::string key = "\"end_of_document\":";
+  const size_t at = text.find(key);
+  ASSERT_NE(at, std::string::npos) << text;
+  const size_t value = text.find_first_of("0123456789", at + key.size());
+  text.replace(value, text.find_first_not_of("0123456789", value) - value, "7");
+  std::ofstream(path) << text;
+  const auto world = make_single_world();
+  EXPECT_ERROR(evaluate_held_out(model, dataset, *world, {}), ExitCode::bad_input,
+               "ends documents by token 7, its tokenizer by");
 }
 
 // A step that was imported without a tokenizer is scored on tokens, by the dataset's.

@@ -269,6 +269,17 @@ class Accidents(SystemTest):
         self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "
                       f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
 
+    def test_steps_without_a_target_are_the_datas_fault(self):
+        short, data = self.folder / "short.jsonl", self.folder / "short"
+        short.write_text('{"text": "a"}\n' * 200)
+        self.must(shiftron("data", "build", "--input", short, "--tokenizer", self.folder / "tokenizer.model", "--output", data))
+        run = self.folder / "no-target"
+        text = self.expect(76, self.train(1, self.settings(run, train__sequence_length=1, train__global_batch=1, train__steps=50,
+                                                           fault__non_finite_in_row=1, data__train=data)))
+        self.assertRegex(text, r"error: 1 steps in a row had nothing to learn from, the last is step \d+: no counted target was in it")
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        self.assertIsNone(rows[-1]["loss"])
+
     def test_a_line_cut_by_a_crash_costs_no_other(self):
         run = self.folder / "cut"
         settings = self.settings(run, train__steps=4)

@@ -156,6 +156,7 @@ TEST_F(Status, JobsThatCameMeanwhileChangeNothing) {
   EXPECT_EQ(status.why, "");
   EXPECT_NE(read_run_status(directory_.path(), 100, now + 120).state, State::running) << "its lock is dead";
   event(7, "exit", R"(,"rank":0,"code":75)");
+  EXPECT_EQ(read(8).job, "8");
   event(7, "requeue", R"(,"job":"8","why":"saved and stopped")");
   status = read(8);
   EXPECT_EQ(status.state, State::queued);
