@@ -58,8 +58,10 @@ int run_preflight_command(const CommandLine& line) {
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
   const PreflightResult result = run_preflight(
-      parsed.config, share_of(session, parsed.config.device.threads), *world, [&](const std::string& part) {
-        section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()), deadline);
+      parsed.config, share_of(session, parsed.config.device.threads), *world,
+      [&](const std::string& part, const std::optional<Deadline>& own) {
+        section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()),
+                                 own && own->seconds > deadline.seconds ? *own : deadline);
       });
   agree(*world, [&] {
     if (const std::string warning = binding_warning(session, parsed.config); !warning.empty()) {

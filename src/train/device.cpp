@@ -85,26 +85,35 @@ std::string restore_products(const Bfloat16Products& saved, ControlPlane& world,
   return replaced;
 }
 
-StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream) {
+StartedDevice open_device(const RunConfig& config, const HostShare& share, Stream& stream) {
   stream.cpu.threads = share.threads;
   stream.deterministic = repeats(config);
   StartedDevice started;
-  if (!is_cuda(config)) {
-    if (chooses_products(config)) started.products = choose_products(config, world, stream.cpu);
-    return started;
-  }
+  if (!is_cuda(config)) return started;
   CHECK(kHasCuda, "this build has no CUDA");
   if constexpr (kHasCuda) {
-    DeviceIdentity device;
-    all_agree(world, [&] {
-      started.queue = start_cuda(stream, share);
-      device = device_identity();
-    });
+    started.queue = start_cuda(stream, share);
+    started.identity = device_identity();
+  }
+  return started;
+}
+
+void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, StartedDevice& started) {
+  if (chooses_products(config)) started.products = choose_products(config, world, stream.cpu);
+  if constexpr (kHasCuda) {
+    if (!is_cuda(config)) return;
+    const DeviceIdentity& device = started.identity;
     const std::string host = host_name() + " ";
     started.ranks_of_memory = ranks_alike(world, host + device.uuid).count;
     share_device(ranks_alike(world, host + device.bus).place);
     if (repeats(config)) repeat_sums();
   }
+}
+
+StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream) {
+  StartedDevice started;
+  all_agree(world, [&] { started = open_device(config, share, stream); });
+  join_devices(config, world, stream, started);
   return started;
 }
 

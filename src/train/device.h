@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/host.h"
+#include "core/queue_cuda.h"
 #include "core/stream.h"
 #include "kernels/kernels.h"
 #include "parallel/control_plane.h"
@@ -12,16 +13,21 @@
 
 namespace shiftron {
 
+struct StartedDevice {
+  std::unique_ptr<Queue> queue{};  // null on a CPU
+  DeviceIdentity identity{};       // empty on a CPU
+  std::string products{};          // what was timed, for people; "" where nothing was, and on ranks but 0
+  int ranks_of_memory = 1;         // how many ranks have a part of this GPU's memory each
+};
 // Makes `stream`, whose ledger stands, run there: on a GPU in the queue that is returned, which outlives its use. Every
 // rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: what multiplies fastest,
 // of what all of them have, is timed on rank 0 and told to all, since bits depend on it; under
 // train.deterministic=repeat nothing is timed.
-struct StartedDevice {
-  std::unique_ptr<Queue> queue;  // null on a CPU
-  std::string products;          // what was timed, for people; "" where nothing was, and on ranks but 0
-  int ranks_of_memory = 1;       // how many ranks have a part of this GPU's memory each
-};
 StartedDevice start_device(const RunConfig& config, const HostShare& share, ControlPlane& world, Stream& stream);
+
+// Its halves: what this rank does alone, and, where that went well on all ranks, what they do together.
+StartedDevice open_device(const RunConfig& config, const HostShare& share, Stream& stream);
+void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, StartedDevice& started);
 
 // Whether a run has such a choice: in bf16 on processors.
 bool chooses_products(const RunConfig& config);

@@ -12,24 +12,16 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/event.h"
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/median.h"
-#include "core/memory.h"
-#include "kernels/kernels.h"
-#include "kernels/timing.h"
 #include "parallel/agree.h"
-#include "parallel/run.h"
-#include "train/device.h"
 #include "train/engine.h"
 
 namespace shiftron {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{4} << 20;  // written, synced and read by another host
-constexpr int64_t kProductSize = 384;              // of a square matrix
-constexpr int64_t kModulus = 17;                   // operands are integers below: every sum is exact in float32
 
 // The program and what the loader mapped for it.
 std::map<std::string, std::string> hashes_of_files() {
@@ -77,72 +69,14 @@ std::vector<std::string> unseen(const std::string& directory, const std::vector<
   return missing;
 }
 
-// A product of integers, against the same by integers.
-int64_t wrong_products(Stream& stream) {
-  const int64_t count = kProductSize * kProductSize;
-  std::vector<float> x(static_cast<size_t>(count)), w(x.size());
-  for (int64_t i = 0; i < count; ++i) {
-    x[static_cast<size_t>(i)] = static_cast<float>((i * 7 + i / kProductSize) % kModulus);
-    w[static_cast<size_t>(i)] = static_cast<float>((i * 5 + i / kProductSize * 3) % kModulus);
-  }
-  const int64_t bytes = count * size_of(DType::float32);
-  Buffer memory(stream.device, 3 * bytes, *stream.ledger, "preflight");
-  Buffer host = staging_buffer(stream, bytes);
-  const Shape shape = {kProductSize, kProductSize};
-  const auto there = [&](int place) { return memory.tensor(place * bytes, DType::float32, shape); };
-  const Tensor staged = host.tensor(0, DType::float32, shape);
-  for (const auto& [values, place] : {std::pair{&x, 0}, std::pair{&w, 1}}) {
-    std::ranges::copy(*values, staged.host_data<float>());
-    upload(stream, staged, there(place));
-    finish(stream);
-  }
-  matmul_forward(stream, there(0), there(1), there(2));
-  download(stream, there(2), staged);
-  finish(stream);
-  int64_t wrong = 0;
-  for (int64_t row = 0; row < kProductSize; ++row) {
-    for (int64_t column = 0; column < kProductSize; ++column) {
-      int64_t sum = 0;
-      for (int64_t i = 0; i < kProductSize; ++i) {
-        sum += static_cast<int64_t>(x[static_cast<size_t>(row * kProductSize + i)]) *
-               static_cast<int64_t>(w[static_cast<size_t>(column * kProductSize + i)]);
-      }
-      wrong += staged.host_data<float>()[row * kProductSize + column] != static_cast<float>(sum) ? 1 : 0;
-    }
-  }
-  return wrong;
-}
-
-// One sum over each group that this rank is in; a peer that is not there leaves it in its part.
-void sum_over_groups(const RunConfig& config, HostCommunicator& world, Stream& stream,
-                     const std::function<void(const std::string& part)>& begin) {
-  const ParallelLayout layout = make_layout(config.parallel, world.size());
-  const Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
-  Buffer memory(stream.device, size_of(DType::float32), *stream.ledger, "preflight");
-  Buffer host = staging_buffer(stream, size_of(DType::float32));
-  const Tensor value = memory.tensor(0, DType::float32, {1}), staged = host.tensor(0, DType::float32, {1});
-  for (Communicator* group : {groups.world.get(), groups.tp.get(), groups.dp.get()}) {
-    if (group == nullptr) continue;
-    begin(fmt::format("a sum over the {} ranks of {}", group->size(), group->name()));
-    staged.host_data<float>()[0] = static_cast<float>(group->rank() + 1);
-    upload(stream, staged, value);
-    group->all_reduce(stream, InOut(value), Reduction::sum).wait(stream);
-    download(stream, value, staged);
-    finish(stream);
-    const auto expected = static_cast<float>(int64_t{group->size()} * (group->size() + 1) / 2);
-    if (staged.host_data<float>()[0] != expected) {
-      throw_crash("a sum over ", group->name(), " is ", staged.host_data<float>()[0], " on ", host_name(), ", must be ",
-                  expected);
-    }
-  }
-}
-
 nlohmann::json to_json(const RankReport& report) {
   return {{"host", report.host},
           {"local_rank", report.local_rank},
           {"files", report.files},
           {"clock", report.clock},
           {"disk_fault", report.disk_fault},
+          {"device", report.device},
+          {"device_fault", report.device_fault},
           {"wrong_products", report.wrong_products},
           {"operations", report.operations}};
 }
@@ -154,6 +88,8 @@ RankReport rank_report_of(const std::string& text) {
           .files = json.at("files"),
           .clock = json.at("clock"),
           .disk_fault = json.at("disk_fault"),
+          .device = json.at("device"),
+          .device_fault = json.at("device_fault"),
           .wrong_products = json.at("wrong_products"),
           .operations = json.at("operations")};
 }
@@ -170,19 +106,21 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
   std::map<std::string, std::map<std::string, int>> variants;  // of each file
   std::vector<double> clocks, rates;
   for (const RankReport& report : reports) {
-    rates.push_back(report.operations);
+    if (report.device_fault.empty()) rates.push_back(report.operations);
     if (report.local_rank != 0) continue;
     clocks.push_back(report.clock);
     for (const auto& [name, hash] : report.files) ++variants[name][hash];
   }
-  const double clock = median_of(clocks), rate = median_of(rates);
+  const double clock = median_of(clocks), rate = rates.empty() ? 0 : median_of(rates);
   std::set<std::string> told_slow;
   for (const RankReport& report : reports) {
     if (report.wrong_products > 0) {
       faults.push_back({report.host, fmt::format("{} elements of a matrix product on its rank {} are wrong",
                                                  report.wrong_products, report.local_rank)});
     }
-    if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
+    if (!report.device_fault.empty()) {
+      faults.push_back({report.host, fmt::format("on its rank {}: {}", report.local_rank, report.device_fault)});
+    } else if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
       slow.push_back({report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
                                                report.local_rank, report.operations / 1e9, rate / 1e9)});
     }
@@ -203,20 +141,20 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
 }
 
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
-                              const std::function<void(const std::string& part)>& begin) {
+                              const BeginPart& begin) {
   const auto start = std::chrono::steady_clock::now();
   const std::string& directory = config.output.directory;
   RankReport report{.host = host_name(), .local_rank = share.local_rank};
   const bool leads = share.local_rank == 0;  // of its host
 
-  begin("the program's and the libraries' files");
+  begin("the program's and the libraries' files", {});
   if (leads) report.files = hashes_of_files();
 
-  begin("the clocks");
+  begin("the clocks", {});
   world.barrier();
   report.clock = seconds_since_1970();
 
-  begin("the run's directory");
+  begin("the run's directory", {});
   // Two nodes of a batch system may have one host name: the rank tells their probes apart.
   const std::string own = fmt::format("{}-{}", report.host, world.rank());
   if (leads) report.disk_fault = write_probe(directory, own);
@@ -249,17 +187,16 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     }
   });
 
-  begin("a matrix product");
-  Ledger ledger;
-  Stream stream{.ledger = &ledger};
-  const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
-  report.wrong_products = wrong_products(stream);
-  world.barrier();  // all at once, as in training
-  report.operations = measure_matmul_peak(stream, DType::float32);
+  {
+    DeviceLook device(config, share, world, begin);
+    report.device = device.device();
+    report.device_fault = device.fault();
+    report.wrong_products = device.wrong_products();
+    report.operations = device.operations();
+    if (device.all_work()) device.sum_over_groups(begin);  // else NCCL would wait for those that do not
+  }
 
-  sum_over_groups(config, world, stream, begin);
-
-  begin("what all ranks found");
+  begin("what all ranks found", {});
   PreflightResult result;
   std::vector<RankReport> reports;
   for (const std::string& text : world.gather_text(to_json(report).dump(), 0)) reports.push_back(rank_report_of(text));

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/host.h"
 #include "parallel/host_communicator.h"
+#include "train/preflight_device.h"
 #include "train/run_config.h"
 
 namespace shiftron {
@@ -20,6 +20,8 @@ struct RankReport {
   std::map<std::string, std::string> files{};  // the program and its libraries by name: hashes of their bytes
   double clock = 0;                            // seconds since 1970, taken by all at once
   std::string disk_fault{};                    // of writing into the run's directory; "": none
+  std::string device{};                        // which GPU it computes on; "" on a CPU
+  std::string device_fault{};                  // why that does not start or compute; "": it does
   int64_t wrong_products = 0;                  // elements of a matrix product that are not what integers give
   double operations = 0;                       // of such products in a second
 };
@@ -33,7 +35,7 @@ constexpr double kMostClockSkew = 5;        // seconds from the median of all ho
 constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, below which a host is told of
 
 // What is wrong with which hosts: another program or library than most have, a clock apart, a directory that cannot be
-// written or is not that of the others, a wrong product. `slow` gets hosts that compute much slower than most.
+// written or is not that of the others, a GPU that does not work, a wrong product. `slow` gets hosts that compute much slower than most.
 std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& slow);
 
 struct PreflightResult {  // hosts on rank 0 alone
@@ -42,8 +44,8 @@ struct PreflightResult {  // hosts on rank 0 alone
 };
 
 // Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
-// part, which a rank that hangs stays in. Throws Error(bad_input) where the disk has no room for two steps.
+// part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over. Throws Error(bad_input) where the disk has no room for two steps.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
-                              const std::function<void(const std::string& part)>& begin);
+                              const BeginPart& begin);
 
 }  // namespace shiftron

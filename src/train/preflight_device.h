@@ -1,0 +1,53 @@
+// What a preflight finds of a rank's device: whether it starts, what its products are, and whether it reaches its groups.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/host.h"
+#include "kernels/libraries.h"
+#include "parallel/host_communicator.h"
+#include "parallel/watchdog.h"
+#include "train/device.h"
+#include "train/run_config.h"
+
+namespace shiftron {
+
+// Told each part as it begins, and its own deadline where it is not the usual one.
+using BeginPart = std::function<void(const std::string& part, std::optional<Deadline> own)>;
+
+// One rank's device and what its libraries keep; what fails is its fault and throws nothing.
+class DeviceLook {
+ public:
+  // Every rank of `world` calls it.
+  DeviceLook(const RunConfig& config, const HostShare& share, HostCommunicator& world, const BeginPart& begin);
+
+  // Sums over each group that this rank is in, and a message over each of its channels. Every rank calls it, where the
+  // devices of all work; a peer that is not there leaves it in its part.
+  void sum_over_groups(const BeginPart& begin);
+
+  bool all_work() const { return all_work_; }  // those of all ranks
+  const std::string& fault() const { return fault_; }
+  const std::string& device() const { return started_.identity.uuid; }  // which GPU; "" on a CPU
+  int64_t wrong_products() const { return wrong_products_; }
+  double operations() const { return operations_; }  // of products in a second
+
+ private:
+  void attempt(const std::function<void()>& work);
+  void agree_on_devices();
+
+  const RunConfig& config_;
+  HostCommunicator& world_;
+  Ledger ledger_;
+  Stream stream_{.ledger = &ledger_};
+  StartedDevice started_;
+  std::optional<Libraries> libraries_;
+  std::string fault_;
+  bool all_work_ = false;
+  int64_t wrong_products_ = 0;
+  double operations_ = 0;
+};
+
+}  // namespace shiftron

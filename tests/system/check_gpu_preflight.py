@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""`shiftron preflight` of ranks on the machine that stands in for GPUs: it passes, and a host whose GPU is absent or fails is named."""
+import os
+import unittest
+
+from harness import SystemTest, options
+
+
+class GpuPreflight(SystemTest):
+    def preflight(self, ranks, code, **more):
+        """What it says, and the hosts that it calls unfit."""
+        run = self.folder / f"run-{self.jobs}"
+        bad = self.folder / f"bad-hosts-{self.jobs}"
+        settings = self.settings(run, device__kind="cuda", train__precision="bf16", **more)
+        job = self.start(ranks, ["preflight", *options(settings), "--ranks", ranks, "--bad-hosts", bad, "--deadline", 600])
+        text = self.expect(code, job, 240)
+        return text, bad.read_text().split() if bad.exists() else None
+
+    def on(self, name, value, *arguments, **more):
+        os.environ[name] = value
+        try:
+            return self.preflight(*arguments, **more)
+        finally:
+            del os.environ[name]
+
+    def test_hosts_that_are_fit(self):
+        for ranks, more in ((1, {}), (4, {"parallel__tp": 2, "parallel__pp": 2})):
+            with self.subTest(ranks=ranks):
+                text, bad = self.preflight(ranks, 0, **more)
+                self.assertIn(f"preflight: {ranks} ranks fit", text)
+                self.assertEqual(bad, [])
+
+    def test_a_host_without_a_gpu_is_unfit(self):
+        text, bad = self.on("SHIFTRON_MACHINE_DEVICES", "0", 2, 70)
+        self.assertIn("shows no GPU", text)
+        self.assertEqual(bad, [os.uname().nodename])
+
+    def test_a_gpu_that_fails_makes_its_host_unfit(self):
+        for fault in ("1/product:1", "1/kernel:1", "1/stream:1"):
+            with self.subTest(fault=fault):
+                text, bad = self.on("SHIFTRON_MACHINE_FAIL", fault, 2, 70)
+                self.assertIn("on its rank 1: ", text)
+                self.assertEqual(bad, [os.uname().nodename])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
