@@ -448,6 +448,15 @@ class Slurm(SystemTest):
         self.assertEqual(subprocess.run(["bash", "-n"], input=out, text=True, check=False).returncode, 0)
         self.assertFalse(run.exists())
 
+    def test_gpus_that_a_run_leaves_idle_are_told(self):
+        run = self.folder / "idle"
+        for words, more, told in ((["--partition", "gpus"], {}, True), ([], {}, False), (["--partition", "gpus"], {"device__kind": "cuda"}, False)):
+            with self.subTest(words=words, more=more):
+                code, out, err = self.launch(run, "--dry-run", *words, **more)
+                self.assertEqual(code, 0, err)
+                self.assertEqual("partition gpus has GPUs (gpu:8), which this run leaves idle" in err, told, err)
+                self.assertEqual("#SBATCH --gpus-per-node=2\n" in out, bool(more))
+
     def test_times_and_lines_of_others(self):
         run = self.folder / "lines"
         run.mkdir()

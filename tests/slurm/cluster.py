@@ -59,7 +59,7 @@ class Cluster:
             self.start("slurmctld", [which("slurmctld"), "-D", "-i"])
             for node in self.nodes:
                 self.start_node(node)
-            self.wait_for(lambda: self.say("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(self.nodes), 30, "idle nodes")
+            self.wait_for(lambda: self.say("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(self.nodes), 30, "idle nodes")
         except BaseException:
             self.__exit__()
             raise
@@ -131,7 +131,12 @@ MinJobAge=600
         for node, port in zip(self.nodes, ports):
             place = f"NodeAddr={self.hosts.address(node)}" if self.hosts else "NodeHostname=localhost NodeAddr=127.0.0.1"
             lines += f"NodeName={node} {place} Port={port} CPUs={CORES_OF_NODE} RealMemory=4000\n"
-        return lines + "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        (self.folder / "gres.conf").write_text("NodeName=gpu1 Name=gpu Count=8\n")
+        # A node of GPUs that is never there.
+        lines += f"GresTypes=gpu\nNodeName=gpu1 NodeHostname=nowhere NodeAddr=127.0.0.1 Port={ports[0]} CPUs={CORES_OF_NODE}"
+        lines += " RealMemory=4000 Gres=gpu:8 State=DOWN\n"
+        lines += "PartitionName=gpus Nodes=gpu1 State=UP\n"
+        return lines + f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP\n"
 
     def start(self, name, command):
         output = open(self.folder / "log" / f"{name}.out", "ab")  # pylint: disable=consider-using-with
