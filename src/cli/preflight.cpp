@@ -57,17 +57,17 @@ int run_preflight_command(const CommandLine& line) {
     validate(parsed.config, world->size());
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
-  const PreflightResult result = run_preflight(
-      parsed.config, share_of(session, parsed.config.device.threads), *world,
-      [&](const std::string& part, const std::optional<Deadline>& own) {
-        section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()),
-                                 own && own->seconds > deadline.seconds ? *own : deadline);
-      });
+  const PreflightResult result =
+      run_preflight(parsed.config, share_of(session, parsed.config.device.threads), *world,
+                    [&](const std::string& part, const std::optional<Deadline>& own) {
+                      section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()),
+                                               own && own->seconds > deadline.seconds ? *own : deadline);
+                    });
   agree(*world, [&] {
     if (const std::string warning = binding_warning(session, parsed.config); !warning.empty()) {
       std::cerr << "preflight: warning: " << warning << "\n";
     }
-    for (const HostFault& host : result.slow)
+    for (const HostFault& host : result.warnings)
       std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
     if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
     if (result.faults.empty()) {

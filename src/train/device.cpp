@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "core/has_cuda.h"
 #include "core/queue_cuda.h"
@@ -63,7 +64,32 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
   return world.rank() == 0 ? fastest.text() : "";
 }
 
+DevicesOfHosts devices_of_hosts(ControlPlane& world, const std::string& device) {
+  std::istringstream lines(joined_texts(world, host_name() + " " + device + "\n"));
+  DevicesOfHosts hosts;
+  for (std::string host, other; lines >> host >> other;) {
+    ++hosts[host].ranks;
+    hosts[host].devices.insert(other);
+  }
+  return hosts;
+}
+
 }  // namespace
+
+std::string HostDevices::text() const {
+  return fmt::format("{} ranks share {} GPU{}", ranks, devices.size(), devices.size() == 1 ? "" : "s");
+}
+
+std::string sharing_warning(const DevicesOfHosts& hosts) {
+  std::string told;
+  for (const auto& [host, of] : hosts) {
+    if (of.shares()) told += fmt::format("{}{} ({})", told.empty() ? "" : ", ", host, of.text());
+  }
+  if (told.empty()) return "";
+  return "more ranks than GPUs on " + told +
+         ": what they exchange goes through sockets, slowly; start as many as there are GPUs, or look at nvidia-smi "
+         "there";
+}
 
 bool chooses_products(const RunConfig& config) {
   return config.train.precision == Precision::bf16 && !is_cuda(config);
@@ -106,6 +132,7 @@ void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, 
     const std::string host = host_name() + " ";
     started.ranks_of_memory = ranks_alike(world, host + device.uuid).count;
     share_device(ranks_alike(world, host + device.bus).place);
+    started.hosts = devices_of_hosts(world, device.uuid);
     if (repeats(config)) repeat_sums();
   }
 }

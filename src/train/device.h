@@ -1,7 +1,9 @@
 // Where a rank computes: on its share of the host's processor or on its GPU, as [device] says.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/host.h"
@@ -13,11 +15,23 @@
 
 namespace shiftron {
 
+// The ranks of a host and their GPUs.
+struct HostDevices {
+  int ranks = 0;
+  std::set<std::string> devices{};
+  bool shares() const { return std::ssize(devices) < ranks; }  // ranks have to
+  std::string text() const;                                    // "8 ranks share 7 GPUs"
+};
+using DevicesOfHosts = std::map<std::string, HostDevices>;
+// The hosts with more ranks than GPUs, a line for people; "" where there are none.
+std::string sharing_warning(const DevicesOfHosts& hosts);
+
 struct StartedDevice {
   std::unique_ptr<Queue> queue{};  // null on a CPU
   DeviceIdentity identity{};       // empty on a CPU
   std::string products{};          // what was timed, for people; "" where nothing was, and on ranks but 0
   int ranks_of_memory = 1;         // how many ranks have a part of this GPU's memory each
+  DevicesOfHosts hosts{};          // of all ranks; empty on CPUs
 };
 // Makes `stream`, whose ledger stands, run there: on a GPU in the queue that is returned, which outlives its use. Every
 // rank of `world` calls it; what fails on one is thrown by all. Of a bf16 run on processors: what multiplies fastest,

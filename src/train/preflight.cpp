@@ -99,9 +99,30 @@ std::string commonest(const std::map<std::string, int>& counts) {
   return std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
+DevicesOfHosts devices_of(const std::vector<RankReport>& reports) {
+  DevicesOfHosts hosts;
+  for (const RankReport& report : reports) {
+    if (report.device.empty()) continue;  // on a CPU, or told as a fault
+    ++hosts[report.host].ranks;
+    hosts[report.host].devices.insert(report.device);
+  }
+  return hosts;
+}
+
+void judge_devices(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, std::vector<HostFault>& warnings) {
+  const bool all_share = std::ranges::all_of(hosts, [](const auto& entry) { return entry.second.shares(); });
+  for (const auto& [host, of] : hosts) {
+    if (!of.shares()) continue;
+    if (all_share)
+      warnings.push_back({host, of.text()});
+    else
+      faults.push_back({host, of.text() + ", other hosts have one for each: look at nvidia-smi there"});
+  }
+}
+
 }  // namespace
 
-std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& slow) {
+std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings) {
   std::vector<HostFault> faults;
   std::map<std::string, std::map<std::string, int>> variants;  // of each file
   std::vector<double> clocks, rates;
@@ -121,8 +142,9 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     if (!report.device_fault.empty()) {
       faults.push_back({report.host, fmt::format("on its rank {}: {}", report.local_rank, report.device_fault)});
     } else if (report.operations < kLeastShareOfSpeed * rate && told_slow.insert(report.host).second) {
-      slow.push_back({report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
-                                               report.local_rank, report.operations / 1e9, rate / 1e9)});
+      warnings.push_back(
+          {report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
+                                    report.local_rank, report.operations / 1e9, rate / 1e9)});
     }
     if (report.local_rank != 0) continue;
     for (const auto& [name, hash] : report.files) {
@@ -137,6 +159,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     }
     if (!report.disk_fault.empty()) faults.push_back({report.host, report.disk_fault});
   }
+  judge_devices(devices_of(reports), faults, warnings);
   return faults;
 }
 
@@ -200,7 +223,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   PreflightResult result;
   std::vector<RankReport> reports;
   for (const std::string& text : world.gather_text(to_json(report).dump(), 0)) reports.push_back(rank_report_of(text));
-  if (world.rank() == 0) result.faults = judge(reports, result.slow);
+  if (world.rank() == 0) result.faults = judge(reports, result.warnings);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -35,16 +35,18 @@ constexpr double kMostClockSkew = 5;        // seconds from the median of all ho
 constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, below which a host is told of
 
 // What is wrong with which hosts: another program or library than most have, a clock apart, a directory that cannot be
-// written or is not that of the others, a GPU that does not work, a wrong product. `slow` gets hosts that compute much slower than most.
-std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& slow);
+// written or is not that of the others, a GPU that does not work, a wrong product. Fewer GPUs
+// than ranks are a fault where another host has one for each. `warnings`: much slower than most, GPUs that all share.
+std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings);
 
 struct PreflightResult {  // hosts on rank 0 alone
-  std::vector<HostFault> faults{}, slow{};
+  std::vector<HostFault> faults{}, warnings{};
   double seconds = 0;
 };
 
 // Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
-// part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over. Throws Error(bad_input) where the disk has no room for two steps.
+// part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over.
+// Throws Error(bad_input) where the disk has no room for two steps.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin);
 

@@ -49,6 +49,8 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   StartedDevice started = start_device(config, environment.share, environment.world, stream_);
   queue_ = std::move(started.queue);
   if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
+  const std::string sharing = sharing_warning(started.hosts);
+  if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);

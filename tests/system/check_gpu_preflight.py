@@ -42,6 +42,11 @@ class GpuPreflight(SystemTest):
                 self.assertIn("on its rank 1: ", text)
                 self.assertEqual(bad, [os.uname().nodename])
 
+    def test_more_ranks_than_gpus_are_told(self):
+        text, bad = self.on("SHIFTRON_MACHINE_DEVICES", "1", 2, 0)
+        self.assertIn("2 ranks share 1 GPU", text)
+        self.assertEqual(bad, [])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

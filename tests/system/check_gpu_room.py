@@ -48,6 +48,7 @@ class GpuRoom(SystemTest):
             with self.subTest(visible=visible), unittest.mock.patch.object(harness, "PROGRAM", str(wrapper)):
                 text = self.train_on(2, memory, 2, code)
                 self.assertEqual("which 2 ranks share" in text, code != 0, text[-3000:])
+                self.assertEqual(text.count("2 ranks share 1 GPU)"), int(code != 0), text[-3000:])
 
 
 if __name__ == "__main__":

@@ -26,17 +26,17 @@ std::vector<RankReport> three_hosts() {
 
 // The one fault that is found, as "host: what".
 std::string fault_of(const std::vector<RankReport>& reports) {
-  std::vector<HostFault> slow;
-  const std::vector<HostFault> faults = judge(reports, slow);
-  EXPECT_THAT(slow, IsEmpty());
+  std::vector<HostFault> warnings;
+  const std::vector<HostFault> faults = judge(reports, warnings);
+  EXPECT_THAT(warnings, IsEmpty());
   EXPECT_EQ(faults.size(), 1u);
   return faults.empty() ? "" : faults[0].host + ": " + faults[0].what;
 }
 
 TEST(Preflight, NothingIsWrong) {
-  std::vector<HostFault> slow;
-  EXPECT_THAT(judge(three_hosts(), slow), IsEmpty());
-  EXPECT_THAT(slow, IsEmpty());
+  std::vector<HostFault> warnings;
+  EXPECT_THAT(judge(three_hosts(), warnings), IsEmpty());
+  EXPECT_THAT(warnings, IsEmpty());
 }
 
 TEST(Preflight, TheOddHostIsNamed) {
@@ -61,13 +61,41 @@ TEST(Preflight, TheOddHostIsNamed) {
   EXPECT_THAT(fault_of(reports), HasSubstr("n1: on its rank 1: host n1 shows no GPU"));
 }
 
+// Three hosts of two ranks each, of which these have GPUs of such names.
+std::vector<RankReport> on_devices(const std::vector<std::string>& devices) {
+  std::vector<RankReport> reports = three_hosts();
+  for (size_t rank = 0; rank < reports.size(); ++rank) reports[rank].device = devices[rank];
+  return reports;
+}
+
+TEST(Preflight, AHostOfFewerGpusThanRanksIsUnfit) {
+  EXPECT_EQ(fault_of(on_devices({"a", "b", "c", "c", "d", "e"})).substr(0, 26), "n1: 2 ranks share 1 GPU, o");
+  std::vector<HostFault> warnings;
+  EXPECT_THAT(judge(on_devices({"a", "b", "a", "b", "a", "b"}), warnings), IsEmpty());
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST(Preflight, WhereAllHostsShareTheirGpusThatIsTold) {
+  std::vector<HostFault> warnings;
+  EXPECT_THAT(judge(on_devices({"a", "a", "b", "b", "c", "c"}), warnings), IsEmpty());
+  ASSERT_EQ(warnings.size(), 3u);
+  EXPECT_EQ(warnings[0].host + ": " + warnings[0].what, "n0: 2 ranks share 1 GPU");
+}
+
+// Which are told as faults of their own.
+TEST(Preflight, DevicesThatDoNotStartAreNotShared) {
+  std::vector<RankReport> reports = on_devices({"a", "b", "c", "", "d", "e"});
+  reports[3].device_fault = "cudaSetDevice: no such device";
+  EXPECT_THAT(fault_of(reports), HasSubstr("n1: on its rank 1: cudaSetDevice"));
+}
+
 TEST(Preflight, ASlowHostIsToldAndStays) {
   std::vector<RankReport> reports = three_hosts();
   reports[3].operations = 0.4e9;
-  std::vector<HostFault> slow;
-  EXPECT_THAT(judge(reports, slow), IsEmpty());
-  ASSERT_EQ(slow.size(), 1u);
-  EXPECT_EQ(slow[0].host, "n1");
+  std::vector<HostFault> warnings;
+  EXPECT_THAT(judge(reports, warnings), IsEmpty());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].host, "n1");
 }
 
 }  // namespace

@@ -13,11 +13,13 @@ namespace shiftron {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // What the ranks of a host find whom CUDA_VISIBLE_DEVICES shows these.
 struct Found {
   std::vector<int> ranks_of_memory;
   std::string nccl_host{};  // of the last that sets it; "": none does
+  std::string warning{};
 };
 Found found_by(const std::vector<std::string>& visible) {
   machine::restart_device({});
@@ -31,6 +33,7 @@ Found found_by(const std::vector<std::string>& visible) {
     config.device.kind = DeviceChoice::cuda;
     const StartedDevice started = start_device(config, {.local_rank = world.rank()}, world, stream);
     found.ranks_of_memory[rank] = started.ranks_of_memory;
+    if (rank == 0) found.warning = sharing_warning(started.hosts);
   });
   if (const char* host = std::getenv("NCCL_HOSTID")) found.nccl_host = host;
   return found;
@@ -53,11 +56,13 @@ TEST_F(SharedDevices, RanksThatAreShownAllTakeOneEach) {
   const Found found = found_by({"0,1,2", "0,1,2", "0,1,2"});
   EXPECT_THAT(found.ranks_of_memory, ElementsAre(1, 1, 1));
   EXPECT_EQ(found.nccl_host, "");
+  EXPECT_EQ(found.warning, "");
 }
 
 TEST_F(SharedDevices, MoreRanksThanGpusShareThese) {
   const Found found = found_by({"0,1", "0,1", "0,1"});
   EXPECT_THAT(found.ranks_of_memory, ElementsAre(2, 1, 2));
+  EXPECT_THAT(found.warning, HasSubstr("more ranks than GPUs on " + host_ + " (3 ranks share 2 GPUs)"));
   EXPECT_EQ(found.nccl_host, host_ + "/1");
 }
 
