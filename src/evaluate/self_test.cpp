@@ -104,8 +104,8 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
     if (!all_devices_work(stream, world, report)) return;
     const ParallelLayout layout = make_layout({}, world.size());
     const Groups groups = make_groups(world, layout, 1, {}, stream.device);
-    check_communicator(stream, *groups.world, options.size, report);
-    measure_all_reduce(stream, *groups.world, options.size, report);
+    check_communicator(stream, *groups.dp, options.size, report);
+    measure_all_reduce(stream, *groups.dp, options.size, report);
   });
   gather(world, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -54,6 +54,24 @@ bool is_floating(DType dtype) {
 
 constexpr int kBlocksOfMessages = 4;  // of the device's, each on a multiprocessor for as long as it waits
 
+// What NCCL says where the user can do something, and what that is.
+struct Advice {
+  const char* said;
+  const char* next;
+};
+constexpr const char* kLessMemory =
+    "; NCCL's memory is in device.reserve: raise that, and the run says before it starts what needs less; or end what "
+    "else uses this GPU, or have NCCL take less (NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)";
+constexpr Advice kAdvice[] = {
+    {"Duplicate GPU",
+     "; NCCL takes one rank for a GPU: start no more ranks on a host than it shows GPUs, or, to try a layout on fewer, "
+     "give every rank an NCCL_HOSTID of its own, which is slow"},
+    {"out of memory", kLessMemory},
+    {"Failed to CUDA", kLessMemory},  // calloc, malloc
+    {"No space left on device",
+     "; NCCL shares memory in /dev/shm: see df /dev/shm, and give it more (docker run --shm-size=8g)"},
+};
+
 // NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
@@ -79,6 +97,7 @@ class Handle {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // else every call would make a thread
     if (use == NcclUse::messages) config.maxCTAs = kBlocksOfMessages;
+    if (use == NcclUse::scalars) config.maxCTAs = config.nvlsCTAs = 1;
     check(ncclCommInitRankConfig(&comm_, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
   }
   ~Handle() { abort(); }
@@ -120,10 +139,8 @@ class Handle {
   [[noreturn]] void fail(ncclResult_t result, const char* call, const std::string& details) const {
     const std::string text =
         detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")");
-    if (details.find("Duplicate GPU") != std::string::npos) {
-      throw_bad_input(text,
-                      "; NCCL takes one rank for a GPU: start no more ranks on a host than it shows GPUs, or, to try a "
-                      "layout on fewer, give every rank an NCCL_HOSTID of its own, which is slow");
+    for (const Advice& advice : kAdvice) {
+      if (details.find(advice.said) != std::string::npos) throw_bad_input(text, advice.next);
     }
     const bool lost = result == ncclRemoteError || result == ncclSystemError;
     throw Error(text, lost ? ExitCode::hang : ExitCode::crash);

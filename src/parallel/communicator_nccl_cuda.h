@@ -10,7 +10,8 @@ namespace shiftron {
 
 // Messages: to ranks behind the sender. Receives are posted early and wait on the device, so few of its blocks take
 // part; and the host waits for a peer at the first message between two, so that is sent when the communicator is made.
-enum class NcclUse { sums, messages };
+// Scalars: sums of a few numbers, for which NCCL's memory is kept small.
+enum class NcclUse { sums, scalars, messages };
 
 // Of the ranks of `control`, in their order, each with the device of the thread that calls; all of them call it. It is
 // used in the call alone. Sums run in an order of NCCL's choice. A send is done when it is received, and what stands

@@ -29,7 +29,8 @@ struct Groups {
 
   ParallelLayout layout;
   Coordinates at;
-  std::unique_ptr<Communicator> world, tp, cp, dp, kv_replica, tied;
+  std::unique_ptr<Communicator> world;  // for few numbers
+  std::unique_ptr<Communicator> tp, cp, dp, kv_replica, tied;
   std::vector<ChannelEnd> channels;  // to and from other stages
 
   // Between stages; one of them is this rank's.

@@ -69,7 +69,8 @@ Groups make_groups(HostCommunicator& world, const ParallelLayout& layout, int64_
   Groups groups;
   groups.layout = layout;
   groups.at = layout.coordinates(rank);
-  groups.world = form(layout.ranks_in_usual_order(), "world");  // the control plane's own order is not disturbed
+  groups.world = make_group(world, layout.ranks_in_usual_order(), "world", device,
+                            NcclUse::scalars);  // the control plane's own order is not disturbed
   groups.tp = form(layout.group(rank, Axis::tp), "tp");
   groups.cp = form(layout.group(rank, Axis::cp), "cp");
   groups.dp = form(layout.group(rank, Axis::dp), "dp");

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -112,16 +113,39 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
   told_by_first(world, [&] { throw_bad_input(text); });
 }
 
-void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
-                            int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
+int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
+                               int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
   if constexpr (kHasCuda) {
-    if (stream.device != DeviceKind::cuda) return;
+    if (stream.device != DeviceKind::cuda) return 0;
     cuda::DeviceRoom room = cuda::device_room();
     room.available /= ranks_of_memory;
     log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}", thousands(room.total),
                          ranks_of_memory > 1 ? fmt::format(", which {} ranks share,", ranks_of_memory) : "",
                          thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));
     require_room(world, config, layout, stream.cpu.threads, planned, room);
+    return room.available;
+  }
+  return 0;
+}
+
+void require_room_beside_groups(ControlPlane& world, const RunConfig& config, int ranks_of_memory, int64_t free,
+                                const Stream& stream, const Ledger& planned, Log& log) {
+  if constexpr (kHasCuda) {
+    if (stream.device != DeviceKind::cuda) return;
+    world.barrier();  // those that share it have taken theirs
+    const int64_t available = cuda::device_room().available / ranks_of_memory;
+    const int64_t taken = std::max<int64_t>(free - available, 0);
+    log.info(fmt::format("communicators took {} bytes of this rank's device, {} are free", thousands(taken),
+                         thousands(available)));
+    const int64_t reserve = config.device.reserve << 20, missing = planned.memory_total() - reserve - available;
+    all_agree(world, [&] {
+      if (missing <= 0) return;
+      throw_bad_input("not enough memory on the device beside NCCL on ", host_name(), ": its communicators took ",
+                      gigabytes(taken), ", device.reserve leaves ", gigabytes(reserve), " to it and to CUDA, ",
+                      gigabytes(missing), " are missing; set device.reserve=", (reserve + missing) / (1 << 20) + 1,
+                      " or more, and the run says before its start what would need less, or have NCCL take less "
+                      "(NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)");
+    });
   }
 }
 

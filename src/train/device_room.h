@@ -22,7 +22,13 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
                   const Ledger& planned, const cuda::DeviceRoom& room);
 
 // The same of this rank's GPU as it is now, divided among `ranks_of_memory`; the log tells both. Nothing on a CPU.
-void require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
-                            int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log);
+// Returns the bytes that are free.
+int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
+                               int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log);
+
+// Behind the making of groups, before which so many bytes were `free`: the log tells what they took. Where the plan,
+// without its reserve, has no room any more, all ranks end with bad_input, as above.
+void require_room_beside_groups(ControlPlane& world, const RunConfig& config, int ranks_of_memory, int64_t free,
+                                const Stream& stream, const Ledger& planned, Log& log);
 
 }  // namespace shiftron

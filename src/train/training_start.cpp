@@ -54,9 +54,11 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
-  require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_, planned,
-                         environment.log);
+  const int64_t free = require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_,
+                                              planned, environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
+  require_room_beside_groups(environment.world, config, started.ranks_of_memory, free, stream_, planned,
+                             environment.log);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   if (tasks_ != nullptr) tasks_->attach(trainer_->engine());
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });

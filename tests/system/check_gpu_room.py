@@ -8,7 +8,8 @@ import unittest.mock
 import harness
 from harness import SystemTest
 
-LIMITS = ("SHIFTRON_MACHINE_DEVICES", "SHIFTRON_MACHINE_MEMORY")
+LIMITS = ("SHIFTRON_MACHINE_DEVICES", "SHIFTRON_MACHINE_MEMORY", "SHIFTRON_MACHINE_NCCL_MEMORY")
+MEBIBYTE = 1 << 20
 WRAPPER = """#!/bin/sh
 CUDA_VISIBLE_DEVICES={visible} exec "{program}" "$@"
 """
@@ -20,15 +21,15 @@ class GpuRoom(SystemTest):
             os.environ.pop(name, None)
         super().tearDown()
 
-    def train_on(self, devices, memory, ranks, code):
-        """What the run says on a host with so many GPUs of so many bytes; it must end with `code`."""
-        os.environ.update(zip(LIMITS, (str(devices), str(memory))))
+    def train_on(self, devices, memory, ranks, code, of_nccl=0, **more):
+        """What the run says on a host with so many GPUs of so many bytes, of which a communicator's block takes some; it must end with `code`."""
+        os.environ.update(zip(LIMITS, (str(devices), str(memory), str(of_nccl))))
         run = self.folder / f"run-{self.jobs}"
-        settings = self.settings(run, device__kind="cuda", train__steps=1, train__global_batch=2, train__sequence_length=16, model__layers=1)
+        settings = self.settings(run, device__kind="cuda", train__steps=1, train__global_batch=2, train__sequence_length=16, model__layers=1, **more)
         return self.expect(code, self.train(ranks, settings), 120)
 
-    def planned(self):
-        text = self.train_on(1, 1 << 35, 1, 0)
+    def planned(self, ranks=1, **more):
+        text = self.train_on(ranks, 1 << 35, ranks, 0, **more)
         return int(re.search("are free, ([0-9,]+) are planned", text)[1].replace(",", ""))
 
     def test_what_is_planned_must_fit(self):
@@ -38,6 +39,18 @@ class GpuRoom(SystemTest):
                 text = self.train_on(devices, memory, ranks, code)
                 if code:
                     self.assert_told_once(text, "not enough memory on the device of rank ")
+
+    def test_what_communicators_take_is_told_and_must_fit(self):
+        reserve = 40
+        planned = self.planned(2, device__reserve=reserve)
+        taken = 33 * MEBIBYTE  # 32 blocks of the sums over dp, and one of the numbers of all
+        text = self.train_on(2, planned, 2, 0, MEBIBYTE, device__reserve=reserve)
+        self.assertIn(f"communicators took {taken:,} bytes", text)
+        text = self.train_on(2, planned, 2, 76, 2 * MEBIBYTE, device__reserve=reserve)
+        self.assertIn("its communicators took 0.069 GB", text)
+        self.assertIn("set device.reserve=", text)
+        text = self.train_on(2, planned, 2, 76, planned, device__reserve=reserve)
+        self.assertIn("NCCL's memory is in device.reserve", text)
 
     def test_ranks_that_are_shown_one_gpu_each_share_it_if_it_is_the_same(self):
         memory = self.planned() * 3 // 2

@@ -35,6 +35,9 @@ using sanitizer::Hidden;
 NcclOptions options_of_environment() {
   NcclOptions options{.patience = scaled(60)};
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
+  if (const char* bytes = std::getenv("SHIFTRON_MACHINE_NCCL_MEMORY")) {
+    options.memory_of_block = std::strtoull(bytes, nullptr, 10);
+  }
   const char* sums = std::getenv("SHIFTRON_MACHINE_SUMS");
   if (sums == nullptr) return options;
   options.fixed_sums = sums == std::string("fixed");
@@ -106,6 +109,7 @@ using shiftron::sanitizer::Hidden;
 
 struct ncclComm {
   std::shared_ptr<Clique> clique;
+  size_t memory = 0;                                                 // of the device
   cudaStream_t stream = nullptr;                                     // the first that it was used with
   std::shared_ptr<const bool> users = std::make_shared<bool>(true);  // every operation that is not done holds it
 };
@@ -167,8 +171,15 @@ void check_place(const void* piece, const void* whole, size_t bytes, const ncclC
         " of a piece that lies across parts of the whole");
 }
 
+size_t memory_of(const ncclConfig_t& config) {
+  constexpr size_t kMostBlocks = 32;  // of a communicator that says nothing
+  const bool says = config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  return options().memory_of_block * (says ? static_cast<size_t>(config.maxCTAs) : kMostBlocks);
+}
+
 void end(ncclComm_t comm) {
   --communicators;
+  give_memory(comm->memory);
   delete comm;
 }
 
@@ -201,6 +212,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
+  if (options().refusal != nullptr) {
+    last_error = options().refusal;
+    return ncclSystemError;
+  }
+  const size_t memory = memory_of(*config);
+  if (!take_memory(memory)) {
+    last_error = "Failed to CUDA calloc " + std::to_string(memory) + " bytes";
+    return ncclUnhandledCudaError;
+  }
   const char* host = std::getenv("NCCL_HOSTID");
   const std::shared_ptr<Segment> segment = segment_of(id);
   auto clique = std::make_shared<Clique>(segment, rank, ranks, options());
@@ -209,10 +229,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   all_have_come(*segment);
   if (joined != Clique::Joined::all) {
     clique->leave();
+    give_memory(memory);
     return joined == Clique::Joined::not_all ? ncclSystemError : ncclInvalidUsage;
   }
   if (clique->spans_processes()) help_streams();
-  *comm = new ncclComm{.clique = std::move(clique)};
+  *comm = new ncclComm{.clique = std::move(clique), .memory = memory};
   ++communicators;
   return ncclSuccess;
 }

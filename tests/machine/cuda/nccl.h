@@ -1,6 +1,7 @@
 // How what stands in for NCCL behaves where NCCL promises nothing, and ranks that are lost.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace shiftron::machine {
@@ -12,11 +13,13 @@ struct NcclOptions {
   int lost_rank = -1;             // of every communicator: its operations begin and never go on
   bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError; where a process
                                   // ends it always is
+  size_t memory_of_block = 0;     // bytes of the device that a communicator takes for each of its blocks
+  const char* refusal = nullptr;  // what is told of a communicator that is not made, in an error of the system
   double patience = 20;           // seconds in which a rank that makes a communicator waits for the others
 };
 
-// Of communicators that are made from now on. At first: SHIFTRON_MACHINE_SUMS (random, fixed) and SHIFTRON_MACHINE_SEED
-// of the environment.
+// Of communicators that are made from now on. At first: SHIFTRON_MACHINE_SUMS (random, fixed), SHIFTRON_MACHINE_SEED and
+// SHIFTRON_MACHINE_NCCL_MEMORY (of a block) of the environment.
 void set_nccl(const NcclOptions& options);
 int64_t nccl_communicators();  // of this process, that were neither destroyed nor aborted
 

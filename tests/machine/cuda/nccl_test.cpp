@@ -284,6 +284,29 @@ TEST(NcclFaults, ARankMakesNoCommunicator) {
               HasSubstr("group more, rank 0 of 2, ncclCommInitRankConfig: not all ranks came"));
 }
 
+// What its user can mend is no lost peer.
+TEST(NcclFaults, WhatNcclSaysOfItsHostIsNoLostPeer) {
+  const auto code_of = [](const char* refusal) {
+    try {
+      run_ranks(2, {}, {.refusal = refusal}, [](NcclRank&) {});
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(refusal));
+      return std::pair{error.code(), std::string(error.what())};
+    }
+    return std::pair{ExitCode::done, std::string()};
+  };
+  using enum ExitCode;
+  EXPECT_EQ(code_of("socketProgress: Connection closed by remote peer").first, hang);
+  const auto [full, of_host] = code_of("Error while creating shared memory segment: No space left on device (28)");
+  EXPECT_EQ(full, bad_input);
+  EXPECT_THAT(of_host, HasSubstr("df /dev/shm"));
+  for (const char* said : {"Cuda failure 2 'out of memory'", "Failed to CUDA calloc 10485760 bytes"}) {
+    const auto [code, text] = code_of(said);
+    EXPECT_EQ(code, bad_input);
+    EXPECT_THAT(text, HasSubstr("raise that"));
+  }
+}
+
 // Two groups of which each waits for a rank that is lost, one behind the other in the caller's stream.
 TEST(NcclFaults, AllGroupsAreAbandonedTogether) {
   for (const Order order : kOrders) {

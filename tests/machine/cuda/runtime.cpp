@@ -305,6 +305,17 @@ void open_memory() {
   locked([](Runtime& on) { on.memory.open(); });
 }
 
+bool take_memory(size_t bytes) {
+  return locked([bytes](Runtime& on) {
+    if (bytes > on.memory.limit - on.memory.used) return false;
+    on.memory.used += bytes;
+    return true;
+  });
+}
+void give_memory(size_t bytes) {
+  locked([bytes](Runtime& on) { on.memory.used -= bytes; });
+}
+
 int gpu_of_thread() {
   return shown_gpus().at(static_cast<size_t>(device_of_thread)).number;
 }

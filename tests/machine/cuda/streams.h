@@ -45,6 +45,9 @@ inline constexpr int64_t kUsualMemory = int64_t{80} << 30;  // bytes of the devi
 // the environment, else late and the usual memory. A host has SHIFTRON_MACHINE_DEVICES GPUs, else 8, which differ in
 // what tells them apart alone; a process is shown all of them, or CUDA_VISIBLE_DEVICES, in whose order it numbers them.
 void restart_device(const MachineOptions& options, int64_t memory = kUsualMemory);
+// What a library takes of the device for itself: false where there is not so much.
+bool take_memory(size_t bytes);
+void give_memory(size_t bytes);
 int gpu_of_thread();  // its device's number on the host, whatever the process calls it
 
 // While it lives the calling thread is a rank with a CUDA_VISIBLE_DEVICES of its own.
