@@ -103,9 +103,12 @@ SelfTestReport run_self_test(const SelfTestOptions& options, HostCommunicator& w
   run_part(options, kOfAllRanks, report, [&] {
     if (!all_devices_work(stream, world, report)) return;
     const ParallelLayout layout = make_layout({}, world.size());
-    const Groups groups = make_groups(world, layout, 1, {}, stream.device);
-    check_communicator(stream, *groups.dp, options.size, report);
-    measure_all_reduce(stream, *groups.dp, options.size, report);
+    {
+      const Groups groups = make_groups(world, layout, 1, {}, stream.device);
+      check_communicator(stream, *groups.dp, options.size, report);
+      measure_all_reduce(stream, *groups.dp, options.size, report);
+    }
+    check_groups_at_once(stream, world, options.size, report);
   });
   gather(world, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -9,7 +9,7 @@
 #include "core/stream.h"
 #include "evaluate/self_test_report.h"
 #include "kernels/kernel_call.h"
-#include "parallel/communicator.h"
+#include "parallel/host_communicator.h"
 #include "train/run_config.h"
 
 namespace shiftron {
@@ -44,6 +44,9 @@ void check_training(Stream& stream, SelfTestSize size, SelfTestReport& report);
 
 // self_test_ranks.cpp. Every operation among the ranks of `group`, which all call it.
 void check_communicator(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report);
+// Sums over dp and tp and messages between two stages, under way together, among all ranks of `world`; nothing where
+// their number is no multiple of 4.
+void check_groups_at_once(Stream& stream, HostCommunicator& world, SelfTestSize size, SelfTestReport& report);
 
 // self_test_rates.cpp. What the stream's device does in a second; `device` is its name.
 void measure_rates(Stream& stream, SelfTestSize size, const std::string& device, SelfTestReport& report);

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <deque>
 #include <functional>
 
 #include "core/event.h"
 #include "evaluate/self_test_parts.h"
+#include "parallel/run.h"
 
 namespace shiftron {
 
@@ -20,6 +22,34 @@ constexpr int kMostRanksInBfloat16 = 32;  // sums of more would not be exact
 
 double value(int rank, int64_t index) {
   return static_cast<double>((3 * rank + index) % 8);
+}
+
+using Values = std::function<double(int64_t index)>;
+
+SelfCheck& check_of(const char* name, DType dtype, SelfTestReport& report) {
+  for (SelfCheck& check : report.checks) {
+    if (check.section == "communicators" && check.name == name && check.type == name_of(dtype)) return check;
+  }
+  report.checks.push_back({.section = "communicators", .name = name, .type = name_of(dtype), .reason = kRanksReason});
+  return report.checks.back();
+}
+
+// What came, which `here` gets, against what must have come.
+void compare(SelfCheck& check, const std::string& what, const DeviceTensor& there, const Owned& here,
+             const Values& expected) {
+  there.fetch();
+  double largest = 0;
+  int64_t wrong = 0, first = -1;
+  for (int64_t i = 0; i < here.tensor().count(); ++i) {
+    const double error = std::abs(here[i] - expected(i));
+    if (error == 0) continue;
+    if (wrong++ == 0) first = i;
+    largest = error > largest || std::isnan(error) ? error : largest;
+  }
+  check.add(wrong == 0 ? what
+                       : fmt::format("{}: {} wrong, the first is {}: {} instead of {}", what, wrong, first, here[first],
+                                     expected(first)),
+            largest, 0);
 }
 
 // One count and type.
@@ -63,7 +93,6 @@ class Exchange {
   }
 
  private:
-  using Values = std::function<double(int64_t index)>;
   Owned filled(int64_t count, const Values& of) const {
     Owned values(dtype_, {count});
     for (int64_t i = 0; i < count; ++i) put(values, i, of(i));
@@ -92,29 +121,8 @@ class Exchange {
     }
   }
   void expect(const char* name, const DeviceTensor& there, const Owned& here, const Values& expected) {
-    there.fetch();
-    double largest = 0;
-    int64_t wrong = 0, first = -1;
-    for (int64_t i = 0; i < here.tensor().count(); ++i) {
-      const double error = std::abs(here[i] - expected(i));
-      if (error == 0) continue;
-      if (wrong++ == 0) first = i;
-      largest = error > largest || std::isnan(error) ? error : largest;
-    }
-    const std::string what = fmt::format("{} elements on each of {} ranks", count_, group_.size());
-    SelfCheck& check = find(name);
-    check.add(wrong == 0 ? what
-                         : fmt::format("{}: {} wrong, the first is {}: {} instead of {}", what, wrong, first,
-                                       here[first], expected(first)),
-              largest, 0);
-  }
-  SelfCheck& find(const char* name) {
-    for (SelfCheck& check : report_.checks) {
-      if (check.section == "communicators" && check.name == name && check.type == name_of(dtype_)) return check;
-    }
-    report_.checks.push_back(
-        {.section = "communicators", .name = name, .type = name_of(dtype_), .reason = kRanksReason});
-    return report_.checks.back();
+    compare(check_of(name, dtype_, report_), fmt::format("{} elements on each of {} ranks", count_, group_.size()),
+            there, here, expected);
   }
 
   Stream& stream_;
@@ -124,7 +132,79 @@ class Exchange {
   SelfTestReport& report_;
 };
 
+// Operations that are under way together. Their memory is taken before: that may wait for the device, and so for them.
+class UnderWay {
+ public:
+  UnderWay(Stream& stream, int64_t count) : stream_(stream), count_(count) {}
+
+  using Start = std::function<Work(Tensor)>;
+  void add(const std::string& what, int seed, const Values& expected, const Start& start) {
+    Owned& here = here_.emplace_back(DType::float32, Shape{count_});
+    for (int64_t i = 0; i < count_; ++i) put(here, i, value(seed, i));
+    there_.emplace_back(stream_, here);
+    operations_.push_back({what, expected, start});
+  }
+  void run(SelfTestReport& report) {
+    std::vector<Work> started;
+    for (size_t i = 0; i < operations_.size(); ++i) started.push_back(operations_[i].start(there_[i]));
+    for (Work& work : started) work.wait(stream_);
+    for (size_t i = 0; i < operations_.size(); ++i) {
+      compare(check_of("groups at once", DType::float32, report), operations_[i].what, there_[i], here_[i],
+              operations_[i].expected);
+    }
+  }
+
+ private:
+  struct Operation {
+    std::string what;
+    Values expected;
+    Start start;
+  };
+  Stream& stream_;
+  const int64_t count_;
+  std::deque<Owned> here_;
+  std::deque<DeviceTensor> there_;
+  std::vector<Operation> operations_;
+};
+
+// As in a step: receives are posted first, sums over dp and over tp start while they wait, then come the sends.
+void exchange_at_once(Stream& stream, const Groups& groups, int64_t count, SelfTestReport& report) {
+  UnderWay all(stream, count);
+  const int stage = groups.at.pp;
+  const auto of = [](int seed) { return [seed](int64_t i) { return value(seed, i); }; };
+  for (const ChannelEnd& end : groups.channels) {
+    if (end.channel.to != stage) continue;
+    const int from = end.channel.from;
+    all.add(fmt::format("a message from stage {}", from), 7, of(from),
+            [&](Tensor tensor) { return end.group->recv(stream, tensor, 0); });
+  }
+  for (Communicator* group : {groups.dp.get(), groups.tp.get()}) {
+    const auto sum = [size = group->size()](int64_t i) {
+      double total = 0;
+      for (int rank = 0; rank < size; ++rank) total += value(rank, i);
+      return total;
+    };
+    all.add("a sum over " + group->name(), group->rank(), sum,
+            [&stream, group](Tensor tensor) { return group->all_reduce(stream, InOut(tensor), Reduction::sum); });
+  }
+  for (const ChannelEnd& end : groups.channels) {
+    if (end.channel.from != stage) continue;
+    all.add("what was sent", stage, of(stage), [&](Tensor tensor) { return end.group->send(stream, tensor, 1); });
+  }
+  all.run(report);
+}
+
 }  // namespace
+
+void check_groups_at_once(Stream& stream, HostCommunicator& world, SelfTestSize size, SelfTestReport& report) {
+  constexpr int kTensor = 2, kStages = 2, kRounds = 4;
+  if (world.size() % (kTensor * kStages) != 0) return;
+  const ParallelLayout layout = make_layout({.tp = kTensor, .pp = kStages}, world.size());
+  const Groups groups = make_groups(world, layout, 1, {}, stream.device);
+  for (int round = 0; round < kRounds; ++round) {
+    exchange_at_once(stream, groups, size == SelfTestSize::full ? 1'000'003 : 3001, report);
+  }
+}
 
 void check_communicator(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report) {
   std::vector<int64_t> counts = {1, 3001};

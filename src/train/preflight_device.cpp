@@ -100,23 +100,25 @@ void check_sum(Stream& stream, Communicator& group, Values& values) {
   value.expect("a sum over " + group.name(), int64_t{group.size()} * (group.size() + 1) / 2);
 }
 
-// All at once, as a step has them; a send may wait for its receive.
+// All at once, as a step has them: a send may wait for its receive, and memory that is taken meanwhile for the send.
 void check_messages(Stream& stream, const Groups& groups, Values& values) {
   const int stage = groups.at.pp;
-  std::vector<Work> sends;
-  for (const ChannelEnd& end : groups.channels) {
-    if (end.channel.from != stage) continue;
-    const Value& value = values.emplace_back(stream, static_cast<float>(stage));
-    sends.push_back(end.group->send(stream, value.there(), 1));
+  const size_t first = values.size();
+  for (size_t i = 0; i < groups.channels.size(); ++i) values.emplace_back(stream, static_cast<float>(stage));
+  std::vector<Work> under_way;
+  for (const bool sends : {true, false}) {
+    for (size_t i = 0; i < groups.channels.size(); ++i) {
+      const auto& [channel, group] = groups.channels[i];
+      if (sends != (channel.from == stage)) continue;
+      const Tensor value = values[first + i].there();
+      under_way.push_back(sends ? group->send(stream, value, 1) : group->recv(stream, value, 0));
+    }
   }
-  for (const ChannelEnd& end : groups.channels) {
-    if (end.channel.to != stage) continue;
-    const Value& value = values.emplace_back(stream, -1.0f);
-    end.group->recv(stream, value.there(), 0).wait(stream);
-    value.expect("what stage " + std::to_string(end.channel.from) + " sent", end.channel.from);
+  for (Work& work : under_way) work.wait(stream);
+  for (size_t i = 0; i < groups.channels.size(); ++i) {
+    const int from = groups.channels[i].channel.from;
+    values[first + i].expect("what stage " + std::to_string(from) + " sent", from);
   }
-  for (Work& send : sends) send.wait(stream);
-  finish(stream);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a preflight finds of a rank's device: whether it starts, what its products are, and whether it reaches its groups.
+// What a preflight finds of a rank's device: that it starts, what it multiplies, which groups it reaches.
 #pragma once
 
 #include <functional>

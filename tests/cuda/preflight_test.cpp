@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "cuda/gpus.h"
 #include "cuda/layout_training.h"
 #include "scratch.h"
@@ -12,13 +11,16 @@
 namespace shiftron::testing {
 namespace {
 
+using namespace std::string_literals;
 using ::testing::Contains;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::IsEmpty;
 
 struct Look {
   PreflightResult result;
   std::vector<std::string> parts;  // of rank 0
+  std::vector<std::string> slow;   // of these: with a deadline of their own
 };
 
 Look look_at(RunConfig config, int ranks) {
@@ -27,10 +29,11 @@ Look look_at(RunConfig config, int ranks) {
   Look look;
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     const bool first = world.rank() == 0;
-    PreflightResult result =
-        run_preflight(config, {.local_rank = world.rank()}, world, [&](const std::string& part, std::optional<Deadline>) {
-          if (first) look.parts.push_back(part);
-        });
+    PreflightResult result = run_preflight(config, {.local_rank = world.rank()}, world,
+                                           [&](const std::string& part, const std::optional<Deadline>& own) {
+                                             if (first) look.parts.push_back(part);
+                                             if (first && own) look.slow.push_back(part);
+                                           });
     if (first) look.result = std::move(result);
   });
   return look;
@@ -45,7 +48,10 @@ TEST_P(PreflightOnADevice, Passes) {
     config.train.precision = precision;
     const Look look = look_at(config, GetParam().ranks);
     EXPECT_THAT(look.result.faults, IsEmpty());
-    EXPECT_THAT(look.parts, Contains(HasSubstr("product")));
+    for (const char* group : {"world", "tp", "cp", "dp", "kv_replica", "tied"}) {
+      EXPECT_THAT(look.parts, Contains(EndsWith(" ranks of "s + group)));
+    }
+    EXPECT_THAT(look.slow, ElementsAre("the connections of its groups"));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, PreflightOnADevice,

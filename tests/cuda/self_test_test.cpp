@@ -19,7 +19,7 @@ SelfTestOptions few(const std::vector<kernel_testing::KernelCase>& more = {}) {
 }
 
 TEST(SelfTestOnADevice, Passes) {
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 2, 4}) {
     NEED_GPUS(ranks);
     run_thread_ranks(ranks, [](HostCommunicator& world) {
       SelfTestOptions options = few();
@@ -27,6 +27,8 @@ TEST(SelfTestOnADevice, Passes) {
       const SelfTestReport report = run_self_test(options, world);
       EXPECT_EQ(verdict(report), "");
       EXPECT_EQ(report.device, device_name());
+      const auto at_once = [](const SelfCheck& check) { return check.name == "groups at once"; };
+      EXPECT_EQ(std::ranges::any_of(report.checks, at_once), world.size() == 4);
     });
   }
 }
