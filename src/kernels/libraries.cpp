@@ -56,6 +56,10 @@ std::vector<std::string> Libraries::refusals() const {
   return kept_ == nullptr ? std::vector<std::string>() : kept_->refusals();
 }
 
+std::vector<std::string> Libraries::untimed() const {
+  return kept_ == nullptr ? std::vector<std::string>() : kept_->untimed();
+}
+
 std::string joined_choices(const std::vector<std::string>& texts) {
   if (texts.front().empty()) return {};
   LibraryChoices joined = choices_from(texts.front(), "the first choices");

@@ -24,6 +24,7 @@ class KeptLibraries {
   virtual LibraryChoices choices() const = 0;
   virtual void adopt(const LibraryChoices& choices) = 0;
   virtual std::vector<std::string> refusals() const = 0;
+  virtual std::vector<std::string> untimed() const = 0;
 };
 
 // On a GPU the ledger counts their workspace under "workspace"; on a CPU there are none. The stream's context points to
@@ -42,6 +43,8 @@ class Libraries {
   void adopt(const std::string& choices, const std::string& source);
   // What the libraries do not serve, so that slower kernels of our own do it, and why.
   std::vector<std::string> refusals() const;
+  // What was not timed though it was to be, and why.
+  std::vector<std::string> untimed() const;
 
  private:
   Buffer workspace_;

@@ -31,6 +31,7 @@ class Kept final : public KeptLibraries {
     attention_.adopt(choices.attention);
   }
   std::vector<std::string> refusals() const override { return attention_.refusals(); }
+  std::vector<std::string> untimed() const override { return products_.untimed(); }
 
  private:
   CudaContext& context_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/memory_cuda.h"
 #include "kernels/device_cuda.h"
 #include "kernels/products_cuda.h"
 #include "kernels/timing_cuda.h"
@@ -15,11 +16,17 @@ namespace {
 constexpr int kCandidates = 16;         // asked for
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
+constexpr int64_t kLeftFree = int64_t{256} << 20;  // for what CUDA and libraries load later
+
+// One algorithm of a product failed; others may do.
+struct FailedProduct : Error {
+  explicit FailedProduct(const std::string& message) : Error(message, ExitCode::crash) {}
+};
 
 [[noreturn]] void throw_status(cublasStatus_t status, const char* call, const std::string& about) {
   const std::string said = detail::concatenate(cublasLtGetStatusName(status), " for ", about);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) cuda::throw_no_memory(call, said);
-  throw_crash(call, ": ", said);
+  throw FailedProduct(detail::concatenate(call, ": ", said));
 }
 void check_status(cublasStatus_t status, const char* call, const ProductShape& shape) {
   if (status != CUBLAS_STATUS_SUCCESS) throw_status(status, call, shape.text());
@@ -123,6 +130,7 @@ struct CudaProducts::State {
   std::vector<std::unique_ptr<void, Free>> elsewhere;  // the last is the largest
   int64_t elsewhere_bytes = 0;                         // of that
   ProductChoices choices;
+  std::vector<std::string> untimed;
   std::map<ProductShape, Described> described;
 
   int64_t room() const { return workspace.defined() ? workspace.bytes() : 0; }
@@ -161,12 +169,13 @@ struct CudaProducts::State {
     return usable;
   }
 
-  // Memory of so many bytes; null where the device has no room. All of it stays until candidates are not timed any
-  // more: cudaFree waits for the whole device, where operations may wait for other ranks.
+  // Memory of so many bytes; null where the device has no room for them beside what stays free. All of it stays until
+  // candidates are not timed any more: cudaFree waits for the whole device, where operations may wait for other ranks.
   void* memory_elsewhere(int64_t result_bytes) {
     const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     if (bytes > elsewhere_bytes) {
       void* made = nullptr;
+      if (cuda::device_room().available < bytes + kLeftFree) return nullptr;
       if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
         cudaGetLastError();  // which the next call would report else
         return nullptr;
@@ -181,6 +190,22 @@ struct CudaProducts::State {
     elsewhere_bytes = 0;
   }
 
+  // One that fails leaves the choice to the others; a device that is lost has them fail too.
+  void time_all(CUstream_st* stream, const ProductShape& shape, const Described& how, const Operands& on,
+                std::vector<ProductChoice>& candidates) {
+    size_t failed = 0;
+    std::erase_if(candidates, [&](ProductChoice& choice) {
+      try {
+        choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
+        return false;
+      } catch (const FailedProduct& failure) {
+        if (candidates.size() == ++failed) throw;
+        untimed.push_back(detail::concatenate("a candidate fails: ", failure.what()));
+        return true;
+      }
+    });
+  }
+
   // Results that are added to stay as they are: their candidates write elsewhere, and where there is no room for that
   // the first candidate is taken untimed.
   ProductChoice fastest(CUstream_st* stream, const ProductShape& shape, const Described& how, Operands on) {
@@ -188,11 +213,12 @@ struct CudaProducts::State {
     if (found.size() == 1) return found.front();
     if (shape.adds) {
       on.c = memory_elsewhere(shape.m * shape.c_stride * size_of(shape.result));
-      if (on.c == nullptr) return found.front();
+      if (on.c == nullptr) {
+        untimed.push_back("no room to time " + shape.text());
+        return found.front();
+      }
     }
-    for (ProductChoice& choice : found) {
-      choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
-    }
+    time_all(stream, shape, how, on, found);
     return *std::min_element(found.begin(), found.end(),
                              [](const auto& one, const auto& other) { return one.seconds < other.seconds; });
   }
@@ -255,6 +281,10 @@ void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const voi
 void CudaProducts::time_candidates(bool timed) {
   state_->timed = timed;
   if (!timed) state_->free_elsewhere();
+}
+
+const std::vector<std::string>& CudaProducts::untimed() const {
+  return state_->untimed;
 }
 
 const ProductChoices& CudaProducts::choices() const {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/stream.h"
 #include "kernels/product_choices.h"
@@ -23,9 +24,11 @@ class CudaProducts {
   void run(CUstream_st* stream, const ProductShape& shape, const void* a, const void* b, const void* residual, void* c);
 
   // While true the first product of a shape without a choice times the library's candidates and waits for them; where
-  // it adds to c, into memory of its own, which is freed behind the timing. While false (as it begins) such a product
-  // takes the library's first candidate.
+  // it adds to c, into memory of its own, which is freed behind the timing; candidates that fail are left out. While
+  // false (as it begins) such a product takes the library's first candidate.
   void time_candidates(bool timed);
+  // What was not timed though it was to be, and why.
+  const std::vector<std::string>& untimed() const;
   const ProductChoices& choices() const;
   // From now on shapes take these, those made before too, which are checked here where they are others;
   // Error(bad_input) where device or library are others.

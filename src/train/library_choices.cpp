@@ -40,6 +40,7 @@ std::string choose_algorithms(const RunConfig& config, Trainer& trainer, const B
   for (const std::string& refusal : libraries.refusals()) {
     log.warning(fmt::format("served by slower kernels of our own: {}", refusal));
   }
+  for (const std::string& one : libraries.untimed()) log.info("not timed: " + one);
   return agree_on_choices(world, libraries);
 }
 

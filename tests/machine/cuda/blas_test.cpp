@@ -49,6 +49,37 @@ TEST(ProductFaults, EveryRefusedCallSpeaks) {
   expect_fault("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED for a device", [] { CudaDevice device; });
 }
 
+// While candidates are timed.
+struct TimedProducts {
+  TimedProducts() { device.products().time_candidates(true); }
+  double seconds() { return device.products().choices().of.begin()->second.seconds; }
+  CudaDevice device;
+};
+
+TEST(ProductFaults, ACandidateThatFailsIsLeftOut) {
+  const KernelCase call = one_case("matmul_forward", 13, 17, 11);
+  TimedProducts timed;
+  machine::refuse_next_product("cublasLtMatmul", CUBLAS_STATUS_EXECUTION_FAILED);
+  expect_outcome_matches_specification(call, DType::bfloat16, 3, evaluate_on(timed.device, call, DType::bfloat16, 3));
+  ASSERT_EQ(timed.device.products().untimed().size(), 1u);
+  EXPECT_THAT(timed.device.products().untimed().front(),
+              ::testing::HasSubstr("cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for [13, 11]"));
+  EXPECT_GT(timed.seconds(), 0);
+}
+
+// Which CUDA and the libraries may need later: 256 MiB.
+TEST(ProductFaults, TimingLeavesMemoryFree) {
+  const KernelCase call = one_case("matmul_backward_weight", 13, 17, 11);
+  for (const bool room : {true, false}) {
+    machine::restart_device({}, int64_t{room ? 260 : 250} << 20);
+    TimedProducts timed;
+    evaluate_on(timed.device, call, DType::bfloat16, 3);
+    EXPECT_EQ(timed.seconds() > 0, room);
+    EXPECT_EQ(timed.device.products().untimed().empty(), room);
+  }
+  machine::restart_device({});
+}
+
 TEST(ProductFaults, NothingIsLeftBehind) {
   const int64_t before = machine::living_product_objects();
   const KernelCase call = one_case("matmul_forward", 13, 17, 11);
