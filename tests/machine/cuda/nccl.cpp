@@ -212,15 +212,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
-  if (options().refusal != nullptr) {
-    last_error = options().refusal;
-    return ncclSystemError;
-  }
-  const size_t memory = memory_of(*config);
-  if (!take_memory(memory)) {
-    last_error = "Failed to CUDA calloc " + std::to_string(memory) + " bytes";
-    return ncclUnhandledCudaError;
-  }
   const char* host = std::getenv("NCCL_HOSTID");
   const std::shared_ptr<Segment> segment = segment_of(id);
   auto clique = std::make_shared<Clique>(segment, rank, ranks, options());
@@ -229,8 +220,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   all_have_come(*segment);
   if (joined != Clique::Joined::all) {
     clique->leave();
-    give_memory(memory);
     return joined == Clique::Joined::not_all ? ncclSystemError : ncclInvalidUsage;
+  }
+  const size_t memory = memory_of(*config);
+  if (options().refusal != nullptr || !take_memory(memory)) {
+    clique->leave();
+    const bool refused = options().refusal != nullptr;
+    last_error = refused ? options().refusal : "Failed to CUDA calloc " + std::to_string(memory) + " bytes";
+    return refused ? ncclSystemError : ncclUnhandledCudaError;
   }
   if (clique->spans_processes()) help_streams();
   *comm = new ncclComm{.clique = std::move(clique), .memory = memory};
