@@ -129,17 +129,32 @@ class Exporter {
   uint64_t done_ = 0, total_ = 0;
 };
 
+bool heads_divide_width(const ModelConfig& model) {
+  return model.hidden % model.heads == 0;
+}
+
 void refuse_form(const HuggingFaceConfig& config) {
-  const bool shifts = most_previous_tokens(config.model.shift) > 0;
+  const ModelConfig& model = config.model;
+  const bool shifts = most_previous_tokens(model.shift) > 0;
   if (config.form == HuggingFaceForm::baichuan_m1)
     throw_bad_input("Baichuan-M1 is read, not written; take llama, kv-shift or canon");
   if (config.form == HuggingFaceForm::llama && shifts) {
     throw_bad_input("a plain Llama has no KV shift and would compute something else; take kv-shift or canon");
   }
+  if (config.form == HuggingFaceForm::llama && !heads_divide_width(model)) {
+    throw_bad_input("transformers loads no plain Llama whose width is not a multiple of its heads: hidden ",
+                    model.hidden, ", heads ", model.heads,
+                    "; take --as kv-shift, which computes this model, with shifts of 0");
+  }
   if (config.form == HuggingFaceForm::canon && !shifts) throw_bad_input("this model has no KV shift; take llama");
 }
 
 }  // namespace
+
+HuggingFaceForm usual_form(const ModelConfig& model) {
+  const bool plain = most_previous_tokens(model.shift) == 0 && heads_divide_width(model);
+  return plain ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
+}
 
 WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& how, const std::string& named) {
   refuse_form(how.config);

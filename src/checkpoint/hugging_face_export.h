@@ -11,8 +11,12 @@
 
 namespace shiftron {
 
+// The form that holds `model`: llama where nothing shifts and the heads divide its width, which transformers' Llama
+// demands, else kv_shift.
+HuggingFaceForm usual_form(const ModelConfig& model);
+
 struct HuggingFaceExport {
-  HuggingFaceConfig config;                  // form: llama (without any shift), kv_shift or canon (with one)
+  HuggingFaceConfig config;                  // form: usual_form(); kv_shift holds all, canon those that shift
   std::map<std::string, std::string> files;  // what lies beside: the tokenizer's files; name → bytes
   uint64_t shard_bytes = 5'000'000'000;      // of elements in one file, at most
   // Bytes of elements written so far, of how many.

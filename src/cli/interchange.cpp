@@ -85,10 +85,8 @@ SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsT
   return precision == "bf16" ? SafetensorsType::BF16 : precision == "f16" ? SafetensorsType::F16 : SafetensorsType::F32;
 }
 
-HuggingFaceForm form_of(const CommandLine& line, const ShiftConfig& shift) {
-  const bool shifts = most_previous_tokens(shift) > 0;
-  return *from_string<HuggingFaceForm>(
-      line.text("as", to_string(shifts ? HuggingFaceForm::kv_shift : HuggingFaceForm::llama)));
+HuggingFaceForm form_of(const CommandLine& line, const ModelConfig& model) {
+  return *from_string<HuggingFaceForm>(line.text("as", to_string(usual_form(model))));
 }
 
 void refuse_difference(const ExportCheck& check) {
@@ -119,7 +117,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   StepReader source(model.directory, check_step(model.directory));
   HuggingFaceExport how;
   how.config = {.model = model.config.model,
-                .form = form_of(line, model.config.model.shift),
+                .form = form_of(line, model.config.model),
                 .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
                 .positions = model.config.train.sequence_length};
   if (!model.content.tokenizer_model.empty()) {
@@ -349,7 +347,7 @@ std::vector<Command> interchange_commands() {
        "STEP_DIR --format hf|gguf --output PATH [--as llama|kv-shift|canon] [--precision P]",
        {directories("a step"), format_option([](const Format& one) { return one.run_export != nullptr; }),
         with_choices(
-            text_option("as", "FORM", "llama, kv-shift or canon (default: kv-shift, and llama where nothing shifts)"),
+            text_option("as", "FORM", "llama, kv-shift or canon (default: llama where nothing shifts, else kv-shift)"),
             {"llama", "kv-shift", "canon"}),
         with_choices(
             text_option("precision", "P",

@@ -36,7 +36,8 @@ std::string tested_releases() {
   return releases;
 }
 
-std::string loading(HuggingFaceForm form) {
+std::string loading(HuggingFaceForm form, const ModelConfig& model) {
+  const bool shifts = most_previous_tokens(model.shift) > 0;
   if (form == HuggingFaceForm::canon) {
     return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
            "lie here: put\n"
@@ -55,9 +56,11 @@ std::string loading(HuggingFaceForm form) {
   if (form == HuggingFaceForm::kv_shift) {
     text += fmt::format(
         "\nThe model is computed by `{}.py` in this directory, tested with transformers {}; it refuses\n"
-        "older ones and warns under newer ones. As a plain Llama it would load without its shift and compute something "
-        "else.\n",
-        kModelModule, tested_releases());
+        "older ones and warns under newer ones. {}\n",
+        kModelModule, tested_releases(),
+        shifts ? "As a plain Llama it would load without its shift and compute something else."
+               : fmt::format("transformers loads no plain Llama whose width, {}, is not a multiple of its heads, {}.",
+                             model.hidden, model.heads));
   }
   return text;
 }
@@ -71,7 +74,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   std::string text =
       "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- kv-shifting-attention\n---\n\n"
       "# A language model with KV shifting attention\n\n";
-  if (written.form == HuggingFaceForm::llama)
+  if (most_previous_tokens(sizes.shift) == 0)
     text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
   const std::string imported_from = saved_state(model.content.state_json, model.directory).imported_from;
   const bool trained = imported_from.empty();
@@ -99,7 +102,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   if (!trained) row("origin", "imported from " + one_line(imported_from) + ", not trained since");
   if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", one_line(model.content.code_version));
-  text += "\n## Loading\n\n" + loading(written.form);
+  text += "\n## Loading\n\n" + loading(written.form, sizes);
   text += fmt::format(
       "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "
       "reader of "

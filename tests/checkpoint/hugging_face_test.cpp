@@ -49,8 +49,9 @@ std::vector<float> mixed(const std::vector<float>& raw, ShiftForm form) {
 }
 
 std::vector<ShiftCase> cases() {
-  return {{"vanilla", {.query = 0, .key = 0, .value = 0}},
-          {"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
+  return {{"vanilla", {.query = 0, .key = 0, .value = 0}, 2, false, 12},
+          {"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true, 12},
+          {"vanilla_odd_width", {.query = 0, .key = 0, .value = 0}},
           {"paper", {.query = 0, .key = 1, .value = 1}},
           {"one_kv_head", {.query = 0, .key = 1, .value = 1}, 1, true},
           {"every_head", {.query = 0, .key = 1, .value = 1}, 4},
@@ -65,7 +66,7 @@ std::vector<ShiftCase> cases() {
 
 class HuggingFaceRoundTrip : public ::testing::TestWithParam<ShiftCase> {
  protected:
-  ModelConfig model() const { return small_model(GetParam().shift, GetParam().kv_heads, GetParam().tied); }
+  ModelConfig model() const { return model_of(GetParam()); }
   void expect_same(MemorySource& source, HuggingFaceSource& read) const {
     const ShiftForm form = GetParam().shift.form;
     ModelConfig expected = model();
@@ -92,11 +93,10 @@ class HuggingFaceRoundTrip : public ::testing::TestWithParam<ShiftCase> {
 
 TEST_P(HuggingFaceRoundTrip, EveryBitComesBack) {
   MemorySource source(model());
-  const WrittenExport written = write_hugging_face(source, export_of(model(), usual_form(GetParam().shift)), out_);
+  const WrittenExport written = write_hugging_face(source, export_of(model(), usual_form(model())), out_);
   EXPECT_FALSE(fs::exists(out_ + ".tmp"));
   EXPECT_EQ(written.files, names_in(out_));
-  EXPECT_EQ(fs::exists(out_ + "/modeling_kv_shift_llama.py"),
-            usual_form(GetParam().shift) == HuggingFaceForm::kv_shift);
+  EXPECT_EQ(fs::exists(out_ + "/modeling_kv_shift_llama.py"), usual_form(model()) == HuggingFaceForm::kv_shift);
   HuggingFaceSource read(out_);
   expect_same(source, read);
   EXPECT_EQ(fs::exists(out_ + "/model.safetensors.index.json"), false);
@@ -104,7 +104,7 @@ TEST_P(HuggingFaceRoundTrip, EveryBitComesBack) {
 
 TEST_P(HuggingFaceRoundTrip, AlsoInManyFiles) {
   MemorySource source(model());
-  HuggingFaceExport how = export_of(model(), usual_form(GetParam().shift));
+  HuggingFaceExport how = export_of(model(), usual_form(model()));
   how.shard_bytes = 2000;
   write_hugging_face(source, how, out_ + "//");
   EXPECT_TRUE(fs::exists(out_ + "/model.safetensors.index.json"));
@@ -114,7 +114,7 @@ TEST_P(HuggingFaceRoundTrip, AlsoInManyFiles) {
 }
 
 TEST_P(HuggingFaceRoundTrip, CanonHoldsTheSameTaps) {
-  if (usual_form(GetParam().shift) == HuggingFaceForm::llama) return;
+  if (most_previous_tokens(GetParam().shift) == 0) return;
   MemorySource source(model());
   write_hugging_face(source, export_of(model(), HuggingFaceForm::canon), out_);
   EXPECT_EQ(config_in(out_)["model_type"], "LlamaCanon");
@@ -126,7 +126,7 @@ TEST_P(HuggingFaceRoundTrip, CanonHoldsTheSameTaps) {
 // Parts of tensors are those of the whole.
 TEST_P(HuggingFaceRoundTrip, BoxesAreCutOutOfTheWhole) {
   MemorySource source(model());
-  write_hugging_face(source, export_of(model(), usual_form(GetParam().shift)), out_);
+  write_hugging_face(source, export_of(model(), usual_form(model())), out_);
   HuggingFaceSource read(out_);
   for (size_t i = 0; i < read.tensors().size(); ++i) {
     const Shape& shape = read.tensors()[i].shape;
@@ -319,6 +319,8 @@ TEST_F(FailingExports, WhatTheFormCannotHold) {
               HasSubstr("a plain Llama has no KV shift"));
   EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::canon)).what(),
               HasSubstr("has no KV shift; take llama"));
+  EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::llama)).what(),
+              HasSubstr("hidden 10, heads 4; take --as kv-shift"));
   EXPECT_THAT(fault(vanilla, export_of(vanilla, HuggingFaceForm::baichuan_m1)).what(), HasSubstr("read, not written"));
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
@@ -406,7 +408,7 @@ class HuggingFaceImports : public ::testing::Test {
   void write(const ModelConfig& model) {
     fs::remove_all(out_);
     source_.emplace(model);
-    write_hugging_face(*source_, export_of(model, usual_form(model.shift)), out_);
+    write_hugging_face(*source_, export_of(model, usual_form(model)), out_);
   }
   void set(const json& changes) {
     json config = config_in(out_);

@@ -56,9 +56,9 @@ class MemorySource : public TensorSource {
 };
 
 // An odd vocabulary, hidden not heads · head_dim, grouped queries unless `kv_heads` says otherwise.
-inline ModelConfig small_model(const ShiftConfig& shift, int64_t kv_heads = 2, bool tied = false) {
+inline ModelConfig small_model(const ShiftConfig& shift, int64_t kv_heads = 2, bool tied = false, int64_t hidden = 10) {
   return {.layers = 2,
-          .hidden = 10,
+          .hidden = hidden,
           .heads = 4,
           .kv_heads = kv_heads,
           .head_dim = 6,
@@ -76,7 +76,11 @@ struct ShiftCase {
   ShiftConfig shift;
   int64_t kv_heads = 2;
   bool tied = false;
+  int64_t hidden = 10;
 };
+inline ModelConfig model_of(const ShiftCase& item) {
+  return small_model(item.shift, item.kv_heads, item.tied, item.hidden);
+}
 inline void PrintTo(const ShiftCase& item, std::ostream* out) {
   *out << item.name;
 }
@@ -86,10 +90,6 @@ inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm for
   HuggingFaceExport how;
   how.config = {.model = model, .form = form, .type = type, .positions = 64, .end_of_document = 2};
   return how;
-}
-
-inline HuggingFaceForm usual_form(const ShiftConfig& shift) {
-  return most_previous_tokens(shift) == 0 ? HuggingFaceForm::llama : HuggingFaceForm::kv_shift;
 }
 
 }  // namespace shiftron::testing

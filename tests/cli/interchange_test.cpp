@@ -203,6 +203,20 @@ TEST_F(Interchange, PrecisionAndFormAreThoseAskedFor) {
   EXPECT_FALSE(fs::exists(out_ + "3"));
 }
 
+// transformers' Llama is told its heads and loads no width that they do not divide; our module computes any.
+TEST_F(Interchange, AWidthThatHeadsDoNotDivideIsNoPlainLlama) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  const Error error = error_of([&] { run("export", {step, "--output", out_, "--as", "llama"}); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), HasSubstr("hidden 10, heads 4; take --as kv-shift"));
+  EXPECT_EQ(run("export", {step, "--output", out_})["form"], "kv-shift");
+  EXPECT_THAT(read_file(out_ + "/config.json"), HasSubstr("\"shift_k\": 0"));
+  EXPECT_THAT(read_file(out_ + "/README.md"),
+              AllOf(HasSubstr("trust_remote_code=True"), HasSubstr("# A language model\n"),
+                    HasSubstr("whose width, 10, is not a multiple of its heads, 4")));
+  EXPECT_EQ(diff(step, out_)["equal"], true);
+}
+
 // A killed import may be given again; of two at once the later one is refused, and harms nothing.
 TEST_F(Interchange, ImportsAfterAKillAndAtOnce) {
   const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
@@ -223,7 +237,7 @@ TEST_F(Interchange, ImportsAfterAKillAndAtOnce) {
 }
 
 TEST_F(Interchange, WhatIsThereIsNotTouched) {
-  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}, 2, false, 12));
   EXPECT_EQ(run("export", {step, "--output", out_})["form"], "llama");
   EXPECT_EQ(error_of([&] { run("export", {step, "--output", out_}); }).code(), ExitCode::bad_input);
   EXPECT_THAT(error_of([&] {

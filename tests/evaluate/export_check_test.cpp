@@ -32,7 +32,7 @@ std::vector<int32_t> sixteen_ids() {
 
 class ExportCheckTest : public ::testing::TestWithParam<ShiftCase> {
  protected:
-  ModelConfig model() const { return small_model(GetParam().shift, GetParam().kv_heads, GetParam().tied); }
+  ModelConfig model() const { return model_of(GetParam()); }
   TemporaryDirectory directory_;
 };
 
@@ -59,8 +59,8 @@ TEST_P(ExportCheckTest, StagesAreTheModel) {
 TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
   MemorySource source(model());
   int exports = 0;
-  for (const HuggingFaceForm form : {usual_form(GetParam().shift), HuggingFaceForm::canon}) {
-    if (form == HuggingFaceForm::canon && usual_form(GetParam().shift) == HuggingFaceForm::llama) continue;
+  for (const HuggingFaceForm form : {usual_form(model()), HuggingFaceForm::canon}) {
+    if (form == HuggingFaceForm::canon && usual_form(model()) == HuggingFaceForm::llama) continue;
     for (const SafetensorsType type : {SafetensorsType::F32, SafetensorsType::BF16, SafetensorsType::F64}) {
       SCOPED_TRACE(to_string(form) + " " + to_string(type));
       const HuggingFaceExport how = export_of(model(), form, type);
@@ -82,7 +82,7 @@ TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
 TEST_P(ExportCheckTest, ImportsComputeTheSame) {
   MemorySource source(model());
   const std::string out = directory_.path() + "/out";
-  write_hugging_face(source, export_of(model(), usual_form(GetParam().shift), SafetensorsType::F64), out);
+  write_hugging_face(source, export_of(model(), usual_form(model()), SafetensorsType::F64), out);
   const Rows before = staged_logits(source, model(), SafetensorsType::F64, sixteen_ids());
   for (const int previous : {0, 3}) {
     HuggingFaceImport how;
@@ -94,17 +94,17 @@ TEST_P(ExportCheckTest, ImportsComputeTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ExportCheckTest,
-                         ::testing::Values(ShiftCase{"vanilla", {.query = 0, .key = 0, .value = 0}},
-                                           ShiftCase{"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true},
-                                           ShiftCase{"paper", {.query = 0, .key = 1, .value = 1}},
-                                           ShiftCase{"paper_tied", {.query = 0, .key = 1, .value = 1}, 1, true},
-                                           ShiftCase{"windows", {.query = 1, .key = 3, .value = 2}, 4},
-                                           ShiftCase{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
-                                           ShiftCase{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
-                                           ShiftCase{"project",
-                                                {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
-                         [](const auto& item) { return std::string(item.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, ExportCheckTest,
+    ::testing::Values(ShiftCase{"vanilla", {.query = 0, .key = 0, .value = 0}, 2, false, 12},
+                      ShiftCase{"vanilla_tied", {.query = 0, .key = 0, .value = 0}, 4, true, 12},
+                      ShiftCase{"paper", {.query = 0, .key = 1, .value = 1}},
+                      ShiftCase{"paper_tied", {.query = 0, .key = 1, .value = 1}, 1, true},
+                      ShiftCase{"windows", {.query = 1, .key = 3, .value = 2}, 4},
+                      ShiftCase{"gate", {.query = 1, .key = 1, .value = 1, .form = ShiftForm::gate}},
+                      ShiftCase{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
+                      ShiftCase{"project", {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
+    [](const auto& item) { return std::string(item.param.name); });
 
 // Whatever is changed in an export changes its logits by more than is allowed.
 TEST(ExportCheck, SeesWhatIsWrong) {

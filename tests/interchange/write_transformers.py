@@ -48,7 +48,7 @@ def their_config(configuration):
               "max_position_embeddings": configuration["train"]["sequence_length"], "attention_bias": False, "mlp_bias": False,
               "dtype": "float32", "bos_token_id": None, "eos_token_id": 1, "pad_token_id": None}
     previous = [shift["query"], shift["key"], shift["value"]]
-    if not any(previous):
+    if not any(previous) and model["hidden"] % model["heads"] == 0:  # transformers loads no other plain Llama
         return config | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     return config | {
         "model_type": "kv_shift_llama", "architectures": ["KVShiftLlamaForCausalLM"],
