@@ -137,7 +137,8 @@ void read_canon(const Keys& keys, HuggingFaceConfig& config) {
   if (!set.empty() && set != "B") keys.refuse("canon_set", "of Canon layers this model has B alone");
   if (keys.flag("canon_bias")) keys.refuse("canon_bias", "this model's shift has no bias");
   if (keys.flag("canon_activation")) keys.refuse("canon_activation", "this model's shift is linear");
-  keys.whole("canon_kernel", 4, 1, kMostPrevious + 1);
+  const int64_t kernel = keys.whole("canon_kernel", 4, 1, kMostPrevious + 1);
+  if (!set.empty()) config.canon_kernel = kernel;
   config.canon_residual = !keys.has("canon_residual") || keys.flag("canon_residual");
 }
 
@@ -145,7 +146,9 @@ void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
   if (keys.has("sliding_window_layers") && !keys.at("sliding_window_layers").empty()) {
     keys.refuse("sliding_window_layers", "this model attends to all tokens before, in every layer");
   }
-  keys.whole("conv_window", 2, 1, kMostPrevious + 1);
+  ShiftConfig& shift = config.model.shift;
+  shift.key = shift.value = static_cast<int>(keys.whole("conv_window", 2, 2, kMostPrevious + 1)) - 1;
+  config.states_shift = true;
   config.norm_head = true;
 }
 

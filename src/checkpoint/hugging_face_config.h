@@ -31,7 +31,8 @@ struct HuggingFaceConfig {
   // Read, not written:
   bool states_shift = false;    // model.shift's query, key and value were stated; else the tensors say them
   bool norm_head = false;       // logits are made with rows of the head divided by their length
-  bool canon_residual = false;  // the row itself is added to what its taps give
+  std::optional<int64_t> canon_kernel{};  // the width of canonB in every layer; nothing: no layer has one
+  bool canon_residual = false;            // the row itself is added to what its taps give
 };
 
 // Llama's sizes and defaults in transformers; `model.shift.form` is free. Throws Error(bad_input) that begins with

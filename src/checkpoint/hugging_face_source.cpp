@@ -24,8 +24,21 @@ std::vector<double> values_of(const SafetensorsDirectory::Entry& entry) {
 }  // namespace
 
 struct HuggingFaceSource::Found {
-  std::vector<double> taps{};  // [heads, count], oldest first
-  int64_t count = 1;           // 1: none are stored, the token itself
+  std::vector<double> taps{};  // [heads, count], oldest first; empty: none are stored
+  int64_t count = 1;           // 1: the token itself
+
+  // How many of them a head uses. Kernels of one width for all streams are only filled up in front.
+  int64_t needed(int64_t heads, bool is_filled_up) const {
+    const auto all_are = [&](int64_t column, double value) {
+      for (int64_t head = 0; head < heads; ++head) {
+        if (taps[static_cast<size_t>(head * count + column)] != value) return false;
+      }
+      return true;
+    };
+    int64_t used = count;
+    while (is_filled_up && used > 1 && all_are(count - used, 0)) --used;
+    return used == 1 && !all_are(count - 1, 1) ? 2 : used;  // 2: a factor alone
+  }
 };
 
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
@@ -106,17 +119,19 @@ HuggingFaceSource::Found HuggingFaceSource::find_taps(int64_t layer, int stream)
 HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream) {
   const ModelConfig& model = config_.model;
   const std::string name = attention_prefix(layer) + "canonB.weight";
-  const Entry* entry = take_if_there(name);
-  if (entry == nullptr) return {};
-  const std::vector<uint64_t>& shape = entry->tensor->shape;
-  const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
-  const uint64_t count = shape.empty() ? 0 : shape.back();
-  if (shape != std::vector<uint64_t>{channels, 1, count} || count < 1 || count > kMostTaps) {
-    throw_bad_input(entry->file->path(), ": tensor ", name, " is ", entry->tensor->shape_text(), ", must be [",
-                    channels, ", 1, n], n from 1 to ", kMostTaps);
+  if (!config_.canon_kernel) {
+    if (const Entry* there = take_if_there(name); there != nullptr) {
+      throw_bad_input(there->file->path(), ": tensor ", name,
+                      " is there, but config.json states no canon_set; set it to \"B\" if the tensor is meant");
+    }
+    return {};
   }
+  const auto channels = static_cast<uint64_t>((model.heads + 2 * model.kv_heads) * model.head_dim);
+  const auto width = *config_.canon_kernel;
+  const Entry* const entry =
+      &take(name, {channels, 1, static_cast<uint64_t>(width)}, "canon_kernel " + std::to_string(width));
   const int64_t first = stream == 0 ? 0 : stream == 1 ? model.heads : model.heads + model.kv_heads;  // head
-  const int64_t heads = heads_of(model, stream), width = static_cast<int64_t>(count);
+  const int64_t heads = heads_of(model, stream);
   std::vector<double> kernels(static_cast<size_t>(heads * model.head_dim * width));
   entry->file->read(*entry->tensor, static_cast<uint64_t>(first * model.head_dim * width), kernels.size(),
                     kernels.data());
@@ -135,6 +150,33 @@ HuggingFaceSource::Found HuggingFaceSource::canon_taps(int64_t layer, int stream
   return found;
 }
 
+// Either every layer has taps for a stream or, where config.json states none, no layer has.
+std::vector<HuggingFaceSource::Found> HuggingFaceSource::stored_taps(int stream) {
+  const bool is_canon = config_.form == HuggingFaceForm::canon;
+  const int64_t stated = previous_tokens(config_.model.shift, stream);
+  const char* const name = kStreams[stream];
+  std::vector<Found> layers;
+  for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
+    layers.push_back(is_canon ? canon_taps(layer, stream) : find_taps(layer, stream));
+    const Found& found = layers.back();
+    const std::string missing =
+        "no taps: tensor " + attention_prefix(layer) + kConvolutions[static_cast<size_t>(stream)] + " is missing";
+    if (config_.states_shift && found.count != stated + 1) {
+      throw_bad_input(files_.directory(), ": config.json states ", stated, " previous tokens for the ", name,
+                      ", layer ", layer, " holds ",
+                      found.taps.empty() ? missing : "taps for " + std::to_string(found.count - 1));
+    }
+    if (found.taps.empty() != layers.front().taps.empty()) {
+      throw_bad_input(files_.directory(), ": of the taps for the ", name, " some layers hold none, others do: layer ",
+                      layer, " holds ", found.taps.empty() ? missing : "some, layer 0 holds none");
+    }
+  }
+  for (Found& found : layers) {
+    if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads_of(config_.model, stream)), 1.0);
+  }
+  return layers;
+}
+
 // Every layer gets as many taps as the stream has in any; those in front of what is stored are zero.
 void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
   const bool is_canon = config_.form == HuggingFaceForm::canon;
@@ -142,35 +184,9 @@ void HuggingFaceSource::read_taps(const HuggingFaceImport& how) {
     const int64_t heads = heads_of(config_.model, stream);
     ShiftConfig& shift = config_.model.shift;
     int& previous = stream == 0 ? shift.query : stream == 1 ? shift.key : shift.value;
-    std::vector<Found> layers;
+    const std::vector<Found> layers = stored_taps(stream);
     int64_t stored = 1;  // taps that are needed
-    for (int64_t layer = 0; layer < config_.model.layers; ++layer) {
-      layers.push_back(is_canon ? canon_taps(layer, stream) : find_taps(layer, stream));
-      Found& found = layers.back();
-      if (config_.states_shift && found.count != previous + 1) {
-        throw_bad_input(files_.directory(), ": config.json states ", previous, " previous tokens for the ",
-                        kStreams[stream], ", layer ", layer, " holds ", found.taps.empty() ? "no taps" : "taps for ",
-                        found.taps.empty() ? "" : std::to_string(found.count - 1));
-      }
-      if (found.taps.empty()) found.taps.assign(static_cast<size_t>(heads), 1.0);
-      int64_t used = found.count;
-      const auto is_unused = [&](int64_t column) {
-        for (int64_t head = 0; head < heads; ++head) {
-          if (found.taps[static_cast<size_t>(head * found.count + column)] != 0) return false;
-        }
-        return true;
-      };
-      if (is_canon) {  // one width for all streams: what no head uses is only filled up
-        while (used > 1 && is_unused(found.count - used)) --used;
-        bool identity = used == 1;
-        for (int64_t head = 0; head < heads; ++head)
-          identity = identity && found.taps[static_cast<size_t>((head + 1) * found.count - 1)] == 1;
-        if (used == 1 && !identity) used = 2;
-      } else if (used == 1 && std::ranges::any_of(found.taps, [](double tap) { return tap != 1; })) {
-        used = 2;  // a factor alone
-      }
-      stored = std::max(stored, used);
-    }
+    for (const Found& found : layers) stored = std::max(stored, found.needed(heads, is_canon));
     const int asked = how.previous[static_cast<size_t>(stream)].value_or(static_cast<int>(stored) - 1);
     if (asked + 1 < stored) {
       throw_bad_input(files_.directory(), ": shift.", kStreams[stream], " ", asked, " is less than the ", stored - 1,

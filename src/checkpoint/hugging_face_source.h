@@ -12,8 +12,8 @@
 namespace shiftron {
 
 struct HuggingFaceImport {
-  // Previous tokens of query, key and value; nothing: what the files hold. Taps that they lack are those of the
-  // identity; fewer than they hold are refused.
+  // Previous tokens of query, key and value; nothing: what the files hold. Taps in front of those that they hold are
+  // those of the identity; fewer than they hold are refused.
   std::array<std::optional<int>, 3> previous{};
   bool norm_head = false;  // divide every row of the head by its length; a tied head is then untied
 };
@@ -30,6 +30,7 @@ class HuggingFaceSource : public SafetensorsSource {
   struct Found;  // taps of one stream in one layer, as they are stored
   Found find_taps(int64_t layer, int stream);
   Found canon_taps(int64_t layer, int stream);
+  std::vector<Found> stored_taps(int stream);  // of all layers
   void read_taps(const HuggingFaceImport& how);
   Place weight_place(const HuggingFaceName& name);
   void check_tied_head();

@@ -1,38 +1,19 @@
 // Exports and imports: what is written is read again bit by bit; what this model cannot be is refused by name.
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
 #include "checkpoint/digest.h"
-#include "checkpoint/elements.h"
-#include "checkpoint/hugging_face_source.h"
-#include "checkpoint/hugging_face_testing.h"
-#include "expect_error.h"
+#include "checkpoint/hugging_face_imports.h"
 #include "kernels/kernels.h"
 #include "model/kv_shift.h"
 
 namespace shiftron::testing {
 namespace {
 
-using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::vector<float> whole(TensorSource& source, const std::string& name) {
-  const int index = source.find(TensorGroup::parameters, name);
-  EXPECT_GE(index, 0) << name;
-  const Shape shape = source.tensors()[static_cast<size_t>(index)].shape;
-  std::vector<std::byte> bytes, room;
-  read_elements(source, index, whole_box(shape), DType::float32, bytes, room);
-  std::vector<float> values(static_cast<size_t>(shape.count()));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-json config_in(const std::string& directory) {
-  return json::parse(read_file(directory + "/config.json"));
-}
 
 // The taps that a form makes of raw parameters, by its formula.
 std::vector<float> mixed(const std::vector<float>& raw, ShiftForm form) {
@@ -147,8 +128,6 @@ TEST_P(HuggingFaceRoundTrip, BoxesAreCutOutOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(All, HuggingFaceRoundTrip, ::testing::ValuesIn(cases()),
                          [](const auto& item) { return std::string(item.param.name); });
-
-const ShiftConfig kPaper{.query = 0, .key = 1, .value = 1};
 
 TEST(HuggingFaceExport, ConfigStatesEveryKey) {
   TemporaryDirectory directory;
@@ -400,50 +379,6 @@ TEST_F(FailingExports, WhatIsThereStays) {
   EXPECT_EQ(written.files, names_in(out_));
   EXPECT_FALSE(fs::exists(out_ + "/mine"));
 }
-
-// An export that is changed by hand.
-class HuggingFaceImports : public ::testing::Test {
- protected:
-  void SetUp() override { write(small_model(kPaper)); }
-  void write(const ModelConfig& model) {
-    fs::remove_all(out_);
-    source_.emplace(model);
-    write_hugging_face(*source_, export_of(model, usual_form(model)), out_);
-  }
-  void set(const json& changes) {
-    json config = config_in(out_);
-    config.update(changes);
-    write_text(out_ + "/config.json", config.dump());
-  }
-  // Writes all tensors anew; `change` may rename, reshape or drop (empty name) one, or change its values.
-  void rewrite(const std::function<void(SafetensorsTensor&, std::vector<float>&)>& change,
-               const std::vector<std::pair<SafetensorsTensor, std::vector<float>>>& more = {}) {
-    auto all = more;
-    {
-      const SafetensorsFile file(out_ + "/model.safetensors");
-      for (SafetensorsTensor tensor : file.tensors()) {
-        std::vector<float> values(tensor.count());
-        file.read(tensor, 0, values.size(), values.data());
-        change(tensor, values);
-        if (!tensor.name.empty()) all.emplace_back(tensor, values);
-      }
-    }
-    fs::remove(out_ + "/model.safetensors");
-    std::vector<SafetensorsTensor> tensors;
-    for (const auto& [tensor, values] : all) tensors.push_back(tensor);
-    SafetensorsWriter writer(out_ + "/model.safetensors", tensors, {});
-    for (const auto& [tensor, values] : all) writer.append(values.data(), values.size() * sizeof(float));
-    writer.finish();
-  }
-  std::string fault(const HuggingFaceImport& how = {}) {
-    const Error error = error_of([&] { const HuggingFaceSource read(out_, how); });
-    EXPECT_EQ(error.code(), ExitCode::bad_input);
-    return error.what();
-  }
-  TemporaryDirectory directory_;
-  const std::string out_ = directory_.path() + "/out";
-  std::optional<MemorySource> source_;
-};
 
 TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
   const std::vector<std::pair<json, const char*>> refused = {
