@@ -104,7 +104,12 @@ void refuse_other_models(const Keys& keys, int64_t head_dim) {
 
 // RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
 double rope_base(const Keys& keys, const std::string& source, double otherwise) {
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+  constexpr const char* kNames[] = {"rope_scaling", "rope_parameters"};
+  if (keys.has(kNames[0]) && keys.has(kNames[1]) && keys.at(kNames[0]) != keys.at(kNames[1])) {
+    keys.refuse(kNames[0],
+                std::string("it differs from ") + kNames[1] + ", which stands there too; keep the one that is meant");
+  }
+  for (const char* name : kNames) {
     if (!keys.has(name)) continue;
     if (!keys.at(name).is_object()) keys.refuse(name, "must be an object");
     const Keys rope(keys.at(name), source + ": " + name);

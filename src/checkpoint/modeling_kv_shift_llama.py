@@ -48,6 +48,22 @@ if CACHE is None:
 BORDERS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # of packed texts, for flash attention
 
 
+def rope_theta_of(rope_theta, stated):
+    """RoPE's base: rope_theta unless `stated` has one in rope_parameters, as transformers 5 writes it; ValueError for other rotations."""
+    ropes = [(key, stated.pop(key)) for key in ("rope_scaling", "rope_parameters") if stated.get(key)]
+    if len(ropes) == 2 and ropes[0][1] != ropes[1][1]:
+        raise ValueError(f"config.json: rope_scaling is {ropes[0][1]!r}, rope_parameters {ropes[1][1]!r}: keep the one that is meant")
+    for key, rope in [*ropes, ("", stated)]:
+        kind, part = rope.get("rope_type", rope.get("type", "default")), rope.get("partial_rotary_factor")
+        if key and kind != "default":
+            raise ValueError(f"config.json: {key} has rope_type {kind!r}; this model's code rotates by rope_theta alone, without scaling")
+        if part not in (None, 1):
+            raise ValueError(f"config.json: {key and key + '.'}partial_rotary_factor is {part!r}; this model's code rotates whole heads")
+        if key and rope.get("rope_theta") is not None:
+            rope_theta = rope["rope_theta"]
+    return rope_theta
+
+
 class KVShiftLlamaConfig(PreTrainedConfig):
     """Llama's keys, and shift_q, shift_k, shift_v: how many previous tokens are mixed into queries, keys and values."""
 
@@ -67,7 +83,7 @@ class KVShiftLlamaConfig(PreTrainedConfig):
         self.num_key_value_heads = num_key_value_heads or num_attention_heads
         self.head_dim = head_dim or hidden_size // num_attention_heads
         self.max_position_embeddings = max_position_embeddings
-        self.rope_theta = rope_theta
+        self.rope_theta = rope_theta_of(rope_theta, kwargs)
         self.rms_norm_eps = rms_norm_eps
         self.initializer_range = initializer_range
         self.use_cache = use_cache

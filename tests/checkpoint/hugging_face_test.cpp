@@ -700,6 +700,13 @@ TEST_F(HuggingFaceImports, ThetaOfTransformersFive) {
   config["rope_parameters"] = {{"rope_theta", 777.0}, {"rope_type", "default"}};
   write_text(out_ + "/config.json", config.dump());
   EXPECT_EQ(HuggingFaceSource(out_).model().rope_base, 777);
+  config["rope_scaling"] = config["rope_parameters"];
+  write_text(out_ + "/config.json", config.dump());
+  EXPECT_EQ(HuggingFaceSource(out_).model().rope_base, 777);
+  config["rope_scaling"] = {{"rope_type", "default"}};  // transformers takes this one, and its default theta
+  write_text(out_ + "/config.json", config.dump());
+  EXPECT_THAT(fault(), HasSubstr("it differs from rope_parameters, which stands there too"));
+  config.erase("rope_scaling");
   config.erase("rope_parameters");
   write_text(out_ + "/config.json", config.dump());
   EXPECT_EQ(HuggingFaceSource(out_).model().rope_base, 10000);  // Llama's default

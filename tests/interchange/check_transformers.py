@@ -559,14 +559,45 @@ class Transformers(unittest.TestCase):
         self.assertLess((taps.sum(-1) - 1).abs().max(), 1e-6)
         self.assertTrue(((taps[..., 1:] > 0) & (taps[..., 1:] < 1)).all())
 
+    @staticmethod
+    def changed(name, changes):
+        """The directory of "shift" under `name`, with other keys in its config.json."""
+        directory = FOLDER / name
+        shutil.copytree(MODELS.trained("shift")[1], directory)
+        config = json.loads((directory / "config.json").read_text())
+        (directory / "config.json").write_text(json.dumps(config | changes))
+        return directory
+
     def test_a_configuration_of_other_arithmetic_is_refused(self):
-        for key, value in {"norm_head": True, "shift_activation": "silu", "hidden_act": "gelu", "num_key_value_heads": 3}.items():
-            copy = FOLDER / f"refused-{key}"
-            shutil.copytree(MODELS.trained("shift")[1], copy)
-            config = json.loads((copy / "config.json").read_text())
-            (copy / "config.json").write_text(json.dumps(config | {key: value}))
-            with self.assertRaisesRegex(Exception, key):
-                AutoModelForCausalLM.from_pretrained(copy, trust_remote_code=True)
+        default, other = {"rope_type": "default"}, {"rope_type": "default", "rope_theta": 9e4}
+        for number, (named, changes) in enumerate([
+                ("norm_head", {"norm_head": True}), ("shift_activation", {"shift_activation": "silu"}),
+                ("hidden_act", {"hidden_act": "gelu"}), ("num_key_value_heads", {"num_key_value_heads": 3}),
+                ("rope_scaling has rope_type 'linear'", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
+                ("rope_parameters has rope_type 'yarn'", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}}),
+                ("rope_parameters.partial_rotary_factor is 0.5", {"rope_parameters": default | {"partial_rotary_factor": 0.5}}),
+                ("partial_rotary_factor is 0.5", {"partial_rotary_factor": 0.5}),
+                ("keep the one that is meant", {"rope_scaling": default, "rope_parameters": other})]):
+            directory = self.changed(f"refused-{number}", changes)
+            with self.assertRaisesRegex(Exception, named):
+                AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True)
+            if "rope" in named or "rotary" in named:  # one directory is one model: the import refuses it too
+                self.assertEqual(shiftron("checkpoint", "import", directory, "--format", "hf", "--output", FOLDER / f"run-{number}").returncode,
+                                 76, named)
+
+    def test_theta_of_rope_parameters(self):
+        directory = self.changed("theta", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})
+        must("checkpoint", "import", directory, "--format", "hf", "--output", FOLDER / "run-theta")
+        found, ids = read_step(step(FOLDER / "run-theta", 0)), ids_of(48)
+        self.assertEqual(found.configuration["model"]["rope_base"], 500)
+        model = AutoModelForCausalLM.from_pretrained(directory, trust_remote_code=True, dtype=torch.float32).eval()
+        expected = reference.logits(found.parameters, found.configuration, ids[0].numpy())
+        with torch.no_grad():
+            self.assert_close(model(ids).logits[0], expected, 1e-5)
+            self.assertGreater((MODELS.load("shift")(ids).logits[0] - model(ids).logits[0]).abs().max(), 1e-3)
+            model.save_pretrained(FOLDER / "theta-again")
+            again = AutoModelForCausalLM.from_pretrained(FOLDER / "theta-again", trust_remote_code=True, dtype=torch.float32).eval()
+            self.assert_close(again(ids).logits, model(ids).logits, 1e-7)
 
 
 if __name__ == "__main__":
