@@ -36,24 +36,42 @@ constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
 
 struct Needed {
   const char* key;
-  Json value;  // the only one that is read
+  std::vector<Json> values;  // those that are read, beside null
   const char* reason;
 };
 const std::vector<Needed>& needed() {
+  static const char* const unscaled = "this model rotates by rope_theta alone, without scaling";
+  static const char* const weight_itself = "this model's norms multiply by the weight itself";
+  static const char* const every_token = "this model attends to all tokens before";
+  static const char* const softmax =
+      "this model's attention is the softmax of products over the root of the head's size";
+  static const char* const silu = "this model's activation is silu, and nothing is added or cut";
   static const std::vector<Needed> list = {
-      {"rotary_interleaved", false, "this model rotates halves, as Hugging Face's Llama does"},
-      {"rotary_percent", 1.0, "this model rotates whole heads"},
-      {"position_embedding_type", "rope", "this model knows positions by RoPE alone"},
-      {"use_rope_scaling", false, "this model rotates by rope_theta alone, without scaling"},
-      {"normalization", "RMSNorm", "this model's norms are RMSNorm"},
-      {"layernorm_zero_centered_gamma", false, "this model's norms multiply by the weight itself"},
-      {"apply_layernorm_1p", false, "this model's norms multiply by the weight itself"},
-      {"gated_linear_unit", true, "this model's MLP is SwiGLU"},
-      {"swiglu", true, "this model's MLP is SwiGLU"},
-      {"add_bias_linear", false, "this model has no biases"},
-      {"qk_layernorm", false, "this model has no norms of queries and keys"},
-      {"multi_latent_attention", false, "this model has a matrix for keys and one for values"},
-      {"num_moe_experts", Json(), "this model has no experts"}};
+      {"rotary_interleaved", {false}, "this model rotates halves, as Hugging Face's Llama does"},
+      {"rotary_percent", {1.0}, "this model rotates whole heads"},
+      {"position_embedding_type", {"rope"}, "this model knows positions by RoPE alone"},
+      {"no_rope_freq", {0}, "this model rotates in every layer"},
+      {"use_rope_scaling", {false}, unscaled},
+      {"rotary_seq_len_interpolation_factor", {1}, unscaled},
+      {"normalization", {"RMSNorm"}, "this model's norms are RMSNorm"},
+      {"layernorm_zero_centered_gamma", {false}, weight_itself},
+      {"apply_layernorm_1p", {false}, weight_itself},
+      {"gated_linear_unit", {true}, "this model's MLP is SwiGLU"},
+      {"swiglu", {true}, "this model's MLP is SwiGLU"},
+      {"activation_func", {"silu", "swish", "F.silu", "torch.nn.functional.silu"}, silu},
+      {"squared_relu", {false}, silu},
+      {"quick_geglu", {false}, silu},
+      {"glu_linear_offset", {0}, silu},
+      {"activation_func_clamp_value", {}, silu},
+      {"add_bias_linear", {false}, "this model has no biases"},
+      {"qk_layernorm", {false}, "this model has no norms of queries and keys"},
+      {"window_size", {Json({-1, -1}), Json({-1, 0})}, every_token},
+      {"softmax_scale", {}, softmax},
+      {"softmax_type", {"vanilla"}, softmax},
+      {"attention_output_gate", {false}, "this model's attention has no gate"},
+      {"multi_latent_attention", {false}, "this model has a matrix for keys and one for values"},
+      {"num_moe_experts", {}, "this model has no experts"},
+      {"num_experts", {}, "this model has no experts"}};
   return list;
 }
 
@@ -89,12 +107,36 @@ Json parse(const std::string& path) {
   throw_bad_input(path, ": it is no JSON object");
 }
 
+bool has(const Json& json, const char* key) {
+  return json.contains(key) && !json[key].is_null();
+}
+
 void refuse_other_models(const Json& json, const std::string& path) {
   for (const Needed& one : needed()) {
-    if (json.contains(one.key) && !json[one.key].is_null() && json[one.key] != one.value) {
+    if (has(json, one.key) && std::ranges::find(one.values, json[one.key]) == one.values.end()) {
       throw_bad_input(path, ": ", one.key, " is ", shown_name(json[one.key].dump()), ": ", one.reason);
     }
   }
+}
+
+// Arguments that say the same in another way, or nothing.
+Json with_plain_arguments(Json json, const std::string& path) {
+  constexpr char kUntied[] = "untie_embeddings_and_output_weights";
+  if (has(json, kUntied)) {
+    if (!json[kUntied].is_boolean()) throw_bad_input(path, ": ", kUntied, " must be true or false");
+    const bool tied = !json[kUntied].get<bool>();
+    for (const char* name : {"tie_word_embeddings", "tie_embeddings"}) {
+      if (has(json, name) && json[name] != tied) {
+        throw_bad_input(path, ": ", kUntied, " and ", name, " contradict each other; keep one");
+      }
+    }
+    json["tie_word_embeddings"] = tied;
+  }
+  // Without grouped queries Megatron-LM takes as many groups as heads, whatever this number is.
+  if (has(json, "group_query_attention") && json["group_query_attention"] == false) json.erase("num_query_groups");
+  // What positions there may be, beside the length that the model was trained on.
+  if (has(json, "seq_length") || has(json, "sequence_length")) json.erase("max_position_embeddings");
+  return json;
 }
 
 // The same object under Llama's keys.
@@ -103,8 +145,7 @@ Json with_llama_keys(Json json, const std::string& path) {
     const char* given = nullptr;
     Json value;
     for (const char* name : names) {
-      if (!json.contains(name) || json[name].is_null() || (given != nullptr && std::string_view(given) == name))
-        continue;
+      if (!has(json, name) || (given != nullptr && std::string_view(given) == name)) continue;
       if (given != nullptr && json[name] != value) {
         throw_bad_input(path, ": ", given, " and ", name, " are the same size, and differ; keep one");
       }
@@ -172,7 +213,7 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
 void MegatronSource::read_config(const std::string& path) {
   const Json given = parse(path);
   refuse_other_models(given, path);
-  Json json = with_llama_keys(given, path);
+  Json json = with_llama_keys(with_plain_arguments(given, path), path);
   for (const auto& names : kKeys) {
     if ((names[0] == std::string("rope_theta") || names[0] == std::string("rms_norm_eps")) &&
         !json.contains(names[0])) {
@@ -214,12 +255,18 @@ void MegatronSource::read_config(const std::string& path) {
   if (!json.contains("num_attention_heads")) {
     throw_bad_input(path, ": num_attention_heads (or heads) is missing, and no tensor says it");
   }
+  if (has(given, "group_query_attention") && given["group_query_attention"] == false) {
+    otherwise("num_key_value_heads", whole("num_attention_heads"));
+  }
   if (whole("head_dim") > 0 && rows > attended)
     otherwise("num_key_value_heads", (rows - attended) / whole("head_dim") / 2);
   const bool has_head = files_.find(prefix_ + kHead) != nullptr;
   if (!json.contains("tie_word_embeddings")) json["tie_word_embeddings"] = !has_head;
   if (json["tie_word_embeddings"] == true && has_head) {
-    throw_bad_input(path, ": tie_word_embeddings is true, but the files hold ", prefix_, kHead, "; keep one of them");
+    throw_bad_input(
+        path,
+        ": the head is tied (tie_word_embeddings, or untie_embeddings_and_output_weights false), but the files hold ",
+        prefix_, kHead, "; keep one of them");
   }
   config_ = parse_hugging_face_config(json.dump(), path);
   if (config_.form != HuggingFaceForm::llama) throw_bad_input(path, ": model_type must be llama, or left out");

@@ -196,6 +196,59 @@ TEST_F(MegatronImports, EveryProgramsKeysAreTaken) {
   }
 }
 
+// As arguments of a model like ours have them.
+TEST_F(MegatronImports, ArgumentsThatChangeNothingAreTaken) {
+  const json config = {{"num_attention_heads", 4},
+                       {"rotary_base", 12345},
+                       {"layernorm_epsilon", 1e-3},
+                       {"vocab_size", 19},
+                       {"num_experts", nullptr},
+                       {"no_rope_freq", nullptr},
+                       {"rotary_seq_len_interpolation_factor", nullptr},
+                       {"window_size", nullptr},
+                       {"squared_relu", false},
+                       {"activation_func", "silu"},
+                       {"activation_func_clamp_value", nullptr},
+                       {"glu_linear_offset", 0.0},
+                       {"softmax_scale", nullptr},
+                       {"softmax_type", "vanilla"},
+                       {"attention_output_gate", false},
+                       {"untie_embeddings_and_output_weights", true},
+                       {"group_query_attention", true},
+                       {"num_query_groups", 2},
+                       {"seq_length", 48},
+                       {"max_position_embeddings", 4096}};
+  write_tensors(in_, tensors_, config);
+  const MegatronSource read(in_);
+  EXPECT_EQ(read.config().positions, 48);
+  EXPECT_EQ(read.model().kv_heads, 2);
+}
+
+TEST_F(MegatronImports, TyingIsThatOfTheArguments) {
+  json config = least_config();
+  config["untie_embeddings_and_output_weights"] = false;
+  EXPECT_THAT(fault(tensors_, config), HasSubstr("the files hold output_layer.weight"));
+  config["tie_embeddings"] = false;
+  EXPECT_THAT(fault(tensors_, config), HasSubstr("contradict each other"));
+  config.erase("tie_embeddings");
+  Tensors tied = tensors_;
+  tied.erase("output_layer.weight");
+  write_tensors(in_, tied, config);
+  EXPECT_TRUE(MegatronSource(in_).model().tie_embeddings);
+  config["untie_embeddings_and_output_weights"] = true;
+  EXPECT_THAT(fault(tied, config), HasSubstr("tensor output_layer.weight [19, 10] is missing"));
+}
+
+TEST_F(MegatronImports, WithoutGroupedQueriesEveryHeadHasKeys) {
+  json config = least_config();
+  config.update({{"group_query_attention", false}, {"num_query_groups", 1}});
+  EXPECT_THAT(fault(tensors_, config), HasSubstr("num_key_value_heads 4"));  // the tensors have groups
+  const ModelConfig model = small_model(model_.shift, 4);
+  MemorySource source(model);
+  write_tensors(in_, megatron_tensors(source, model, {.name = "every_head", .kv_heads = 4}), config);
+  EXPECT_EQ(MegatronSource(in_).model().kv_heads, 4);
+}
+
 TEST_F(MegatronImports, AVocabularyThatIsNotStatedIsThePaddedOne) {
   json config = least_config();
   config.erase("vocab");
@@ -230,6 +283,19 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
                                                  {"add_qkv_bias", true},
                                                  {"qk_layernorm", true},
                                                  {"num_moe_experts", 8},
+                                                 {"num_experts", 8},
+                                                 {"no_rope_freq", 4},
+                                                 {"rotary_seq_len_interpolation_factor", 4},
+                                                 {"window_size", {128, 0}},
+                                                 {"squared_relu", true},
+                                                 {"quick_geglu", true},
+                                                 {"activation_func", "gelu"},
+                                                 {"activation_func_clamp_value", 7.0},
+                                                 {"glu_linear_offset", 1.0},
+                                                 {"softmax_scale", 0.5},
+                                                 {"softmax_type", "off-by-one"},
+                                                 {"attention_output_gate", true},
+                                                 {"untie_embeddings_and_output_weights", "no"},
                                                  {"multi_latent_attention", true},
                                                  {"position_embedding_type", "learned_absolute"},
                                                  {"use_rope_scaling", true},
