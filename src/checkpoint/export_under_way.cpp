@@ -1,8 +1,11 @@
-// The mark says that the directory may be swept; its lock, that somebody works there.
+// The mark says that the directory may be swept; its lock, that somebody works there. It stays locked until the
+// directory has its name, and is made by those alone who made the directory or found it empty: no other export's work
+// can be marked.
 #include "checkpoint/export_under_way.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/steps.h"
@@ -21,43 +24,107 @@ std::string without_slashes(const std::string& named) {
   return named.substr(0, std::max<size_t>(1, named.find_last_not_of('/') + 1));
 }
 
+bool is_there(const std::string& path) {
+  return fs::exists(fs::symlink_status(path));
+}
+
+std::string mark_in(const std::string& directory) {
+  return directory + "/" + kMark;
+}
+
+bool is_directory(const std::string& path) {
+  return fs::symlink_status(path).type() == fs::file_type::directory;
+}
+
+bool is_marked(const std::string& directory) {
+  return is_directory(directory) && is_there(mark_in(directory));
+}
+
+// No export's: neither empty nor marked, now and a moment ago, when another export may just have made or renamed it.
+bool is_of_others(const std::string& path) {
+  std::error_code has_gone;
+  const bool empty = is_directory(path) && fs::is_empty(path, has_gone);
+  return !has_gone && !empty && !is_marked(path) && is_there(path);
+}
+
+[[noreturn]] void refuse_running(const std::string& name) {
+  throw_bad_input("another export to ", name, " is running; wait for it, or choose another name");
+}
+
+void refuse_taken(const std::string& name) {
+  if (is_there(name)) throw_bad_input(name, " is there already; choose a new name");
+}
+
 }  // namespace
 
 ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes(named)), temporary_(name_ + ".tmp") {
   refuse_inside_a_step(name_);
-  if (fs::exists(fs::symlink_status(name_))) throw_bad_input(name_, " is there already; choose a new name");
-  const std::string mark = temporary_ + "/" + kMark;
-  if (fs::exists(fs::symlink_status(temporary_)) && !fs::exists(mark)) {
+  if (is_marked(name_)) {
+    take_back();
+  } else {
+    refuse_taken(name_);
+    take();
+  }
+  try {
+    refuse_taken(name_);  // by one that ended since
+    sweep();
+    fsync_directory(temporary_);
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+void ExportUnderWay::take() {
+  create_directories_durably(parent_directory(temporary_));
+  const bool made = !is_there(temporary_) && fs::create_directory(temporary_);
+  if (!made && is_of_others(temporary_)) {
     throw_bad_input(temporary_, " is there already and no remains of an export; rename it, or choose another name");
   }
-  create_directories_durably(temporary_);
-  lock_ = FileLock::take(mark);
-  if (!lock_) throw_bad_input(temporary_, " is in use by another export; wait for it, or choose another name");
+  lock_ = FileLock::take(mark_in(temporary_), made || !is_marked(temporary_));
+  if (!lock_) refuse_running(name_);
+}
+
+// It was killed between getting its name and losing its mark: whole, but nobody was told so.
+void ExportUnderWay::take_back() {
+  std::optional<FileLock> lock = FileLock::take(mark_in(name_), false);
+  if (!lock) refuse_running(name_);
+  rename_to_new_name_durably(name_, temporary_);
+  lock_ = std::move(lock);
+}
+
+void ExportUnderWay::sweep() {
   std::vector<fs::path> remains;
   for (const auto& entry : fs::directory_iterator(temporary_)) {
     if (entry.path().filename() != kMark) remains.push_back(entry.path());
   }
   for (const fs::path& path : remains) fs::remove_all(path);
-  fsync_directory(temporary_);
 }
 
-ExportUnderWay::~ExportUnderWay() {
-  std::error_code ignored;
-  if (lock_) fs::remove_all(temporary_, ignored);
-}
-
-void ExportUnderWay::remove_mark() {
-  fs::remove(temporary_ + "/" + kMark);
-}
-
-void ExportUnderWay::finish() {
-  remove_mark();
-  rename_durably(temporary_, name_);
+// The mark last: who finds the directory without it finds it empty.
+void ExportUnderWay::remove() {
+  try {
+    sweep();
+    fs::remove(mark_in(temporary_));
+    fs::remove(temporary_);
+  } catch (const fs::filesystem_error&) {  // the next export sweeps it
+  }
   lock_.reset();
 }
 
+ExportUnderWay::~ExportUnderWay() {
+  if (lock_) remove();
+}
+
+void ExportUnderWay::finish() {
+  rename_to_new_name_durably(temporary_, name_);
+  const FileLock lock = *std::exchange(lock_, std::nullopt);  // NAME.tmp is no longer ours
+  fs::remove(mark_in(name_));
+  fsync_directory(name_);
+}
+
 void ExportUnderWay::finish_file(const std::string& file) {
-  rename_durably(temporary_ + "/" + file, name_);
+  rename_to_new_name_durably(temporary_ + "/" + file, name_);
 }
 
 }  // namespace shiftron

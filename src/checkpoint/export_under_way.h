@@ -8,12 +8,14 @@
 
 namespace shiftron {
 
-// The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused.
-// What a killed one left there is swept, and what this one did not finish is removed at its end.
+// The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused,
+// with these words. What a killed one left is swept: such a directory, an empty one, or NAME with the mark still in it.
+// What this one did not finish is removed at its end.
 class ExportUnderWay {
  public:
   // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above
-  // it, durably. Throws Error(bad_input): it is there, or would lie in a step; NAME.tmp is something else, or in use.
+  // it, durably. Throws Error(bad_input): it is there, or would lie in a step; NAME.tmp is something else, or another
+  // export is running.
   explicit ExportUnderWay(const std::string& named);
   ~ExportUnderWay();
   ExportUnderWay(const ExportUnderWay&) = delete;
@@ -21,11 +23,17 @@ class ExportUnderWay {
 
   const std::string& name() const { return name_; }
   const std::string& directory() const { return temporary_; }  // to write in
-  void remove_mark();                                          // nothing but the export is in the directory then
-  void finish();                              // the directory gets the name. Durable; throws Error(crash)
+  // The directory gets the name, and holds the export alone. Durable; throws Error(crash), or Error(bad_input) where
+  // something else has got the name.
+  void finish();
   void finish_file(const std::string& file);  // as finish(), the file alone, by its name in the directory
 
  private:
+  void take();       // the directory with its mark
+  void take_back();  // NAME, which a killed export left with its mark
+  void sweep();      // all but the mark
+  void remove();     // all of it
+
   const std::string name_, temporary_;
   std::optional<FileLock> lock_;
 };

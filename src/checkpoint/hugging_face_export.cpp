@@ -171,14 +171,13 @@ WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& 
   if (how.check) {
     for (const auto& [name, bytes] : how.check(directory)) add(name, bytes);
   }
-  place.remove_mark();
+  place.finish();
   WrittenExport written{.directory = place.name(), .files = {}};
-  for (const auto& entry : fs::directory_iterator(directory)) {
+  for (const auto& entry : fs::directory_iterator(written.directory)) {
     written.files.push_back(entry.path().filename());
     written.bytes += entry.file_size();
   }
   std::ranges::sort(written.files);
-  place.finish();
   return written;
 }
 

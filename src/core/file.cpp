@@ -96,8 +96,8 @@ FileDescriptor FileDescriptor::create(const std::string& path) {
   return FileDescriptor(descriptor, path);
 }
 
-FileDescriptor FileDescriptor::open_for_appending(const std::string& path) {
-  const int descriptor = open_retrying(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+FileDescriptor FileDescriptor::open_for_appending(const std::string& path, bool make) {
+  const int descriptor = open_retrying(path, O_WRONLY | (make ? O_CREAT : 0) | O_APPEND, 0666);
   if (descriptor < 0) throw_system_error("write", path, errno);
   return FileDescriptor(descriptor, path);
 }
@@ -266,6 +266,18 @@ void create_directories_durably(const std::string& path) {
 
 void rename_durably(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) throw_system_error("rename to", to, errno);
+  fsync_directory(parent_directory(to));
+}
+
+void rename_to_new_name_durably(const std::string& from, const std::string& to) {
+  int error = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
+  if (error == EINVAL || error == ENOSYS) {  // the file system, or the kernel, knows no such flag
+    std::error_code ignored;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(to, ignored))) return rename_durably(from, to);
+    error = EEXIST;
+  }
+  if (error == EEXIST) throw_bad_input(to, " is there already; choose a new name");
+  if (error != 0) throw_system_error("rename to", to, error);
   fsync_directory(parent_directory(to));
 }
 

@@ -19,8 +19,8 @@ class FileDescriptor {
   static FileDescriptor open_for_reading(const std::string& path, bool follow_links = true);
   // A new file; it must not exist yet.
   static FileDescriptor create(const std::string& path);
-  // Made where it is missing; append() adds at its end.
-  static FileDescriptor open_for_appending(const std::string& path);
+  // Made where it is missing, unless `make` is false; append() adds at its end.
+  static FileDescriptor open_for_appending(const std::string& path, bool make = true);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
@@ -71,6 +71,10 @@ void create_directories_durably(const std::string& path);
 
 // Renames within a file system and makes it durable. Throws Error(crash).
 void rename_durably(const std::string& from, const std::string& to);
+
+// The same to a name that nothing has. Throws Error(bad_input) where something has it, also an empty directory (on file
+// systems that cannot rename so: one that comes in the same moment is replaced).
+void rename_to_new_name_durably(const std::string& from, const std::string& to);
 
 // Bytes that an ordinary user may still write on the file system that holds `path`. Throws Error(crash).
 uint64_t free_disk_space(const std::string& path);

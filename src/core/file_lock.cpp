@@ -11,10 +11,19 @@
 
 namespace shiftron {
 
-std::optional<FileLock> FileLock::take(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(parent_directory(path), ignored)) return {};
-  FileDescriptor file = FileDescriptor::open_for_appending(path);
+std::optional<FileLock> FileLock::take(const std::string& path, bool make) {
+  const auto has_gone = [&] {
+    std::error_code ignored;
+    return !std::filesystem::exists(make ? parent_directory(path) : path, ignored);
+  };
+  if (has_gone()) return {};
+  FileDescriptor file;
+  try {
+    file = FileDescriptor::open_for_appending(path, make);
+  } catch (const Error&) {
+    if (has_gone()) return {};
+    throw;
+  }
   int result = 0;
   do {
     result = ::flock(file.get(), LOCK_EX | LOCK_NB);

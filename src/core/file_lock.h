@@ -11,9 +11,9 @@ namespace shiftron {
 
 class FileLock {
  public:
-  // Makes the file where it is missing. Nothing where another process, or another lock of this one, holds it, or its
-  // directory has gone. Throws Error(crash).
-  static std::optional<FileLock> take(const std::string& path);
+  // Makes the file where it is missing, unless `make` is false. Nothing where another process, or another lock of this
+  // one, holds it, or its directory (or the file that is not made) has gone. Throws Error(crash).
+  static std::optional<FileLock> take(const std::string& path, bool make = true);
 
  private:
   explicit FileLock(FileDescriptor file) : file_(std::move(file)) {}

@@ -329,22 +329,6 @@ TEST_F(FailingExports, NothingHalfMadeStays) {
   EXPECT_TRUE(names_in(directory_.path()).empty());
 }
 
-TEST_F(FailingExports, OfTwoAtOnceOneIsRefused) {
-  const ModelConfig model = small_model(kPaper);
-  HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
-  MemorySource source(model), second(model);
-  how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
-    const auto before = names_in(directory);
-    const Error error = error_of([&] { write_hugging_face(second, export_of(model, HuggingFaceForm::kv_shift), out_); });
-    EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_THAT(error.what(), HasSubstr("is in use by another export"));
-    EXPECT_EQ(names_in(directory), before);
-    return {};
-  };
-  const WrittenExport written = write_hugging_face(source, how, out_);
-  EXPECT_EQ(written.files, names_in(out_));
-}
-
 TEST_F(FailingExports, NothingIsWrittenIntoAStep) {
   const ModelConfig model = small_model(kPaper);
   const std::string step = directory_.path() + "/run/checkpoints/step-00000007";
@@ -361,23 +345,6 @@ TEST_F(FailingExports, NothingIsWrittenIntoAStep) {
   EXPECT_EQ(names_in(step), std::vector<std::string>{"manifest.json"});
   fs::remove_all(directory_.path() + "/run");
   fs::remove(directory_.path() + "/link");
-}
-
-TEST_F(FailingExports, WhatIsThereStays) {
-  const ModelConfig model = small_model(kPaper);
-  const HuggingFaceExport how = export_of(model, HuggingFaceForm::kv_shift);
-  fs::create_directory(out_);
-  EXPECT_THAT(fault(model, how).what(), HasSubstr("is there already"));
-  fs::remove(out_);
-  fs::create_directory(out_ + ".tmp");
-  write_text(out_ + ".tmp/mine", "text");
-  EXPECT_THAT(fault(model, how).what(), HasSubstr("no remains of an export"));
-  EXPECT_EQ(names_in(out_ + ".tmp"), std::vector<std::string>{"mine"});
-  write_text(out_ + ".tmp/export-that-is-under-way", "");
-  MemorySource source(model);
-  const WrittenExport written = write_hugging_face(source, how, out_);
-  EXPECT_EQ(written.files, names_in(out_));
-  EXPECT_FALSE(fs::exists(out_ + "/mine"));
 }
 
 TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {

@@ -48,5 +48,13 @@ TEST(FileLock, ADirectoryThatHasGoneIsNotMadeAgain) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "gone"));
 }
 
+TEST(FileLock, AFileThatHasGoneIsMadeWhereAskedAlone) {
+  const Scratch scratch;
+  EXPECT_FALSE(FileLock::take(scratch / "lock", false));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "lock"));
+  EXPECT_TRUE(FileLock::take(scratch / "lock"));
+  EXPECT_TRUE(FileLock::take(scratch / "lock", false));
+}
+
 }  // namespace
 }  // namespace shiftron

@@ -121,6 +121,21 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   EXPECT_THROW(create_directories_durably(scratch / "file/below"), std::filesystem::filesystem_error);
 }
 
+TEST(File, ANameThatIsTakenIsNotRenamedTo) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "from");
+  std::filesystem::create_directory(scratch / "empty");
+  write_file_durably(scratch / "file", "text");
+  for (const char* taken : {"empty", "file"}) {
+    EXPECT_ERROR(rename_to_new_name_durably(scratch / "from", scratch / taken), ExitCode::bad_input,
+                 "is there already");
+  }
+  rename_to_new_name_durably(scratch / "from", scratch / "to");
+  EXPECT_TRUE(std::filesystem::is_directory(scratch / "to"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "from"));
+  EXPECT_ERROR(rename_to_new_name_durably(scratch / "from", scratch / "other"), ExitCode::crash, "rename to");
+}
+
 TEST(File, ParentDirectory) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("/c"), "/");
