@@ -29,6 +29,22 @@ void refuse_non_finite(DType type, const std::vector<std::byte>& values, const s
   });
 }
 
+// What was finite and no longer is.
+void refuse_overflow(DType from_type, const std::vector<std::byte>& from, DType to_type,
+                     const std::vector<std::byte>& to, const std::string& path) {
+  for_type(from_type, [&](auto source) {
+    for_type(to_type, [&](auto target) {
+      const auto* before = reinterpret_cast<const decltype(source)*>(from.data());
+      const auto* after = reinterpret_cast<const decltype(target)*>(to.data());
+      for (size_t i = 0; i < to.size() / sizeof(target); ++i) {
+        if (std::isfinite(to_accumulate(after[i])) || !std::isfinite(to_accumulate(before[i]))) continue;
+        throw_bad_input(path, " holds ", to_accumulate(before[i]), ", which is too large for ", name_of(to_type),
+                        "; choose another precision");
+      }
+    });
+  });
+}
+
 class StepWriter {
  public:
   StepWriter(TensorSource& source, const StepToWrite& step, const std::string& directory,
@@ -98,7 +114,10 @@ const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t coun
   Box some = box.box;
   some.offset[0] += first;
   some.extent[0] = count;
-  read_elements(source_, indices_.at(box.tensor.path()), some, box.tensor.dtype, room, read_);
+  const int index = indices_.at(box.tensor.path());
+  const DType there = source_.tensors()[static_cast<size_t>(index)].dtype;
+  read_elements(source_, index, some, box.tensor.dtype, room, read_);
+  if (there != box.tensor.dtype) refuse_overflow(there, read_, box.tensor.dtype, room, box.tensor.path());
   if (options_.only_finite) refuse_non_finite(box.tensor.dtype, room, box.tensor.path());
   done_ += room.size();
   if (options_.progress) options_.progress(done_, total_);

@@ -13,7 +13,8 @@
 namespace shiftron {
 
 // What is written. Tensors are found in the source by group and name, and must have the same shape there. Where the
-// types differ (float64, float32, bfloat16), elements are rounded to the nearest, ties to even; widening loses nothing.
+// types differ (float64, float32, bfloat16), elements are rounded to the nearest, ties to even; widening loses nothing,
+// and what would be infinite is refused.
 struct StepToWrite {
   CheckpointContent content;    // state_json: an object with at least the objects "configuration" and "trainer"
   ParallelLayout writer{};      // for people; nothing depends on it
@@ -44,7 +45,8 @@ struct WrittenStep {
 // together hold about a block: memory does not depend on their sizes. The step is there whole or not at all: files go
 // to step-S.tmp, each is synced and read back, the manifest comes last, then a rename. An exception removes step-S.tmp;
 // what a killed process left of it goes at the next attempt. Not for two processes at once (core/directory_lock.h).
-// Errors: step-S is there, a tensor is not in the source or has another shape there (bad_input); no room, a failing
+// Errors: step-S is there, a tensor is not in the source or has another shape there or a value too large for its type
+// here (bad_input); no room, a failing
 // disk (crash); what the source throws.
 WrittenStep write_step(TensorSource& source, const StepToWrite& step, const std::string& directory,
                        const StepWriteOptions& options = {});
