@@ -6,6 +6,7 @@
 
 #include "checkpoint/boxes.h"
 #include "core/check.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -123,7 +124,8 @@ void SafetensorsSource::read(int index, const Box& box, void* to) {
     if (tensor.dtype == DType::float64) return read_as(place, tensor.shape, box, static_cast<double*>(to));
     read_as(place, tensor.shape, box, static_cast<float*>(to));
   } catch (const Error& error) {
-    throw Error(tensor.path() + ": " + error.what(), ExitCode::no_checkpoint);
+    pass_on_refusal(error);
+    throw Error(tensor.path() + ": " + error.what(), error.code());  // it is no checkpoint of ours that is damaged
   }
 }
 

@@ -17,9 +17,9 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual const std::vector<ManifestTensor>& tensors() const = 0;  // no path twice
-  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error(no_checkpoint) naming
-  // file and tensor; bytes already written to `to` are undefined then. Ascending boxes of one tensor read every byte
-  // once.
+  // Elements of `box` of tensor `index` in row-major order, in the tensor's type. Throws Error naming
+  // file and tensor, of a step no_checkpoint; bytes already written to `to` are undefined then. Ascending boxes of one
+  // tensor read every byte once.
   virtual void read(int index, const Box& box, void* to) = 0;
 
   // Index of the tensor, −1 = none.

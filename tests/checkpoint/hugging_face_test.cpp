@@ -661,6 +661,15 @@ TEST_F(HuggingFaceImports, OtherTypesAreWidened) {
   EXPECT_EQ(whole(read, "layers.1.attention.shift_key"), source_->values("layers.1.attention.shift_key"));
 }
 
+// It is no checkpoint of ours that is damaged.
+TEST_F(HuggingFaceImports, AFileThatShrinksWhileItIsRead) {
+  HuggingFaceSource read(out_);
+  fs::resize_file(out_ + "/model.safetensors", fs::file_size(out_ + "/model.safetensors") / 2);
+  const Error error = error_of([&] { whole(read, "final_norm.weight"); });
+  EXPECT_EQ(error.code(), ExitCode::crash);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("parameters/final_norm.weight"), HasSubstr("model.safetensors: it ends")));
+}
+
 TEST_F(HuggingFaceImports, ThetaOfTransformersFive) {
   json config = config_in(out_);
   config.erase("rope_theta");
