@@ -200,7 +200,9 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
 int run_export(const CommandLine& line) {
   outlive_failing_writes();
   const Format& format = format_of(line);
-  return format.run_export(line, open_checkpoint(line.text("directory")));
+  const CheckpointModel model = open_checkpoint(line.text("directory"));
+  require_memory_of_check(model.config.model);
+  return format.run_export(line, model);
 }
 
 // The bytes of the directory's tokenizer.model where this program can use it; else empty, and `note` says why.

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/stored_rows.h"
+#include "core/host_memory.h"
 #include "core/philox.h"
 #include "core/progress.h"
 #include "evaluate/plain_forward.h"
@@ -118,31 +120,58 @@ class Piece {
   int64_t hidden_;
 };
 
+// Piece −1 is the embedding, piece `layers` the head.
+StagePlace place_of(const ModelConfig& model, int64_t piece) {
+  const int64_t begin = std::clamp<int64_t>(piece, 0, model.layers),
+                end = std::clamp<int64_t>(piece + 1, 0, model.layers);
+  return {.layers = {begin, piece < 0 ? begin : end}, .first = piece < 0, .last = piece == model.layers};
+}
+
+struct PiecePlan {
+  MemoryPlan arenas;
+  int64_t bytes;  // of all its memory
+};
+PiecePlan plan_of(const ModelConfig& model, const StagePlace& place, const std::vector<int32_t>& ids) {
+  const auto world = make_meta_world(0, 1);
+  const Groups groups = make_groups(*world, {}, model.kv_heads);
+  Ledger planned;
+  Piece meta(model, place, {.device = DeviceKind::meta, .ledger = &planned}, groups, {});
+  meta.run(ids, {});
+  return {.arenas = meta.peaks(), .bytes = planned.memory_total()};
+}
+
+[[noreturn]] void refuse_memory(int64_t bytes) {
+  throw_bad_input("not enough memory: ", bytes,
+                  " bytes are needed to check an export, which computes a layer, or the head, in float64; free memory, "
+                  "raise the limit of this process (ulimit -v), or export on a machine with more");
+}
+
+std::unique_ptr<Piece> make_piece(const ModelConfig& model, int64_t number, const Stream& where, const Groups& groups,
+                                  const std::vector<int32_t>& ids) {
+  const StagePlace place = place_of(model, number);
+  const PiecePlan plan = plan_of(model, place, ids);
+  try {
+    return std::make_unique<Piece>(model, place, where, groups, plan.arenas);
+  } catch (const Error& error) {  // whose advice is for whoever trains
+    if (error.code() != ExitCode::bad_input) throw;
+    refuse_memory(plan.bytes);
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, StoredTypes types,
                                                const std::vector<int32_t>& ids,
                                                const std::function<void()>& layer_done) {
   CHECK(static_cast<int64_t>(ids.size()) <= kTokens, ids.size(), " tokens");
-  const auto world = make_single_world(), meta_world = make_meta_world(0, 1);
-  const Groups groups = make_groups(*world, {}, model.kv_heads),
-               meta_groups = make_groups(*meta_world, {}, model.kv_heads);
+  const auto world = make_single_world();
+  const Groups groups = make_groups(*world, {}, model.kv_heads);
   std::vector<double> rows;
-  for (int64_t layer = -1; layer <= model.layers; ++layer) {  // the embedding, the layers, the head
-    const int64_t begin = std::clamp<int64_t>(layer, 0, model.layers),
-                  end = std::clamp<int64_t>(layer + 1, 0, model.layers);
-    const StagePlace place{
-        .layers = {begin, layer < 0 ? begin : end}, .first = layer < 0, .last = layer == model.layers};
-    Ledger planned, ledger;
-    MemoryPlan plan;
-    {
-      Piece meta(model, place, {.device = DeviceKind::meta, .ledger = &planned}, meta_groups, {});
-      meta.run(ids, {});
-      plan = meta.peaks();
-    }
-    Piece piece(model, place, {.ledger = &ledger}, groups, plan);
-    fill(piece.parameters(), source, types);
-    rows = piece.run(ids, rows);
+  for (int64_t layer = -1; layer <= model.layers; ++layer) {
+    Ledger ledger;
+    const auto piece = make_piece(model, layer, {.ledger = &ledger}, groups, ids);
+    fill(piece->parameters(), source, types);
+    rows = piece->run(ids, rows);
     if (layer >= 0 && layer_done) layer_done();
   }
   std::vector<std::vector<double>> logits;
@@ -151,6 +180,14 @@ std::vector<std::vector<double>> staged_logits(TensorSource& source, const Model
     logits.emplace_back(from, from + model.vocab);
   }
   return logits;
+}
+
+void require_memory_of_check(const ModelConfig& model) {
+  const std::vector<int32_t> ids(kTokens);
+  for (const int64_t piece : {int64_t{-1}, int64_t{0}, model.layers}) {  // layers are alike
+    const int64_t bytes = plan_of(model, place_of(model, piece), ids).bytes;
+    if (!has_memory(bytes)) refuse_memory(bytes);
+  }
 }
 
 ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredTypes types, const std::string& path) {

@@ -32,6 +32,9 @@ struct ExportCheck {
   double allowed = 0;
   bool passed = false;
 };
+// Throws Error(bad_input) where memory does not suffice for a check of the model: to be called before an export writes.
+void require_memory_of_check(const ModelConfig& model);
+
 // The source's `model` and the export at `path`, as plain_logits() reads it, on the same tokens. Nothing is thrown for
 // a difference.
 ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredTypes types, const std::string& path);

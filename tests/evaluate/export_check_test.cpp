@@ -14,6 +14,9 @@ namespace shiftron::testing {
 namespace {
 
 using Rows = std::vector<std::vector<double>>;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 double largest_difference(const Rows& a, const Rows& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -105,6 +108,18 @@ INSTANTIATE_TEST_SUITE_P(
                       ShiftCase{"clamp", {.query = 0, .key = 2, .value = 1, .form = ShiftForm::clamp}},
                       ShiftCase{"project", {.query = 0, .key = 1, .value = 0, .form = ShiftForm::project}}),
     [](const auto& item) { return std::string(item.param.name); });
+
+// Before anything is written, and without advice to whoever trains: there is no run.
+TEST(ExportCheck, MemoryThatIsMissingIsSaidFirst) {
+  ModelConfig model = small_model({.query = 0, .key = 1, .value = 1});
+  require_memory_of_check(model);
+  model.hidden = int64_t{1} << 20;
+  model.vocab = int64_t{1} << 31;  // a head of 2^54 bytes
+  const Error error = error_of([&] { require_memory_of_check(model); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("bytes are needed to check an export"), HasSubstr("ulimit -v"),
+                                  Not(HasSubstr("parallel."))));
+}
 
 // Whatever is changed in an export changes its logits by more than is allowed.
 TEST(ExportCheck, SeesWhatIsWrong) {
