@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/json_reason.h"
@@ -83,18 +84,40 @@ const std::vector<Needed>& needed() {
       "docs/interchange.md, and put config.json beside it");
 }
 
-// The directory itself, where it is none of torch.distributed's.
-const std::string& without_pickles(const std::string& directory) {
-  namespace fs = std::filesystem;
-  const bool is_stored = fs::exists(directory + "/model.safetensors") ||
-                         fs::exists(directory + "/model.safetensors.index.json") || !fs::is_directory(directory);
-  if (is_stored) return directory;
-  for (const auto& entry : fs::directory_iterator(directory)) {
+bool holds(const std::string& directory, const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory + "/" + file, ignored);
+}
+
+bool holds_safetensors(const std::string& directory) {
+  return holds(directory, "model.safetensors") || holds(directory, "model.safetensors.index.json");
+}
+
+// A file as torch.distributed or older Megatron-LM write it; "" where there is none.
+std::string pickle_in(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename();
-    if (name == ".metadata" || name == "common.pt" || name.ends_with(".distcp")) refuse_pickles(directory, name);
-    if (name.starts_with("mp_rank_")) refuse_pickles(directory, name);
+    const bool is_known = name == ".metadata" || name == "common.pt" || name.ends_with(".distcp");
+    if (is_known || name.starts_with("mp_rank_")) return name;
   }
+  return "";
+}
+
+// The directory itself, where it is none of pickles.
+const std::string& without_pickles(const std::string& directory) {
+  const std::string pickle = pickle_in(directory);
+  if (!holds_safetensors(directory) && !pickle.empty()) refuse_pickles(directory, pickle);
   return directory;
+}
+
+bool has_megatron_tensors(const std::string& directory) {
+  try {
+    const SafetensorsDirectory files(directory);
+    return files.find(kTable) != nullptr || files.find("model." + std::string(kTable)) != nullptr;
+  } catch (const Error&) {  // whoever imports it is told why
+    return false;
+  }
 }
 
 Json parse(const std::string& path) {
@@ -160,6 +183,14 @@ Json with_llama_keys(Json json, const std::string& path) {
 }
 
 }  // namespace
+
+std::string import_format_of(const std::string& directory) {
+  if (holds(directory, kManifestName)) return "";
+  const bool has_tensors = holds_safetensors(directory);
+  const bool is_megatron = has_tensors ? has_megatron_tensors(directory) : !pickle_in(directory).empty();
+  if (is_megatron) return "megatron";
+  return has_tensors || holds(directory, "config.json") ? "hf" : "";
+}
 
 // Of the tensor that holds all layers, or null.
 const SafetensorsSource::Entry* MegatronSource::stacked(const std::string& ending) const {

@@ -11,6 +11,10 @@
 
 namespace shiftron {
 
+// The --format of `checkpoint import` that would read another program's directory, by the names of its files and tensors:
+// "hf", "megatron", or "" where it looks like neither, as a step of ours. Throws nothing of what they hold.
+std::string import_format_of(const std::string& directory);
+
 class MegatronSource : public SafetensorsSource {
  public:
   // model.safetensors (or an index and its files) with Megatron-LM's whole tensors, under the names of its GPTModel:

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/megatron_source.h"
 #include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
@@ -129,6 +130,12 @@ void refuse_other_than_a_step(const std::string& directory) {
     if (steps.empty()) continue;
     throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName, "); its newest step is ",
                     steps.front().path, ", `shiftron checkpoint list ", directory, "` names all");
+  }
+  if (const std::string format = import_format_of(directory); !format.empty()) {
+    throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName,
+                    "); it seems to be a model of ", format == "hf" ? "Hugging Face's transformers" : "Megatron-LM",
+                    ": `shiftron checkpoint import ", directory, " --format ", format,
+                    " --output RUN` makes a step of it");
   }
 }
 

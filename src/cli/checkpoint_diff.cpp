@@ -9,6 +9,7 @@
 
 #include "checkpoint/digest.h"
 #include "checkpoint/hugging_face_source.h"
+#include "checkpoint/megatron_source.h"
 #include "checkpoint/mixed_taps.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
@@ -90,8 +91,7 @@ void print(const StepDifference& found) {
 // Whether a directory of `diff` is one of Hugging Face's: then parameters alone are compared, with taps as they mix,
 // and widened, since an export's type need not be the masters'.
 bool is_hugging_face(const std::string& directory) {
-  return std::filesystem::exists(directory + "/config.json") &&
-         !std::filesystem::exists(directory + "/" + kManifestName);
+  return import_format_of(directory) == "hf";
 }
 
 // `number`: of the step, if it is one.
