@@ -1,6 +1,7 @@
 // Pieces out of a SentencePiece model, with U+2581 for spaces as there.
 #include "data/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/check.h"
@@ -32,6 +33,26 @@ bool is_joined(const std::string& text, const std::set<std::string>& pieces) {
   return made[0][count];
 }
 
+bool is_user_defined(const SentencePieceModel& model, std::string_view text) {
+  return std::ranges::any_of(
+      model.pieces, [&](const SentencePiece& piece) { return piece.type == Type::user_defined && piece.text == text; });
+}
+
+// Whether llama.cpp makes the name out of no text, as it writes U+2581 for spaces and finds user-defined pieces first.
+bool is_never_joined(const std::string& name, bool newline_is_found) {
+  return name.find(' ') != name.npos || (newline_is_found && name.find('\n') != name.npos);
+}
+
+// User-defined pieces as texts have them, since they are looked for there.
+std::vector<std::string> names_of(const SentencePieceModel& model, const Tokenizer& tokenizer) {
+  std::vector<std::string> names;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const bool is_found = model.pieces[id].type == Type::user_defined;
+    names.push_back(is_found ? model.pieces[id].text : tokenizer.piece(static_cast<int32_t>(id)));
+  }
+  return names;
+}
+
 }  // namespace
 
 GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
@@ -49,12 +70,12 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
         "llama.cpp writes characters without a piece of their own as the unknown token, where this program "
         "writes their bytes";
   }
+  const std::vector<std::string> own = names_of(model, tokenizer);
   std::set<std::string> names;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) names.insert(tokenizer.piece(id));
-  if (static_cast<int64_t>(names.size()) != tokenizer.vocab_size()) {
-    throw_bad_input(
-        "the tokenizer's model has a piece twice, which llama.cpp refuses; make one with `shiftron tokenizer "
-        "train`");
+  for (size_t id = 0; id < own.size(); ++id) {
+    if (model.pieces[id].type == Type::unused || names.insert(own[id]).second) continue;
+    throw_bad_input(model.name, ": piece ", id, " \"", printable(own[id]),
+                    "\" is there twice, which llama.cpp refuses");
   }
   const auto add = [&](std::string name, double score, Type type) {
     result.pieces.push_back(std::move(name));
@@ -67,16 +88,22 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
     while (names.contains(name)) name += "]";
     return name;
   };
+  const bool newline_is_found = is_user_defined(model, "\n");
   bool has_unknown = false;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const SentencePiece& piece = model.pieces[static_cast<size_t>(id)];
+    const std::string& name = own[static_cast<size_t>(id)];
     const bool is_control = piece.type == Type::control || piece.type == Type::unknown;
-    const std::string name = tokenizer.piece(id);
     if (piece.type == Type::unknown && !has_unknown) result.unknown = static_cast<uint32_t>(id);
     has_unknown = has_unknown || piece.type == Type::unknown;
-    add(is_control && is_joined(name, names) ? reserved("control", id) : name, piece.score, piece.type);
+    if (piece.type == Type::unused) {
+      const bool stays = is_never_joined(name, newline_is_found) && names.insert(name).second;
+      add(stays ? name : reserved("unused", id), piece.score, stays ? Type::normal : Type::control);
+    } else {
+      add(is_control && is_joined(name, names) ? reserved("control", id) : name, piece.score, piece.type);
+    }
   }
-  if (!has_unknown) throw_bad_input("the tokenizer's model has no unknown piece");
+  if (!has_unknown) throw_bad_input(model.name, " has no unknown piece, without which llama.cpp reads none");
   for (int64_t id = tokenizer.vocab_size(); id < vocab; ++id) add(reserved("unused", id), 0, Type::control);
   return result;
 }

@@ -23,19 +23,41 @@ using Piece = SentencePiece;
 using Algorithm = SentencePieceModel::Algorithm;
 using PieceType = SentencePiece::Type;
 
+[[noreturn]] void refuse(const Model& model, size_t id, const char* why) {
+  throw_bad_input(model.name, ": piece ", id, " \"", printable(model.pieces[id].text), "\" ", why,
+                  ", which tokenizer.json cannot say");
+}
+
+bool is_one_character(std::string_view text) {
+  return utf8_length(text) == text.size();
+}
+
+// An unused piece gets another name where its own is a piece that is used, or one character, which is always looked up.
+void rename_unused(Model& model) {
+  std::set<std::string> used;
+  for (const Piece& piece : model.pieces) {
+    if (piece.type != PieceType::unused) used.insert(piece.text);
+  }
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    Piece& piece = model.pieces[id];
+    if (piece.type != PieceType::unused || (!is_one_character(piece.text) && !used.contains(piece.text))) continue;
+    piece.text = "[unused " + std::to_string(id) + "]";
+    while (used.contains(piece.text)) piece.text += "]";
+  }
+}
+
 // The model, which tokenizer.json must be able to say.
 Model read_model(const Tokenizer& tokenizer) {
   Model model = read_sentencepiece_model(tokenizer);
+  rename_unused(model);
   std::set<std::string_view> texts;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
-    const auto fail = [&](const char* why) {
-      throw_bad_input(kModelSource, ": piece ", id, " \"", printable(piece.text), "\" ", why,
-                      "; make one with `shiftron tokenizer train`");
-    };
-    if (piece.type == PieceType::unused) fail("is marked as unused, which tokenizer.json cannot say");
-    if (piece.text.empty() || !is_utf8(piece.text)) fail("is no text in UTF-8");
-    if (!texts.insert(piece.text).second) fail("is there twice");
+    if (piece.text.empty() || !is_utf8(piece.text)) refuse(model, id, "is no text in UTF-8");
+    if (!texts.insert(piece.text).second) refuse(model, id, "is there twice");
+    if (!piece.is_text() && is_one_character(piece.text)) {
+      refuse(model, id, "is one character that no text becomes");
+    }
   }
   return model;
 }
@@ -44,7 +66,7 @@ std::string unknown_piece(const Model& model) {
   for (const Piece& piece : model.pieces) {
     if (piece.type == PieceType::unknown) return piece.text;
   }
-  throw_bad_input(kModelSource, " has no unknown piece");
+  throw_bad_input(model.name, " has no unknown piece, without which tokenizer.json is not read");
 }
 
 // SentencePiece joins the neighbours whose join is the piece of the highest score; tokenizer.json lists every join.
@@ -86,35 +108,52 @@ json bpe(const Model& model) {
           {"merges", std::move(list)}};
 }
 
-// A unigram model of tokenizer.json takes any piece for text. So that one which names a control token or a byte is
-// never chosen it is made unlikely, and what has a character that no text piece has is cut there (`cuts`), as such a
-// character costs more than any piece.
+template <typename Take>
+void for_each_character(std::string_view text, Take take) {
+  for (; !text.empty(); text.remove_prefix(utf8_length(text))) take(text.substr(0, utf8_length(text)));
+}
+
+// Where a unigram model of tokenizer.json must be cut, so that names which no text becomes are not found in texts: at
+// their characters that no text piece has. These cost more there than any piece, names among them.
+std::set<std::string> foreign_characters(const Model& model) {
+  std::set<std::string_view> pieces, characters;  // user-defined pieces are found before the model is asked
+  for (const Piece& piece : model.pieces) {
+    if (piece.type != PieceType::normal) continue;
+    pieces.insert(piece.text);
+    for_each_character(piece.text, [&](std::string_view character) { characters.insert(character); });
+  }
+  std::set<std::string> foreign;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const Piece& piece = model.pieces[id];
+    if (piece.is_text()) continue;
+    for_each_character(piece.text, [&](std::string_view character) {
+      if (!characters.contains(character)) {
+        foreign.emplace(character);
+      } else if (!pieces.contains(character)) {
+        refuse(model, id, "is no text, and has a character that stands in longer pieces alone");
+      }
+    });
+  }
+  return foreign;
+}
+
+// A unigram model of tokenizer.json takes any piece for text. One that names a control token or a byte, or is unused,
+// is made unlikely, or cut (`cuts`).
 json unigram(const Model& model, json& cuts) {
-  std::set<std::string_view> characters;
   double lowest = 0;
   for (const Piece& piece : model.pieces) {
-    if (!piece.is_text()) continue;
-    lowest = std::min(lowest, piece.score);
-    for (std::string_view rest = piece.text; !rest.empty(); rest.remove_prefix(utf8_length(rest))) {
-      characters.insert(rest.substr(0, utf8_length(rest)));
-    }
+    if (piece.is_text()) lowest = std::min(lowest, piece.score);
   }
   constexpr double kUnlikely = 1000;  // nats; more than any cut of a name into its characters costs
   json vocab = json::array();
   size_t unknown = model.pieces.size();
-  std::set<std::string> foreign;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     vocab.push_back({piece.text, piece.is_text() ? piece.score : lowest - kUnlikely});
     if (piece.type == PieceType::unknown) unknown = id;
-    if (piece.is_text()) continue;
-    for (std::string_view rest = piece.text; !rest.empty(); rest.remove_prefix(utf8_length(rest))) {
-      const std::string_view character = rest.substr(0, utf8_length(rest));
-      if (!characters.contains(character)) foreign.emplace(character);
-    }
   }
   if (unknown == model.pieces.size()) unknown_piece(model);  // throws
-  for (const std::string& character : foreign) {
+  for (const std::string& character : foreign_characters(model)) {
     cuts.push_back(
         {{"type", "Split"}, {"pattern", {{"String", character}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
@@ -156,6 +195,14 @@ std::map<std::string, std::string> hugging_face_tokenizer(const Tokenizer& token
                        {"clean_up_tokenization_spaces", false},
                        {"model_input_names", {"input_ids", "attention_mask"}}};
   return {{"tokenizer.json", file.dump() + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+}
+
+std::string refusing_tokenizer_config() {
+  // The missing module's name is all that transformers says.
+  const json config = {
+      {"auto_map",
+       {{"AutoTokenizer", {"this_tokenizer_is_read_by_sentencepiece_alone.SentencePieceProcessor", nullptr}}}}};
+  return config.dump(2) + "\n";
 }
 
 }  // namespace shiftron

@@ -1,41 +1,102 @@
 // Numbers of fields and types are those of sentencepiece_model.proto.
 #include "data/sentencepiece_model.h"
 
+#include <algorithm>
+#include <set>
+
 #include "core/check.h"
 #include "data/proto_fields.h"
+#include "data/utf8.h"
 
 namespace shiftron {
 namespace {
 
-SentencePiece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int32_t id) {
+using Type = SentencePiece::Type;
+using Algorithm = SentencePieceModel::Algorithm;
+
+std::string name_of(Algorithm algorithm) {
+  const auto number = static_cast<uint64_t>(algorithm);
+  return number == 3 ? "word" : number == 4 ? "char" : std::to_string(number);
+}
+
+// Pieces that hold a newline beside other characters, or a space where others have its mark, are never given: lines are
+// encoded one by one, with marks for spaces. Nor are, mostly, pieces of type unused, and some that a user has defined.
+bool is_given(const SentencePiece& piece, const Tokenizer& tokenizer, int32_t id) {
+  const bool is_plain =
+      piece.type == Type::normal && tokenizer.piece(id).find_first_of({" \n\0", 3}) == std::string::npos;
+  return is_plain || tokenizer.encode(piece.text) == std::vector{id};
+}
+
+SentencePiece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int32_t id, bool& is_marked) {
   SentencePiece piece;
-  for (ProtoFields fields(bytes, kModelSource); fields.next();) {
+  for (ProtoFields fields(bytes, tokenizer.name()); fields.next();) {
     if (fields.field() == 2) piece.score = static_cast<double>(fields.real());
-    if (fields.field() == 3) piece.type = static_cast<SentencePiece::Type>(fields.number());
+    if (fields.field() == 3) piece.type = static_cast<Type>(fields.number());
   }
-  piece.text = piece.is_text() ? tokenizer.text_of(id) : tokenizer.piece(id);
+  is_marked = piece.type == Type::unused;
+  const bool is_text = piece.is_text() || is_marked;
+  piece.text = is_text ? tokenizer.text_of(id) : tokenizer.piece(id);
+  if (!is_text) return piece;
+  if (!is_given(piece, tokenizer, id)) {
+    piece.type = Type::unused;
+  } else if (is_marked) {
+    piece.type = Type::normal;
+  }
   return piece;
+}
+
+// Whether a bpe model joins others to the piece, or the piece to others.
+bool takes_part_in_joins(const std::string& text, const std::set<std::string_view>& pieces) {
+  const size_t first = utf8_length(text);
+  if (first == text.size()) {
+    return std::ranges::any_of(pieces, [&](std::string_view other) {
+      return other.size() > text.size() && other.find(text) != std::string_view::npos;
+    });
+  }
+  for (size_t at = first; first > 0 && at < text.size(); at += std::max<size_t>(1, utf8_length(text.substr(at)))) {
+    if (pieces.contains(text.substr(0, at)) && pieces.contains(text.substr(at))) return true;
+  }
+  return false;
+}
+
+// What a list of joins, or one without types, cannot say.
+void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<size_t>& marked) {
+  std::set<std::string_view> joined;
+  for (const SentencePiece& piece : model.pieces) {
+    if (piece.type == Type::normal) joined.insert(piece.text);
+  }
+  for (const size_t id : marked) joined.insert(model.pieces[id].text);
+  for (const size_t id : marked) {
+    const SentencePiece& piece = model.pieces[id];
+    if (piece.type != Type::unused || !takes_part_in_joins(piece.text, joined)) continue;
+    throw_bad_input(model.name, ": piece ", id, " \"", printable(piece.text),
+                    "\" is marked as unused and takes part in joins, which other programs do not know");
+  }
 }
 
 }  // namespace
 
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
-  using Algorithm = SentencePieceModel::Algorithm;
   SentencePieceModel model;
-  for (ProtoFields fields(tokenizer.model_bytes(), kModelSource); fields.next();) {
+  model.name = tokenizer.name();
+  std::vector<size_t> marked;  // as unused, by the file
+  for (ProtoFields fields(tokenizer.model_bytes(), tokenizer.name()); fields.next();) {
     if (fields.field() == 1) {
-      model.pieces.push_back(read_piece(fields.bytes(), tokenizer, static_cast<int32_t>(model.pieces.size())));
+      const size_t id = model.pieces.size();
+      bool is_marked = false;
+      model.pieces.push_back(read_piece(fields.bytes(), tokenizer, static_cast<int32_t>(id), is_marked));
+      if (is_marked) marked.push_back(id);
     } else if (fields.field() == 2) {
-      for (ProtoFields trainer(fields.bytes(), kModelSource); trainer.next();) {
+      for (ProtoFields trainer(fields.bytes(), tokenizer.name()); trainer.next();) {
         if (trainer.field() == 3) model.algorithm = static_cast<Algorithm>(trainer.number());
       }
     }
   }
   if (model.algorithm != Algorithm::unigram && model.algorithm != Algorithm::bpe) {
-    throw_bad_input(kModelSource,
-                    " is neither bpe nor unigram, which other programs could read; make one with "
-                    "`shiftron tokenizer train`");
+    throw_bad_input(tokenizer.name(), " is a SentencePiece model of type ", name_of(model.algorithm),
+                    ", which other programs read by SentencePiece alone; they know the types bpe and unigram");
   }
+  if (model.algorithm == Algorithm::bpe) refuse_joins_of_unused(model, marked);
   return model;
 }
 

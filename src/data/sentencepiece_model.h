@@ -9,13 +9,11 @@
 
 namespace shiftron {
 
-inline const std::string kModelSource = "the tokenizer's model";  // in messages
-
 struct SentencePiece {
   enum class Type : uint64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   std::string text;  // of control, unknown and byte tokens the model's name: "</s>", "<0x41>"
   double score = 0;
-  Type type = Type::normal;
+  Type type = Type::normal;  // unused: what Tokenizer::encode never gives, whatever the file says of it
   bool is_text() const { return type == Type::normal || type == Type::user_defined; }
 };
 
@@ -23,9 +21,11 @@ struct SentencePieceModel {
   enum class Algorithm : uint64_t { unigram = 1, bpe = 2 };
   Algorithm algorithm = Algorithm::unigram;
   std::vector<SentencePiece> pieces;  // by token
+  std::string name;                   // of its file, for messages
 };
 
-// Throws Error(bad_input): fields that do not fit, another kind of model.
+// Throws Error(bad_input), naming the piece: fields that do not fit, another kind of model, one of type bpe in which
+// SentencePiece joins pieces to an unused one and takes that apart again.
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer);
 
 }  // namespace shiftron

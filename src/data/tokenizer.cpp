@@ -73,13 +73,12 @@ Tokenizer Tokenizer::load(const std::string& path) {
   return Tokenizer(read_file(path, kLargestModel), path);
 }
 
-Tokenizer::Tokenizer(std::string model_bytes, const std::string& name)
-    : model_bytes_(std::move(model_bytes)),
+Tokenizer::Tokenizer(std::string model_bytes, const std::string& name, const std::string& instead)
+    : name_(name),
+      model_bytes_(std::move(model_bytes)),
       hash_(to_hex(xxh3_128(model_bytes_))),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  const auto refuse = [&](const char* fault) {
-    throw_bad_input(name, fault, "; make one with `shiftron tokenizer train`");
-  };
+  const auto refuse = [&](const char* fault) { throw_bad_input(name, fault, "; ", instead); };
   bool is_message = true, normalises = false;
   try {
     normalises = has_table(model_bytes_, name);
@@ -88,12 +87,12 @@ Tokenizer::Tokenizer(std::string model_bytes, const std::string& name)
   }
   // An empty message parses as a model without pieces, which the library does not survive.
   if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is no SentencePiece model");
-  read_pieces(name);
+  read_pieces(instead);
   if (normalises) refuse(" changes text: it normalises characters");
-  check_keeps_text(name);
+  check_keeps_text(instead);
 }
 
-void Tokenizer::read_pieces(const std::string& name) {
+void Tokenizer::read_pieces(const std::string& instead) {
   byte_tokens_.fill(-1);
   const int size = processor_->GetPieceSize();
   texts_.resize(static_cast<size_t>(size));
@@ -102,7 +101,7 @@ void Tokenizer::read_pieces(const std::string& name) {
     if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
     if (processor_->IsByte(id)) {
       const int byte = byte_of(piece);
-      if (byte < 0) throw_bad_input(name, ": byte token ", id, " has the text ", piece);
+      if (byte < 0) throw_bad_input(name_, ": byte token ", id, " has the text ", piece);
       byte_tokens_[static_cast<size_t>(byte)] = id;
       texts_[static_cast<size_t>(id)] = std::string(1, static_cast<char>(byte));
     } else {
@@ -112,27 +111,26 @@ void Tokenizer::read_pieces(const std::string& name) {
   }
   const auto missing = std::find(byte_tokens_.begin(), byte_tokens_.end(), -1);
   if (missing != byte_tokens_.end()) {
-    throw_bad_input(name, " has no token for byte ", missing - byte_tokens_.begin(),
-                    ", so some texts would be lost; train with byte fallback, as `shiftron tokenizer train` does");
+    throw_bad_input(name_, " has no token for byte ", missing - byte_tokens_.begin(), ", so some texts would be lost; ",
+                    instead);
   }
   if (newline_ < 0) newline_ = byte_tokens_['\n'];
   end_of_document_ = processor_->eos_id();
   if (end_of_document_ < 0 || end_of_document_ >= size || !processor_->IsControl(end_of_document_)) {
-    throw_bad_input(name, " has no </s> token to end documents with; make one with `shiftron tokenizer train`");
+    throw_bad_input(name_, " has no </s> token to end documents with; ", instead);
   }
 }
 
-void Tokenizer::check_keeps_text(const std::string& name) const {
+void Tokenizer::check_keeps_text(const std::string& instead) const {
   for (const std::string text : {"a", " a", "a  b ", "  ", "\xEF\xAC\x81", "e\xCC\x81", "\xEF\xBC\xA1"}) {
     std::vector<int> ids;
-    if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name, " cannot encode \"", text, "\"");
+    if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name_, " cannot encode \"", text, "\"");
     std::string kept;
     for (const int id : ids) kept += text_of(id);
     kept = with_spaces(kept);  // a model without a piece for the space writes its mark's bytes
     if (kept != text) {
-      throw_bad_input(
-          name, " changes text (\"", text, "\" becomes \"", kept,
-          "\"): it adds or folds spaces or normalises characters; make one with `shiftron tokenizer train`");
+      throw_bad_input(name_, " changes text (\"", text, "\" becomes \"", kept,
+                      "\"): it adds or folds spaces or normalises characters; ", instead);
     }
   }
 }

@@ -29,6 +29,8 @@ struct TokenizerTraining {
   bool quiet = true;                          // without the trainer's own log
 };
 
+inline const std::string kTrainTokenizer = "make one with `shiftron tokenizer train`";
+
 // Read-only after construction; may be used from several threads.
 class Tokenizer {
  public:
@@ -40,8 +42,8 @@ class Tokenizer {
   // From a model file. Throws Error(bad_input) where it is no model, lacks byte tokens or an end-of-document token,
   // or changes text (adds a space in front, folds spaces, normalises characters).
   static Tokenizer load(const std::string& path);
-  // From a model's bytes; `name` stands in messages.
-  Tokenizer(std::string model_bytes, const std::string& name);
+  // From a model's bytes; `name` stands in messages, and behind each what to do instead.
+  Tokenizer(std::string model_bytes, const std::string& name, const std::string& instead = kTrainTokenizer);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -54,6 +56,7 @@ class Tokenizer {
 
   int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }
   int32_t end_of_document() const { return end_of_document_; }
+  const std::string& name() const { return name_; }  // of the model's file, for messages
   const std::string& model_bytes() const { return model_bytes_; }
   const std::string& hash() const { return hash_; }  // XXH3-128 of model_bytes(), hexadecimal
   // Bytes of text that the token stands for; 0 for control tokens.
@@ -68,9 +71,10 @@ class Tokenizer {
   void encode_plain(std::string_view text, std::vector<int32_t>& tokens) const;
   // Whether `ids` begin with the bytes of the mark that the model writes for a space.
   bool are_bytes_of_a_space(std::span<const int> ids) const;
-  void read_pieces(const std::string& name);
-  void check_keeps_text(const std::string& name) const;
+  void read_pieces(const std::string& instead);
+  void check_keeps_text(const std::string& instead) const;
 
+  std::string name_;
   std::string model_bytes_;
   std::string hash_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;

@@ -42,6 +42,16 @@ inline const std::string& example_model() {
   return model;
 }
 
+// A further piece (field 1) of a model that ends there: its text (1), score (2) and type (3, a number of
+// sentencepiece_model.proto). Texts of less than 100 bytes.
+inline std::string piece_field(const std::string& text, int type, float score = -9) {
+  std::string fields = "\x0A" + std::string(1, static_cast<char>(text.size())) + text + "\x15";
+  fields.append(reinterpret_cast<const char*>(&score), sizeof(score));
+  fields += "\x18" + std::string(1, static_cast<char>(type));
+  return "\x0A" + std::string(1, static_cast<char>(fields.size())) + fields;
+}
+constexpr int kUserDefined = 4, kUnused = 5, kNormal = 1, kControl = 3;
+
 inline std::string joined(const std::vector<std::string>& documents, const std::string& separator) {
   std::string text;
   for (const std::string& document : documents) text += document + separator;

@@ -79,5 +79,36 @@ TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
   EXPECT_EQ(found.types[1], 3);
 }
 
+// llama.cpp looks for user-defined pieces in texts as they are, and for all others among those with U+2581 for spaces.
+TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
+  for (const std::string kind : {"bpe", "unigram"}) {
+    const std::string model = trained(kind) + piece_field("\r\n", kUserDefined) + piece_field("of it", kUserDefined) +
+                              piece_field("\xE2\x96\x81\xE2\x96\x81", kUserDefined);
+    const Tokenizer tokenizer(model, "changed");
+    const auto first = static_cast<size_t>(tokenizer.vocab_size() - 3);
+    const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size());
+    EXPECT_EQ(found.pieces[first], "\r\n");  // "\n" is found before
+    EXPECT_EQ(found.types[first], kNormal);
+    EXPECT_EQ(found.pieces[first + 1], "of it");
+    EXPECT_EQ(found.types[first + 1], kNormal);
+    EXPECT_EQ(found.pieces[first + 2], "  ");
+    EXPECT_EQ(found.types[first + 2], kUserDefined);
+  }
+}
+
+TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
+  const std::string model = trained("unigram") + piece_field("the the", kUnused) + piece_field("Q", kUnused);
+  const GgufTokenizer found = gguf_tokenizer(Tokenizer(model, "changed"), 302);
+  EXPECT_EQ(found.types[300], kNormal);  // with a space, which no text has there
+  EXPECT_EQ(found.pieces[301], "[unused 301]");
+  EXPECT_EQ(found.types[301], kControl);
+}
+
+TEST(GgufTokenizer, FaultsNameTheFile) {
+  const std::string model = trained("bpe");
+  EXPECT_ERROR(gguf_tokenizer(Tokenizer(model + "\x12\x02\x18\x04", "dir/x.model"), 300), ExitCode::bad_input,
+               "dir/x.model is a SentencePiece model of type char");
+}
+
 }  // namespace
 }  // namespace shiftron
