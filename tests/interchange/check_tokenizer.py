@@ -2,7 +2,10 @@
 """`shiftron tokenizer export`: tokenizers and transformers give the numbers that the program gives, for a bpe and a unigram model."""
 import json
 import pathlib
+import random
+import re
 import shutil
+import struct
 import sys
 import tempfile
 import unittest
@@ -29,6 +32,13 @@ class Tokenizer(unittest.TestCase):
         if result.returncode != 0:
             raise AssertionError(f"{words}: {result.stdout}{result.stderr}")
         return result
+
+    @staticmethod
+    def piece_field(text, kind, score=0.0):
+        """A further piece of a model that ends there; kind: 3 control, 4 user-defined, 5 unused (sentencepiece_model.proto)."""
+        text = text.encode()
+        fields = b"\x0a" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+        return b"\x0a" + bytes([len(fields)]) + fields
 
     def exported(self, kind):
         model, directory = self.folder / f"{kind}.model", self.folder / kind
@@ -81,6 +91,35 @@ class Tokenizer(unittest.TestCase):
             self.assertEqual([string for string, one, other in found if string in HARD and sorted(one) != sorted(other)], [])
             for string, one, other in found:  # only cuts that are equally good: sums of fp32 there, of fp64 here
                 self.assertAlmostEqual(sum(scores[token] for token in one), sum(scores[token] for token in other), 3, string)
+
+    def test_further_pieces(self):
+        pieces = [("<|im_start|>", 4), ("\r\n", 4), ("foo bar", 4), ("\n\n", 4), ("\t\u2581", 4), ("<|im_end|>", 3), ("\u2581\u2581\u2581", 4),
+                  ("q~~q", 5), ("\u20ac", 5)]
+        texts = [text.replace("\u2581", " ") for text, _ in pieces] + ["<s>", "</s>", "<unk>", "<0x41>", "\n"]
+        mixed = [one + other for one in texts for other in texts] + [f"a {text} b" for text in texts] + HARD
+        draw = random.Random(5)
+        mixed += ["".join(draw.choice([*texts, "the ", "x", " ", "foo", "\r", "|", "<"]) for _ in range(9)) for _ in range(2000)]
+        for kind in ("bpe", "unigram"):
+            plain, model, directory = self.folder / f"{kind}-plain.model", self.folder / f"{kind}-more.model", self.folder / f"{kind}-more"
+            # Letters alone: no piece but the user's has a "<".
+            words = self.folder / "words.txt"
+            words.write_text(re.sub(" +", " ", re.sub("[^a-z \n]", "", self.text.read_text())))
+            self.must("tokenizer", "train", "--input", words, "--vocab", 600, "--kind", kind, "--output", plain)
+            # One that others overlap may be cut otherwise by a unigram model, as is documented.
+            given = [(text.replace("\u2581\u2581\u2581", "~\u2581~") if kind == "unigram" else text, number) for text, number in pieces]
+            model.write_bytes(plain.read_bytes() + b"".join(self.piece_field(text, number) for text, number in given))
+            self.must("tokenizer", "export", model, "--output", directory)
+            fast = transformers.AutoTokenizer.from_pretrained(directory)
+            names = [piece["piece"].replace("\u2581", " ")
+                     for piece in json.loads(self.must("tokenizer", "inspect", model, "--pieces", 700, "--json").stdout)["pieces"]]
+            self.assertEqual(fast.convert_tokens_to_ids("<|im_start|>"), names.index("<|im_start|>"))
+            found = numbers_of(model, names, mixed, self.folder)
+            strings, ours = list(found), list(found.values())
+            wrong = [(string, one, other) for string, one, other in zip(strings, ours, fast(strings)["input_ids"]) if one != other]
+            for row in wrong[:3]:
+                print(kind, *map(ascii, row), sep="\n  ")
+            # Cuts of a unigram model that are equally good: the same pieces in another order.
+            self.assertEqual([row for row in wrong if kind == "bpe" or sorted(row[1]) != sorted(row[2])][:3], [], kind)
 
     def test_an_existing_directory_is_refused(self):
         model, directory = self.folder / "again.model", self.folder / "again"
