@@ -13,6 +13,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 
 namespace shiftron {
@@ -58,7 +59,7 @@ std::string model_mismatch(const std::string& path, const Manifest& manifest,
   if (faults.empty() && types.empty()) return "";
   if (faults.empty()) {
     return path + ": tensors are " + types +
-           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " + path +
+           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " + shell_word(path) +
            " --format shiftron --output RUN";
   }
   constexpr size_t kMostListed = 12;
@@ -84,7 +85,7 @@ std::string moments_fault(const std::string& path, const Manifest& manifest,
          (applied.is_null() ? "" : applied.dump() + " ") +
          "updates behind them: training cannot go on from it, evaluate and generate can; resume from the step that it "
          "was made of, or begin a new run with its parameters: shiftron checkpoint import " +
-         path + " --format shiftron --output RUN";
+         shell_word(path) + " --format shiftron --output RUN";
 }
 
 // What a run should know of how a step is read into masters of `type`.

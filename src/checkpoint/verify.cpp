@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/hdf5_file.h"
 #include "core/helper_thread.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 
 namespace shiftron {
@@ -129,7 +130,7 @@ void refuse_other_than_a_step(const std::string& directory) {
     const std::vector<StepDirectory> steps = list_steps(place);
     if (steps.empty()) continue;
     throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName, "); its newest step is ",
-                    steps.front().path, ", `shiftron checkpoint list ", directory, "` names all");
+                    steps.front().path, ", `shiftron checkpoint list ", shell_word(directory), "` names all");
   }
   if (const std::string format = import_format_of(directory); !format.empty()) {
     throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName,

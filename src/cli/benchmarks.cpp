@@ -11,6 +11,7 @@
 #include "cli/print_json.h"
 #include "cli/version.h"
 #include "core/check.h"
+#include "core/shell_word.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
 #include "train/options.h"
@@ -153,7 +154,7 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
     return 0;
   }
   std::cout << results_table(outcome.rows) << "\nreport: " << outcome.results_path
-            << "\nnext: shiftron evaluate compare " << options.output << " OTHER\n";
+            << "\nnext: shiftron evaluate compare " << shell_word(options.output) << " OTHER\n";
   return 0;
 }
 

@@ -19,6 +19,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/progress.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 #include "evaluate/checkpoint_model.h"
 #include "train/convert.h"
@@ -157,10 +158,11 @@ int verify_checkpoint(const CommandLine& line) {
 
 // What can be done with a converted step.
 std::string next_command(const ConvertedStep& made, const std::string& output) {
-  if (!made.can_train) return "shiftron evaluate --checkpoint " + made.directory + " --data DIR";
-  const std::string ranks = made.layout.ranks() == 1 ? "" : fmt::format("mpirun -n {} ", made.layout.ranks());
-  return fmt::format("{}shiftron train --config {}{} --output.directory {}", ranks, made.config_file,
-                     made.says_how ? "" : " --config YOURS.conf", output);
+  if (!made.can_train) return "shiftron evaluate --checkpoint " + shell_word(made.directory) + " --data DIR";
+  const int64_t ranks = made.layout.ranks();
+  return fmt::format("{} train --config {}{} --output.directory {}",
+                     ranks == 1 ? "shiftron" : fmt::format("launch/local {}", ranks), shell_word(made.config_file),
+                     made.says_how ? "" : " --config YOURS.conf", shell_word(output));
 }
 
 int convert_to(const CommandLine& line, const std::string& layout) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/shell_word.h"
 
 namespace shiftron {
 namespace {
@@ -43,7 +44,7 @@ bool is_there(const std::string& path) {
   if ((name == "train" || name == "validation") && is_there(above + "/" + kWorkName)) output = above;
   if (is_there(output + "/" + kWorkName)) {
     throw_bad_input(directory, " is no dataset yet: its build is under way or was cut off; where it is not running, ",
-                    "give the same `shiftron data build --output ", output, "` again");
+                    "give the same `shiftron data build --output ", shell_word(output), "` again");
   }
   std::string parts;
   for (const char* part : {"/train", "/validation"}) {

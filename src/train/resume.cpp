@@ -8,6 +8,7 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 #include "train/learning_rate.h"
 #include "train/saved_state.h"
@@ -45,8 +46,9 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
 }
 
 std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good) {
-  std::string options = fmt::format("--config {}/config.conf --optimizer.learning_rate {:g}", config.output.directory,
-                                    config.optimizer.learning_rate / 2);
+  std::string options =
+      fmt::format("--config {} --optimizer.learning_rate {:g}", shell_word(config.output.directory + "/config.conf"),
+                  config.optimizer.learning_rate / 2);
   if (config.checkpoint.resume.kind != ResumeChoice::Kind::automatic) options += " --checkpoint.resume auto";
   if (config.train.stop_at > 0) options += " --train.stop_at 0";
   for (const StepDirectory& entry : list_steps(checkpoints)) {
@@ -74,15 +76,16 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
                           const CheckpointContent& content, const std::string& hash, Log& log) {
   if (content.tokenizer_model.empty()) {
     if (log.rank() == 0) {
-      log.warning(imported_from + " brought no tokenizer.model: that data.train was made with this model's tokenizer "
-                                  "cannot be checked");
+      log.warning(imported_from +
+                  " brought no tokenizer that this program uses: that data.train was made with this model's tokenizer "
+                  "cannot be checked");
     }
     return;
   }
   if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
   throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
                   "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
-                  step_directory, "/", kTokenizerName);
+                  shell_word(step_directory + "/" + kTokenizerName));
 }
 
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/nearest_name.h"
+#include "core/shell_word.h"
 #include "data/utf8.h"
 #include "train/options.h"
 
@@ -171,7 +172,7 @@ std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& a
 }
 
 std::string new_run_from(const std::string& step_directory, const std::string& options) {
-  return "shiftron checkpoint import " + step_directory +
+  return "shiftron checkpoint import " + shell_word(step_directory) +
          " --format shiftron --output NEW, then shiftron train --config NEW/config.conf " + options +
          " --output.directory NEW";
 }

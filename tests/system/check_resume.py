@@ -77,9 +77,9 @@ class Resume(SystemTest):
         self.expect(0, self.train(2, self.settings_of(here, "zero", "fp32")))
         made = json.loads(self.must(shiftron("checkpoint", "convert", step(stopped, self.STOP), "--layout", "dp=2,zero=1",
                                              "--output", there, "--json")))
-        self.assertEqual(made["next"], f"mpirun -n 2 shiftron train --config {there}/config.conf --output.directory {there}")
+        self.assertEqual(made["next"], f"launch/local 2 train --config {there}/config.conf --output.directory {there}")
         self.assert_same_step(step(stopped, self.STOP), step(there, self.STOP))
-        self.expect(0, self.start(2, made["next"].split()[4:]))
+        self.expect(0, self.start(2, made["next"].split()[2:]))
         self.assertEqual({number: values for number, values in losses(here).items() if number > self.STOP}, losses(there))
         self.assert_same_step(step(here, self.STEPS), step(there, self.STEPS))
         whole = json.loads(self.must(shiftron("checkpoint", "consolidate", step(here, self.STEPS), "--output", self.folder / "whole",

@@ -14,6 +14,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/shell_word.h"
 #include "evaluate/tasks/benchmark_report.h"
 #include "evaluate/tasks/markdown_table.h"
 #include "evaluate/tasks/metrics.h"
@@ -268,7 +269,7 @@ Evaluation open_evaluation(const std::string& path) {
       }
     }
     if (evaluation.path.empty()) {
-      throw_bad_input(path, " holds no ", kResults, "*.json; make one: shiftron evaluate --tasks … --output ", path);
+      throw_bad_input(path, " holds no ", kResults, "*.json; make one: shiftron evaluate --tasks … --output ", shell_word(path));
     }
   } else {
     if (!fs::exists(path)) throw_bad_input(path, " does not exist; name a directory or a file of results");

@@ -1,0 +1,21 @@
+// Quotes of POSIX shells, in which nothing but the quote itself ends a text.
+#include "core/shell_word.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace shiftron {
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "_@%+=:,./-";
+  const bool is_plain = std::ranges::all_of(text, [&](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || kPlain.find(letter) != std::string_view::npos;
+  });
+  if (is_plain && !text.empty()) return text;
+  std::string word = "'";
+  for (const char letter : text) word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return word + "'";
+}
+
+}  // namespace shiftron
