@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "checkpoint/embedded_files.h"
 #include "checkpoint/json_fields.h"
@@ -268,6 +269,12 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
 std::string generation_config_text(const HuggingFaceConfig& config) {
   Json json = {{"_from_model_config", true}};
   if (config.end_of_document) json["eos_token_id"] = *config.end_of_document;
+  const int64_t vocab = config.model.vocab;
+  if (const int64_t used = config.tokenizer_vocab.value_or(vocab); used < vocab) {
+    std::vector<int64_t> behind(static_cast<size_t>(vocab - used));
+    std::iota(behind.begin(), behind.end(), used);
+    json["suppress_tokens"] = behind;
+  }
   return json.dump(2) + "\n";
 }
 

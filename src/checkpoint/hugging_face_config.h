@@ -28,6 +28,7 @@ struct HuggingFaceConfig {
   SafetensorsType type = SafetensorsType::F32;  // of the matrices: F64, F32, BF16; written, not read
   int64_t positions = 0;                        // of the training's sequences; max_position_embeddings
   std::optional<int64_t> end_of_document{};     // the token; written, not read
+  std::optional<int64_t> tokenizer_vocab{};     // tokens behind these are never to be made; written, not read
   // Read, not written:
   bool states_shift = false;    // model.shift's query, key and value were stated; else the tensors say them
   bool norm_head = false;       // logits are made with rows of the head divided by their length

@@ -7,8 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/gguf_export.h"
-#include "checkpoint/hugging_face_export.h"
 #include "checkpoint/hugging_face_source.h"
 #include "checkpoint/megatron_source.h"
 #include "checkpoint/reader.h"
@@ -16,17 +14,18 @@
 #include "checkpoint/steps.h"
 #include "cli/byte_progress.h"
 #include "cli/command.h"
-#include "cli/model_card.h"
+#include "cli/exports.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "data/gguf_tokenizer.h"
-#include "data/hugging_face_tokenizer.h"
+#include "core/shell_word.h"
+#include "core/system_error.h"
+#include "data/utf8.h"
 #include "evaluate/checkpoint_model.h"
-#include "evaluate/export_check.h"
 #include "train/import_run.h"
+#include "train/saved_state.h"
 
 namespace shiftron::cli {
 namespace {
@@ -46,7 +45,6 @@ struct Origin {
   std::unique_ptr<TensorSource> tensors;
   ForeignModel model;
   std::string form;  // in words
-  std::string note;  // why there is no tokenizer
 };
 
 // What a format's files are told by, and which options it takes beside those that all take.
@@ -54,9 +52,9 @@ struct Format {
   const char* name;
   const char* what;
   std::vector<std::string> options;
-  std::vector<std::string> precisions{};                                  // values of --precision
-  int (*run_export)(const CommandLine&, const CheckpointModel&){};        // none: it is read alone
-  Origin (*open)(const CommandLine& line){};                              // none: it is written alone
+  std::vector<std::string> precisions{};                            // values of --precision
+  int (*run_export)(const CommandLine&, const CheckpointModel&){};  // none: it is read alone
+  Origin (*open)(const CommandLine& line){};                        // none: it is written alone
 };
 const std::vector<Format>& formats();
 
@@ -79,124 +77,6 @@ const Format& format_of(const CommandLine& line) {
   return format;
 }
 
-SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsType widest) {
-  const std::string precision = line.text("precision", to_string(trained));
-  if (precision == "fp64") return widest;
-  return precision == "bf16" ? SafetensorsType::BF16 : precision == "f16" ? SafetensorsType::F16 : SafetensorsType::F32;
-}
-
-HuggingFaceForm form_of(const CommandLine& line, const ModelConfig& model) {
-  return *from_string<HuggingFaceForm>(line.text("as", to_string(usual_form(model))));
-}
-
-void refuse_difference(const ExportCheck& check) {
-  if (check.passed) return;
-  throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
-              check.largest_difference, ", ", check.allowed,
-              " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
-}
-
-// As JSON, or in lines; `what` is written, in so many files.
-int tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what) {
-  if (line.has("json")) {
-    json["check"] = {{"tokens", check.tokens},
-                     {"largest_difference", check.largest_difference},
-                     {"largest_logit", check.largest_logit},
-                     {"allowed", check.allowed}};
-    print_json(json);
-    return 0;
-  }
-  std::cout << what
-            << fmt::format(
-                   "\nchecked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
-                   check.tokens, check.largest_difference, check.largest_logit);
-  return 0;
-}
-
-int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
-  StepReader source(model.directory, check_step(model.directory));
-  HuggingFaceExport how;
-  how.config = {.model = model.config.model,
-                .form = form_of(line, model.config.model),
-                .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
-                .positions = model.config.train.sequence_length};
-  if (!model.content.tokenizer_model.empty()) {
-    const Tokenizer tokenizer(model.content.tokenizer_model, model.directory);
-    how.config.end_of_document = tokenizer.end_of_document();
-    how.files = hugging_face_tokenizer(tokenizer);
-    how.files["tokenizer.model"] = model.content.tokenizer_model;
-  }
-  ByteProgress progress("writing");
-  how.progress = progress.tell();
-  ExportCheck check;
-  how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
-    progress.finish();
-    check = check_export(source, how.config.model, how.config.type, directory);
-    refuse_difference(check);
-    return {{"README.md", model_card(model, how.config, check)}};
-  };
-  const WrittenExport written = write_hugging_face(source, how, line.text("output"));
-  return tell(
-      line,
-      {{"directory", written.directory},
-       {"form", to_string(how.config.form)},
-       {"precision", dtype_name(how.config.type)},
-       {"bytes", written.bytes},
-       {"files", written.files}},
-      check,
-      fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
-                  dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()));
-}
-
-// Keys of the tokenizer, or that there is none.
-std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::string& note) {
-  if (model.content.tokenizer_model.empty()) return {{"tokenizer.ggml.model", std::string("none")}};
-  GgufTokenizer tokenizer =
-      gguf_tokenizer(Tokenizer(model.content.tokenizer_model, model.directory), model.config.model.vocab);
-  note = tokenizer.note;
-  return {{"tokenizer.ggml.model", tokenizer.model},
-          {"tokenizer.ggml.pre", std::string("default")},
-          {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
-          {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
-          {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
-          {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
-          {"tokenizer.ggml.eos_token_id", tokenizer.end_of_document},
-          {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
-          {"tokenizer.ggml.add_bos_token", false},
-          {"tokenizer.ggml.add_eos_token", false},
-          {"tokenizer.ggml.add_space_prefix", false},
-          {"tokenizer.ggml.remove_extra_whitespaces", false}};
-}
-
-int export_gguf(const CommandLine& line, const CheckpointModel& model) {
-  const std::string file = line.text("output");
-  refuse_gguf_of(model.config.model);
-  StepReader source(model.directory, check_step(model.directory));
-  std::string note;
-  GgufExport how{.model = model.config.model,
-                 .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
-                 .positions = model.config.train.sequence_length,
-                 .entries = {{"general.name", fs::path(file).stem().string()}}};
-  for (GgufEntry& entry : tokenizer_entries(model, note)) how.entries.push_back(std::move(entry));
-  ByteProgress progress("writing");
-  how.progress = progress.tell();
-  ExportCheck check;
-  how.check = [&](const std::string& path) {
-    progress.finish();
-    check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
-    refuse_difference(check);
-  };
-  const uint64_t bytes = write_gguf(source, how, file);
-  Json json = {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}};
-  std::string text =
-      fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6);
-  if (!note.empty()) {
-    json["note"] = note;
-    text += "\nnote: " + note;
-  }
-  return tell(line, json, check, text);
-}
-
 int run_export(const CommandLine& line) {
   outlive_failing_writes();
   const Format& format = format_of(line);
@@ -205,17 +85,33 @@ int run_export(const CommandLine& line) {
   return format.run_export(line, model);
 }
 
-// The bytes of the directory's tokenizer.model where this program can use it; else empty, and `note` says why.
-std::string usable_tokenizer(const std::string& directory, int64_t vocab, std::string& note) {
-  const std::string path = directory + "/tokenizer.model";
-  try {
-    const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path);
-    if (tokenizer.vocab_size() <= vocab) return tokenizer.model_bytes();
-    note = fmt::format("{} has {} tokens, the model {}", path, tokenizer.vocab_size(), vocab);
-  } catch (const Error& error) {
-    note = error.what();
+// No other tokenizer fits a model that was trained with one.
+const std::string kOtherPrograms =
+    "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
+    "and "
+    "text by transformers from `shiftron checkpoint export --format hf`";
+
+// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do.
+void take_tokenizer(const std::string& directory, ForeignModel& model) {
+  const std::string path = directory + "/" + kTokenizerName;
+  if (!fs::exists(path)) {
+    model.without_tokenizer =
+        path + " is not there; where the model's tokenizer is a SentencePiece model, put it there and import again";
+    return;
   }
-  return "";
+  try {
+    const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
+    if (tokenizer.vocab_size() <= model.model.vocab) {
+      model.tokenizer_model = tokenizer.model_bytes();
+    } else {
+      model.without_tokenizer =
+          fmt::format("{} has {} tokens and the model {}, so it is another model's; put its own there and import again",
+                      path, tokenizer.vocab_size(), model.model.vocab);
+    }
+  } catch (const Error& error) {
+    pass_on_refusal(error);
+    model.without_tokenizer = error.what();
+  }
 }
 
 std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
@@ -235,10 +131,10 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
                           .model = config.model,
                           .sequence_length = std::min(config.positions, kLongestSequence),
                           .precision = is_wide ? Precision::fp64 : Precision::fp32,
-                          .tokenizer_model = {}},
-                .form = to_string(config.form),
-                .note = {}};
-  origin.model.tokenizer_model = usable_tokenizer(from, config.model.vocab, origin.note);
+                          .tokenizer_model = {},
+                          .without_tokenizer = {}},
+                .form = to_string(config.form)};
+  take_tokenizer(from, origin.model);
   origin.tensors = std::move(source);
   return origin;
 }
@@ -259,16 +155,15 @@ Origin open_megatron(const CommandLine& line) {
 Origin open_step(const CommandLine& line) {
   CheckpointModel step = open_checkpoint(line.text("directory"));
   const RunConfig& config = step.config;
-  const bool has_tokenizer = !step.content.tokenizer_model.empty();
   return {.tensors = std::make_unique<StepReader>(step.directory, check_step(step.directory)),
           .model = {.from = step.directory,
                     .model = config.model,
                     .sequence_length = config.train.sequence_length,
                     .precision = config.train.precision,
                     .document_reset = config.data.document_reset,
-                    .tokenizer_model = std::move(step.content.tokenizer_model)},
-          .form = "shiftron",
-          .note = has_tokenizer ? "" : step.directory + " has none"};
+                    .tokenizer_model = std::move(step.content.tokenizer_model),
+                    .without_tokenizer = saved_state(step.content.state_json, step.directory).without_tokenizer},
+          .form = "shiftron"};
 }
 
 const std::vector<Format>& formats() {
@@ -303,8 +198,15 @@ CommandOption format_option(bool (*has)(const Format&)) {
       names));
 }
 
+// A step keeps where its model comes from as JSON, which is UTF-8.
+void refuse_names_without_utf8(const CommandLine& line) {
+  const std::string from = line.text("directory");
+  if (!is_utf8(from)) throw_bad_input(printable(from), " must be UTF-8; rename it");
+}
+
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
+  refuse_names_without_utf8(line);
   const std::string run = line.text("output");
   const Origin origin = format_of(line).open(line);
   const ModelConfig& model = origin.model.model;
@@ -314,8 +216,8 @@ int run_import(const CommandLine& line) {
   const ImportedRun made = import_run(*origin.tensors, origin.model, run, version_text(), log,
                                       {.threads = thread_count(0), .progress = progress.tell()});
   progress.finish();
-  const std::string next =
-      "shiftron train --config " + made.config_file + " --config YOURS.conf --output.directory " + run;
+  const std::string next = "shiftron train --config " + shell_word(made.config_file) +
+                           " --config YOURS.conf --output.directory " + shell_word(run);
   if (line.has("json")) {
     print_json({{"directory", made.step.directory},
                 {"config", made.config_file},
@@ -323,12 +225,13 @@ int run_import(const CommandLine& line) {
                 {"bytes", made.step.bytes},
                 {"parameters", parameter_count(model)},
                 {"tokenizer", has_tokenizer},
+                {"without_tokenizer", origin.model.without_tokenizer},
                 {"next", next}});
     return 0;
   }
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
-  if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.note << "\n";
+  if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.model.without_tokenizer << "\n";
   std::cout << "next: " << next << "\n";
   return 0;
 }

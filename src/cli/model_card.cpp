@@ -1,11 +1,11 @@
 // Markdown with the front matter that Hugging Face's hub reads.
 #include "cli/model_card.h"
-#include "checkpoint/embedded_files.h"
-#include "core/check.h"
-#include "train/saved_state.h"
 
 #include <fmt/format.h>
 
+#include "checkpoint/embedded_files.h"
+#include "core/check.h"
+#include "train/saved_state.h"
 
 namespace shiftron::cli {
 namespace {
@@ -36,7 +36,7 @@ std::string tested_releases() {
   return releases;
 }
 
-std::string loading(HuggingFaceForm form, const ModelConfig& model) {
+std::string loading(HuggingFaceForm form, TokenizerFile tokenizer, const ModelConfig& model) {
   const bool shifts = most_previous_tokens(model.shift) > 0;
   if (form == HuggingFaceForm::canon) {
     return "This is a LlamaCanon of [PhysicsLM4](https://github.com/facebookresearch/PhysicsLM4), whose code does not "
@@ -49,10 +49,17 @@ std::string loading(HuggingFaceForm form, const ModelConfig& model) {
   }
   const char* trust = form == HuggingFaceForm::kv_shift ? ", trust_remote_code=True" : "";
   std::string text = fmt::format(
-      "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
-      "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n"
-      "tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{0})\n```\n",
-      trust);
+      "```python\nfrom transformers import AutoModelForCausalLM{1}\n"
+      "model = AutoModelForCausalLM.from_pretrained(DIRECTORY{0})\n{2}```\n",
+      trust, tokenizer == TokenizerFile::json ? ", AutoTokenizer" : "",
+      tokenizer == TokenizerFile::json ? fmt::format("tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{})\n", trust)
+                                       : "");
+  if (tokenizer == TokenizerFile::sentencepiece) {
+    text +=
+        "\n`tokenizer.json` cannot say the tokenizer, and `AutoTokenizer` would make other numbers of it. The package "
+        "sentencepiece reads\nit: `sentencepiece.SentencePieceProcessor(model_file=\"tokenizer.model\")`, line by "
+        "line.\n";
+  }
   if (form == HuggingFaceForm::kv_shift) {
     text += fmt::format(
         "\nThe model is computed by `{}.py` in this directory, tested with transformers {}; it refuses\n"
@@ -67,7 +74,8 @@ std::string loading(HuggingFaceForm form, const ModelConfig& model) {
 
 }  // namespace
 
-std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check) {
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, TokenizerFile tokenizer,
+                       const ExportCheck& check) {
   const RunConfig& config = model.config;
   const ModelConfig& sizes = config.model;
   const int64_t tokens = model.content.step * config.train.global_batch * config.train.sequence_length;
@@ -96,13 +104,13 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
     row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
                                 config.train.global_batch, config.train.sequence_length, tokens));
   }
-  row("precision", fmt::format("{}written in {}",
-                               trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
-                               dtype_name(written.type)));
+  row("precision",
+      fmt::format("{}written in {}", trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
+                  dtype_name(written.type)));
   if (!trained) row("origin", "imported from " + one_line(imported_from) + ", not trained since");
   if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", one_line(model.content.code_version));
-  text += "\n## Loading\n\n" + loading(written.form, sizes);
+  text += "\n## Loading\n\n" + loading(written.form, tokenizer, sizes);
   text += fmt::format(
       "\n## Check\n\nBefore this directory got its name, {} tokens were given to the trainer's own model and to a "
       "reader of "

@@ -9,6 +9,10 @@
 
 namespace shiftron::cli {
 
-std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, const ExportCheck& check);
+// Which file of an export says its tokenizer.
+enum class TokenizerFile { none, json, sentencepiece };
+
+std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& written, TokenizerFile tokenizer,
+                       const ExportCheck& check);
 
 }  // namespace shiftron::cli

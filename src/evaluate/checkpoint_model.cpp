@@ -2,6 +2,7 @@
 #include "evaluate/checkpoint_model.h"
 
 #include "checkpoint/restore.h"
+#include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
 #include "train/saved_state.h"
 
@@ -16,10 +17,13 @@ CheckpointModel open_checkpoint(const std::string& directory) {
 
 Tokenizer tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
-    throw_bad_input(model.directory, " has no tokenizer, since what it was imported from had none; put its SentencePiece ",
-                    "tokenizer.model there and import again: shiftron checkpoint import --help");
+    const SavedState state = saved_state(model.content.state_json, model.directory);
+    const std::string why = state.without_tokenizer.empty()
+                                ? "what it was imported from brought none that this program reads"
+                                : state.without_tokenizer;
+    throw_bad_input(model.directory, " has no tokenizer: ", why);
   }
-  return {model.content.tokenizer_model, model.directory};
+  return {model.content.tokenizer_model, model.directory + "/" + kTokenizerName};
 }
 
 }  // namespace shiftron

@@ -31,6 +31,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   SavedState state;
   state.configuration = config;
   state.imported_from = foreign.from;
+  state.without_tokenizer = foreign.without_tokenizer;
   std::vector<ManifestTensor> parameters = source.tensors();
   std::erase_if(parameters, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
   const StepToWrite step{.content = {.step = 0,

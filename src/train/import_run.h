@@ -17,7 +17,8 @@ struct ForeignModel {
   int64_t sequence_length = 0;
   Precision precision = Precision::fp32;
   bool document_reset = RunConfig{}.data.document_reset;
-  std::string tokenizer_model;  // bytes; empty = none
+  std::string tokenizer_model;    // bytes; empty = none
+  std::string without_tokenizer;  // then: why, and what to do
 };
 
 struct ImportedRun {

@@ -57,6 +57,7 @@ std::string to_json(const SavedState& state) {
   if (state.bfloat16) json["bfloat16_products"] = products_json(*state.bfloat16);
   if (!state.library_choices.empty()) json["library_choices"] = state.library_choices;
   if (!state.imported_from.empty()) json["imported_from"] = state.imported_from;
+  if (!state.without_tokenizer.empty()) json["without_tokenizer"] = state.without_tokenizer;
   return json.dump();
 }
 
@@ -82,6 +83,7 @@ SavedState saved_state(const std::string& text, const std::string& source) {
     }
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");
+    state.without_tokenizer = json.value("without_tokenizer", "");
     return state;
   });
 }

@@ -27,6 +27,7 @@ struct SavedState {
   // Where the parameters come from if no run of ours made them; then the configuration speaks of the model alone, and
   // moments are zero.
   std::string imported_from;
+  std::string without_tokenizer;  // why none came along from there, and what to do
 };
 
 // A JSON object, for CheckpointContent::state_json.

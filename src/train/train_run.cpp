@@ -118,7 +118,8 @@ bool TrainingRun::save(int64_t step) {
                             .validation_fingerprint = validation_fingerprint_,
                             .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
-                            .imported_from = ""};
+                            .imported_from = "",
+                            .without_tokenizer = ""};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = to_json(state),

@@ -1,0 +1,186 @@
+// A step's model as files of other programs, and what is told of them.
+#include "cli/exports.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "checkpoint/gguf_export.h"
+#include "checkpoint/hugging_face_export.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/steps.h"
+#include "cli/byte_progress.h"
+#include "cli/model_card.h"
+#include "cli/print_json.h"
+#include "core/check.h"
+#include "data/gguf_tokenizer.h"
+#include "data/hugging_face_tokenizer.h"
+#include "data/utf8.h"
+#include "evaluate/export_check.h"
+
+namespace shiftron::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+SafetensorsType type_of(const CommandLine& line, Precision trained, SafetensorsType widest) {
+  const std::string precision = line.text("precision", to_string(trained));
+  if (precision == "fp64") return widest;
+  return precision == "bf16" ? SafetensorsType::BF16 : precision == "f16" ? SafetensorsType::F16 : SafetensorsType::F32;
+}
+
+HuggingFaceForm form_of(const CommandLine& line, const ModelConfig& model) {
+  return *from_string<HuggingFaceForm>(line.text("as", to_string(usual_form(model))));
+}
+
+void refuse_difference(const ExportCheck& check) {
+  if (check.passed) return;
+  throw_crash("the export is not the model: logits of ", check.tokens, " tokens differ by up to ",
+              check.largest_difference, ", ", check.allowed,
+              " is allowed; nothing is kept of it. Look at the step with `shiftron checkpoint verify`");
+}
+
+// As JSON, or in lines; `what` is written, and `notes` say what of it is not as one would think.
+int tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
+         const std::vector<std::string>& notes) {
+  if (line.has("json")) {
+    if (!notes.empty()) json["note"] = fmt::format("{}", fmt::join(notes, "\n"));
+    json["check"] = {{"tokens", check.tokens},
+                     {"largest_difference", check.largest_difference},
+                     {"largest_logit", check.largest_logit},
+                     {"allowed", check.allowed}};
+    print_json(json);
+    return 0;
+  }
+  std::cout << what << "\n";
+  for (const std::string& note : notes) std::cout << "note: " << note << "\n";
+  std::cout << fmt::format("checked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
+                           check.tokens, check.largest_difference, check.largest_logit);
+  return 0;
+}
+
+// The tokenizer as `make` writes it, nothing where the format cannot say it; `notes` then says why, and `instead`.
+template <typename Make>
+auto sayable(Make make, const std::string& instead, std::vector<std::string>& notes)
+    -> std::optional<decltype(make())> {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    notes.push_back(std::string(error.what()) + "; " + instead);
+    return std::nullopt;
+  }
+}
+
+// The tokenizer's files. Without tokenizer.json where that cannot say it.
+std::map<std::string, std::string> tokenizer_files(const Tokenizer& tokenizer, std::vector<std::string>& notes) {
+  auto files = sayable([&] { return hugging_face_tokenizer(tokenizer); },
+                       "so tokenizer.json is left out, and transformers refuses the tokenizer: read tokenizer.model by "
+                       "the package sentencepiece",
+                       notes);
+  if (!files) files = {{"tokenizer_config.json", refusing_tokenizer_config()}};
+  (*files)["tokenizer.model"] = tokenizer.model_bytes();
+  return std::move(*files);
+}
+
+TokenizerFile tokenizer_file(const std::map<std::string, std::string>& files) {
+  return files.empty()                      ? TokenizerFile::none
+         : files.contains("tokenizer.json") ? TokenizerFile::json
+                                            : TokenizerFile::sentencepiece;
+}
+
+// A text of GGUF is UTF-8.
+std::string name_of(std::string file) {
+  while (file.size() > 1 && file.ends_with('/')) file.pop_back();
+  return printable(fs::path(file).stem().string());
+}
+
+// Keys of the tokenizer, or that there is none.
+std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::vector<std::string>& notes) {
+  const std::vector<GgufEntry> none = {{"tokenizer.ggml.model", std::string("none")}};
+  if (model.content.tokenizer_model.empty()) return none;
+  auto said = sayable([&] { return gguf_tokenizer(tokenizer_of(model), model.config.model.vocab); },
+                      "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
+  if (!said) return none;
+  GgufTokenizer& tokenizer = *said;
+  if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
+  return {{"tokenizer.ggml.model", tokenizer.model},
+          {"tokenizer.ggml.pre", std::string("default")},
+          {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
+          {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
+          {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
+          {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
+          {"tokenizer.ggml.eos_token_id", tokenizer.end_of_document},
+          {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
+          {"tokenizer.ggml.add_bos_token", false},
+          {"tokenizer.ggml.add_eos_token", false},
+          {"tokenizer.ggml.add_space_prefix", false},
+          {"tokenizer.ggml.remove_extra_whitespaces", false}};
+}
+
+}  // namespace
+
+int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
+  StepReader source(model.directory, check_step(model.directory));
+  HuggingFaceExport how;
+  how.config = {.model = model.config.model,
+                .form = form_of(line, model.config.model),
+                .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
+                .positions = model.config.train.sequence_length};
+  std::vector<std::string> notes;
+  if (!model.content.tokenizer_model.empty()) {
+    const Tokenizer tokenizer = tokenizer_of(model);
+    how.config.end_of_document = tokenizer.end_of_document();
+    how.config.tokenizer_vocab = tokenizer.vocab_size();
+    how.files = tokenizer_files(tokenizer, notes);
+  }
+  ByteProgress progress("writing");
+  how.progress = progress.tell();
+  ExportCheck check;
+  how.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
+    progress.finish();
+    check = check_export(source, how.config.model, how.config.type, directory);
+    refuse_difference(check);
+    return {{"README.md", model_card(model, how.config, tokenizer_file(how.files), check)}};
+  };
+  const WrittenExport written = write_hugging_face(source, how, line.text("output"));
+  return tell(line,
+              {{"directory", written.directory},
+               {"form", to_string(how.config.form)},
+               {"precision", dtype_name(how.config.type)},
+               {"bytes", written.bytes},
+               {"files", written.files}},
+              check,
+              fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
+                          dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()),
+              notes);
+}
+
+int export_gguf(const CommandLine& line, const CheckpointModel& model) {
+  const std::string file = line.text("output");
+  refuse_gguf_of(model.config.model);
+  StepReader source(model.directory, check_step(model.directory));
+  std::vector<std::string> notes;
+  GgufExport how{.model = model.config.model,
+                 .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
+                 .positions = model.config.train.sequence_length,
+                 .entries = {{"general.name", name_of(file)}}};
+  for (GgufEntry& entry : tokenizer_entries(model, notes)) how.entries.push_back(std::move(entry));
+  ByteProgress progress("writing");
+  how.progress = progress.tell();
+  ExportCheck check;
+  how.check = [&](const std::string& path) {
+    progress.finish();
+    check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
+    refuse_difference(check);
+  };
+  const uint64_t bytes = write_gguf(source, how, file);
+  return tell(line, {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}}, check,
+              fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6),
+              notes);
+}
+
+}  // namespace shiftron::cli

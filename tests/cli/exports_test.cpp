@@ -1,0 +1,140 @@
+// Tokenizers and names in what `shiftron checkpoint export` writes and `import` reads.
+#include "checkpoint/gguf.h"
+#include "cli/interchange_fixture.h"
+#include "data/fixture.h"
+#include "data/hugging_face_tokenizer.h"
+#include "evaluate/checkpoint_model.h"
+
+namespace shiftron::cli {
+namespace {
+
+using ::testing::Not;
+
+// A bpe model of 330 pieces whose file says another type, as char's does.
+const std::string kChar = "\x12\x02\x18\x04";
+// And one that puts a space in front of texts.
+const std::string kDummyPrefix = "\x1A\x02\x18\x01";
+
+class Exports : public Interchange {
+ protected:
+  ModelConfig model(int64_t vocab = 332) {
+    ModelConfig plain = small_model({.query = 0, .key = 0, .value = 0});
+    plain.vocab = vocab;
+    return plain;
+  }
+  std::string text_of(const std::string& verb, std::vector<std::string> words) {
+    words.insert(words.begin(), {"checkpoint", verb});
+    const auto [code, text] = output_of(interchange_commands(), words);
+    EXPECT_EQ(code, 0);
+    return text;
+  }
+  // An export whose tokenizer.model is another one; "" removes it.
+  std::string export_with(const std::string& tokenizer) {
+    run("export", {step_of(model()), "--output", out_});
+    fs::remove(out_ + "/tokenizer.model");
+    if (!tokenizer.empty()) write_text(out_ + "/tokenizer.model", tokenizer);
+    return out_;
+  }
+};
+
+TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
+  tokenizer_ = example_model() + kChar;
+  const std::string step = step_of(model());
+  const json exported = run("export", {step, "--output", out_});
+  EXPECT_THAT(exported["note"].get<std::string>(),
+              AllOf(HasSubstr(step + "/tokenizer.model is a SentencePiece model of type char"),
+                    HasSubstr("tokenizer.json is left out")));
+  EXPECT_EQ(names_in(out_),
+            (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors",
+                                      "tokenizer.model", "tokenizer_config.json"}));
+  EXPECT_EQ(read_file(out_ + "/tokenizer.model"), tokenizer_);
+  EXPECT_EQ(read_file(out_ + "/tokenizer_config.json"), refusing_tokenizer_config());
+  EXPECT_THAT(read_file(out_ + "/README.md"),
+              AllOf(HasSubstr("SentencePieceProcessor"), Not(HasSubstr("AutoTokenizer.from_pretrained"))));
+  EXPECT_EQ(run("import", {out_, "--output", imported_})["tokenizer"], true);
+
+  const std::string file = out_ + ".gguf";
+  const json gguf = run("export", {step, "--format", "gguf", "--output", file});
+  EXPECT_THAT(gguf["note"].get<std::string>(), HasSubstr("of type char"));
+  EXPECT_EQ(std::get<std::string>(GgufFile(file).entries().at("tokenizer.ggml.model")), "none");
+  EXPECT_THAT(text_of("export", {step, "--format", "gguf", "--output", file + "2"}), HasSubstr("\nnote: "));
+}
+
+TEST_F(Exports, UnusedPiecesGoAlong) {
+  tokenizer_ = example_model() + piece_field("Q~Q", kUnused);
+  const std::string step = step_of(model()), file = out_ + ".gguf";
+  EXPECT_FALSE(run("export", {step, "--output", out_}).contains("note"));
+  EXPECT_TRUE(fs::exists(out_ + "/tokenizer.json"));
+  EXPECT_THAT(read_file(out_ + "/README.md"), HasSubstr("AutoTokenizer.from_pretrained"));
+  EXPECT_FALSE(run("export", {step, "--format", "gguf", "--output", file}).contains("note"));
+  EXPECT_EQ(std::get<std::string>(GgufFile(file).entries().at("tokenizer.ggml.model")), "llama");
+}
+
+TEST_F(Exports, TokensBehindTheTokenizersAreNotMade) {
+  tokenizer_ = example_model();
+  run("export", {step_of(model()), "--output", out_});
+  EXPECT_EQ(json::parse(read_file(out_ + "/generation_config.json"))["suppress_tokens"], json::parse("[330, 331]"));
+  fs::remove_all(directory_.path() + "/run");
+  run("export", {step_of(model(330)), "--output", out_ + "2"});
+  EXPECT_FALSE(json::parse(read_file(out_ + "2/generation_config.json")).contains("suppress_tokens"));
+}
+
+// What is advised can be done, and generate says the same later.
+TEST_F(Exports, WhyNoTokenizerCameAlongIsKept) {
+  const std::string from = export_with(example_model() + kDummyPrefix), words = "/tokenizer.model changes text";
+  const std::string text = text_of("import", {from, "--format", "hf", "--output", imported_});
+  EXPECT_THAT(text, AllOf(HasSubstr("without a tokenizer: " + from + words), HasSubstr("docs/dataset-format.md"),
+                          Not(HasSubstr("tokenizer train"))));
+  const std::string step = imported_ + "/checkpoints/step-00000000";
+  const auto said = [](const std::string& of) {
+    const Error error = error_of([&] { tokenizer_of(open_checkpoint(of)); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    return std::string(error.what());
+  };
+  EXPECT_THAT(said(step),
+              AllOf(HasSubstr(step + " has no tokenizer: " + from + words), Not(HasSubstr("import again"))));
+  const json again = run("import", {step, "--format", "shiftron", "--output", imported_ + "2"});
+  EXPECT_THAT(said(again["directory"]), HasSubstr(from + words));
+  EXPECT_THAT(again["without_tokenizer"].get<std::string>(), HasSubstr(from + words));
+}
+
+TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
+  const std::string from = export_with("");
+  EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_}),
+              AllOf(HasSubstr(from + "/tokenizer.model is not there"), HasSubstr("import again")));
+  write_text(from + "/tokenizer.model",
+             example_model() + piece_field("a1", kNormal) + piece_field("b1", kNormal) + piece_field("c1", kNormal));
+  EXPECT_THAT(text_of("import", {from, "--format", "hf", "--output", imported_ + "2"}),
+              AllOf(HasSubstr("has 333 tokens and the model 332"), HasSubstr("import again")));
+}
+
+TEST_F(Exports, NamesThatAreNoUtf8) {
+  run("export", {step_of(model()), "--output", out_});
+  const std::string odd = directory_.path() + "/odd\xFF";
+  fs::rename(out_, odd);
+  const Error error = error_of([&] { run("import", {odd, "--output", imported_}); });
+  EXPECT_EQ(error.code(), ExitCode::bad_input);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("odd\\xFF"), HasSubstr("must be UTF-8; rename it")));
+  EXPECT_FALSE(fs::exists(imported_));
+}
+
+TEST_F(Exports, TheNameOfAGgufIsText) {
+  const std::string step = step_of(model());
+  const auto name_of = [&](const std::string& output, const std::string& file) {
+    run("export", {step, "--format", "gguf", "--output", output});
+    return std::get<std::string>(GgufFile(file).entries().at("general.name"));
+  };
+  const std::string folder = directory_.path() + "/";
+  EXPECT_EQ(name_of(folder + "a\xFF.gguf", folder + "a\xFF.gguf"), "a\\xFF");
+  EXPECT_EQ(name_of(folder + "b.gguf/", folder + "b.gguf"), "b");
+}
+
+TEST_F(Exports, AdvisedCommandsAreWordsOfAShell) {
+  run("export", {step_of(model()), "--output", out_});
+  const std::string next = run("import", {out_, "--output", directory_.path() + "/a run"})["next"];
+  EXPECT_EQ(next, "shiftron train --config '" + directory_.path() + "/a run/config.conf' --config YOURS.conf " +
+                      "--output.directory '" + directory_.path() + "/a run'");
+}
+
+}  // namespace
+}  // namespace shiftron::cli
