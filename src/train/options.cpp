@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/has_cuda.h"
 #include "data/utf8.h"
 #include "train/option_value.h"
 
@@ -182,7 +183,9 @@ std::vector<Option> option_table() {
       option("parallel.recompute",
              "what backward computes again, everywhere or of each stage: selective = gate and up, full = layers",
              PLACE(parallel.recompute)),
-      option("parallel.stage_layers", "layers of each piece of the model in its order: pp of them, with interleaved pp * chunks, with zb-v 2 pp (default: equal work)",
+      option("parallel.stage_layers",
+             "layers of each piece of the model in its order: pp of them, with interleaved pp * chunks, with zb-v 2 pp "
+             "(default: equal work)",
              PLACE(parallel.stage_layers), kSize),
 
       option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
@@ -237,6 +240,35 @@ std::vector<Option> option_table() {
 
 #undef PLACE
 
+std::vector<BuiltValues> built_in_this_version() {
+  return {
+      {"shift.form", {"free", "gate", "clamp"}},
+      {"shift.remainder", {"oldest"}},
+      {"train.deterministic", {"off", "repeat"}},
+      {"parallel.cp", {"1"}},
+      {"checkpoint.asynchronous", {"false"}},
+      {"device.kind", kHasCuda ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"}},
+  };
+}
+
+std::string BuiltValues::listed() const {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + value;
+  return text;
+}
+
+namespace {
+
+// Behind the help of a key that has further values; of device.kind builds differ.
+std::string version_note(const std::string& key) {
+  for (const BuiltValues& built : built_in_this_version()) {
+    if (key == built.key && key != "device.kind") return " (in this version " + built.listed() + ")";
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string options_help() {
   std::string text, section;
   for (const Option& option : option_table()) {
@@ -248,7 +280,7 @@ std::string options_help() {
     left.resize(left.size() < 48 ? 48 : left.size() + 2, ' ');
     const std::vector<std::string> defaults = option.write(RunConfig{});
     const std::string note = option.required ? " (required)" : defaults.empty() ? "" : " [" + defaults.front() + "]";
-    text += left + option.help + note + "\n";
+    text += left + option.help + version_note(option.key) + note + "\n";
   }
   return text;
 }

@@ -30,6 +30,14 @@ struct Option {
   std::string name() const { return key.substr(key.find('.') + 1); }
 };
 
+// Values of a key that are built, where others are read and refused.
+struct BuiltValues {
+  const char* key;
+  std::vector<std::string> values;
+  std::string listed() const;  // "free, gate, clamp"
+};
+std::vector<BuiltValues> built_in_this_version();
+
 // Every key, section by section in the order in which files list them.
 std::vector<Option> option_table();
 

@@ -26,22 +26,6 @@ Keys model_sizes() {
           "model.head_dim", "model.ffn",    "model.vocab"};
 }
 
-// Options whose other values are read but not built yet.
-struct BuiltValues {
-  const char* key;
-  std::vector<std::string> values;
-};
-std::vector<BuiltValues> built_in_this_version() {
-  return {
-      {"shift.form", {"free", "gate", "clamp"}},
-      {"shift.remainder", {"oldest"}},
-      {"train.deterministic", {"off", "repeat"}},
-      {"parallel.cp", {"1"}},
-      {"checkpoint.asynchronous", {"false"}},
-      {"device.kind", kHasCuda ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"}},
-  };
-}
-
 // Bounds of what is counted in 63 bits, with room for the bytes and operations of any kernel.
 constexpr double kMostParameters = 1e16;
 constexpr double kMostOperations = 1e18;                            // of a rank in a step
@@ -166,13 +150,8 @@ void Checker::check_versions() {
       // A GPU's run is planned, and its data shown, on any machine.
       if (option.key == "device.kind" && (use_ == Use::dry_run || use_ == Use::dump)) continue;
       const std::string value = option.write(config_).front();
-      std::string known;
-      bool is_built = false;
-      for (const std::string& text : built.values) {
-        is_built = is_built || text == value;
-        known += (known.empty() ? "" : ", ") + text;
-      }
-      fault_if(!is_built, {built.key}, built.key, " ", value, " not in this version, which has ", known);
+      const bool is_built = std::ranges::find(built.values, value) != built.values.end();
+      fault_if(!is_built, {built.key}, built.key, " ", value, " not in this version, which has ", built.listed());
     }
   }
   const bool computes = use_ == Use::train || use_ == Use::evaluate;
