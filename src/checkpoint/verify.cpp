@@ -135,7 +135,7 @@ void refuse_other_than_a_step(const std::string& directory) {
   if (const std::string format = import_format_of(directory); !format.empty()) {
     throw_bad_input(directory, " is no step of a checkpoint (it has no ", kManifestName,
                     "); it seems to be a model of ", format == "hf" ? "Hugging Face's transformers" : "Megatron-LM",
-                    ": `shiftron checkpoint import ", directory, " --format ", format,
+                    ": `shiftron checkpoint import ", shell_word(directory), " --format ", format,
                     " --output RUN` makes a step of it");
   }
 }
