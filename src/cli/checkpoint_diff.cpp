@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "evaluate/checkpoint_model.h"
+#include "train/run_files.h"
 
 namespace shiftron::cli {
 namespace {

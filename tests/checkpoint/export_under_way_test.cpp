@@ -1,6 +1,7 @@
 // What stands where an export is to be: others' things, remains of a killed one, another one that is running.
 #include "checkpoint/export_under_way.h"
 
+#include <atomic>
 #include <thread>
 
 #include "checkpoint/gguf_export.h"
