@@ -270,9 +270,9 @@ class Accidents(SystemTest):
                       f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
 
     def test_steps_without_a_target_are_the_datas_fault(self):
-        short, data = self.folder / "short.jsonl", self.folder / "short"
-        short.write_text('{"text": "a"}\n' * 200)
-        self.must(shiftron("data", "build", "--input", short, "--tokenizer", self.folder / "tokenizer.model", "--output", data))
+        letters, data = self.folder / "letters.jsonl", self.folder / "letters"
+        letters.write_text('{"text": "a"}\n' * 200)
+        self.must(shiftron("data", "build", "--input", letters, "--tokenizer", self.folder / "tokenizer.model", "--output", data))
         run = self.folder / "no-target"
         text = self.expect(76, self.train(1, self.settings(run, train__sequence_length=1, train__global_batch=1, train__steps=50,
                                                            fault__non_finite_in_row=1, data__train=data)))
