@@ -18,7 +18,7 @@ const std::string kDummyPrefix = "\x1A\x02\x18\x01";
 class Exports : public Interchange {
  protected:
   ModelConfig model(int64_t vocab = 332) {
-    ModelConfig plain = small_model({.query = 0, .key = 0, .value = 0});
+    ModelConfig plain = small_model({.query = 0, .key = 0, .value = 0}, 2, false, 12);
     plain.vocab = vocab;
     return plain;
   }
