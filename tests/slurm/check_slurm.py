@@ -135,11 +135,14 @@ class Slurm(SystemTest):
         self.assertEqual(losses(run), losses(whole))
 
     def tell(self, run, job):
-        """Sends what Slurm sends before a job's time is up. scancel was once seen not to know a job that was training."""
+        """Sends what Slurm sends before a job's time is up. scancel was once seen not to know a job that was training, and once to fail
+        though the signal had come."""
         for _ in range(3):
             try:
                 return self.cluster.say("scancel", "--batch", "--signal=USR1", job)
             except RuntimeError as error:
+                if self.cluster.job(job).get("JobState") != "RUNNING":
+                    return None
                 told = error
                 time.sleep(1)
         return self.fail(f"{told}\n{self.cluster.job(job)}\n{self.log(run)[-12000:]}")
