@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "data/utf8.h"
 #include "train/options.h"
@@ -18,7 +19,7 @@ namespace po = boost::program_options;
 
 constexpr const char* kCommandLine = "command line";
 
-constexpr const char* kBlanks = " \t\r";
+constexpr std::string_view kBlanks = " \t\r";
 
 // "[train]" of "[ train ]", which Boost would take for another section.
 std::string without_blanks(const std::string& line) {
@@ -32,8 +33,7 @@ std::string without_blanks(const std::string& line) {
 // What of a line Boost would misread in silence; "" where it is nothing.
 std::string misread(const std::string& line, bool is_section) {
   const std::size_t comment = line.find('#');
-  if (comment != std::string::npos && comment > 0 &&
-      std::string(kBlanks).find(line[comment - 1]) == std::string::npos) {
+  if (comment != std::string::npos && comment > 0 && kBlanks.find(line[comment - 1]) == kBlanks.npos) {
     return "begins a comment within a word: put a blank before '#', or take a word without it";
   }
   const std::size_t close = line.find(']');
@@ -77,10 +77,11 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
 
 void apply_file(RunConfig& config, const std::string& path) {
   std::error_code ignored;
-  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  const bool is_directory = std::filesystem::is_directory(path, ignored);  // which opens
   std::ifstream file(path);
-  if (!file || errno == EISDIR) {
-    config.reading_faults.push_back("cannot read the configuration file " + path + ": " + std::strerror(errno));
+  if (!file || is_directory) {
+    const char* reason = std::strerror(is_directory ? EISDIR : errno);
+    config.reading_faults.push_back("cannot read the configuration file " + path + ": " + reason);
     return;
   }
   const std::vector<Setting> settings = read_lines(file, path, config.reading_faults);

@@ -88,8 +88,7 @@ int run_export(const CommandLine& line) {
 // No other tokenizer fits a model that was trained with one.
 const std::string kOtherPrograms =
     "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
-    "and "
-    "text by transformers from `shiftron checkpoint export --format hf`";
+    "and text by transformers from `shiftron checkpoint export --format hf`";
 
 // Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do.
 void take_tokenizer(const std::string& directory, ForeignModel& model) {

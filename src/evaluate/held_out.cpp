@@ -48,13 +48,13 @@ void refuse_non_finite(const HeldOutResult& counted, const std::string& director
 Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
   Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
-  if (data.tokenizer_hash() == own.hash() && data.end_of_document() != own.end_of_document()) {
-    throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
-                    own.end_of_document(), "; build the dataset anew");
-  }
   if (data.tokenizer_hash() != own.hash()) {
     throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
                     "; build the dataset with ", model.directory, "/tokenizer.model");
+  }
+  if (data.end_of_document() != own.end_of_document()) {
+    throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
+                    own.end_of_document(), "; build the dataset anew");
   }
   if (data.vocab_size() > model.config.model.vocab) {
     throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
@@ -91,13 +91,15 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     Ledger planned;
     Stream meta = planning_stream(config, share.threads, planned);
     const auto meta_world = make_meta_world(world.rank(), world.size());
-    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
+    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads, schedule_of(config)), meta, {},
+                  false);
     engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
     plan = engine.arena_peaks();
   }
   Stream stream{.ledger = &ledger};
   const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
-  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream, plan, false);
+  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
+                plan, false);
   Log log(world.rank());
   all_agree(world, [&] {
     load_parameters(model.directory, engine.parameters(),

@@ -57,12 +57,13 @@ constexpr int kBlocksOfMessages = 4;  // of the device's, each on a multiprocess
 // What NCCL says where the user can do something, and what that is.
 struct Advice {
   const char* said;
-  const char* next;
+  std::string next;
 };
-constexpr const char* kLessMemory =
+const std::string kLessMemory =
     "; NCCL's memory is in device.reserve: raise that, and the run says before it starts what needs less; or end what "
-    "else uses this GPU, or have NCCL take less (NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)";
-constexpr Advice kAdvice[] = {
+    "else uses this GPU, or " +
+    kLessOfNccl;
+const Advice kAdvice[] = {
     {"Duplicate GPU",
      "; NCCL takes one rank for a GPU: start no more ranks on a host than it shows GPUs, or, to try a layout on fewer, "
      "give every rank an NCCL_HOSTID of its own, which is slow"},

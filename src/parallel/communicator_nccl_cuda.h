@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "parallel/host_communicator.h"
 
@@ -18,6 +19,9 @@ enum class NcclUse { sums, scalars, messages };
 // behind it waits. Maxima of floating types are refused: NCCL's lose a NaN. A lost peer is an Error(hang) where the
 // host waits for the operation, if NCCL knows.
 std::unique_ptr<Communicator> make_nccl_communicator(HostCommunicator& control, NcclUse use = NcclUse::sums);
+
+// Advice where its memory is too much.
+inline const std::string kLessOfNccl = "have NCCL take less (NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)";
 
 // Of communicators that are made from now on: sums in an order that NCCL keeps, which the switch of NVLink promises for
 // none.

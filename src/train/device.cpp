@@ -67,14 +67,16 @@ std::string choose_products(const RunConfig& config, ControlPlane& world, CpuOpt
 DevicesOfHosts devices_of_hosts(ControlPlane& world, const std::string& device) {
   std::istringstream lines(joined_texts(world, host_name() + " " + device + "\n"));
   DevicesOfHosts hosts;
-  for (std::string host, other; lines >> host >> other;) {
-    ++hosts[host].ranks;
-    hosts[host].devices.insert(other);
-  }
+  for (std::string host, other; lines >> host >> other;) add_rank(hosts, host, other);
   return hosts;
 }
 
 }  // namespace
+
+void add_rank(DevicesOfHosts& hosts, const std::string& host, const std::string& device) {
+  ++hosts[host].ranks;
+  hosts[host].devices.insert(device);
+}
 
 std::string HostDevices::text() const {
   return fmt::format("{} ranks share {} GPU{}", ranks, devices.size(), devices.size() == 1 ? "" : "s");

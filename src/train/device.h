@@ -23,6 +23,7 @@ struct HostDevices {
   std::string text() const;                                    // "8 ranks share 7 GPUs"
 };
 using DevicesOfHosts = std::map<std::string, HostDevices>;
+void add_rank(DevicesOfHosts& hosts, const std::string& host, const std::string& device);
 // The hosts with more ranks than GPUs, a line for people; "" where there are none.
 std::string sharing_warning(const DevicesOfHosts& hosts);
 

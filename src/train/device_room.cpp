@@ -11,6 +11,7 @@
 #include "core/has_cuda.h"
 #include "core/host.h"
 #include "parallel/agree.h"
+#include "parallel/communicator_nccl_cuda.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
 
@@ -143,8 +144,7 @@ void require_room_beside_groups(ControlPlane& world, const RunConfig& config, in
       throw_bad_input("not enough memory on the device beside NCCL on ", host_name(), ": its communicators took ",
                       gigabytes(taken), ", device.reserve leaves ", gigabytes(reserve), " to it and to CUDA, ",
                       gigabytes(missing), " are missing; set device.reserve=", (reserve + missing) / (1 << 20) + 1,
-                      " or more, and the run says before its start what would need less, or have NCCL take less "
-                      "(NCCL_MAX_CTAS=4, NCCL_BUFFSIZE=1048576)");
+                      " or more, and the run says before its start what would need less, or ", kLessOfNccl);
     });
   }
 }

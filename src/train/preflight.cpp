@@ -102,9 +102,7 @@ std::string commonest(const std::map<std::string, int>& counts) {
 DevicesOfHosts devices_of(const std::vector<RankReport>& reports) {
   DevicesOfHosts hosts;
   for (const RankReport& report : reports) {
-    if (report.device.empty()) continue;  // on a CPU, or told as a fault
-    ++hosts[report.host].ranks;
-    hosts[report.host].devices.insert(report.device);
+    if (!report.device.empty()) add_rank(hosts, report.host, report.device);  // else on a CPU, or told as a fault
   }
   return hosts;
 }

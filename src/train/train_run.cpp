@@ -170,8 +170,9 @@ void TrainingRun::settle() {
     report_.step(step, result, trainer_->group_names(), ledger_);
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
-  if (!first_rank()) leave_to_another(result.counted > 0 ? ExitCode::non_finite : ExitCode::bad_input);
-  if (!(result.counted > 0)) {
+  const bool has_targets = result.counted > 0;
+  if (!first_rank()) leave_to_another(has_targets ? ExitCode::non_finite : ExitCode::bad_input);
+  if (!has_targets) {
     throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
                     ": no counted target was in it; give data.train longer documents, raise train.global_batch, or set "
                     "data.document_reset=false");

@@ -269,7 +269,8 @@ Evaluation open_evaluation(const std::string& path) {
       }
     }
     if (evaluation.path.empty()) {
-      throw_bad_input(path, " holds no ", kResults, "*.json; make one: shiftron evaluate --tasks … --output ", shell_word(path));
+      throw_bad_input(path, " holds no ", kResults, "*.json; make one: shiftron evaluate --tasks … --output ",
+                      shell_word(path));
     }
   } else {
     if (!fs::exists(path)) throw_bad_input(path, " does not exist; name a directory or a file of results");
