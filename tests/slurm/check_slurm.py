@@ -280,7 +280,7 @@ class Slurm(SystemTest):
         try:
             self.comes_back(run, job, 120)
             if self.hosts:  # who is left says so and leaves; else the job dies with its only node
-                self.assertEqual(events(run, "exit")[0]["code"], 71, self.log(run)[-12000:])
+                self.assertEqual([one["code"] for one in events(run, "exit")][:1], [71], self.log(run)[-12000:])
             self.set_steps(run, last_step(run) + 3)
             self.assertEqual(self.ended(run, job, 120), "COMPLETED", self.log(run)[-12000:])
             self.assertNotIn(node, self.nodes_of(job))
