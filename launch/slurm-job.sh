@@ -102,9 +102,23 @@ say "$launcher, $why; ${cores} cores for each rank of a host"
 child=
 told=
 trap 'told=true; [[ -z $child ]] || kill -USR1 "$child" 2> /dev/null' USR1 TERM
+lines_of_events() { wc -l 2> /dev/null < "$run/events.jsonl" || echo 0; }
 ranks() {  # words of the program: runs it on all ranks; its exit code in $code, as the run's events have it
   local before
-  before=$(wc -l 2> /dev/null < "$run/events.jsonl" || echo 0)
+  before=$(lines_of_events)
+  run_ranks "$@"
+  # Open MPI under srun now and then loses a rank while ranks find each other (open-mpi/ompi#12495: a message before its MPI_Init is over).
+  if [[ $code =~ ^(134|135|136|139)$ && -z $told ]] && (($(lines_of_events) == before)); then
+    say "a rank crashed before any of them had begun, code $code: once more"
+    run_ranks "$@"
+  fi
+  # Launchers lose codes: the first that a rank has left counts.
+  local noted
+  noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
+  code=${noted:-$code}
+  if [[ -n $told && $code == 138 ]]; then code=75; fi  # a launcher that USR1 met before it could pass it on
+}
+run_ranks() {  # words of the program; the launcher's exit code in $code
   "${launch[@]}" "$program" "$@" &
   child=$!
   if [[ -n $told ]]; then kill -USR1 "$child"; fi  # while it was being started
@@ -114,11 +128,6 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
     kill -0 "$child" 2> /dev/null || break
   done
   child=
-  # Launchers lose codes: the first that a rank has left counts.
-  local noted
-  noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
-  code=${noted:-$code}
-  if [[ -n $told && $code == 138 ]]; then code=75; fi  # a launcher that USR1 met before it could pass it on
 }
 
 ends=$(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o %e)  # N/A without a limit; nothing where the controller is away

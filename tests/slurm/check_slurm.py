@@ -276,9 +276,10 @@ class Slurm(SystemTest):
         job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20, fault__step_deadline=DEADLINE)
         self.trains(run, 25)
         node = self.other_node(job) if self.hosts else self.cluster.job(job)["NodeList"]
+        restarts = self.restarts(job)
         self.cluster.kill_node(node)
         try:
-            self.comes_back(run, job, 120)
+            self.comes_back(run, job, 120, restarts)
             if self.hosts:  # who is left says so and leaves; else the job dies with its only node
                 self.assertEqual([one["code"] for one in events(run, "exit")][:1], [71], self.log(run)[-12000:])
             self.set_steps(run, last_step(run) + 3)
@@ -363,6 +364,18 @@ class Slurm(SystemTest):
         self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
         self.assertEqual(self.cluster.job(job)["Restarts"], "1")
         self.assertIn("crashed 2 times", self.status(run))
+
+    def test_a_crash_before_any_rank_has_begun(self):
+        """It is started once more on the hosts that it has, and does not wait in the queue again."""
+        run = self.folder / "no-begin"
+        met = self.folder / "met"
+        met.mkdir()
+        with self.program(f'[ -n "$SLURM_PROCID" ] && mkdir "{met}/$1-$SLURM_PROCID" 2> /dev/null && kill -SEGV $$'):
+            job, = self.submit(run, nodes=1, tasks=2, train__steps=4)
+        self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
+        self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-12000:])
+        self.assertEqual(self.log(run).count("once more"), 2)
+        self.assertEqual(sorted(losses(run)), [1, 2, 3, 4])
 
     def test_an_unfit_host(self):
         """One of three has another program: the look at the hosts names it, and a job without it goes on."""
