@@ -148,7 +148,10 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
   const int64_t newest = std::max<int64_t>(keep.keep, 1);
   int64_t kept = 0;
   std::vector<StepDirectory> doomed;
-  for (const StepDirectory& entry : list_steps(directory)) {
+  const std::vector<StepDirectory> steps = list_steps(directory);
+  // Read are only as many as it takes: a manifest of many ranks takes a second, and all of them wait.
+  if (static_cast<int64_t>(steps.size()) <= newest) return doomed;
+  for (const StepDirectory& entry : steps) {
     const bool stays = entry.step == saved || (keep.keep_every > 0 && entry.step % keep.keep_every == 0);
     if (kept >= newest && stays) continue;
     const std::optional<Manifest> manifest = valid(entry);

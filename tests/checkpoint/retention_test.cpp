@@ -1,4 +1,5 @@
 // Which steps stay, over many states of a directory.
+#include <ctime>
 #include <random>
 #include <set>
 
@@ -82,6 +83,18 @@ TEST_F(Retained, SavingKeepsTheNewestAndEveryTenth) {
     ASSERT_TRUE(save_state(place.path(), kRetainedModel, {}, step, 1, {.keep = 2, .keep_every = 20}).saved);
   }
   EXPECT_THAT(names_in(place.path()), ElementsAre("step-00000000", "step-00000020", "step-00000040", "step-00000045"));
+}
+
+// Where more are to stay than there are, which is how all are kept: of large models a manifest takes seconds.
+TEST_F(Retained, NoStepIsReadWhereNoneCanGo) {
+  const auto seconds = [](const auto& work) {
+    const std::clock_t begin = std::clock();
+    for (int i = 0; i < 20; ++i) work();
+    return static_cast<double>(std::clock() - begin);
+  };
+  const double one = seconds([&] { check_step(source_.path() + "/" + step_name(3)); });
+  const double all = seconds([&] { EXPECT_TRUE(superfluous_steps(source_.path(), {.keep = 12}, 11).empty()); });
+  EXPECT_LT(all, 3 * one) << "of 12 steps";
 }
 
 TEST_F(Retained, LaterStepsAreSupersededNotDeleted) {
