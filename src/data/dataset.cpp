@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/shell_word.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 namespace {
@@ -62,6 +63,7 @@ Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(d
   try {
     text = read_file(path, kLargestDescription);
   } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;  // the machine's fault
     throw_no_dataset(directory, error.what());
   }
   fingerprint_ = to_hex(xxh3_128(text));
@@ -93,8 +95,10 @@ void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blo
         read_within(shard, within, piece, tokens, check_blocks);
       } catch (const Error& again) {
         if (again.code() == ExitCode::bad_input) throw;
-        throw_bad_input(path_of(shard), ": tokens ", within, " to ", within + piece, " cannot be read: ", again.what(),
-                        kAdvice);
+        const std::string what = detail::concatenate(path_of(shard), ": tokens ", within, " to ", within + piece,
+                                                     " cannot be read: ", again.what());
+        if (dynamic_cast<const SystemError*>(&again) != nullptr) throw SystemError(what);
+        throw_bad_input(what, kAdvice);
       }
     }
     first += piece;

@@ -41,7 +41,7 @@ class Dataset {
 
   // Tokens [first, first + count) of all documents, each document closed by its end token. With `check_blocks` the
   // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
-  // vocabulary, a shard that cannot be read.
+  // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
   // Shards open now.
   size_t open_shards() const { return open_.size(); }

@@ -1,12 +1,11 @@
 // Falling back, refusing, telling models apart.
-#include <sys/resource.h>
-
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
+#include "few_files.h"
 
 namespace shiftron {
 namespace {
@@ -222,22 +221,6 @@ TEST_F(Restore, DifferenceOfOneElement) {
     }
   }
 }
-
-// The number of files that may still be opened; as before at its end.
-class FewFiles {
- public:
-  explicit FewFiles(int files) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = ::dup(0);  // the lowest that is free
-    ::close(next);
-    const rlimit now{static_cast<rlim_t>(next + files), before_.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &now);
-  }
-  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // Four ranks read two files each.
 TEST_F(Restore, TooManyOpenFilesRejectNoStep) {

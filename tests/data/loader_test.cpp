@@ -9,6 +9,7 @@
 
 #include "core/hash.h"
 #include "expect_error.h"
+#include "few_files.h"
 #include "fixture.h"
 
 namespace shiftron {
@@ -272,6 +273,30 @@ TEST_F(LoaderTest, OpenFilesAreLimited) {
   limited.read(0, limited.tokens(), tokens.data(), false);
   EXPECT_EQ(limited.open_shards(), 3u);
   EXPECT_EQ(tokens, all_tokens(directory));
+}
+
+// It says nothing of the data, and the next start may read them.
+TEST_F(LoaderTest, WhatTheMachineRefusesIsNoDamage) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
+#endif
+  const std::string directory = build();
+  Loader there = loader(directory, 16);
+  const auto error_of = [](const auto& work) {
+    const FewFiles none(0);
+    try {
+      work();
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error("", ExitCode::done);
+  };
+  for (const Error& error : {error_of([&] { read_samples(there, 0, 1, 16); }), error_of([&] { loader(directory, 16); })}) {
+    EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
+    EXPECT_NE(std::string(error.what()).find("ulimit -n"), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find("build"), std::string::npos) << error.what();
+  }
+  EXPECT_NO_THROW(read_samples(there, 0, 1, 16));
 }
 
 TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
