@@ -57,7 +57,32 @@ bool is_there(const std::string& path) {
 
 }  // namespace
 
-Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(directory), open_limit_(open_limit) {
+const FileDescriptor* OpenShards::find(const std::string& path) {
+  const auto found = where_.find(path);
+  if (found == where_.end()) return nullptr;
+  files_.splice(files_.begin(), files_, found->second);
+  return &files_.front();
+}
+
+const FileDescriptor& OpenShards::add(FileDescriptor file) {
+  while (!files_.empty() && files_.size() >= most_) {
+    where_.erase(files_.back().path());
+    files_.pop_back();
+  }
+  files_.push_front(std::move(file));
+  where_[files_.front().path()] = files_.begin();
+  return files_.front();
+}
+
+void OpenShards::close(const std::string& path) {
+  const auto found = where_.find(path);
+  if (found == where_.end()) return;
+  files_.erase(found->second);
+  where_.erase(found);
+}
+
+Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
+    : directory_(directory), open_(std::move(open)) {
   const std::string path = directory + "/dataset.json";
   std::string text;
   try {
@@ -76,6 +101,7 @@ Dataset::Dataset(const std::string& directory, size_t open_limit) : directory_(d
   }
   first_token_.push_back(0);
   for (const ShardRecord& shard : description_.shards) first_token_.push_back(first_token_.back() + shard.tokens);
+  sampled_.resize(description_.shards.size());
 }
 
 void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
@@ -108,16 +134,15 @@ void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blo
 }
 
 void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
-  const OpenShard& open = open_shard(shard);
+  const FileDescriptor& file = open_shard(shard);
   const Hdf5Type type = description_.header.token_type();
   const auto width = static_cast<int64_t>(size_of(type));
   if (check_blocks) {
     const int64_t per_block = static_cast<int64_t>(kBlockBytes) / width;
-    for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block) check_block(open, block);
+    for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block) check_block(file, shard, block);
   }
   raw_.resize(static_cast<size_t>(count * width));
-  open.file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(),
-                    raw_.size());
+  file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(), raw_.size());
   const uint32_t largest =
       type == Hdf5Type::u16 ? widen<uint16_t>(raw_.data(), count, tokens) : widen<uint32_t>(raw_.data(), count, tokens);
   if (largest >= static_cast<uint64_t>(description_.header.vocab_size)) {
@@ -129,45 +154,39 @@ void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* t
   }
 }
 
-Dataset::OpenShard& Dataset::open_shard(size_t shard) {
-  if (const auto found = where_.find(shard); found != where_.end()) {
-    open_.splice(open_.begin(), open_, found->second);
-    return open_.front();
-  }
-  while (open_.size() >= open_limit_) {
-    where_.erase(open_.back().shard);
-    open_.pop_back();
-  }
+const FileDescriptor& Dataset::open_shard(size_t shard) {
+  const std::string path = path_of(shard);
+  if (const FileDescriptor* open = open_->find(path)) return *open;
   const ShardRecord& record = description_.shards[shard];
-  OpenShard open{shard, FileDescriptor::open_for_reading(path_of(shard), false), {}};
-  if (const uint64_t bytes = open.file.size(); bytes != record.bytes) {
-    throw_bad_input(path_of(shard), ": ", bytes, " bytes, dataset.json says ", record.bytes, kAdvice);
+  FileDescriptor file = FileDescriptor::open_for_reading(path, false);
+  if (const uint64_t bytes = file.size(); bytes != record.bytes) {
+    throw_bad_input(path, ": ", bytes, " bytes, dataset.json says ", record.bytes, kAdvice);
   }
-  const int64_t blocks = block_count(record.tokens, description_.header.token_type());
-  open.block_hashes.resize(static_cast<size_t>(blocks));
-  open.file.read_at(record.block_hash_offset, open.block_hashes.data(), open.block_hashes.size() * sizeof(uint64_t));
-  // One block tells a wrong or stale file; which one is a matter of the file alone, so that failures repeat.
-  check_block(open, static_cast<int64_t>(xxh3_64(record.file) % static_cast<uint64_t>(blocks)));
-  open_.push_front(std::move(open));
-  where_[shard] = open_.begin();
-  return open_.front();
+  // One block tells a wrong or stale file; which one is a matter of the file alone, so that failures repeat. Once: where
+  // samples find few shards open, a block each would be most of what is read.
+  if (!sampled_[shard]) {
+    const int64_t blocks = block_count(record.tokens, description_.header.token_type());
+    check_block(file, shard, static_cast<int64_t>(xxh3_64(record.file) % static_cast<uint64_t>(blocks)));
+    sampled_[shard] = true;
+  }
+  return open_->add(std::move(file));
 }
 
 void Dataset::forget(size_t shard) {
-  if (const auto found = where_.find(shard); found != where_.end()) {
-    open_.erase(found->second);
-    where_.erase(found);
-  }
+  open_->close(path_of(shard));
+  sampled_[shard] = false;
 }
 
-void Dataset::check_block(const OpenShard& open, int64_t block) const {
-  const ShardRecord& record = description_.shards[open.shard];
+void Dataset::check_block(const FileDescriptor& file, size_t shard, int64_t block) const {
+  const ShardRecord& record = description_.shards[shard];
   const uint64_t bytes = static_cast<uint64_t>(record.tokens) * size_of(description_.header.token_type());
   const uint64_t begin = static_cast<uint64_t>(block) * kBlockBytes;
+  uint64_t hash = 0;
+  file.read_at(record.block_hash_offset + static_cast<uint64_t>(block) * sizeof hash, &hash, sizeof hash);
   std::vector<char> content(static_cast<size_t>(std::min(kBlockBytes, bytes - begin)));
-  open.file.read_at(record.tokens_offset + begin, content.data(), content.size());
-  if (xxh3_64(content.data(), content.size()) != open.block_hashes[static_cast<size_t>(block)]) {
-    throw_bad_input(path_of(open.shard), ": block ", block, " of /tokens (bytes ", record.tokens_offset + begin, " to ",
+  file.read_at(record.tokens_offset + begin, content.data(), content.size());
+  if (xxh3_64(content.data(), content.size()) != hash) {
+    throw_bad_input(path_of(shard), ": block ", block, " of /tokens (bytes ", record.tokens_offset + begin, " to ",
                     record.tokens_offset + begin + content.size(), ") does not match its hash", kAdvice);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,11 +28,26 @@ struct DatasetDescription {
   static DatasetDescription parse(const std::string& text, const std::string& path);
 };
 
-// For one thread. Opens shards when they are first read and keeps at most `open_limit` of them open.
+// Files that stay open for reading, of one dataset or of several together: the one used least lately goes first.
+class OpenShards {
+ public:
+  explicit OpenShards(size_t most = 256) : most_(most) {}
+  const FileDescriptor* find(const std::string& path);  // null where it is not open
+  const FileDescriptor& add(FileDescriptor file);
+  void close(const std::string& path);
+  size_t size() const { return files_.size(); }
+
+ private:
+  size_t most_;
+  std::list<FileDescriptor> files_;  // the latest used first
+  std::unordered_map<std::string, std::list<FileDescriptor>::iterator> where_;
+};
+
+// For one thread. Opens shards when they are read, and keeps them in `open`.
 class Dataset {
  public:
   // Reads dataset.json and tokenizer.model only. Throws Error(bad_input).
-  explicit Dataset(const std::string& directory, size_t open_limit = 256);
+  explicit Dataset(const std::string& directory, std::shared_ptr<OpenShards> open = std::make_shared<OpenShards>());
 
   const std::string& directory() const { return directory_; }
   const DatasetDescription& description() const { return description_; }
@@ -43,18 +59,11 @@ class Dataset {
   // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
   // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
-  // Shards open now.
-  size_t open_shards() const { return open_.size(); }
 
  private:
-  struct OpenShard {
-    size_t shard;
-    FileDescriptor file;
-    std::vector<uint64_t> block_hashes;
-  };
-  OpenShard& open_shard(size_t shard);
+  const FileDescriptor& open_shard(size_t shard);
   void forget(size_t shard);
-  void check_block(const OpenShard& open, int64_t block) const;
+  void check_block(const FileDescriptor& file, size_t shard, int64_t block) const;
   void read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
   std::string path_of(size_t shard) const { return directory_ + "/" + description_.shards[shard].file; }
 
@@ -62,10 +71,9 @@ class Dataset {
   DatasetDescription description_;
   std::string fingerprint_;
   std::string tokenizer_bytes_;
-  size_t open_limit_;
+  std::shared_ptr<OpenShards> open_;
   std::vector<int64_t> first_token_;  // of each shard, and the total
-  std::list<OpenShard> open_;         // the latest used first
-  std::unordered_map<size_t, std::list<OpenShard>::iterator> where_;
+  std::vector<bool> sampled_;         // shards of which a block was checked
   std::vector<char> raw_;
 };
 

@@ -102,10 +102,9 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
   self.sequence_length = sequence_length;
   self.document_reset = document_reset;
   std::vector<double> weights;
-  // Many sources share the limit of open files.
-  const size_t open_limit = std::max<size_t>(1, 256 / sources.size());
+  const auto open = std::make_shared<OpenShards>();
   for (const DataSource& source : sources) {
-    const Dataset& dataset = self.datasets.emplace_back(source.directory, open_limit);
+    const Dataset& dataset = self.datasets.emplace_back(source.directory, open);
     check_same_tokenizer(self.datasets.front(), dataset);
     const int64_t count = (dataset.tokens() - 1) / sequence_length;
     if (count < 1) {

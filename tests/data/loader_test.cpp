@@ -267,12 +267,43 @@ TEST_F(LoaderTest, ATokenOutsideTheVocabularyIsRefused) {
 
 TEST_F(LoaderTest, OpenFilesAreLimited) {
   const std::string directory = build(60, "many", 50);
-  Dataset limited(directory, 3);
+  const auto open = std::make_shared<OpenShards>(3);
+  Dataset limited(directory, open), other(build(60, "more", 50), open);
   ASSERT_GT(limited.description().shards.size(), 20u);
   std::vector<int32_t> tokens(static_cast<size_t>(limited.tokens()));
   limited.read(0, limited.tokens(), tokens.data(), false);
-  EXPECT_EQ(limited.open_shards(), 3u);
   EXPECT_EQ(tokens, all_tokens(directory));
+  other.read(0, other.tokens(), tokens.data(), false);
+  EXPECT_EQ(tokens, all_tokens(directory));
+  EXPECT_EQ(open->size(), 3u);
+}
+
+TEST_F(LoaderTest, MoreSourcesThanFilesMayBeOpen) {
+  const std::string first = build(10, "first");
+  std::vector<DataSource> sources;
+  for (int i = 0; i < 300; ++i) {
+    sources.push_back({scratch_ / ("source-" + std::to_string(i)), 1});
+    std::filesystem::copy(first, sources.back().directory,
+                          std::filesystem::copy_options::create_hard_links | std::filesystem::copy_options::recursive);
+  }
+  Loader all(sources, 16, 1, true, true);
+  const FewFiles few(280);
+  EXPECT_NO_THROW(read_samples(all, 0, 3000, 16));
+}
+
+// Else a sample of few bytes costs a block's.
+TEST_F(LoaderTest, AShardIsSampledOnce) {
+  const std::string directory = build();
+  const DatasetDescription description = Dataset(directory).description();
+  const ShardRecord& shard = description.shards[0];
+  Dataset dataset(directory, std::make_shared<OpenShards>(1));
+  std::vector<int32_t> tokens(1);
+  dataset.read(0, 1, tokens.data(), false);
+  const uint64_t hash = 0;
+  overwrite(directory + "/" + shard.file, shard.block_hash_offset, &hash, sizeof hash);
+  dataset.read(shard.tokens, 1, tokens.data(), false);  // of the next shard, which closes the first
+  dataset.read(0, 1, tokens.data(), false);
+  EXPECT_ERROR(dataset.read(0, 1, tokens.data(), true), ExitCode::bad_input, "block 0 of /tokens");
 }
 
 // It says nothing of the data, and the next start may read them.
