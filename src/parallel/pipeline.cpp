@@ -8,6 +8,8 @@
 #include "parallel/pipeline.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -157,8 +159,9 @@ std::optional<ChunkPlace> neighbour(const Schedule& schedule, int stages, const 
 
 std::vector<Channel> channels_of(const Schedule& schedule, int stages) {
   std::vector<Channel> channels;
+  std::set<std::array<int, 3>> known;  // thousands of stages are planned
   const auto add = [&](const Channel& channel) {
-    if (std::ranges::find(channels, channel) == channels.end()) channels.push_back(channel);
+    if (known.insert({channel.from, channel.to, channel.forward ? 1 : 0}).second) channels.push_back(channel);
   };
   for (int place = 1; place < stages * chunks_of(schedule); ++place) {
     const int before = chunk_place(schedule, stages, place - 1).stage, behind = chunk_place(schedule, stages, place).stage;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <queue>
+#include <set>
 #include <utility>
 
 namespace shiftron {
@@ -36,6 +37,16 @@ int take(std::deque<int>& free, std::vector<std::vector<int>>& chunks, int chunk
   }
   if (!knows(arena)) chunks[arena].insert(std::ranges::lower_bound(chunks[arena], chunk), chunk);
   return arena;
+}
+
+// Other stages that send rows forward to this one.
+std::set<int> senders_to(const Schedule& schedule, int stages, int stage) {
+  std::set<int> senders;
+  for (int chunk = 0; chunk < chunks_of(schedule); ++chunk) {
+    const auto before = neighbour(schedule, stages, {stage, chunk}, -1);
+    if (before && before->stage != stage) senders.insert(before->stage);
+  }
+  return senders;
 }
 
 }  // namespace
@@ -81,9 +92,8 @@ StageMemory stage_memory(const Schedule& schedule, int stages, int stage, int mi
   StageMemory memory;
   memory.arenas = std::move(assignment.chunks);
   for (const auto& arenas : assignment.arena_of) memory.first_arena.push_back(arenas.front());
-  for (const Channel& channel : channels_of(schedule, stages)) {
-    if (channel.to != stage || !channel.forward) continue;
-    memory.slots[channel.from] = std::max(2, assign_slots(actions, channel.from).slots);
+  for (const int sender : senders_to(schedule, stages, stage)) {
+    memory.slots[sender] = std::max(2, assign_slots(actions, sender).slots);
   }
   return memory;
 }
@@ -94,9 +104,7 @@ StageMemory forward_stage_memory(const Schedule& schedule, int stages, int stage
     memory.arenas.push_back({chunk});
     memory.first_arena.push_back(chunk);
   }
-  for (const Channel& channel : channels_of(schedule, stages)) {
-    if (channel.to == stage && channel.forward) memory.slots[channel.from] = 2;
-  }
+  for (const int sender : senders_to(schedule, stages, stage)) memory.slots[sender] = 2;
   return memory;
 }
 

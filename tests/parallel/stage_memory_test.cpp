@@ -2,11 +2,13 @@
 #include "parallel/stage_memory.h"
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <utility>
 
 #include "parallel/schedule_cases.h"
 #include "parallel/schedule_times.h"
+#include "time_scale.h"
 
 namespace shiftron::testing {
 namespace {
@@ -77,6 +79,17 @@ TEST(StageMemory, FirstMicrobatchesOfChunksLieApart) {
     std::ranges::sort(first);
     ASSERT_TRUE(std::ranges::adjacent_find(first) == first.end());
   });
+}
+
+// A plan asks for every one of them, so that each may cost no more where there are many.
+TEST(StageMemory, ThousandsOfStagesArePlannedInSeconds) {
+  constexpr int kStages = 4096;
+  const std::clock_t begin = std::clock();
+  for (int stage = 0; stage < kStages; ++stage) {
+    const StageMemory memory = stage_memory({PipelineKind::one_forward_one_backward}, kStages, stage, 2);
+    ASSERT_EQ(memory.slots, stage == 0 ? (std::map<int, int>{}) : (std::map<int, int>{{stage - 1, 2}}));
+    ASSERT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, scaled(3)) << "at stage " << stage;
+  }
 }
 
 TEST(StageMemory, ASlotHasOneMessageAtATimeFromThePostingOfItsReceive) {
