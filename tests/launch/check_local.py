@@ -119,7 +119,7 @@ class Job:
                 os.close(self.reader)
 
     def all_saved(self):
-        return sorted(path.name for path in self.saved.iterdir()) == [str(rank) for rank in range(self.ranks)]
+        return {path.name for path in self.saved.iterdir()} == {str(rank) for rank in range(self.ranks)}
 
     def left(self):
         return processes(self.saved)
@@ -140,6 +140,7 @@ def check_signals(folder):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         check_saves(f"{number.name} lets all ranks save, then 75", saving(4).running().send(number))
     check_saves("one rank too", saving(1).running().send(signal.SIGINT))
+    check_saves("forty ranks, which threads of mpirun start", saving(40).running().send(signal.SIGTERM))
     job = Job(folder, 3, "train", "late")
     wait_until(lambda: catches(job.process.pid, signal.SIGTERM))
     check_saves("a signal before the ranks listen waits for them", job.send(signal.SIGTERM))
