@@ -1,9 +1,12 @@
 // Manifest: there and back; every field out of bounds is refused with its name.
 #include "checkpoint/manifest.h"
 
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/fixture.h"
+#include "checkpoint/json_fields.h"
 
 namespace shiftron {
 namespace {
@@ -147,6 +150,20 @@ TEST(Manifest, KeysTwiceAndDeepNestingAreRefused) {
   refused(",\"step\":500", "stands twice");
   refused(",\"deep\":" + std::string(100000, '[') + std::string(100000, ']'), "nested deeper");
   refused(",", "no valid JSON: parse error at line ");
+}
+
+// Many ranks make hundreds of thousands of boxes, which all of them read.
+TEST(Manifest, TimeGrowsWithTheBoxes) {
+  const auto ticks = [](int boxes) {
+    std::string text = "[{}";
+    for (int i = 1; i < boxes; ++i) text += ",{}";
+    text += "]";
+    const std::clock_t begin = std::clock();
+    EXPECT_EQ(parse_strict_json(text, "many").size(), static_cast<size_t>(boxes));
+    return static_cast<double>(std::clock() - begin);
+  };
+  const double few = std::max({ticks(20'000), ticks(20'000), ticks(20'000)});
+  EXPECT_LT(ticks(200'000), 40 * few);
 }
 
 TEST(Manifest, MergeSortsTensorsAndRenumbersBoxes) {
