@@ -144,6 +144,9 @@ std::string Loader::tokenizer_bytes() const {
 int64_t Loader::windows() const {
   return implementation_->all_windows;
 }
+const std::vector<int64_t>& Loader::windows_of_sources() const {
+  return implementation_->windows;
+}
 
 int64_t Loader::tokens() const {
   int64_t sum = 0;

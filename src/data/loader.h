@@ -32,6 +32,7 @@ class Loader {
   std::string tokenizer_hash() const;
   std::string tokenizer_bytes() const;
   int64_t windows() const;         // of one epoch, over all sources
+  const std::vector<int64_t>& windows_of_sources() const;
   int64_t dropped_tokens() const;  // behind the last whole window of each source
   int64_t tokens() const;          // over all sources
 

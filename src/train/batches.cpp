@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/check.h"
 
 namespace shiftron {
 namespace {
@@ -32,14 +35,32 @@ BatchReader training_batches(const RunConfig& config, const ParallelLayout& layo
   };
 }
 
+int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index) {
+  using Wide = unsigned __int128;
+  const int64_t all = std::reduce(windows.begin(), windows.end());
+  CHECK(index >= 0 && index < count && count <= all, "sequence ", index, " of ", count, ", windows ", all);
+  int64_t before = 0, begin = 0;  // windows and sequences of the sources before
+  for (const int64_t of_source : windows) {
+    const auto end = static_cast<int64_t>(
+        (static_cast<Wide>(count) * static_cast<Wide>(before + of_source) * 2 + static_cast<Wide>(all)) /
+        (static_cast<Wide>(all) * 2));
+    if (index < end) return before + index - begin;
+    begin = end;
+    before += of_source;
+  }
+  throw_crash("sequence ", index, " of ", count, " is of no source");
+}
+
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader) {
   return [&config, &loader, dp_size = layout.dp, dp](int index, HostBatch& batch) {
     const int64_t rows = config.train.micro_batch, length = config.train.sequence_length;
     const int64_t first = (static_cast<int64_t>(index) * dp_size + dp) * rows;
-    loader.read(first, rows, batch.ids.data(), batch.targets.data(), batch.document_starts.data());
-    const int64_t end = evaluation_sequences(config, loader);
-    for (int64_t row = std::clamp<int64_t>(end - first, 0, rows); row < rows; ++row) {
-      std::fill_n(batch.targets.begin() + row * length, length, -1);
+    const int64_t count = evaluation_sequences(config, loader);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * length;
+      loader.read(evaluated_window(loader.windows_of_sources(), count, std::min(first + row, count - 1)), 1,
+                  batch.ids.data() + at, batch.targets.data() + at, batch.document_starts.data() + at);
+      if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, -1);
     }
   };
 }

@@ -1,6 +1,7 @@
 // Which samples a rank reads in a step and in an evaluation.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,10 @@ int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int ind
 // Both read from `loader`, which outlives them, what data-parallel rank `dp` needs.
 BatchReader training_batches(const RunConfig& config, const ParallelLayout& layout, int dp, int64_t step,
                              Loader& loader);
-// The first config.evaluation.sequences windows (unset: all); rows that fill up the last microbatch are not counted.
+// Of sources that lie one behind the other, each with so many windows: the window that is sequence `index` of the
+// `count` of an evaluation. Each source gives its first ones, as many as its share of all windows.
+int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index);
+// config.evaluation.sequences of these (unset: all windows); rows that fill up the last microbatch are not counted.
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
 // Microbatches of each data-parallel rank in an evaluation.
 int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader);

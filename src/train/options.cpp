@@ -193,7 +193,8 @@ std::vector<Option> option_table() {
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),
-      unset_at_zero(option("evaluation.sequences", "sequences of an evaluation (default: all of data.validation)",
+      unset_at_zero(option("evaluation.sequences",
+                           "sequences of an evaluation, the first ones of each of data.validation (default: all)",
                            PLACE(evaluation.sequences), kSize)),
       option("evaluation.tasks",
              "benchmarks, files of own tasks, perplexity:FILE, joined by commas; evaluate --tasks list shows all",

@@ -51,6 +51,10 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
   const std::string sharing = sharing_warning(started.hosts);
   if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
+  if (first_rank() && validation_ && config.data.validation.front().weight > 0) {
+    environment.log.warning(
+        "data.validation: weights change nothing; an evaluation takes of each source by its windows");
+  }
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
