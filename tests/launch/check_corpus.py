@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""launch/corpus overwrites nothing but what it has made."""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LOADER = importlib.machinery.SourceFileLoader("corpus", str(ROOT / "launch" / "corpus"))
+corpus = importlib.util.module_from_spec(importlib.util.spec_from_loader("corpus", LOADER))
+LOADER.exec_module(corpus)
+SOURCES = {"One Novel": [(f"Chapter {number}", f"Chapter {number}\n{'word ' * 40}\n") for number in range(20)]}
+FACTS = [{"package": "a", "version": "1", "licence": "free", "copyright_sha256": "", "sha256": ""}]
+
+
+class Corpus(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shiftron corpus-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.out = self.folder / "out of it"
+
+    def make(self):
+        """The command on packages that are there; (exit code, stderr)."""
+        errors = io.StringIO()
+        with (unittest.mock.patch.object(corpus, "read_sources", lambda _: (SOURCES, FACTS)), contextlib.redirect_stdout(io.StringIO()),
+              contextlib.redirect_stderr(errors), unittest.mock.patch.object(sys, "argv", ["corpus", str(self.out)])):
+            return corpus.main(), errors.getvalue()
+
+    def documents(self):
+        return [json.loads(line)["title"] for folder in ("train", "held-out")
+                for line in (self.out / folder / "one-novel.jsonl").read_text().splitlines()]
+
+    def test_made_again(self):
+        for _ in range(2):
+            self.assertEqual(self.make()[0], 0)
+            self.assertEqual(sorted(self.documents()), sorted(title for title, _ in SOURCES["One Novel"]))
+            (self.out / "train" / "one-novel.jsonl").write_text("cut off")
+
+    def test_files_of_others_stay(self):
+        for name in ("train/dataset.json", "held-out/.notes"):
+            with self.subTest(name=name):
+                path = self.out / name
+                path.parent.mkdir(parents=True)
+                path.write_text("of the user")
+                code, errors = self.make()
+                self.assertEqual((code, path.read_text()), (76, "of the user"))
+                self.assertIn(f"{path.parent} holds {path.name}, which this command has not made\n  next: launch/corpus DIR", errors)
+                self.assertFalse((self.out / "SOURCES.md").exists())
+                shutil.rmtree(self.out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
