@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/corpus overwrites nothing but what it has made."""
+"""launch/corpus overwrites nothing but what it has made, and takes no cut download for a whole one."""
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -54,6 +55,25 @@ class Corpus(unittest.TestCase):
                 self.assertIn(f"{path.parent} holds {path.name}, which this command has not made\n  next: launch/corpus DIR", errors)
                 self.assertFalse((self.out / "SOURCES.md").exists())
                 shutil.rmtree(self.out)
+
+    def test_a_download_that_was_cut(self):
+        self.out.mkdir()
+        said = "half"
+
+        def call(*command, cwd=None, **_):
+            """apt-get, interrupted amid its file at first."""
+            pathlib.Path(cwd, f"{command[3]}_1_all.deb").write_text(said)
+            if said == "half":
+                raise KeyboardInterrupt
+            return subprocess.CompletedProcess(command, 0, "")
+
+        with unittest.mock.patch.object(corpus, "call", call), contextlib.redirect_stdout(io.StringIO()):
+            with self.assertRaises(KeyboardInterrupt):
+                corpus.download("package", self.out)
+            (self.out / "unfinished-of-a-killed-one").mkdir()
+            said = "whole"
+            self.assertEqual(corpus.download("package", self.out).read_text(), "whole")
+        self.assertEqual([path.name for path in self.out.iterdir()], ["package_1_all.deb"])
 
 
 if __name__ == "__main__":
