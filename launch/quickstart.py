@@ -151,7 +151,8 @@ class QuickStart:
         self.state_path = out / "phases.json"
         self.state = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
         self.rerun = False  # a phase was run: those behind it run too
-        self.stopped = False
+        self.stopped = self.starting = False
+        self.untold = None  # the signal that came while a command was started
         plan = read_config(ROOT / "configs" / "quickstart.conf")
         self.steps, self.middle = int(plan["train"]["steps"]), int(plan["checkpoint"]["every"])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -160,9 +161,12 @@ class QuickStart:
 
     def on_signal(self, number, _frame):
         self.stopped = True
-        if self.child is None:
+        if self.child is not None:
+            self.child.send_signal(number)  # training saves, the rest ends
+        elif self.starting:
+            self.untold = number
+        else:
             raise Fault("stopped", self.again, 75)
-        self.child.send_signal(number)  # training saves, the rest ends
 
     # ---- phases
 
@@ -209,7 +213,11 @@ class QuickStart:
         with open(log, "w") as errors, open(answer, "w") as output:
             errors.write(f"$ {' '.join(command)}\n")
             errors.flush()
+            self.starting = True
             self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, process_group=0)
+            self.starting = False
+            if self.untold:
+                self.child.send_signal(self.untold)
             shown = time.monotonic()
             while self.child.poll() is None:
                 time.sleep(0.2)
@@ -217,8 +225,9 @@ class QuickStart:
                     shown = time.monotonic()
                     self.show_progress(run, steps)
             code, self.child = self.child.returncode, None
-        if self.stopped:
-            raise Fault("stopped" + ("; the run is saved" if code == 75 else ""), self.again, 75)
+        saved = code == 75
+        if self.stopped and (saved or code in accept or not 0 < code < 128):  # else it failed: a save for want of room
+            raise Fault("stopped" + ("; the run is saved" if saved else ""), self.again, 75)
         if code not in accept:
             tail = "\n".join((log.read_text(errors="replace") + answer.read_text(errors="replace")).splitlines()[-20:])
             raise Fault(f"`{' '.join(command)}` ended with {code}:\n{tail}\n  all of it: {log}", self.again, code if code > 0 else 1)

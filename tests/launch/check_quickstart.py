@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/quickstart removes nothing but what it has made."""
+"""launch/quickstart removes nothing but what it has made, and says how a stop went."""
 import contextlib
 import importlib.util
 import io
@@ -7,9 +7,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -107,6 +109,30 @@ class Directories(unittest.TestCase):
         (self.folder / "out" / "phases.json").write_text(json.dumps({"data": {"key": "other inputs", "done": True, "seconds": 1}}))
         self.assertEqual(self.run_phases("--out", "out", run=one_phase), 0)
         self.assertFalse((self.folder / "out" / "data").exists())
+
+    def test_a_stop_whose_save_fails(self):
+        """A stop reaches the command under way, which then ends as it does."""
+        for ending, code, words in (("exit 75", 75, "stopped; the run is saved"), ("exit 70", 70, "ended with 70:\n$ sh -c"),
+                                    ("exit 0", 75, "stopped\n"), ("kill -TERM $$", 75, "stopped\n"), ("exit 130", 75, "stopped\n")):
+            def one_command(self, ending=ending):
+                self.call("train", "sh", "-c", f"trap '{ending}' TERM; kill -TERM {os.getpid()}; sleep 9 & wait")
+            with self.subTest(ending=ending), contextlib.redirect_stderr(io.StringIO()):
+                said = []
+                with unittest.mock.patch.object(quickstart, "say", lambda text, stream=1, said=said: said.append(text)):
+                    self.assertEqual(self.run_phases("--out", "out", run=one_command), code)
+                self.assertIn(words, "\n".join(said))
+
+    def test_a_stop_while_a_command_starts(self):
+        started = []
+
+        def start(*arguments, popen=subprocess.Popen, **options):
+            started.append(popen(*arguments, **options))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)  # Python runs its handler
+            return started[0]
+        with unittest.mock.patch.object(subprocess, "Popen", start), contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(self.run_phases("--out", "out", run=lambda self: self.call("train", "sleep", "60")), 75)
+        self.assertEqual(started[0].returncode, -signal.SIGTERM)
 
     def test_two_at_once(self):
         def second(_):
