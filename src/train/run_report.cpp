@@ -88,8 +88,9 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
          {"shift", taps_json(result)},
          {"skipped", result.skipped_updates}});
   if (!show_progress_ || (step % config_->output.log_every != 0 && step != train.steps)) return;
-  const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
-  const double left = elapsed / static_cast<double>(step - first_step_ + 1) * static_cast<double>(train.steps - step);
+  // By the clock of steps: where the host makes them itself, the next one is done before this one is told.
+  const auto done = static_cast<double>(step - first_step_ + 1);
+  const double left = result.elapsed / done * static_cast<double>(train.steps - step);
   // A peak that was measured beside other work says nothing.
   const std::string share = utilization > 1 ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
   show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {}{} left", step, train.steps,

@@ -1,7 +1,6 @@
 // What a run tells of its steps: metrics.jsonl, TensorBoard, the progress line. Rank 0 writes, the others do nothing.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,11 +30,8 @@ class RunReport {
   // Before a step is saved: rows of the steps behind it are then on the disk too, and a configuration that was moved
   // away is there again.
   void sync();
-  // The time that is left is reckoned from here.
-  void start_clock() { started_ = Clock::now(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
   void write(const nlohmann::ordered_json& line);
   const RunConfig* config_ = nullptr;
   Log* log_ = nullptr;
@@ -45,7 +41,6 @@ class RunReport {
   JsonLines metrics_;
   bool metrics_fail_ = false, told_of_move_ = false;
   TensorBoard tensorboard_;
-  Clock::time_point started_;
 };
 
 // 75 -> "1:15", 3675 -> "1:01:15"

@@ -278,7 +278,6 @@ ExitCode TrainingRun::run() {
     return ExitCode::done;
   }
   if (config_.checkpoint.every > 0 && first_step_ == 1) save(0);
-  report_.start_clock();
   for (int64_t step = first_step_; step <= config_.train.steps; ++step) {
     const Deadline deadline = config_.fault.step_deadline > 0 && step > first_step_
                                   ? Deadline{config_.fault.step_deadline, "fault.step_deadline"}

@@ -124,8 +124,9 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   const TraceRange range("step ", step);
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
-  slot.step = last_step_ = step;
   slot.begin.record(stream_, true);
+  if (last_step_ == 0) first_begin_ = slot.begin;
+  slot.step = last_step_ = step;
   fill_zero(stream_, totals_);
   const int64_t attended = engine_.accumulate_gradients(microbatches_, read, totals_);
   if (stream_.device != DeviceKind::meta) {
@@ -216,6 +217,7 @@ StepResult Trainer::result(int64_t step) {
                     .skipped_updates = static_cast<int64_t>(counters[kSkipped]),
                     .skipped_in_row = static_cast<int64_t>(counters[kSkippedInRow]),
                     .seconds = slot.end.seconds_since(slot.begin),
+                    .elapsed = slot.end.seconds_since(first_begin_),
                     .times = slot.times};
   const double nominal = static_cast<double>(config_.train.global_batch * config_.train.sequence_length);
   const double correction = result.counted > 0 ? nominal / result.counted : 0;

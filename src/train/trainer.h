@@ -27,6 +27,7 @@ struct StepResult {
   std::vector<std::array<std::vector<double>, 3>> taps;
   int64_t skipped_updates = 0, skipped_in_row = 0;  // so far
   double seconds = 0;                               // from the start of the step to its end, on the device
+  double elapsed = 0;                               // from the start of this trainer's first step to that end
   TimeSplit times;                                  // that this rank's host spent in it
 };
 
@@ -84,6 +85,7 @@ class Trainer {
   int microbatches_;
   Buffer device_, pinned_;
   std::array<Slot, 2> slots_;
+  Event first_begin_;                                                          // of the first step
   Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
   Tensor sum_scratch_;                                                         // float64, of one sum at a time

@@ -36,6 +36,23 @@ TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
   EXPECT_NE(line.find("50 % of GEMM peak"), std::string::npos) << line;
 }
 
+// A run that went on behind step 10.
+TEST(RunReport, TimeLeftIsThatOfTheStepsBehindThisOne) {
+  const Scratch scratch;
+  RunConfig config;
+  config.model = {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  config.train.steps = 20;
+  config.output.directory = scratch.path();
+  Log log;
+  std::string line;
+  RunReport report(config, 11, 1e6, log, [&](const std::string& text) { line = text; });
+  StepResult result;
+  result.seconds = 2;
+  result.elapsed = 9;  // with an evaluation
+  report.step(13, result, {}, {});
+  EXPECT_TRUE(line.ends_with("  0:21 left")) << line;
+}
+
 TEST(RunReport, ScalarsAreEveryNumberOfALine) {
   const ordered_json line = ordered_json::parse(R"({"step": 3, "loss": 1.5, "gradient_norm": null, "note": "text",
       "layer_gradient_norms": {"layers.0": 2, "head": null}, "shift": {"0": {"key": [0.25, 0.75]}}, "skipped": 0})");

@@ -21,5 +21,17 @@ TEST(TrainerState, IsNotToldBeforeTheResultOfTheLastStepIsRead) {
   }
 }
 
+// Also of a step that is told behind the next one.
+TEST(TrainerState, TimeCountsFromTheFirstStepToTheEndOfTheOneThatIsTold) {
+  const RunConfig config = small_config({});
+  const auto world = make_single_world();
+  RankTrainer rank(config, *world);
+  const SampleReader samples = random_samples(config.train.sequence_length, config.model.vocab);
+  for (const int64_t step : {7, 8}) rank.trainer->step(step, rank.reader(step, samples), false);
+  const StepResult first = rank.trainer->result(7), second = rank.trainer->result(8);
+  EXPECT_EQ(first.elapsed, first.seconds);
+  EXPECT_GE(second.elapsed, first.seconds + second.seconds);
+}
+
 }  // namespace
 }  // namespace shiftron::testing
