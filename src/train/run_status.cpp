@@ -9,6 +9,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
@@ -168,6 +169,16 @@ void read_events(const std::string& directory, double now, RunStatus& status) {
   if (status.state == State::queued && !std::isnan(ended)) status.between_seconds += now - ended;
 }
 
+// A step that was skipped has no loss. NaN where none has one.
+double mean_of_finite(std::span<const double> losses) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const double loss : losses) {
+    if (std::isfinite(loss)) sum += loss, ++count;
+  }
+  return count > 0 ? sum / static_cast<double>(count) : std::nan("");
+}
+
 void read_metrics(const std::string& directory, RunStatus& status) {
   std::vector<double> seconds;
   double tokens_of_step = 0;
@@ -187,9 +198,7 @@ void read_metrics(const std::string& directory, RunStatus& status) {
   if (seconds.empty()) return;
   const size_t some = std::min(kLastSteps, seconds.size());
   const double pace = median_of({seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end()});
-  double sum = 0;
-  for (size_t i = status.losses.size() - some; i < status.losses.size(); ++i) sum += status.losses[i];
-  status.loss = sum / static_cast<double>(some);
+  status.loss = mean_of_finite(std::span(status.losses).last(some));
   if (pace > 0) status.tokens_per_second = tokens_of_step / pace;
   if (status.steps >= status.step) status.seconds_left = pace * static_cast<double>(status.steps - status.step);
 }
@@ -215,12 +224,7 @@ std::string curve(const std::vector<double>& losses, int width) {
   for (int column = 0; column < columns; ++column) {
     const size_t begin = losses.size() * static_cast<size_t>(column) / static_cast<size_t>(columns);
     const size_t end = losses.size() * static_cast<size_t>(column + 1) / static_cast<size_t>(columns);
-    double sum = 0;
-    int64_t count = 0;
-    for (size_t i = begin; i < end; ++i) {
-      if (std::isfinite(losses[i])) sum += losses[i], ++count;
-    }
-    means.push_back(count > 0 ? sum / static_cast<double>(count) : std::nan(""));
+    means.push_back(mean_of_finite(std::span(losses).subspan(begin, end - begin)));
   }
   double low = HUGE_VAL, high = -HUGE_VAL;
   for (const double mean : means) {

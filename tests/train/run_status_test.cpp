@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -217,6 +218,24 @@ TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   EXPECT_THAT(text, HasSubstr("5.0 % lost to restarts"));
   EXPECT_THAT(text, HasSubstr("4.9000 |*"));  // the first of 29 columns is one step
   EXPECT_EQ(to_json(status).at("state"), "done");
+}
+
+// Its loss is null.
+TEST_F(Status, ASkippedStepHidesNoLossOfTheOthers) {
+  event(0, "start", kStart);
+  const auto skipped = [&](int step) {
+    std::ofstream(path("metrics.jsonl"), std::ios::app)
+        << R"({"step":)" << step << R"(,"tokens":)" << step * 100 << R"(,"loss":null,"step_seconds":3})"
+        << "\n";
+  };
+  skipped(1);
+  EXPECT_TRUE(std::isnan(read(1).loss));
+  for (int step = 2; step <= 5; ++step) row("metrics.jsonl", step, 3, step);
+  skipped(6);
+  const RunStatus status = read(1);
+  EXPECT_EQ(status.step, 6);
+  EXPECT_DOUBLE_EQ(status.loss, (2 + 3 + 4 + 5) / 4.0);
+  EXPECT_THAT(to_text(status, 40), HasSubstr("step 6 of 100, loss 3.5000"));
 }
 
 }  // namespace
