@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
@@ -161,6 +162,24 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
   return faults;
 }
 
+std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen) {
+  // Most of the others see each other: of hosts in two halves nobody knows which is the odd one.
+  if (unseen.empty() || 2 * unseen.size() < written) return "";
+  const bool is_alone = unseen.size() + 1 == written;
+  if (is_alone && written > 2)
+    return fmt::format("its {} is not that of the other hosts: it must lie on a shared file system", directory);
+  const std::string others = unseen.size() > 1 ? fmt::format(" and {} more hosts have", unseen.size() - 1) : " has";
+  return fmt::format("{} does not show what {}{} written: it must lie on a shared file system", directory,
+                     unseen.front(), others);
+}
+
+int64_t steps_in_need_of_room(const RunConfig& config, int64_t there) {
+  const CheckpointSection& checkpoint = config.checkpoint;
+  const int64_t saves = checkpoint.every > 0 ? (config.train.steps - 1) / checkpoint.every + 1 : 1;
+  const int64_t at_once = std::min(std::max<int64_t>(checkpoint.keep, 1) + 1, saves);
+  return std::clamp<int64_t>(at_once - there, 1, 2);
+}
+
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin) {
   const auto start = std::chrono::steady_clock::now();
@@ -180,18 +199,11 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   const std::string own = fmt::format("{}-{}", report.host, world.rank());
   if (leads) report.disk_fault = write_probe(directory, own);
   std::vector<std::string> names;
-  std::istringstream joined(joined_texts(world, leads ? own + "\n" : ""));  // a barrier too: all probes are written
+  std::istringstream joined(joined_texts(world, leads && report.disk_fault.empty() ? own + "\n" : ""));
+  // That was a barrier too: all probes are written.
   for (std::string name; std::getline(joined, name);) names.push_back(name);
   if (leads && report.disk_fault.empty()) {
-    const std::vector<std::string> missing = unseen(directory, names);
-    // The odd one out sees none of the others; those see all but it.
-    if (!missing.empty() && missing.size() + 1 == names.size() && names.size() > 2) {
-      report.disk_fault =
-          fmt::format("its {} is not that of the other hosts: it must lie on a shared file system", directory);
-    } else if (!missing.empty() && names.size() == 2) {
-      report.disk_fault = fmt::format("{} does not show what {} has written: it must lie on a shared file system",
-                                      directory, missing.front());
-    }
+    report.disk_fault = fault_of_unseen(directory, names.size(), unseen(directory, names));
   }
   world.barrier();
   if (leads) {
@@ -202,8 +214,11 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     if (world.rank() != 0 || !report.disk_fault.empty()) return;
     constexpr int64_t kBytesOfParameter = 12;  // master and two moments in float32
     const auto step = static_cast<uint64_t>(count_parameters(config).total * kBytesOfParameter);
-    if (const uint64_t room = free_disk_space(directory); room < 2 * step) {
-      throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, two steps take ", 2 * step / 1'000'000,
+    const auto there = static_cast<int64_t>(list_steps(directory + "/checkpoints").size());
+    const auto steps = static_cast<uint64_t>(steps_in_need_of_room(config, there));
+    if (const uint64_t room = free_disk_space(directory); room < steps * step) {
+      throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, ",
+                      steps == 1 ? "the next step takes " : "two steps take ", steps * step / 1'000'000,
                       "; make room, or choose another output.directory");
     }
   });

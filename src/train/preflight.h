@@ -39,6 +39,14 @@ constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, be
 // than ranks are a fault where another host has one for each. `warnings`: much slower than most, GPUs that all share.
 std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings);
 
+// What is wrong with the run's directory on a host that does not see these of the probes that so many hosts have
+// written there; "" where nothing is, or where the hosts that wrote them are the odd ones, which say so themselves.
+std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen);
+
+// For how many steps the disk must have room beside the `there` that lie on it: checkpoint.keep of them stay, one more
+// is written before the oldest goes. One or two.
+int64_t steps_in_need_of_room(const RunConfig& config, int64_t there);
+
 struct PreflightResult {  // hosts on rank 0 alone
   std::vector<HostFault> faults{}, warnings{};
   double seconds = 0;
@@ -46,7 +54,7 @@ struct PreflightResult {  // hosts on rank 0 alone
 
 // Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
 // part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over.
-// Throws Error(bad_input) where the disk has no room for two steps.
+// Throws Error(bad_input) where the disk has no room for the steps that come next.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin);
 

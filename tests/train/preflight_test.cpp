@@ -98,5 +98,33 @@ TEST(Preflight, ASlowHostIsToldAndStays) {
   EXPECT_EQ(warnings[0].host, "n1");
 }
 
+// Of hosts that do not see the probes of others those are unfit that see no more than half of them.
+TEST(Preflight, WhoSeesTooFewOfTheOthersHasADiskOfItsOwn) {
+  EXPECT_EQ(fault_of_unseen("/run", 4, {}), "");
+  EXPECT_EQ(fault_of_unseen("/run", 4, {"n3"}), "");
+  EXPECT_THAT(fault_of_unseen("/run", 4, {"n0", "n1", "n2"}), HasSubstr("its /run is not that of the other hosts"));
+  EXPECT_THAT(fault_of_unseen("/run", 2, {"n1"}), HasSubstr("/run does not show what n1 has written"));
+  EXPECT_THAT(fault_of_unseen("/run", 4, {"n2", "n3"}), HasSubstr("/run does not show what n2 and 1 more hosts have"));
+  EXPECT_EQ(fault_of_unseen("/run", 5, {"n3", "n4"}), "");
+  EXPECT_THAT(fault_of_unseen("/run", 5, {"n0", "n1", "n2"}), HasSubstr("n0 and 2 more hosts have written"));
+}
+
+// A run that comes back holds most of its steps already.
+TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
+  RunConfig config;
+  config.train.steps = 100;
+  config.checkpoint = {.every = 10, .keep = 2};
+  EXPECT_EQ(steps_in_need_of_room(config, 0), 2);
+  EXPECT_EQ(steps_in_need_of_room(config, 1), 2);
+  EXPECT_EQ(steps_in_need_of_room(config, 2), 1);
+  EXPECT_EQ(steps_in_need_of_room(config, 7), 1);
+  config.checkpoint.keep = 1;
+  EXPECT_EQ(steps_in_need_of_room(config, 1), 1);
+  config.checkpoint.every = 0;
+  EXPECT_EQ(steps_in_need_of_room(config, 0), 1);
+  config.checkpoint.every = 100;
+  EXPECT_EQ(steps_in_need_of_room(config, 0), 1);
+}
+
 }  // namespace
 }  // namespace shiftron
