@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -12,6 +13,7 @@
 #include "core/host.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
+#include "train/rank_kinds.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
 
@@ -48,6 +50,13 @@ std::vector<Change> changes_of(const RunConfig& config) {
   add([&](RunConfig& to) { return fmt::format("parallel.zero={}", to.parallel.zero = 1); });
   add([&](RunConfig& to) { return fmt::format("parallel.tp={}", to.parallel.tp *= 2); });
   add([&](RunConfig& to) { return fmt::format("parallel.pp={}", to.parallel.pp *= 2); });
+  if (config.parallel.pipeline != PipelineKind::one_forward_one_backward) {
+    add([&](RunConfig& to) {
+      to.parallel.pipeline = PipelineKind::one_forward_one_backward;
+      const std::string text = "parallel.pipeline=" + to_string(to.parallel.pipeline);
+      return std::exchange(to.parallel.chunks, 1) == 1 ? text : text + " parallel.chunks=1";
+    });
+  }
   return changes;
 }
 
@@ -57,6 +66,19 @@ std::optional<int64_t> bytes_of(const RunConfig& config, int rank, int ranks, in
   Ledger planned;
   plan_memory(config, make_layout(config.parallel, ranks), rank, threads, planned);
   return planned.memory_total();
+}
+
+// What the change takes of this rank; of the rank that needs most where the change gives ranks other parts of the
+// model.
+std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& change, int rank, int ranks, int threads) {
+  const ParallelSection &before = config.parallel, &now = change.config.parallel;
+  if (before.tp == now.tp && before.pp == now.pp && before.pipeline == now.pipeline)
+    return bytes_of(change.config, rank, ranks, threads);
+  if (!find_faults(change.config, ranks, Use::dry_run).empty()) return {};
+  int64_t most = 0;
+  for (const RankKind& kind : plan_kinds(change.config, make_layout(now, ranks), threads))
+    most = std::max(most, kind.planned.memory_total());
+  return most;
 }
 
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
@@ -71,7 +93,7 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
       gigabytes(needed - room.available), memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
-    const std::optional<int64_t> training = bytes_of(change.config, rank, layout.ranks(), threads);
+    const std::optional<int64_t> training = bytes_behind(config, change, rank, layout.ranks(), threads);
     if (!training || *training + beside >= needed) continue;
     const int64_t bytes = *training + beside;
     less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes), bytes > room.available ? " *" : "");

@@ -96,5 +96,42 @@ TEST(DeviceRoom, KeysThatHelpAreTold) {
   EXPECT_THAT(alone, Not(HasSubstr("parallel.tp=2")));
 }
 
+// Ranks hold other parts of the model then: what the rank that lacks would need says nothing of the others.
+TEST(DeviceRoom, OfAnotherLayoutTheRankThatNeedsMostIsTold) {
+  RunConfig config = config_of({});
+  config.model.layers = 8;
+  config.model.hidden = 128;
+  config.model.ffn = 512;
+  config.train.global_batch = 8;
+  config.train.micro_batch = 1;
+  config.train.sequence_length = 256;
+  RunConfig cut = config;
+  cut.parallel.pp = 2;
+  const ParallelLayout layout = make_layout(cut.parallel, 2);
+  const int64_t first = plan_of(cut, layout, 0).memory_total(), second = plan_of(cut, layout, 1).memory_total();
+  ASSERT_GT(first, second + 1'000'000);
+  ASSERT_GT(plan_of(config, make_layout({}, 2), 1).memory_total(), first + 1'000'000);
+  const std::string text = ask(config, 2, [&](int rank, int64_t planned) { return rank == 1 ? second : planned; }).text;
+  EXPECT_THAT(text, HasSubstr("device of rank 1 on "));
+  EXPECT_THAT(text, HasSubstr(fmt::format("  parallel.pp=2                  {:>9.3f} GB *\n",
+                                          static_cast<double>(first) / 1e9)));
+}
+
+TEST(DeviceRoom, TheScheduleThatKeepsLeastIsTold) {
+  RunConfig config = config_of({.pp = 2, .pipeline = PipelineKind::gpipe});
+  config.train.global_batch = 8;
+  config.train.micro_batch = 1;
+  config.train.sequence_length = 4096;
+  const auto refused = [&] { return ask(config, 2, [](int, int64_t planned) { return planned / 2; }).text; };
+  EXPECT_THAT(refused(), HasSubstr("  parallel.pipeline=1f1b "));
+  config.model.layers = 4;
+  config.parallel.pipeline = PipelineKind::interleaved;
+  config.parallel.chunks = 2;
+  EXPECT_THAT(refused(), HasSubstr("  parallel.pipeline=1f1b parallel.chunks=1 "));
+  config.parallel.pipeline = PipelineKind::one_forward_one_backward;
+  config.parallel.chunks = 1;
+  EXPECT_THAT(refused(), Not(HasSubstr("parallel.pipeline=")));
+}
+
 }  // namespace
 }  // namespace shiftron::testing
