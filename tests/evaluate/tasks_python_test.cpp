@@ -129,5 +129,11 @@ TEST(PythonJson, texts_are_those_of_dumps) {
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+TEST(PythonJson, what_dumps_writes_of_no_finite_number_is_null) {
+  EXPECT_EQ(parse_json(R"({"a": [NaN, -Infinity, Infinity, -1], "NaN\"Infinity": "-Infinity NaN"})").dump(),
+            R"({"a":[null,null,null,-1],"NaN\"Infinity":"-Infinity NaN"})");
+  EXPECT_THROW(parse_json("{\"a\": Nan}"), nlohmann::json::exception);
+}
+
 }  // namespace
 }  // namespace shiftron::python

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "evaluate/tasks/benchmark_compare.h"
 #include "evaluate/tasks/benchmark_report.h"
 #include "evaluate/tasks/task_hashes.h"
@@ -268,6 +269,25 @@ TEST_F(Compare, AnItemWithoutANumberIsNamedAndLeftOut) {
   const Comparison of_none = compare();
   EXPECT_THAT(of_none.faults, ElementsAre(HasSubstr("item 0, 1, 2"), HasSubstr("item 0, 1, 2"), HasSubstr("item 1")));
   EXPECT_THAT(of_none.differences, SizeIs(1));
+}
+
+// Where this program writes null, the harness writes what is no JSON.
+TEST_F(Compare, TheHarnesssNumbersThatAreNoneAreRead) {
+  const double nan = std::nan("");
+  write("x", {texts_of({1, 1, 2}, {-2, -2, -3})});
+  const std::string results = write("y", {texts_of({1, 1, 2}, {nan, -1, -2})});
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(results).parent_path())) {
+    std::string text = read_file(entry.path());
+    for (const std::string from : {"\"bits_per_byte,none\": null", "[null,1]"}) {
+      if (const size_t at = text.find(from); at != std::string::npos) text.replace(at + from.find("null"), 4, "NaN");
+    }
+    std::ofstream(entry.path()) << text;
+  }
+  EXPECT_THAT(read_file(results), HasSubstr(": NaN"));
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.faults,
+              ElementsAre(HasSubstr("bits_per_byte: item 0 "), HasSubstr("word_perplexity: item 0 ")));
+  EXPECT_EQ(comparison.differences.at(0).items, 2);
 }
 
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {

@@ -18,6 +18,7 @@
 #include "evaluate/tasks/benchmark_report.h"
 #include "evaluate/tasks/markdown_table.h"
 #include "evaluate/tasks/metrics.h"
+#include "evaluate/tasks/python_json.h"
 
 namespace shiftron {
 namespace {
@@ -30,7 +31,7 @@ constexpr uint64_t kLargestReport = uint64_t{1} << 32;  // bytes
 
 Json parsed(const std::string& text, const std::string& where) {
   try {
-    return Json::parse(text);
+    return python::parse_json(text);
   } catch (const Json::exception& error) {
     throw_bad_input(where, " is no JSON: ", error.what());
   }
