@@ -51,6 +51,23 @@ TEST(Records, malformed_files_are_named_with_their_line) {
   EXPECT_EQ(read_jsonl(scratch.write("j.jsonl", "{\"a\": \"" + std::string(99, '[') + "\"}\n")).size(), 1U);
 }
 
+// As Python reads them; 1e+20 is none, nor is what stands in a text.
+TEST(Records, whole_numbers_keep_all_their_digits) {
+  Scratch scratch;
+  const std::string line =
+      R"({"a": 123456789012345678901234567890, "b": -9223372036854775809,"c":[18446744073709551616],)"
+      R"("d": 18446744073709551615, "e": -9223372036854775808, "f": 1e20,)"
+      R"("h": 0.12345678901234567890123, "i": 100000000000000000000, "g": "\\\"18446744073709551616, "})";
+  const auto value = read_jsonl(scratch.write("a.jsonl", line)).at(0).value;
+  EXPECT_EQ(TextTemplate("{a} {b} {c.0} {d} {e} {f}{g}{h} {i}", "a task").of(value, "a line"),
+            "123456789012345678901234567890 -9223372036854775809 18446744073709551616 18446744073709551615 "
+            "-9223372036854775808 1e+20\\\"18446744073709551616, 0.12345678901234568 100000000000000000000");
+  EXPECT_ERROR(read_jsonl(scratch.write("b.jsonl", R"({"a": 00123456789012345678901})")), ExitCode::bad_input,
+               "not JSON");
+  EXPECT_ERROR(read_jsonl(scratch.write("c.jsonl", R"({"a": 123456789012345678901-})")), ExitCode::bad_input,
+               "not JSON");
+}
+
 TEST(Records, lines_end_with_or_without_carriage_return) {
   Scratch scratch;
   const auto records = read_lines(scratch.write("a.txt", "one\r\n two \n\nlast"));

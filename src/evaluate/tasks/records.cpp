@@ -2,6 +2,7 @@
 #include "evaluate/tasks/records.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 
 #include "core/check.h"
@@ -39,6 +40,41 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
+bool fits_64_bits(std::string_view digits) {
+  int64_t below_zero = 0;
+  uint64_t above = 0;
+  const char* const end = digits.data() + digits.size();
+  return std::from_chars(digits.data(), end, below_zero).ec == std::errc() ||
+         std::from_chars(digits.data(), end, above).ec == std::errc();
+}
+
+// JSON in which whole numbers of more than 64 bits stand in quotes: they would be read as the nearest of 53 bits, and
+// prompts and answers are made of their digits.
+std::string with_large_numbers_as_texts(std::string_view json) {
+  constexpr size_t kMostDigits = 18;  // that fit in any case
+  std::string text;
+  size_t taken = 0;
+  bool quoted = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (quoted && c == '\\') {
+      ++at;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '-' || (c >= '0' && c <= '9'))) {
+      const size_t end = std::min(json.find_first_not_of("0123456789+-.eE", at), json.size());
+      const std::string_view number = json.substr(at, end - at);
+      const bool whole = number.find_first_not_of("0123456789", 1) == std::string_view::npos;
+      if (number.size() > kMostDigits && whole && number[c == '-' ? 1 : 0] != '0' && !fits_64_bits(number)) {
+        text.append(json.substr(taken, at - taken)).append("\"").append(number).append("\"");
+        taken = end;
+      }
+      at = end - 1;
+    }
+  }
+  return text.append(json.substr(taken));
+}
+
 // `advice`: of text that is no JSON.
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
   const Json::parser_callback_t shallow = [&](int depth, Json::parse_event_t, const Json&) {
@@ -48,7 +84,7 @@ Json object_of(std::string_view text, const std::string& where, const std::strin
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
   Json value;
   try {
-    value = Json::parse(text, open > kDeepest ? shallow : nullptr);  // it costs time
+    value = Json::parse(with_large_numbers_as_texts(text), open > kDeepest ? shallow : nullptr);  // it costs time
   } catch (const nlohmann::json::exception& error) {
     throw_bad_input(where, ": not JSON: ", printable(json_reason(error)), advice);
   }
