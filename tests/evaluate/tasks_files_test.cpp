@@ -283,6 +283,15 @@ TEST_F(UserTask, asks_what_its_file_says) {
   EXPECT_TRUE(task.definition.own);
 }
 
+TEST_F(UserTask, a_label_behind_the_choices_is_none_of_them) {
+  folder_.write("few.jsonl", R"({"options": ["x", "y"], "right": "C"})");
+  const std::string path = folder_.write("few.json", R"({"name": "few", "kind": "multiple_choice",
+    "files": {"test": "few.jsonl"}, "context": "Q:", "choices": "options", "gold": "{right}", "labels": ["A", "B", "C"]})");
+  registry_.select({path});
+  EXPECT_ERROR(registry_.load("few", folder_.path()), ExitCode::bad_input,
+               "the right answer is \"C\", not one of A B of its 2 choices");
+}
+
 TEST_F(UserTask, may_take_a_dataset_and_generate) {
   const std::string path =
       folder_.write("mine.json", R"({"name": "mine", "kind": "generate", "dataset": "math500", "context": "{problem}",

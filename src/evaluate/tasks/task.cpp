@@ -136,7 +136,8 @@ class Prompts {
     } else {
       index = static_cast<size_t>(std::find(labels.begin(), labels.end(), text) - labels.begin());
       expected = "one of";
-      for (const std::string& label : labels) expected += " " + label;
+      for (size_t i = 0; i < std::min(labels.size(), choices); ++i) expected += " " + labels[i];
+      if (labels.size() > choices) expected += " of its " + std::to_string(choices) + " choices";
     }
     if (index >= choices) {
       throw_bad_input(record.where, ": the right answer is \"", text, "\", not ", expected,
