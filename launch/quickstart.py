@@ -256,7 +256,8 @@ class QuickStart:
 
     def train_arguments(self, name, run):
         configs = [part for path in CONFIGS[name] for part in ("--config", path)]
-        return ["train", *configs, "--data.train", self.out / "data" / "train", "--output.directory", run]
+        # The middle step is asked for later, however many a stop adds behind it.
+        return ["train", *configs, "--data.train", self.out / "data" / "train", "--output.directory", run, "--checkpoint.keep_every", self.middle]
 
     def train(self, name):
         run = self.out / name
@@ -281,7 +282,10 @@ class QuickStart:
         """The KV-shift run's middle checkpoint, continued on other ranks in a directory of its own."""
         run = self.out / "other-layout"
         self.directory.remove("other-layout")
-        shutil.copytree(step_directory(self.out / "kv-shift", self.middle), step_directory(run, self.middle))
+        saved = step_directory(self.out / "kv-shift", self.middle)
+        if not saved.is_dir():
+            raise Fault(f"{saved} is gone", self.again + " --fresh")
+        shutil.copytree(saved, step_directory(run, self.middle))
         self.call("other-layout", "launch/local", OTHER_RANKS, *self.train_arguments("kv-shift", run), *OTHER_LAYOUT,
                   "--train.stop_at", self.middle + MORE_STEPS, run=run, steps=self.middle + MORE_STEPS, accept=(75,))
 

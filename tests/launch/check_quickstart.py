@@ -134,6 +134,24 @@ class Directories(unittest.TestCase):
             self.assertEqual(self.run_phases("--out", "out", run=lambda self: self.call("train", "sleep", "60")), 75)
         self.assertEqual(started[0].returncode, -signal.SIGTERM)
 
+    def test_the_middle_step_outlives_stops(self):
+        """Each stop saves a step, and behind two of them an older one is removed that is not kept for ever."""
+        middle = quickstart.read_config(ROOT / "configs" / "quickstart.conf")["checkpoint"]["every"]
+        commands = []
+
+        def both(self):
+            with unittest.mock.patch.object(self, "call", lambda _, *command, **_options: commands.append([str(word) for word in command])):
+                self.train("kv-shift")
+                self.other_layout()
+        errors = io.StringIO()
+        with unittest.mock.patch.object(quickstart, "say", lambda text, stream=1: errors.write(text)):
+            self.assertEqual(self.run_phases("--out", "out", run=both), 1)
+            self.assertIn(f"step-{int(middle):08d} is gone\n  next: launch/quickstart --out {self.folder}/out --fresh", errors.getvalue())
+            quickstart.step_directory(self.folder / "out" / "kv-shift", int(middle)).mkdir(parents=True)
+            self.assertEqual(self.run_phases("--out", "out", run=both), 0)
+        for command in commands:
+            self.assertEqual(command[command.index("--checkpoint.keep_every") + 1], middle)
+
     def test_two_at_once(self):
         def second(_):
             code, text = self.start("--out", "out")
