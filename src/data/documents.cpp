@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/json_reason.h"
+#include "core/shell_word.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -145,8 +146,8 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
   if (!is_list && !begin.substr(first).starts_with('{')) {
     throw_bad_input(path, " is no JSON object; name it .txt if it is text");
   }
-  throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c ", is_list ? "'.[]' " : ". ", path,
-                  " > ", std::filesystem::path(path).replace_extension(".jsonl").string());
+  throw_bad_input(path, " is JSON, but not one object a line; convert it, by jq -c ", is_list ? "'.[]' " : ". ",
+                  shell_word(path), " > ", shell_word(std::filesystem::path(path).replace_extension(".jsonl")));
 }
 
 InputFile recognise(const std::string& path) {
@@ -165,7 +166,7 @@ InputFile recognise(const std::string& path) {
         begin.compare(std::min(begin.size(), foreign.behind), foreign.then.size(), foreign.then) != 0) {
       continue;
     }
-    throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, path);
+    throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, shell_word(path));
   }
   begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);

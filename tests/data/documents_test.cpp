@@ -109,6 +109,8 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   refused(
       "b.json", "\n {\n\"text\": \"one\"}",
       "b.json is JSON, but not one object a line; convert it, by jq -c . " + folder + "b.json > " + folder + "b.jsonl");
+  refused("it is.gz", "\x1F\x8B\x08 x", "by gunzip -k '" + folder + "it is.gz'");
+  refused("a b.json", "[]", "by jq -c '.[]' '" + folder + "a b.json' > '" + folder + "a b.jsonl'");
   refused("c.json", "some text", "c.json is no JSON object; name it .txt if it is text");
   refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first, by bunzip2 -k ");
   refused("empty.bz2", "BZh9\x17\x72\x45\x38\x50\x90", "is compressed by bzip2");

@@ -42,6 +42,8 @@ TEST(Records, malformed_files_are_named_with_their_line) {
                "d.jsonl:1: a JSON array, not an object");
   EXPECT_ERROR(read_lines(scratch.write("e.txt", "a\nb\xFF\n")), ExitCode::bad_input, "e.txt:2: not UTF-8");
   EXPECT_ERROR(read_jsonl(scratch.write("f.jsonl", "PAR1....")), ExitCode::bad_input, "launch/benchmarks-data");
+  EXPECT_ERROR(read_jsonl(scratch.write("f g.jsonl", "PAR1....")), ExitCode::bad_input,
+               "launch/benchmarks-data OUTPUT.jsonl '" + scratch.path() + "/f g.jsonl'");
   EXPECT_ERROR(read_json(scratch.write("g.json", "[]")), ExitCode::bad_input, "g.json: a JSON array");
   EXPECT_ERROR(read_jsonl(scratch / "none.jsonl"), ExitCode::bad_input, "none.jsonl");
   const std::string deep = "{\"a\": " + std::string(65, '[') + std::string(65, ']') + "}\n";

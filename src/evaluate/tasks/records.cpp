@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/json_reason.h"
+#include "core/shell_word.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -22,17 +23,19 @@ constexpr int kDeepest = 64;  // copies and texts of a value are made by recursi
 std::string text_of(const std::string& path) {
   std::string text = read_file(path, kLargestFile);
   if (text.starts_with("PAR1")) {
-    throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", path);
+    throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
   }
   if (text.starts_with("\x1F\x8B"))
-    throw_bad_input(path, " is compressed by gzip; unpack it first, by gunzip -k ", path);
-  if (text.starts_with("PK\x03\x04")) throw_bad_input(path, " is a zip archive; unpack it first, by unzip ", path);
+    throw_bad_input(path, " is compressed by gzip; unpack it first, by gunzip -k ", shell_word(path));
+  if (text.starts_with("PK\x03\x04"))
+    throw_bad_input(path, " is a zip archive; unpack it first, by unzip ", shell_word(path));
   text.erase(0, byte_order_mark(text));
   int64_t line = 1;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t bytes = utf8_length(rest);
     if (bytes == 0) {
-      throw_bad_input(path, ":", line, ": not UTF-8; convert the file, by iconv -f ENCODING -t UTF-8 ", path);
+      throw_bad_input(path, ":", line, ": not UTF-8; convert the file, by iconv -f ENCODING -t UTF-8 ",
+                      shell_word(path));
     }
     if (rest[0] == '\n') ++line;
     rest.remove_prefix(bytes);
