@@ -96,10 +96,33 @@ TEST_F(TaskFiles, a_missing_file_is_named_with_what_to_do) {
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, data_.path() + "/hellaswag/hellaswag_val.jsonl");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "the task hellaswag needs the split validation");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, "Rowan/hellaswag as JSONL");
-  put("hellaswag/data/validation-00000-of-00001.parquet", "PAR1");
+}
+
+// Those of another split or part would be read as this one, without a word.
+TEST_F(TaskFiles, a_missing_file_is_made_of_parquet_files_of_its_own_split_and_part) {
+  const std::string ask = "Parquet files are there; name those of this split: launch/benchmarks-data ";
+  const auto told = [&](const std::string& file) { return data_.path() + "/" + file; };
+  put("hellaswag/data/test-00000-of-00001.parquet", "PAR1");
+  EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input, ask + told("hellaswag/validation.jsonl INPUT.parquet"));
+  const std::string of_two = "hellaswag/data/validation-0000";
+  put(of_two + "1-of-00002.parquet", "PAR1");
+  put(of_two + "0-of-00002.parquet", "PAR1");
   EXPECT_ERROR(load("hellaswag"), ExitCode::bad_input,
-               "validation-00000-of-00001.parquet is there: launch/benchmarks-data " + data_.path() +
-                   "/hellaswag/validation.jsonl ");
+               "validation-00000-of-00002.parquet is there: launch/benchmarks-data " +
+                   told("hellaswag/validation.jsonl ") + told(of_two + "0-of-00002.parquet ") +
+                   told(of_two + "1-of-00002.parquet"));
+  put("arc/ARC-Challenge/test-00000-of-00001.parquet", "PAR1");
+  EXPECT_ERROR(load("arc_easy"), ExitCode::bad_input, ask + told("arc/ARC-Easy/test.jsonl INPUT.parquet"));
+  put("arc/ARC-Easy/test-00000-of-00001.parquet", "PAR1");
+  EXPECT_ERROR(load("arc_easy"), ExitCode::bad_input,
+               "launch/benchmarks-data " + told("arc/ARC-Easy/test.jsonl ") + told("arc/ARC-Easy/test-00000"));
+  put("mmlu/all/dev-00000-of-00001.parquet", "PAR1");
+  put("mmlu/all/test-00000-of-00001.parquet", "PAR1");
+  EXPECT_ERROR(load("mmlu_anatomy"), ExitCode::bad_input,
+               "launch/benchmarks-data " + told("mmlu/all/test.jsonl ") + told("mmlu/all/test-00000"));
+  put("lambada_openai/de/test.parquet", "PAR1");
+  put("lambada_openai/en/test.parquet", "PAR1");
+  EXPECT_ERROR(load("lambada_openai"), ExitCode::bad_input, ask + told("lambada_openai/test.jsonl INPUT.parquet"));
 }
 
 TEST_F(TaskFiles, malformed_items_are_named_with_line_and_column) {

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/nearest_name.h"
+#include "core/shell_word.h"
 #include "evaluate/tasks/python_text.h"
 
 namespace shiftron {
@@ -299,15 +300,35 @@ Json in_hub_columns(const Dataset& dataset, const Record& record, const DatasetO
   return document;
 }
 
-// A Parquet file below `folder`, or "".
-std::string parquet_below(const std::filesystem::path& folder) {
+// Parquet files below `folder`.
+std::vector<std::filesystem::path> parquet_below(const std::filesystem::path& folder) {
   std::error_code error;
-  std::vector<std::string> found;
+  std::vector<std::filesystem::path> found;
   for (std::filesystem::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().extension() == ".parquet") found.push_back(entry->path());
   }
-  return found.empty() ? "" : *std::min_element(found.begin(), found.end());
+  std::ranges::sort(found);
+  return found;
+}
+
+// Those that hold what `wanted` (DATA/DATASET/SPLIT.jsonl or DATA/DATASET/PART/SPLIT.jsonl) would: they are named after
+// the split and, where there is a part, lie in a folder of its name. None where several folders have some.
+std::vector<std::filesystem::path> parquet_of(const std::vector<std::filesystem::path>& found,
+                                              const std::filesystem::path& folder,
+                                              const std::filesystem::path& wanted) {
+  std::vector<std::filesystem::path> suitable;
+  const std::string split = wanted.stem();
+  const std::filesystem::path part = wanted.parent_path() == folder ? "" : wanted.parent_path().filename();
+  for (const std::filesystem::path& path : found) {
+    const std::string name = path.stem();
+    const std::filesystem::path inside = path.parent_path().lexically_relative(folder);
+    if (name != split && !name.starts_with(split + "-")) continue;
+    if (!part.empty() && std::ranges::find(inside, part) == inside.end()) continue;
+    suitable.push_back(path);
+  }
+  if (!suitable.empty() && suitable.front().parent_path() != suitable.back().parent_path()) suitable.clear();
+  return suitable;
 }
 
 [[noreturn]] void throw_missing(const Dataset& dataset, const std::vector<std::string>& paths, const std::string& data,
@@ -315,11 +336,20 @@ std::string parquet_below(const std::filesystem::path& folder) {
   std::string looked;
   for (const std::string& path : paths) looked += "\n  " + data + "/" + path;
   const std::string folder = data + "/" + dataset.help.name;
-  const std::string parquet = parquet_below(folder);
+  const std::vector<std::filesystem::path> parquet = parquet_below(folder);
   std::string advice = "put " + dataset.help.origin + " into " + folder;
   if (!dataset.help.hub.empty()) advice += ", or the hub's dataset " + dataset.help.hub + " as JSONL";
   if (!parquet.empty()) {
-    advice = parquet + " is there: launch/benchmarks-data " + data + "/" + paths[0] + " " + parquet;
+    advice = "Parquet files are there; name those of this split: launch/benchmarks-data " +
+             shell_word(data + "/" + paths[0]) + " INPUT.parquet…";
+  }
+  for (const std::string& path : paths) {
+    const std::string wanted = data + "/" + path;
+    const std::vector<std::filesystem::path> parts = parquet_of(parquet, folder, wanted);
+    if (!path.ends_with("/" + split + ".jsonl") || parts.empty()) continue;
+    advice = parts.front().string() + " is there: launch/benchmarks-data " + shell_word(wanted);
+    for (const std::filesystem::path& one : parts) advice += " " + shell_word(one);
+    break;
   }
   throw_bad_input(user, " needs the split ", split, " of ", dataset.help.name, ", and none of these is there:", looked,
                   "\n  ", advice);
