@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, split_words, wait_until_quiet
 
 WORDS = ["save", "restore cold", "restore warm"]
 FORMATS = ["dcp", "safetensors"]
@@ -77,15 +77,15 @@ def main():
     words, own = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of configs/NAME.conf")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=at_least(1), default=6)
     parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build", help="on the disk in question")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
     parser.add_argument("--checkpoint-files", default=ROOT / "build" / "release" / "benchmarks" / "checkpoint_files", metavar="PROGRAM")
     arguments = parser.parse_args(words)
+    options = ["--config", model_file(arguments.model), "--config", ROOT / "configs" / "kv-shift.conf", *own]
     if not arguments.busy:
         wait_until_quiet(arguments.wait)
-    options = ["--config", ROOT / "configs" / f"{arguments.model}.conf", "--config", ROOT / "configs" / "kv-shift.conf", *own]
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         result, version = compare(options, arguments, pathlib.Path(folder))
     show(arguments.model, result)
@@ -94,7 +94,7 @@ def main():
     if result["other_cores"] > QUIET_CORES:
         raise Fault(f"other processes used {result['other_cores']:.1f} cores meanwhile: not kept")
     command = ["build/interchange/bin/python", "benchmarks/checkpoint_vs_pytorch.py", arguments.model, "--rounds", str(arguments.rounds)]
-    keep(f"checkpoint-vs-pytorch-{arguments.model}", "checkpoint_vs_pytorch", " ".join(command + (["--", *own] if own else [])),
+    keep(f"checkpoint-vs-pytorch-{arguments.model}", "checkpoint_vs_pytorch", command_text(command + (["--", *own] if own else [])),
          result["other_cores"], {"model": arguments.model, "result": result}, {"PyTorch": version})
 
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, require_program, split_words, wait_until_quiet
 
 BUILD = ROOT / "build" / "release"
 TOLERANCE = 1e-4  # of a log-likelihood, relative above 1
@@ -104,7 +104,7 @@ def must(*command):
 
 def make_model(program, arguments, options, folder):
     """A step and its export; the tokenizer of the step is made here unless it is given."""
-    configs = ["--config", ROOT / "configs" / f"{arguments.model}.conf", "--config",
+    configs = ["--config", model_file(arguments.model), "--config",
                ROOT / "configs" / ("vanilla.conf" if arguments.vanilla else "kv-shift.conf")]
     words = Words()
     text, tokenizer = folder / "text.jsonl", arguments.tokenizer or folder / "tokenizer.model"
@@ -112,7 +112,7 @@ def make_model(program, arguments, options, folder):
     if arguments.tokenizer:
         vocab = int(re.search(r'"vocab(?:_size)?": *(\d+)', must(program, "tokenizer", "inspect", tokenizer, "--json")).group(1))
     else:
-        vocab = int(re.search(r"^vocab = (\d+)", (ROOT / "configs" / f"{arguments.model}.conf").read_text(), re.MULTILINE).group(1))
+        vocab = int(re.search(r"^vocab = (\d+)", model_file(arguments.model).read_text(), re.MULTILINE).group(1))
         must(program, "tokenizer", "train", "--input", text, "--vocab", vocab, "--output", tokenizer)
     must(program, "data", "build", "--input", text, "--tokenizer", tokenizer, "--output", folder / "shards")
     must(program, "train", *configs, "--model.vocab", vocab, "--train.steps", 1, "--train.global_batch", 1, "--train.micro_batch", 1,
@@ -254,15 +254,15 @@ def parse_arguments():
     parser.add_argument("model", help="name of configs/NAME.conf")
     parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
     parser.add_argument("--shape", action="append", choices=SHAPES, help="these alone; may repeat")
-    parser.add_argument("--items", type=int, default=64, help="of each shape, invented")
+    parser.add_argument("--items", type=at_least(1), default=64, help="of each shape, invented")
     parser.add_argument("--limit", type=int, default=1000000, help="items of each task")
     parser.add_argument("--data", type=pathlib.Path, help="items of mmlu and hellaswag that are there")
     parser.add_argument("--tokenizer", type=pathlib.Path, help="that suits them; its vocabulary becomes the model's")
     parser.add_argument("--label", default="", help="of a run with options of its own; part of the result's name")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="the harness's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--whole-rounds", type=int, default=2, help="0: no whole commands")
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--whole-rounds", type=at_least(0), default=2, help="0: no whole commands")
     parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
@@ -271,6 +271,7 @@ def parse_arguments():
 
 def compare(arguments, options, folder):
     program = BUILD / "shiftron"
+    require_program(program)
     words, step = make_model(program, arguments, options, folder)
     data = arguments.data or folder / "items"
     if not arguments.data:
@@ -306,7 +307,7 @@ def main():
     if cores > QUIET_CORES:
         raise Fault(f"other processes used {cores:.1f} cores meanwhile: not kept")
     form = "vanilla" if arguments.vanilla else "kv-shift"
-    command = " ".join(["build/lm-eval/bin/python", "benchmarks/evaluate_vs_harness.py", *sys.argv[1:]])
+    command = command_text(["build/lm-eval/bin/python", "benchmarks/evaluate_vs_harness.py", *sys.argv[1:]])
     name = f"evaluate-vs-harness-{arguments.model}-{form}" + (f"-{arguments.label.replace(' ', '-')}" if arguments.label else "")
     keep(name, "evaluate_vs_harness", command, cores,
          {"model": arguments.model, "vanilla": arguments.vanilla, "label": arguments.label, "threads": arguments.threads, "result": results}, versions)

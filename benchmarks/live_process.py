@@ -4,12 +4,13 @@ import pathlib
 import re
 import subprocess
 
-from record import Fault
+from record import Fault, require_program
 
 
 class LiveProcess:
     def __init__(self, name, command, environment):
         self.name = name
+        require_program(command[0])
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=environment)
         self.ready = self.answer()

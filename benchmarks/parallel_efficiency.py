@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from record import QUIET_CORES, ROOT, Fault, OtherWork, command_text, keep, split_words, wait_until_quiet
+from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, split_words, wait_until_quiet
 
 
 def step_seconds(ranks, options, folder):
@@ -45,6 +45,8 @@ def compare(arguments, options, folder):
                "dp 2, zero 1": ([*half, *split, "--parallel.zero", 1], data, 2, [*half, *split]),
                "pp 2, interleaved": ([*stages, *chunks], pipeline, 2, stages),
                "pp 2, zb-h1": ([*stages, "--parallel.pipeline", "zb-h1"], pipeline, 2, stages)}
+    if unknown := set(arguments.layout or []) - set(layouts):
+        raise Fault(f"no layout {', '.join(map(repr, sorted(unknown)))}; there are {', '.join(map(repr, layouts))}")
     result, loads = {}, []
     for name, (two, against, ranks, other) in layouts.items():
         if arguments.layout and name not in arguments.layout:
@@ -78,14 +80,14 @@ def main():
     parser.add_argument("--data", required=True, help="a dataset, as the quick start leaves it in quickstart/data/train")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--layout", action="append", help="only these, 'tp 2' or 'pp 2, zb-h1' for example; may repeat")
-    parser.add_argument("--sequences", type=int, default=4)
-    parser.add_argument("--microbatches", type=int, default=16)
-    parser.add_argument("--sequence-length", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sequences", type=at_least(2), default=4)
+    parser.add_argument("--microbatches", type=at_least(1), default=16)
+    parser.add_argument("--sequence-length", type=at_least(1), default=1024)
+    parser.add_argument("--steps", type=at_least(2), default=4, help="the first one is not counted")
+    parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
     arguments = parser.parse_args(words)
-    options = ["--config", ROOT / "configs" / f"{arguments.model}.conf", "--config", ROOT / "configs" / "kv-shift.conf",
+    options = ["--config", model_file(arguments.model), "--config", ROOT / "configs" / "kv-shift.conf",
                "--data.train", arguments.data, "--train.precision", arguments.precision, "--train.steps", arguments.steps,
                "--train.sequence_length", arguments.sequence_length, "--optimizer.schedule", "constant", "--checkpoint.every", 0, *own]
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,27 @@ def split_words(words):
     """A benchmark's own words and those behind --, which go to the program."""
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1:]
+
+
+def at_least(least):
+    """For argparse: a whole number that is no smaller."""
+    def number(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+    return number
+
+
+def require_program(path):
+    if not shutil.which(path):
+        raise Fault(f"no program at {command_text([path])}\n  next: cmake --preset release && cmake --build --preset release")
+
+
+def model_file(name):
+    path = ROOT / "configs" / f"{name}.conf"
+    if not path.exists():
+        raise Fault(f"no model {name}: configs/{name}.conf is not there\n  next: ls configs")
+    return path
 
 
 def machine():
@@ -110,7 +132,7 @@ def wait_until_quiet(seconds):
 
 def command_text(words):
     """As it is typed at the top of the repository: no path of this machine."""
-    return " ".join(str(word).replace(f"{ROOT}/", "") for word in words)
+    return shlex.join(str(word).replace(f"{ROOT}/", "") for word in words)
 
 
 def keep(name, kind, command, other_cores, data, extra_versions=None):
@@ -132,14 +154,19 @@ def main():
     arguments = parser.parse_args()
     if not arguments.command:
         raise Fault("say which command to run; benchmarks/record.py --help shows one")
+    os.chdir(ROOT)
+    require_program(arguments.command[0])
     if not arguments.busy:
         wait_until_quiet(arguments.wait)
     meter = OtherWork()
-    done = subprocess.run(arguments.command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(arguments.command, capture_output=True, text=True, check=False)
     cores = meter.cores()
     if done.returncode != 0:
         raise Fault(f"{command_text(arguments.command)} returned {done.returncode}: {done.stderr.strip()}")
-    data = json.loads(done.stdout)
+    try:
+        data = json.loads(done.stdout)
+    except ValueError:
+        raise Fault(f"{command_text(arguments.command)} printed no JSON; most programs do with --json") from None
     print(done.stdout.strip() if arguments.busy else f"other processes used {cores} cores meanwhile")
     if arguments.busy:
         return

@@ -18,11 +18,15 @@ import subprocess
 import sys
 import tempfile
 
-import h5py
-import numpy as np
+try:
+    import h5py
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"vs_pytorch: {missing}\n  next: launch/install-deps --benchmarks, then build/python/bin/python benchmarks/vs_pytorch.py …")
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, keep, split_words, wait_until_quiet
+from record import (QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, require_program,
+                    split_words, wait_until_quiet)
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
             "bf16": ["autocast-eager", "autocast-compile", "autocast-layers", "bf16-eager", "bf16-compile", "bf16-layers"]}
@@ -89,6 +93,7 @@ def largest_difference(losses, reference):
 
 def compare(options, precision, arguments, environment, folder):
     program = [arguments.train_steps, *options, "--train.precision", precision]
+    require_program(arguments.train_steps)
     described = subprocess.run([*map(str, program), "--describe"], capture_output=True, text=True, check=False)
     if described.returncode != 0:
         raise Fault(described.stderr.strip())
@@ -163,13 +168,17 @@ def parse_arguments():
     parser.add_argument("--vanilla", action="store_true", help="the model without KV shift")
     parser.add_argument("--label", default="", help="of a run with options of its own behind --; part of the result's name")
     parser.add_argument("--variant", action="append", help="only these of PyTorch's; may repeat")
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2, help="of a block")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before the first block")
+    parser.add_argument("--blocks", type=at_least(1), default=5)
+    parser.add_argument("--steps", type=at_least(1), default=2, help="of a block")
+    parser.add_argument("--warm-up", type=at_least(1), default=2, help="steps before the first block")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
     parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
     parser.add_argument("--train-steps", default=TRAIN_STEPS, metavar="PROGRAM")
-    return parser.parse_args(words), own
+    arguments = parser.parse_args(words)
+    for variant in arguments.variant or []:
+        if variant not in VARIANTS[arguments.precision]:
+            parser.error(f"--variant {variant}: of {arguments.precision} there are {', '.join(VARIANTS[arguments.precision])}")
+    return arguments, own
 
 
 def main():
@@ -177,7 +186,7 @@ def main():
     failed = []
     for name in arguments.models:
         form = "vanilla" if arguments.vanilla else "kv-shift"
-        model = ["--config", ROOT / "configs" / f"{name}.conf", "--config", ROOT / "configs" / f"{form}.conf", *options]
+        model = ["--config", model_file(name), "--config", ROOT / "configs" / f"{form}.conf", *options]
         with tempfile.TemporaryDirectory() as folder:
             result, version = compare(model, arguments.precision, arguments, dict(os.environ), pathlib.Path(folder))
         show(name, arguments.precision, result)
@@ -190,8 +199,8 @@ def main():
             words += ["--vanilla"] if arguments.vanilla else []
             words += [word for variant in arguments.variant or [] for word in ("--variant", variant)]
             words += ["--train-steps", arguments.train_steps] if arguments.train_steps != TRAIN_STEPS else []
-            words += ["--label", f"'{arguments.label}'"] if arguments.label else []
-            command = " ".join(map(str, words + (["--", *options] if options else [])))
+            words += ["--label", arguments.label] if arguments.label else []
+            command = command_text(words + (["--", *options] if options else []))
             keep(f"vs-pytorch-{name}-{arguments.precision}" + ("-vanilla" if arguments.vanilla else "") +
                  (f"-{arguments.label.replace(' ', '-')}" if arguments.label else ""), "vs_pytorch", command,
                  result["other_cores"], {"model": name, "precision": arguments.precision, "vanilla": arguments.vanilla, "label": arguments.label, "result": result},

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""What benchmarks/*.py cannot measure they refuse in words, before they measure anything."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import record  # pylint: disable=wrong-import-position,import-error
+
+ABSENT = "/absent/program"
+REFUSED = [
+    (["record.py", "--busy", "name", ABSENT], f"record: no program at {ABSENT}\n  next: cmake"),
+    (["record.py", "--busy", "name", "echo", "text"], "record: echo text printed no JSON"),
+    (["vs_pytorch.py", "30m", "--variant", "bf16-eager"], "--variant bf16-eager: of fp32 there are fp32-eager"),
+    (["vs_pytorch.py", "30m", "--blocks", "0"], "argument --blocks: 0 is less than 1"),
+    (["vs_pytorch.py", "30m", "--train-steps", ABSENT], f"vs_pytorch: no program at {ABSENT}"),
+    (["vs_pytorch.py", "of-nobody"], "vs_pytorch: no model of-nobody"),
+    (["parallel_efficiency.py", "30m", "--data", ".", "--busy", "--layout", "tp2"], "no layout 'tp2'; there are 'tp 2', 'dp 2'"),
+    (["parallel_efficiency.py", "30m", "--data", ".", "--steps", "1"], "argument --steps: 1 is less than 2"),
+    (["parallel_efficiency.py", "of-nobody", "--data", "."], "no model of-nobody"),
+    (["checkpoint_vs_pytorch.py", "of-nobody"], "checkpoint_vs_pytorch: no model of-nobody"),
+    (["checkpoint_vs_pytorch.py", "30m", "--directory", ".", "--busy", "--checkpoint-files", ABSENT], f"no program at {ABSENT}")]
+
+
+class Measurements(unittest.TestCase):
+    def run_script(self, *words, path=""):
+        return subprocess.run([sys.executable, "-B", ROOT / "benchmarks" / words[0], *words[1:]], capture_output=True, text=True, check=False,
+                              cwd=tempfile.gettempdir(), env=os.environ | {"PYTHONPATH": path}, timeout=100)
+
+    def test_words_that_name_nothing(self):
+        with tempfile.TemporaryDirectory() as modules:  # in place of those that the words do not come to
+            for name in ("h5py", "numpy"):
+                pathlib.Path(modules, f"{name}.py").touch()
+            for words, message in REFUSED:
+                with self.subTest(words=words):
+                    done = self.run_script(*words, path=modules)
+                    self.assertIn(message, done.stderr)
+                    self.assertNotIn("Traceback", done.stderr)
+                    self.assertIn(done.returncode, (1, 2))
+
+    def test_a_python_without_modules(self):
+        with tempfile.TemporaryDirectory() as modules:
+            pathlib.Path(modules, "h5py.py").write_text("raise ImportError('no h5py')")
+            done = self.run_script("vs_pytorch.py", "30m", path=modules)
+        self.assertEqual((done.returncode, done.stderr.split(",")[0]), (1, "vs_pytorch: no h5py\n  next: launch/install-deps --benchmarks"))
+
+    def test_a_kept_command_is_words_of_a_shell(self):
+        self.assertEqual(record.command_text([record.ROOT / "launch" / "local", 2, "--layout", "tp 2"]), "launch/local 2 --layout 'tp 2'")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
