@@ -21,8 +21,9 @@ std::string shown(const nlohmann::json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// Refuses a text by its depth and its keys; other faults are left to parse(). That one's callback would tell the same, but
-// behind each object it has the library look through all of the list which holds it: minutes for the boxes of many ranks.
+// Refuses a text by its depth and its keys; other faults are left to parse(). That one's callback would tell the same,
+// but behind each object it has the library look through all of the list which holds it: minutes for the boxes of many
+// ranks.
 class Outline : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Outline(const std::string& source) : source_(source) {}

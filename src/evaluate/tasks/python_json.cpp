@@ -3,9 +3,9 @@
 
 #include <charconv>
 #include <cmath>
-#include <string_view>
 
 #include "core/check.h"
+#include "evaluate/tasks/json_pieces.h"
 
 namespace shiftron::python {
 namespace {
@@ -93,22 +93,13 @@ std::string json_text(const nlohmann::ordered_json& value) {
   return out;
 }
 
-nlohmann::ordered_json parse_json(std::string text) {
-  bool quoted = false;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (quoted && text[at] == '\\') {
-      ++at;
-    } else if (text[at] == '"') {
-      quoted = !quoted;
-    } else if (!quoted && (text[at] == 'N' || text[at] == 'I' || text[at] == '-')) {
-      for (const std::string_view number : {"NaN", "Infinity", "-Infinity"}) {
-        if (text.compare(at, number.size(), number) != 0) continue;
-        text.replace(at, number.size(), "null");
-        break;
-      }
+nlohmann::ordered_json parse_json(std::string_view text) {
+  return nlohmann::ordered_json::parse(with_pieces_replaced(text, [](std::string_view rest) -> JsonPiece {
+    for (const std::string_view number : {"NaN", "Infinity", "-Infinity"}) {
+      if (rest.starts_with(number)) return {number.size(), "null"};
     }
-  }
-  return nlohmann::ordered_json::parse(text);
+    return {};
+  }));
 }
 
 }  // namespace shiftron::python

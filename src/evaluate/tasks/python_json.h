@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace shiftron::python {
 
@@ -14,6 +15,6 @@ std::string json_text(const nlohmann::ordered_json& value);
 
 // json.loads(text), but NaN, Infinity and -Infinity, which json.dumps() writes, are null. Throws what Json::parse()
 // does.
-nlohmann::ordered_json parse_json(std::string text);
+nlohmann::ordered_json parse_json(std::string_view text);
 
 }  // namespace shiftron::python

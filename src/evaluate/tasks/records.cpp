@@ -10,6 +10,7 @@
 #include "core/json_reason.h"
 #include "core/shell_word.h"
 #include "data/utf8.h"
+#include "evaluate/tasks/json_pieces.h"
 
 namespace shiftron {
 namespace {
@@ -54,28 +55,18 @@ bool fits_64_bits(std::string_view digits) {
 // JSON in which whole numbers of more than 64 bits stand in quotes: they would be read as the nearest of 53 bits, and
 // prompts and answers are made of their digits.
 std::string with_large_numbers_as_texts(std::string_view json) {
+  constexpr std::string_view kDigits = "0123456789";
   constexpr size_t kMostDigits = 18;  // that fit in any case
-  std::string text;
-  size_t taken = 0;
-  bool quoted = false;
-  for (size_t at = 0; at < json.size(); ++at) {
-    const char c = json[at];
-    if (quoted && c == '\\') {
-      ++at;
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (!quoted && (c == '-' || (c >= '0' && c <= '9'))) {
-      const size_t end = std::min(json.find_first_not_of("0123456789+-.eE", at), json.size());
-      const std::string_view number = json.substr(at, end - at);
-      const bool whole = number.find_first_not_of("0123456789", 1) == std::string_view::npos;
-      if (number.size() > kMostDigits && whole && number[c == '-' ? 1 : 0] != '0' && !fits_64_bits(number)) {
-        text.append(json.substr(taken, at - taken)).append("\"").append(number).append("\"");
-        taken = end;
-      }
-      at = end - 1;
+  return with_pieces_replaced(json, [&](std::string_view rest) -> JsonPiece {
+    const char first = rest[0];
+    if (first != '-' && kDigits.find(first) == std::string_view::npos) return {};
+    const std::string_view number = rest.substr(0, rest.find_first_not_of("0123456789+-.eE"));
+    const bool whole = number.find_first_not_of(kDigits, 1) == std::string_view::npos;
+    if (number.size() <= kMostDigits || !whole || number[first == '-' ? 1 : 0] == '0' || fits_64_bits(number)) {
+      return {number.size()};
     }
-  }
-  return text.append(json.substr(taken));
+    return {number.size(), '"' + std::string(number) + '"'};
+  });
 }
 
 // `advice`: of text that is no JSON.
