@@ -258,13 +258,16 @@ std::string names_of_inputs(const std::vector<std::string>& inputs) {
   return names;
 }
 
+DocumentFormat format_of(const BuildOptions& options) {
+  return {options.document_separator, options.text_key};
+}
+
 // First pass.
 void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
               BuildResult& result, const Progress::Output& output) {
   Progress progress("tokenizing", total_bytes(result.inputs), "bytes", output);
   uint64_t number = 0, shown = 0;
-  const DocumentFormat format{options.document_separator, options.text_key};
-  read_documents(result.inputs, format, [&](std::string_view text, uint64_t bytes_read) {
+  read_documents(result.inputs, format_of(options), [&](std::string_view text, uint64_t bytes_read) {
     ++number;
     const uint64_t before = bytes_read - std::min<uint64_t>(bytes_read, text.size());  // about
     const auto tell = [&](size_t done) { progress.update(shown = std::max(shown, before + done)); };
@@ -283,15 +286,17 @@ void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vect
   for (DocumentBuckets& part : buckets) part.finish();
 }
 
-void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions& options) {
+void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions& options,
+                 const std::vector<InputFile>& inputs) {
   int64_t documents = 0;
   for (const DocumentBuckets& part : buckets) documents += part.documents();
   if (documents == 0) throw_bad_input("no document with text in ", names_of_inputs(options.inputs));
+  const bool has_text = std::ranges::count(inputs, InputKind::text, &InputFile::kind) > 0;
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() == 0) {
       throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
-                      " part at --validation-fraction ", options.validation_fraction,
-                      "; change it, or say where documents end with --document-separator");
+                      " part at --validation-fraction ", options.validation_fraction, "; change it",
+                      has_text ? ", or say where documents end with --document-separator" : "");
     }
   }
 }
@@ -302,6 +307,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   check_options(options);
   BuildResult result;
   result.inputs = recognise_inputs(options.inputs);
+  check_format(result.inputs, format_of(options));
   const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
   const bool split = options.validation_fraction > 0;
   const std::vector<std::string> parts =
@@ -313,7 +319,7 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
     std::vector<DocumentBuckets> buckets;
     for (const std::string& part : parts) buckets.emplace_back(workspace.work(part), count);
     tokenize(options, tokenizer, buckets, result, output);
-    check_parts(buckets, options);
+    check_parts(buckets, options, result.inputs);
 
     uint64_t all_tokens = 0;
     for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());

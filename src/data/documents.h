@@ -33,6 +33,9 @@ struct InputFile {
 // a pipe or device, compressed, a known binary format, or JSON of another form. Throws too where there is no file.
 std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths);
 
+// Throws Error(bad_input) where `format` says something that no file of `files` is read by.
+void check_format(const std::vector<InputFile>& files, const DocumentFormat& format);
+
 uint64_t total_bytes(const std::vector<InputFile>& files);
 
 // Reads `files` in order; each document goes to `take`, with the bytes of all files read so far. Blank lines of JSONL

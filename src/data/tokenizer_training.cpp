@@ -128,6 +128,7 @@ class Heartbeat {
 
 std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   const std::vector<InputFile> files = recognise_inputs(training.files);
+  check_format(files, {.separator = "", .text_key = training.text_key});
   Progress progress("reading text", total_bytes(files), "bytes");
   Sentences sentences(training.sample_bytes);
   DocumentFormat format;

@@ -199,7 +199,13 @@ TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
   bad.validation_fraction = 1;
   expect_fault(bad, "validation fraction 1");
   bad.validation_fraction = 1e-9;
-  expect_fault(bad, "of 3 documents none falls to the validation part");
+  expect_fault(bad, "of 3 documents none falls to the validation part at --validation-fraction 1e-09; change it, or");
+  bad = good;
+  bad.text_key = "body";
+  expect_fault(bad, "every input is text");
+  bad = good;
+  bad.inputs = {scratch.write("lines.jsonl", "{\"text\": \"a\"}\n")};
+  expect_fault(bad, "every input is JSONL");
   bad = good;
   bad.shard_tokens = 0;
   expect_fault(bad, "shard tokens 0");

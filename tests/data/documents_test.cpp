@@ -88,6 +88,17 @@ TEST(Documents, TheKindFollowsNameAndContent) {
   EXPECT_EQ(recognise_inputs({scratch.write("empty", "")})[0].kind, InputKind::text);
 }
 
+// What is said and followed by nothing would give other documents than were asked for.
+TEST(Documents, AFormatThatNoInputHasIsRefused) {
+  const std::vector<InputFile> text{{"a.txt", InputKind::text}}, lines{{"a.jsonl", InputKind::jsonl}},
+      both{text[0], lines[0]};
+  EXPECT_ERROR(check_format(lines, {"---"}), ExitCode::bad_input, "--document-separator ends documents");
+  EXPECT_ERROR(check_format(text, {"", "body"}), ExitCode::bad_input, "--text-key 'body' is of JSONL lines");
+  EXPECT_NO_THROW(check_format(both, {"---", "body"}));
+  EXPECT_NO_THROW(check_format(text, {}));
+  EXPECT_NO_THROW(check_format(lines, {}));
+}
+
 TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   const Scratch scratch;
   const auto refused = [&](const std::string& name, const std::string& bytes, const std::string& part) {
