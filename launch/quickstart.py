@@ -2,6 +2,7 @@
 """The phases of launch/quickstart behind the build; call that one."""
 import argparse
 import configparser
+import errno
 import fcntl
 import hashlib
 import json
@@ -60,6 +61,8 @@ class Directory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             there = sorted(entry.name for entry in path.iterdir())
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise Fault(f"{path} cannot be the directory ({error.strerror})", "launch/quickstart --out DIR", 76) from None
         if there and MARKER not in there:

@@ -69,6 +69,19 @@ class Directories(unittest.TestCase):
         self.assert_refused("cannot be the directory", "--out", "file")
         self.assertNotEqual(self.start("--out", "nowhere")[0], 1)
 
+    def test_a_directory_that_may_not_be_written(self):
+        (self.folder / "closed").mkdir()
+        with unittest.mock.patch.object(os, "access", lambda path, mode: False), contextlib.redirect_stderr(io.StringIO()):
+            with unittest.mock.patch.object(quickstart, "say", lambda text, stream=1: self.assertRegex(
+                    text, r"closed cannot be the directory \(Permission denied\)\n  next: launch/quickstart --out DIR")):
+                self.assertEqual(self.run_phases("--out", "closed"), 76)
+
+    def test_an_option_is_no_directory(self):
+        for words in (["--out", "--fresh"], ["--out"]):
+            answer = subprocess.run([ROOT / "launch" / "quickstart", *words], capture_output=True, text=True, check=False)
+            self.assertEqual((answer.returncode, answer.stdout), (76, ""))
+            self.assertIn("--out needs a directory\n  next: launch/quickstart --out DIR", answer.stderr)
+
     def test_an_earlier_versions_directory(self):
         self.make("old/logs/corpus.log", "old/phases.json", "old/data/train/dataset.json")
         self.assert_refused("an earlier version", "--out", "old", "--fresh")
