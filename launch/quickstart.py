@@ -108,7 +108,7 @@ class Directory:
 
 
 def read_metrics(run):
-    """{step: values} of the run's steps; a torn last line is left out, a step written again counts as last written."""
+    """{step: values} of the run's steps; a torn last line and steps that were skipped are left out, a step written again counts as last written."""
     steps = {}
     path = run / "metrics.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -116,7 +116,7 @@ def read_metrics(run):
             values = json.loads(line)
         except ValueError:
             continue
-        if "loss" in values:
+        if values.get("loss") is not None:
             steps[values["step"]] = values
     return steps
 

@@ -165,6 +165,10 @@ class Directories(unittest.TestCase):
         for command in commands:
             self.assertEqual(command[command.index("--checkpoint.keep_every") + 1], middle)
 
+    def test_a_skipped_step_has_no_loss(self):
+        (self.folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": null}\n{"step": 3, "lo')
+        self.assertEqual(list(quickstart.read_metrics(self.folder)), [1])
+
     def test_two_at_once(self):
         def second(_):
             code, text = self.start("--out", "out")
