@@ -64,6 +64,7 @@ struct Decoder::Implementation {
   WeightGradientQueue unused;
   std::vector<std::vector<AttentionState>> states;  // of each piece here
   const int64_t hidden;
+  const bool shift_stops_at_documents;
   Tensor whole_logits;  // [1, vocab] A
   int64_t fed = 0;
 
@@ -80,7 +81,8 @@ struct Decoder::Implementation {
         activations(stream, "activations", plan, "activations"),
         operands(stream, "operands", plan, "activations"),
         scratch(stream, "scratch", plan, "scratch"),
-        hidden(config.hidden) {
+        hidden(config.hidden),
+        shift_stops_at_documents(config.shift.reset == ShiftReset::always) {
     for (const ModelPiece& piece : pieces) {
       states.push_back(piece.here == nullptr ? std::vector<AttentionState>()
                                              : piece.here->make_states(states_arena, capacity));
@@ -289,6 +291,16 @@ void Decoder::restart() {
   }
 }
 
+bool Decoder::shift_stops_at_documents() const {
+  return implementation_->shift_stops_at_documents;
+}
+
+void Decoder::begin_document() {
+  for (std::vector<AttentionState>& of_piece : implementation_->states) {
+    for (AttentionState& state : of_piece) state.shift_begins = true;
+  }
+}
+
 void Decoder::start_profile() {
   implementation_->stream.ledger->clear_work();
   implementation_->stream.timed = true;
@@ -339,9 +351,15 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   CHECK(!prompt.empty() && options.chunk > 0, "nothing to continue: ", prompt.size(), " tokens, chunk ", options.chunk);
   const auto length = static_cast<int64_t>(prompt.size());
   std::vector<double> logits;
-  for (int64_t begin = 0; begin < length; begin += options.chunk) {
-    const int64_t behind = std::min(length, begin + options.chunk);
-    logits = decoder.feed_last({prompt.begin() + begin, prompt.begin() + behind});
+  for (auto begin = prompt.begin(); begin < prompt.end();) {
+    auto behind = begin + std::min(options.chunk, prompt.end() - begin);
+    if (decoder.shift_stops_at_documents()) {
+      const auto last = std::find(begin, behind, end);
+      if (last != behind) behind = last + 1;
+    }
+    logits = decoder.feed_last({begin, behind});
+    if (decoder.shift_stops_at_documents() && behind[-1] == end) decoder.begin_document();
+    begin = behind;
   }
   const Philox random(options.seed, "generate");
   std::vector<int32_t> made;

@@ -37,6 +37,9 @@ class Decoder {
   // The same behind the last of them alone, [vocab].
   std::vector<double> feed_last(const std::vector<int32_t>& ids);
   void restart();  // forgets everything that was fed
+  // shift.reset=always: the shift starts anew behind a token that ends a document, which begin_document() tells.
+  bool shift_stops_at_documents() const;
+  void begin_document();  // with the next token; attention goes on
   void start_profile();  // from here on the ledger counts and times every kernel
   const Ledger& ledger() const;
 

@@ -1,6 +1,8 @@
 // Attention: forward, backward and decoding.
 #include "model/attention.h"
 
+#include <utility>
+
 namespace shiftron {
 namespace {
 
@@ -147,7 +149,7 @@ Residual Attention::decode(Run& run, const Tensor& x, const Tensor& residual, co
                            Tensor y) const {
   const Streams raw = split(projections_.forward(run, x, run.scratch));
   const int64_t rows = x.extent(0);
-  if (state.length == 0) {
+  if (std::exchange(state.shift_begins, false) || state.length == 0) {
     for (const Tensor& carried : {state.carried_query, state.carried_key, state.carried_value}) {
       if (carried.defined()) fill_zero(run.stream, carried);
     }

@@ -13,6 +13,7 @@ struct AttentionState {
   Tensor keys, values;                                 // [capacity, local KV heads, head_dim]
   Tensor carried_query, carried_key, carried_value;    // [previous, local heads, head_dim] each; undefined without shift
   int64_t length = 0;                                  // rows of keys and values that are filled
+  bool shift_begins = false;                           // nothing carried is mixed into the next row
 };
 
 class Attention {

@@ -46,18 +46,19 @@ Rows decode(const RunConfig& config, int ranks, int64_t chunk) {
 
 // −ln p of every token of the vocabulary behind every token of the prompt, as training computes losses: microbatch j
 // has the prompt as its ids and token j as every target.
-Rows losses_of_training(RunConfig config) {
+Rows losses_of_training(RunConfig config, const std::vector<int32_t>& prompt,
+                        const std::vector<size_t>& document_starts = {}) {
   config.train.global_batch = config.train.micro_batch = 1;
   config.train.sequence_length = kLength;
   const auto world = make_single_world();
   RankTrainer rank(config, *world);
   Engine& engine = rank.trainer->engine();
   set_weights(engine.parameters());
-  const auto prompt = prompt_of(config.model.vocab);
   const BatchReader read = [&](int index, HostBatch& batch) {
     batch.ids = prompt;
     std::ranges::fill(batch.targets, index);
     std::ranges::fill(batch.document_starts, uint8_t{0});
+    for (const size_t row : document_starts) batch.document_starts[row] = 1;
   };
   Rows losses(kLength, std::vector<double>(static_cast<size_t>(config.model.vocab)));
   const Totals totals;
@@ -102,7 +103,7 @@ class DecodeTest : public ::testing::TestWithParam<Case> {
 TEST_P(DecodeTest, WholePromptEqualsTraining) {
   Rows losses;
   for (const auto& logits : decode(config(), 1, kLength)) losses.push_back(losses_of_logits(logits));
-  const Rows expected = losses_of_training(config());
+  const Rows expected = losses_of_training(config(), prompt_of(config().model.vocab));
   expect_near(losses, expected, tolerance(), "training");
   EXPECT_GT(relative_difference(expected[3], expected[4]), 0.01) << "rows are too alike to compare";
 }
@@ -158,6 +159,38 @@ std::vector<int32_t> continued(const GenerateOptions& options, int ranks, int64_
   });
   for (const auto& tokens : made) EXPECT_EQ(tokens, made[0]);
   return made[0];
+}
+
+// With shift.reset=always and documents that attention does not part, a prompt reads as its rows do in training: behind
+// the end of a document nothing before it is mixed in.
+TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
+  constexpr int32_t kEnd = 5;
+  RunConfig config = small_config({.query = 1, .key = 3, .value = 2, .reset = ShiftReset::always});
+  config.data.document_reset = false;
+  const auto world = make_single_world();
+  int told_apart = 0;
+  for (int trial = 0; trial < 8; ++trial) {
+    std::vector<int32_t> ids = prompt_of(config.model.vocab);
+    std::rotate(ids.begin(), ids.begin() + trial, ids.end());
+    std::ranges::replace(ids, kEnd, kEnd + 1);
+    std::vector<size_t> starts;
+    for (const int64_t end : {int64_t{0}, int64_t{9}, kLength - 2}) {
+      ids[static_cast<size_t>(end)] = kEnd;
+      starts.push_back(static_cast<size_t>(end) + 1);
+    }
+    const auto likeliest = [&](const Rows& losses) {
+      return static_cast<int32_t>(std::ranges::min_element(losses.back()) - losses.back().begin());
+    };
+    const int32_t expected = likeliest(losses_of_training(config, ids, starts));
+    told_apart += likeliest(losses_of_training(config, ids)) != expected;
+    for (const int64_t chunk : {int64_t{1}, int64_t{4}, kLength}) {
+      Decoder decoder(config, set_weights, *world, {}, kLength + 1, chunk);
+      const GenerateOptions options{.tokens = 1, .chunk = chunk};
+      const auto made = continue_tokens(decoder, ids, options, config.model.vocab, kEnd, {});
+      EXPECT_EQ(made, expected == kEnd ? std::vector<int32_t>() : std::vector<int32_t>{expected}) << chunk;
+    }
+  }
+  EXPECT_GT(told_apart, 0);
 }
 
 // A trainer's own weights, as they are behind a change and wherever stages hold them, decode as weights do that were
