@@ -191,6 +191,12 @@ TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
     }
   }
   EXPECT_GT(told_apart, 0);
+  // A prompt that ends with a document leaves nothing to the next one.
+  const std::vector<int32_t> next = {1, 2, 3, 4};
+  Decoder used(config, set_weights, *world, {}, kLength, 1), fresh(config, set_weights, *world, {}, kLength, 1);
+  continue_tokens(used, {7, kEnd}, {.tokens = 1, .chunk = 1}, config.model.vocab, kEnd, {});
+  used.restart();
+  EXPECT_EQ(feed_in_chunks(used, next, 1), feed_in_chunks(fresh, next, 1));
 }
 
 // A trainer's own weights, as they are behind a change and wherever stages hold them, decode as weights do that were
