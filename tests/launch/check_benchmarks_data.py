@@ -27,9 +27,12 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for arguments, part in (((), "an output and at least one input"), ((folder / "a.jsonl", folder / "none.parquet"), "is no file")):
+        for arguments, part in (((), "an output and at least one input"), ((folder / "a.jsonl", folder / "none.parquet"), "is no file"),
+                                ((folder / "same", __file__, folder / "same"), "is the output and an input")):
+            (folder / "same").write_text("a dataset")
             code, output = convert(*arguments)
             expect(code == 76 and part in output and "next: " in output, f"{arguments}: {code} {output}")
+            expect((folder / "same").read_text() == "a dataset", "an input was replaced")
         code, output = convert(folder / "x/a.jsonl", DATA / "parquet/arc_easy_test.parquet")
         if "has no pyarrow" in output and not faults:
             print(output)
