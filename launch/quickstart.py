@@ -144,6 +144,15 @@ def read_config(path):
     return parser
 
 
+def read_state(path):
+    """What was noted of phases; nothing where a machine that went down has left half of it: they are run again."""
+    try:
+        state = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
 class QuickStart:
     def __init__(self, directory, again):
         self.directory, self.out, self.again = directory, directory.path, again
@@ -152,7 +161,7 @@ class QuickStart:
         directory.own("phases.json", "phases.new", "logs")
         (out / "logs").mkdir(exist_ok=True)
         self.state_path = out / "phases.json"
-        self.state = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
+        self.state = read_state(self.state_path)
         self.rerun = False  # a phase was run: those behind it run too
         self.stopped = self.starting = False
         self.untold = None  # the signal that came while a command was started

@@ -165,6 +165,14 @@ class Directories(unittest.TestCase):
         for command in commands:
             self.assertEqual(command[command.index("--checkpoint.keep_every") + 1], middle)
 
+    def test_a_note_of_phases_that_was_cut(self):
+        self.assertEqual(self.run_phases("--out", "out"), 0)
+        for text in ("", '{"data": {"key"', "[]"):
+            with self.subTest(text=text):
+                (self.folder / "out" / "phases.json").write_text(text)
+                self.assertEqual(self.run_phases("--out", "out", run=lambda self: self.phase("data", "data", [], lambda: None, [])), 0)
+                self.assertTrue(json.loads((self.folder / "out" / "phases.json").read_text())["data"]["done"])
+
     def test_a_skipped_step_has_no_loss(self):
         (self.folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": null}\n{"step": 3, "lo')
         self.assertEqual(list(quickstart.read_metrics(self.folder)), [1])
