@@ -9,6 +9,7 @@
 #include "checkpoint/embedded_files.h"
 #include "checkpoint/json_fields.h"
 #include "core/check.h"
+#include "core/json_outline.h"
 #include "core/json_reason.h"
 
 namespace shiftron {
@@ -161,12 +162,12 @@ void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
 }  // namespace
 
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source) {
+  refuse_deep_json(text, kDeepestJson, [&] {  // messages show values, by recursion
+    throw_bad_input(source, ": nested deeper than ", kDeepestJson);
+  });
   Json json;
   try {
-    json = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {  // messages show values, by recursion
-      if (depth > kDeepestJson) throw_bad_input(source, ": nested deeper than ", kDeepestJson);
-      return true;
-    });
+    json = Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     throw_bad_input(source, ": no valid JSON: ", json_reason(error));
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/json_outline.h"
 #include "core/json_reason.h"
 
 namespace shiftron {
@@ -21,54 +22,35 @@ std::string shown(const nlohmann::json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// Refuses a text by its depth and its keys; other faults are left to parse(). That one's callback would tell the same,
-// but behind each object it has the library look through all of the list which holds it: minutes for the boxes of many
-// ranks.
-class Outline : public nlohmann::json_sax<nlohmann::json> {
+// Refuses keys that stand twice too.
+class StrictOutline : public JsonOutline {
  public:
-  explicit Outline(const std::string& source) : source_(source) {}
-  bool start_object(std::size_t) override {
+  explicit StrictOutline(const std::string& source)
+      : JsonOutline(kDeepestJson,
+                    [&] { refuse(source + ": nested deeper than " + std::to_string(kDeepestJson)); }),
+        source_(source) {}
+  bool start_object(std::size_t members) override {
     keys_.emplace_back();
-    return enter();
+    return JsonOutline::start_object(members);
   }
   bool end_object() override {
     keys_.pop_back();
-    return leave();
+    return JsonOutline::end_object();
   }
-  bool start_array(std::size_t) override { return enter(); }
-  bool end_array() override { return leave(); }
   bool key(string_t& text) override {
     if (!keys_.back().insert(text).second) refuse(source_ + ": key " + shown(text) + " stands twice in one object");
     return true;
   }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
  private:
-  bool enter() {
-    if (++depth_ > kDeepestJson) refuse(source_ + ": nested deeper than " + std::to_string(kDeepestJson));
-    return true;
-  }
-  bool leave() {
-    --depth_;
-    return true;
-  }
-
   const std::string& source_;
-  int depth_ = 0;
   std::vector<std::set<std::string>> keys_;  // of the open objects
 };
 
 }  // namespace
 
 nlohmann::json parse_strict_json(const std::string& text, const std::string& source) {
-  Outline outline(source);
+  StrictOutline outline(source);
   nlohmann::json::sax_parse(text, &outline);
   try {
     return nlohmann::json::parse(text);

@@ -291,12 +291,11 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
   int64_t documents = 0;
   for (const DocumentBuckets& part : buckets) documents += part.documents();
   if (documents == 0) throw_bad_input("no document with text in ", names_of_inputs(options.inputs));
-  const bool has_text = std::ranges::count(inputs, InputKind::text, &InputFile::kind) > 0;
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() == 0) {
       throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
                       " part at --validation-fraction ", options.validation_fraction, "; change it",
-                      has_text ? ", or say where documents end with --document-separator" : "");
+                      has_kind(inputs, InputKind::text) ? ", or say where documents end with --document-separator" : "");
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/json_outline.h"
 #include "data/dataset.h"
 #include "data/utf8.h"
 
@@ -108,11 +109,10 @@ std::string DatasetDescription::to_text() const {
 
 DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
   constexpr int kDeepest = 8;
-  const auto in_depth = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-    if (depth > kDeepest) throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again");
-    return true;
-  };
-  const nlohmann::json json = nlohmann::json::parse(content, in_depth, false);
+  refuse_deep_json(content, kDeepest, [&] {
+    throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again");
+  });
+  const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
   if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
   if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");
   number(json, "version", 1, 1, path);

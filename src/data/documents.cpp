@@ -197,13 +197,16 @@ std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths) {
   return inputs;
 }
 
+bool has_kind(const std::vector<InputFile>& files, InputKind kind) {
+  return std::ranges::find(files, kind, &InputFile::kind) != files.end();
+}
+
 void check_format(const std::vector<InputFile>& files, const DocumentFormat& format) {
-  const auto has = [&](InputKind kind) { return std::ranges::count(files, kind, &InputFile::kind) > 0; };
-  if (!format.separator.empty() && !has(InputKind::text)) {
+  if (!format.separator.empty() && !has_kind(files, InputKind::text)) {
     throw_bad_input(
         "--document-separator ends documents of text files, and every input is JSONL, a document a line; leave it out");
   }
-  if (format.text_key != DocumentFormat{}.text_key && !has(InputKind::jsonl)) {
+  if (format.text_key != DocumentFormat{}.text_key && !has_kind(files, InputKind::jsonl)) {
     throw_bad_input("--text-key '", format.text_key,
                     "' is of JSONL lines, and every input is text; leave it out, or name such files .jsonl");
   }

@@ -33,6 +33,8 @@ struct InputFile {
 // a pipe or device, compressed, a known binary format, or JSON of another form. Throws too where there is no file.
 std::vector<InputFile> recognise_inputs(const std::vector<std::string>& paths);
 
+bool has_kind(const std::vector<InputFile>& files, InputKind kind);
+
 // Throws Error(bad_input) where `format` says something that no file of `files` is read by.
 void check_format(const std::vector<InputFile>& files, const DocumentFormat& format);
 

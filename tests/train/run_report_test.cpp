@@ -14,15 +14,20 @@ namespace {
 
 using nlohmann::ordered_json;
 
+RunConfig config_in(const Scratch& scratch) {
+  RunConfig config;
+  config.model = {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  config.output.directory = scratch.path();
+  return config;
+}
+
 // Of a model of 2 layers: 6 · (2 · 576 + 80) operations a token in products, 12 · 2 · 8 for each attended pair.
 TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
   const Scratch scratch;
-  RunConfig config;
-  config.model = {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  RunConfig config = config_in(scratch);
   config.train.steps = 1;
   config.train.global_batch = 4;
   config.train.sequence_length = 32;
-  config.output.directory = scratch.path();
   Log log;
   std::string line;
   RunReport report(config, 1, 1e6, log, [&](const std::string& text) { line = text; });
@@ -39,10 +44,8 @@ TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
 // A run that went on behind step 10.
 TEST(RunReport, TimeLeftIsThatOfTheStepsBehindThisOne) {
   const Scratch scratch;
-  RunConfig config;
-  config.model = {.layers = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 2, .ffn = 16, .vocab = 10};
+  RunConfig config = config_in(scratch);
   config.train.steps = 20;
-  config.output.directory = scratch.path();
   Log log;
   std::string line;
   RunReport report(config, 11, 1e6, log, [&](const std::string& text) { line = text; });

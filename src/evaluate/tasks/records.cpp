@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/json_outline.h"
 #include "core/json_reason.h"
 #include "core/shell_word.h"
 #include "data/utf8.h"
@@ -71,14 +72,15 @@ std::string with_large_numbers_as_texts(std::string_view json) {
 
 // `advice`: of text that is no JSON.
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
-  const Json::parser_callback_t shallow = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kDeepest) throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
-    return true;
-  };
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
+  if (open > kDeepest) {  // it costs time
+    refuse_deep_json(text, kDeepest, [&] {
+      throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
+    });
+  }
   Json value;
   try {
-    value = Json::parse(with_large_numbers_as_texts(text), open > kDeepest ? shallow : nullptr);  // it costs time
+    value = Json::parse(with_large_numbers_as_texts(text));
   } catch (const nlohmann::json::exception& error) {
     throw_bad_input(where, ": not JSON: ", printable(json_reason(error)), advice);
   }
