@@ -3,20 +3,6 @@
 
 namespace shiftron {
 
-int64_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-    case DType::int64: return 8;
-    case DType::float32:
-    case DType::int32: return 4;
-    case DType::bfloat16:
-    case DType::uint16:
-      return 2;
-    case DType::uint8: return 1;
-  }
-  CHECK(false, "unknown dtype");
-}
-
 const char* name_of(DType dtype) {
   static constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "int64", "int32", "uint16", "uint8"};
   return kNames[static_cast<int>(dtype)];

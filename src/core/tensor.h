@@ -17,7 +17,23 @@ enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint16, u
 // meta: shapes without bytes. pinned: memory of the host that devices copy from and to; no stream runs there.
 enum class DeviceKind : uint8_t { cpu, cuda, meta, pinned };
 
-int64_t size_of(DType dtype);  // bytes of one element
+// Bytes of one element.
+constexpr int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+    case DType::int64:
+      return 8;
+    case DType::float32:
+    case DType::int32:
+      return 4;
+    case DType::bfloat16:
+    case DType::uint16:
+      return 2;
+    case DType::uint8:
+      return 1;
+  }
+  CHECK(false, "unknown dtype");
+}
 const char* name_of(DType dtype);
 const char* name_of(DeviceKind device);
 

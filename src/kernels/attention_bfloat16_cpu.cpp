@@ -128,16 +128,17 @@ class Bfloat16Attention : AttentionTasks {
   void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) const {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack_rows(q_, tile, first_head, work.q);
+    LinesAhead ahead = lines_of_forward(tile, head, q_, out);
     for_packed_blocks(tile.key_begin, tile.key_end, head, work,
                       [&](int64_t begin, int64_t end, const PackedBlock& block) {
                         const bool first = begin == tile.key_begin / 2 * 2;
                         const int64_t at = begin % kKeys;
                         body_.product(tile_rows, end - begin, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at,
-                                      kStride, false, work.scores, kStride);
+                                      kStride, false, work.scores, kStride, &ahead);
                         softmax_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, first, dim_, scale_,
                                               work.scores, work.p, work.first, work.second, work.result);
                         body_.product(tile_rows, dim_, (end - begin + 1) / 2, rows_of(work.p, kStride),
-                                      block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_);
+                                      block.value_rows + at / 2 * dim_, dim_, !first, work.result, dim_, &ahead);
                       });
     log_of_sums(tile_rows, work.first, work.second, work.first);
     unpack_bfloat16(work.result, tile.positions, work.second,
@@ -168,24 +169,25 @@ class Bfloat16Attention : AttentionTasks {
     const int64_t tile_rows = tile.positions * tiles.group, first_head = head * tiles.group;
     const int64_t pairs = (tile_rows + 1) / 2;
     prepare_backward(gradients, tile, head, work);
+    LinesAhead ahead = lines_of_backward(tile, head, q_, gradients, for_queries);
     for_packed_blocks(key_begin, key_end, head, work, [&](int64_t begin, int64_t end, const PackedBlock& block) {
       const int64_t at = begin % kKeys, keys = end - begin;
       body_.product(tile_rows, keys, dim_ / 2, rows_of(work.q, dim_), block.key_columns + at, kStride, false,
-                    work.scores, kStride);
+                    work.scores, kStride, &ahead);
       body_.product(tile_rows, keys, dim_ / 2, rows_of(work.d_out, dim_), block.value_columns + at, kStride, false,
-                    work.d_p, kStride);
+                    work.d_p, kStride, &ahead);
       softmax_gradient_tile_bfloat16(mask(tile, begin, end), tile.positions, kStride, scale_, work.first, work.second,
                                      work.scores, work.d_p, work.p, work.p_pairs, work.d_pairs);
       if (for_keys) {  // the key before an odd key_begin may be another task's
         const int64_t skipped = std::max<int64_t>(0, key_begin - begin);
         body_.product(dim_, keys - skipped, pairs, work.q_transposed, work.d_pairs + skipped, kStride, true,
-                      key_gradient(0, begin + skipped, work), kStride);
+                      key_gradient(0, begin + skipped, work), kStride, &ahead);
         body_.product(dim_, keys - skipped, pairs, work.d_out_transposed, work.p_pairs + skipped, kStride, true,
-                      key_gradient(1, begin + skipped, work), kStride);
+                      key_gradient(1, begin + skipped, work), kStride, &ahead);
       }
       if (for_queries) {
         body_.product(tile_rows, dim_, (keys + 1) / 2, rows_of(work.p, kStride), block.key_rows + at / 2 * dim_, dim_,
-                      begin > key_begin, work.result, dim_);
+                      begin > key_begin, work.result, dim_, &ahead);
       }
     });
     if (for_queries) {

@@ -133,6 +133,7 @@ class Attention : AttentionTasks {
   void forward_tile(const Tile& tile, int64_t head, Workspace& work, Tensor out, Tensor log_sum_exp) {
     const int64_t rows = tile.positions * tiles.group, first_head = head * tiles.group;
     pack(head_rows<T>(q_, tile.row, first_head, tiles.group), tile.positions, scale_, work.q);
+    LinesAhead ahead = lines_of_forward(tile, head, q_, out);
     for_key_blocks(tile.key_begin, tile.key_end, [&](int64_t begin, int64_t end) {
       const bool first = begin == tile.key_begin;
       const int64_t at = begin % kKeys, keys = end - begin;
@@ -149,10 +150,10 @@ class Attention : AttentionTasks {
       }
       const PackedBlock& block = pack_keys(begin, head, work);
       tile_product_float32(rows, keys, dim_, {work.q, dim_, 1}, block.key_columns + at, kStride, false, work.scores,
-                           kStride);
+                           kStride, &ahead);
       softmax();
       tile_product_float32(rows, dim_, keys, {work.scores, kStride, 1}, block.values + at * dim_, dim_, !first,
-                           work.result, dim_);
+                           work.result, dim_, &ahead);
     });
     finish_softmax(rows, dim_, work.first, work.second, work.result, work.first);
     unpack(work.result, tile.positions, 1.0f, head_rows<T>(out, tile.row, first_head, tiles.group));
@@ -175,24 +176,25 @@ class Attention : AttentionTasks {
     row_products(tile.positions, head_rows<T>(gradients.out, tile.row, first_head, tiles.group), work.d_out, delta);
     pack(head_rows<T>(q_, tile.row, first_head, tiles.group), tile.positions, scale_, work.q);
     read_numbers(gradients.log_sum_exp, tile, head, log_sum_exp);
+    LinesAhead ahead = lines_of_backward(tile, head, q_, gradients, for_queries);
     for_key_blocks(key_begin, key_end, [&](int64_t begin, int64_t end) {
       const PackedBlock& block = pack_keys(begin, head, work);
       const int64_t at = begin % kKeys, keys = end - begin;
       tile_product_float32(rows, keys, dim_, {work.q, dim_, 1}, block.key_columns + at, kStride, false, work.scores,
-                           kStride);
+                           kStride, &ahead);
       tile_product_float32(rows, keys, dim_, {work.d_out, dim_, 1}, block.values + at, kStride, false, work.d_scores,
-                           kStride);
+                           kStride, &ahead);
       softmax_gradient_tile(mask(tile, begin, end), tile.positions, kStride, log_sum_exp, delta, work.scores,
                             work.d_scores);
       if (for_keys) {
         // Keys before the tile's rows have sums of tiles before it; its own are met here first.
         const int64_t own = std::clamp(tile.row, begin, end);
-        add_key_gradients(rows, begin, begin, own, true, work);
-        add_key_gradients(rows, begin, own, end, false, work);
+        add_key_gradients(rows, begin, begin, own, true, work, &ahead);
+        add_key_gradients(rows, begin, own, end, false, work, &ahead);
       }
       if (for_queries) {
         tile_product_float32(rows, dim_, keys, {work.d_scores, kStride, 1}, block.key_rows + at * dim_, dim_,
-                             begin != key_begin, work.result, dim_);
+                             begin != key_begin, work.result, dim_, &ahead);
       }
     });
     if (for_queries) {
@@ -202,13 +204,13 @@ class Attention : AttentionTasks {
 
   // d_k and d_v of the keys [begin, end), of which the tile's columns from the key `column` on tell; keep: there are
   // sums.
-  void add_key_gradients(int64_t rows, int64_t column, int64_t begin, int64_t end, bool keep,
-                         const Workspace& work) const {
+  void add_key_gradients(int64_t rows, int64_t column, int64_t begin, int64_t end, bool keep, const Workspace& work,
+                         LinesAhead* ahead) const {
     const int64_t at = begin - column;
     tile_product_float32(end - begin, dim_, rows, {work.d_scores + at, 1, kStride}, work.q, dim_, keep,
-                         key_gradient(0, begin, work), dim_);
+                         key_gradient(0, begin, work), dim_, ahead);
     tile_product_float32(end - begin, dim_, rows, {work.scores + at, 1, kStride}, work.d_out, dim_, keep,
-                         key_gradient(1, begin, work), dim_);
+                         key_gradient(1, begin, work), dim_, ahead);
   }
 
   // Where d_k (index 0) or d_v (1) of a key is summed.

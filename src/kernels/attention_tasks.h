@@ -8,6 +8,7 @@
 #include "kernels/attention_tiles.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/kernels.h"
+#include "kernels/lines_ahead.h"
 
 namespace shiftron::fast {
 
@@ -22,9 +23,10 @@ HeadRows<T> head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t g
           group, tensor.extent(2)};
 }
 
-// The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end).
+// The positions [row, row + positions) of one sample and the keys that they see: [key_begin, key_end). The thread's
+// next tile in that sample has next_positions from next_row on: 0 behind the last.
 struct Tile {
-  int64_t row, positions, key_begin, key_end;
+  int64_t row, positions, key_begin, key_end, next_row, next_positions;
 };
 
 // What backward reads and writes.
@@ -70,8 +72,8 @@ struct AttentionTasks {
   template <typename Make, typename Body>
   void for_tiles(const Make& make, const Body& body) const {
     parallel_dynamic(threads, samples * kv_heads * tiles_per_sample, make, [&](int64_t task, auto& work) {
-      const int64_t head = task / tiles_per_sample % kv_heads;
-      body(tile_of(task / tiles_per_sample / kv_heads, tiles_per_sample - 1 - task % tiles_per_sample), head, work);
+      const int64_t head = task / tiles_per_sample % kv_heads, index = tiles_per_sample - 1 - task % tiles_per_sample;
+      body(tile_of(task / tiles_per_sample / kv_heads, index, index - 1), head, work);
     });
   }
 
@@ -87,7 +89,7 @@ struct AttentionTasks {
         const int64_t begin = sample * shape.sequence_length, end = begin + shape.sequence_length;
         start_keys(head, begin, end, work);
         for (int64_t i = 0; i < tiles_per_sample; ++i) {
-          const Tile tile = tile_of(sample, i);
+          const Tile tile = tile_of(sample, i, i + 1);
           body(tile, head, tile.key_begin, tile.key_end, true, true, work);
         }
         finish_keys(head, begin, end, work);
@@ -104,7 +106,7 @@ struct AttentionTasks {
       start_keys(head, begin, end, work);
       for (int64_t sample = begin / shape.sequence_length; sample * shape.sequence_length < end; ++sample) {
         for (int64_t i = 0; i < tiles_per_sample; ++i) {
-          const Tile tile = tile_of(sample, i);
+          const Tile tile = tile_of(sample, i, i + 1);
           const int64_t key_begin = std::max(begin, tile.key_begin), key_end = std::min(end, tile.key_end);
           if (key_begin < key_end) body(tile, head, key_begin, key_end, false, true, work);
         }
@@ -130,12 +132,34 @@ struct AttentionTasks {
     }
   }
 
-  Tile tile_of(int64_t sample, int64_t index) const {
+  // next: the index of the tile behind it, which need not exist.
+  Tile tile_of(int64_t sample, int64_t index, int64_t next) const {
     const int64_t begin = sample * shape.sequence_length;
-    const int64_t row = begin + index * tiles.queries;
-    const int64_t positions = std::min(tiles.queries, begin + shape.sequence_length - row);
-    const int64_t key_end = shape.key_offset + row + positions;
-    return {row, positions, std::clamp<int64_t>(start[row], begin, key_end - positions), key_end};
+    const auto row_of = [&](int64_t tile) { return begin + tile * tiles.queries; };
+    const auto positions_of = [&](int64_t tile) {
+      return tile < 0 ? 0 : std::clamp<int64_t>(begin + shape.sequence_length - row_of(tile), 0, tiles.queries);
+    };
+    const int64_t row = row_of(index), positions = positions_of(index), key_end = shape.key_offset + row + positions;
+    const int64_t key_begin = std::clamp<int64_t>(start[row], begin, key_end - positions);
+    return {row, positions, key_begin, key_end, row_of(next), positions_of(next)};
+  }
+
+  // What forward's products of a tile fetch meanwhile: where it writes, and what the next one reads.
+  LinesAhead lines_of_forward(const Tile& tile, int64_t head, const ConstTensor& q, const Tensor& out) const {
+    LinesAhead ahead;
+    add_lines(LinesAhead::Use::writing, out, tile.row, tile.positions, head, ahead);
+    add_lines(LinesAhead::Use::reading, q, tile.next_row, tile.next_positions, head, ahead);
+    return ahead;
+  }
+  // The same of backward.
+  LinesAhead lines_of_backward(const Tile& tile, int64_t head, const ConstTensor& q,
+                               const AttentionGradients& gradients, bool for_queries) const {
+    LinesAhead ahead;
+    if (for_queries) add_lines(LinesAhead::Use::writing, gradients.d_q, tile.row, tile.positions, head, ahead);
+    for (const ConstTensor* read : {&gradients.d_out, &gradients.out, &q}) {
+      add_lines(LinesAhead::Use::reading, *read, tile.next_row, tile.next_positions, head, ahead);
+    }
+    return ahead;
   }
 
   // Calls body(begin, end) for the keys [begin, end), cut at multiples of kKeys.
@@ -146,6 +170,16 @@ struct AttentionTasks {
       body(begin, next);
       begin = next;
     }
+  }
+
+  // Rows of the query heads of a KV head.
+  void add_lines(LinesAhead::Use use, const ConstTensor& of, int64_t row, int64_t positions, int64_t head,
+                 LinesAhead& ahead) const {
+    if (positions == 0) return;
+    const int64_t element = size_of(of.dtype());
+    ahead.add(use,
+              static_cast<const char*>(of.raw()) + (row * of.stride(0) + head * tiles.group * of.stride(1)) * element,
+              positions, tiles.group * of.stride(1) * element, of.stride(0) * element);
   }
 
   TileMask mask(const Tile& tile, int64_t begin, int64_t end) const {

@@ -15,6 +15,8 @@
 
 namespace shiftron::fast {
 
+class LinesAhead;
+
 // A left operand [m, 2·pairs] as words: two neighbours of a row each.
 struct LeftTile {
   const void* words;
@@ -27,9 +29,13 @@ inline LeftTile rows_of(const bfloat16* a, int64_t stride) {
 // What makes the products.
 struct TileBody {
   // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the
-  // stated extents; the sum of an element depends on no other and not on m and n.
-  void (*product)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
-                  bool keep, float* c, int64_t c_stride);
+  // stated extents; the sum of an element depends on no other and not on m and n. ahead: lines to be fetched meanwhile.
+  void product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride, bool keep,
+               float* c, int64_t c_stride, LinesAhead* ahead = nullptr) const {
+    run(m, n, pairs, a, b, b_stride, keep, c, c_stride, ahead);
+  }
+  void (*run)(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride, bool keep,
+              float* c, int64_t c_stride, LinesAhead* ahead);
   bool reads_rows;  // its left operand's pairs lie side by side
 };
 // Null where the processor has no such instructions, and where `by` makes no tiles.
@@ -62,9 +68,10 @@ struct LeftFloats {
   int64_t row_stride, depth_stride;
 };
 // c [m, n] = a [m, k] · b [k, n] + keep · c in float32; rows of b are b_stride apart. Reads and writes nothing outside
-// of the stated extents; the sum of an element depends on no other and not on m and n. Runs on every processor.
+// of the stated extents; the sum of an element depends on no other and not on m and n. ahead: lines to be fetched
+// meanwhile. Runs on every processor.
 void tile_product_float32(int64_t m, int64_t n, int64_t k, const LeftFloats& a, const float* b, int64_t b_stride,
-                          bool keep, float* c, int64_t c_stride);
+                          bool keep, float* c, int64_t c_stride, LinesAhead* ahead = nullptr);
 // to [columns, rows] float32 = from [rows, columns]. Runs on every processor.
 void transpose_float32(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
                        int64_t to_stride);

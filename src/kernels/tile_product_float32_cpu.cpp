@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cpu_loops.h"
+#include "kernels/lines_ahead.h"
 #include "kernels/tile_product.h"
 
 namespace shiftron::fast {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int kRows = 6;
 constexpr int64_t kPanelFloats = 6144;  // of b, which stay in a first-level cache of 32 KiB
+constexpr int kLinesOfBlock = 4;        // fetched ahead
 
 struct Operands {
   int64_t k;
@@ -21,6 +23,7 @@ struct Operands {
   bool keep;
   float* c;
   int64_t c_stride;
+  LinesAhead* ahead;
 };
 
 template <int lanes>
@@ -36,6 +39,7 @@ struct Vector<1> {
 template <int lanes, int rows, int vectors>
 SHIFTRON_INLINE void block(const Operands& by) {
   using Floats = typename Vector<lanes>::Type;
+  fetch_lines(by.ahead, kLinesOfBlock);
   Floats sum[rows][vectors];
 #pragma GCC unroll 12
   for (int row = 0; row < rows; ++row) {
@@ -212,8 +216,8 @@ SHIFTRON_BY_LENGTH(, 4, 2)
 }  // namespace
 
 void tile_product_float32(int64_t m, int64_t n, int64_t k, const LeftFloats& a, const float* b, int64_t b_stride,
-                          bool keep, float* c, int64_t c_stride) {
-  multiply_here(m, n, {k, a, b, b_stride, keep, c, c_stride});
+                          bool keep, float* c, int64_t c_stride, LinesAhead* ahead) {
+  multiply_here(m, n, {k, a, b, b_stride, keep, c, c_stride, ahead});
 }
 
 void transpose_float32(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,

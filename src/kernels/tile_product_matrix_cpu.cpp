@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/element.h"
+#include "kernels/lines_ahead.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/tile_product.h"
 
@@ -21,6 +22,7 @@ constexpr int64_t kSide = 16;          // rows of a tile, and words of a row
 constexpr int64_t kBlock = 2 * kSide;  // of c, either way
 constexpr int64_t kDepth = 256;        // pairs: 32 rows of a and 32 columns of b are 32 KiB each
 constexpr int64_t kWordBytes = 4;
+constexpr int kLinesOfStep = 2;  // fetched ahead
 // Tiles by number: sums 0 to 3, row by row; 4 and 5 of a, 6 and 7 of b.
 constexpr int kLeft = 4, kRight = 6;
 
@@ -31,6 +33,7 @@ struct Operands {
   int64_t b_stride;
   float* c;
   int64_t c_stride;
+  LinesAhead* ahead;
   const float* next_c;  // of the block that comes next, which is fetched meanwhile; null behind the last
 };
 
@@ -112,6 +115,7 @@ struct Block {
     const float* next = by.next_c;
     for (; pairs >= kSide; pairs -= kSide, a += kSide, b += kSide * by.b_stride) {
       step(a, by.a_stride, b, by.b_stride);
+      fetch_lines(by.ahead, kLinesOfStep);
       if (next == nullptr) continue;
       prefetch_rows_to_write(next, rows_of_step, kBlock * kWordBytes, c_bytes);
       next += rows_of_step * by.c_stride;
@@ -132,7 +136,7 @@ void run_block(Unit& unit, const Extents& extents, int64_t pairs, const Operands
 
 template <typename Unit>
 void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride,
-                    bool keep, float* c, int64_t c_stride) {
+                    bool keep, float* c, int64_t c_stride, LinesAhead* ahead) {
   CHECK(a.pair_stride == 1, "the matrix unit reads a left operand by rows");
   const auto* words = static_cast<const uint32_t*>(a.words);
   Unit unit;
@@ -150,7 +154,7 @@ void matrix_product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, cons
         const float* beside = column + kBlock < n ? c + column + kBlock : nullptr;
         run_block(unit, extents, depths,
                   {words + row * a.row_stride + depth, a.row_stride, b + depth * b_stride + column, b_stride, own,
-                   c_stride, below != nullptr ? below : beside},
+                   c_stride, ahead, below != nullptr ? below : beside},
                   keep || depth > 0);
       }
     }
