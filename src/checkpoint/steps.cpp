@@ -125,15 +125,21 @@ Manifest check_step(const std::string& step_directory) {
   return manifest;
 }
 
-void sweep_temporaries(const std::string& directory, Log& log) {
-  if (!fs::is_directory(directory)) return;
-  std::vector<fs::path> found;
+std::vector<std::string> list_temporaries(const std::string& directory) {
+  std::vector<std::string> found;
+  if (!fs::is_directory(directory)) return found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (is_temporary(entry.path().filename().string())) found.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    if (is_temporary(name)) found.push_back(directory + "/" + name);
   }
-  for (const fs::path& path : found) {
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void sweep_temporaries(const std::string& directory, Log& log) {
+  for (const std::string& path : list_temporaries(directory)) {
     fs::remove_all(path);
-    log.info("removed what an interrupted save or removal left: " + path.string());
+    log.info("removed what an interrupted save or removal left: " + path);
   }
 }
 

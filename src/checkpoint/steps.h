@@ -44,6 +44,10 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
 // file.
 Manifest check_step(const std::string& step_directory);
 
+// What a save or a removal left that was interrupted, or is under way: the paths of step-S.tmp and trash-…, in order. A
+// missing directory has none.
+std::vector<std::string> list_temporaries(const std::string& directory);
+
 // Removes what interrupted saves and removals left. Only while no save is running.
 void sweep_temporaries(const std::string& directory, Log& log);
 

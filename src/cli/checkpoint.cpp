@@ -222,22 +222,29 @@ int prune_run(const CommandLine& line) {
     bytes += entry.bytes;
     steps.push_back({{"step", entry.step.step}, {"directory", entry.step.path}, {"bytes", entry.bytes}});
   }
+  Json leftovers = Json::array();
+  for (const Leftover& left : pruning.leftovers) leftovers.push_back({{"directory", left.path}, {"bytes", left.bytes}});
   if (line.has("json")) {
     print_json({{"run", run},
                 {"removed", removes},
                 {"keep", pruning.keep},
                 {"keep_every", pruning.keep_every},
                 {"bytes", bytes},
-                {"steps", steps}});
+                {"steps", steps},
+                {"leftovers", leftovers}});
     return 0;
   }
   const char* did = removes ? "removed" : "would remove";
+  const char* by = removes ? "an interrupted save or removal left" : "a save or removal left, interrupted or under way";
+  for (const Leftover& left : pruning.leftovers) {
+    std::cout << did << " " << left.path << ", " << left.bytes << " bytes, which " << by << "\n";
+  }
   for (const SuperfluousStep& entry : pruning.steps) {
     std::cout << did << " " << entry.step.path << ", " << entry.bytes << " bytes\n";
   }
   std::cout << fmt::format("{} {} {}, {} bytes (keep {}, keep_every {}){}\n", did, steps.size(),
                            steps.size() == 1 ? "step" : "steps", bytes, pruning.keep, pruning.keep_every,
-                           removes || steps.empty() ? "" : "; nothing is removed without --yes");
+                           removes || (steps.empty() && leftovers.empty()) ? "" : "; nothing is removed without --yes");
   return 0;
 }
 

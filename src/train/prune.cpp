@@ -44,13 +44,29 @@ int64_t newest_whole_step(const std::string& checkpoints, const BytesRead& progr
   throw Error("no step of " + checkpoints + " is whole, nothing is removed:" + faults, ExitCode::no_checkpoint);
 }
 
+// Of files that are there while it looks.
+uint64_t bytes_below(const std::string& path) {
+  uint64_t bytes = 0;
+  std::error_code gone;
+  for (fs::recursive_directory_iterator entry(path, gone), end; !gone && entry != end; entry.increment(gone)) {
+    std::error_code no_file;
+    const uintmax_t size = entry->file_size(no_file);
+    if (!no_file) bytes += size;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                      const BytesRead& progress) {
   const std::string checkpoints = checkpoints_of(run);
   const CheckpointSection rule = rule_of(checkpoints);
-  Pruning pruning{.steps = {}, .keep = keep.value_or(rule.keep), .keep_every = keep_every.value_or(rule.keep_every)};
+  Pruning pruning{.steps = {},
+                  .leftovers = {},
+                  .keep = keep.value_or(rule.keep),
+                  .keep_every = keep_every.value_or(rule.keep_every)};
+  for (const std::string& path : list_temporaries(checkpoints)) pruning.leftovers.push_back({path, bytes_below(path)});
   Retention retention{.keep = pruning.keep, .keep_every = pruning.keep_every};
   if (!keep_every) retention.was_to_stay = was_to_stay;
   std::vector<StepDirectory> doomed = superfluous_steps(checkpoints, retention, -1);
@@ -67,6 +83,7 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
   const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it",
                            [](const std::string&) {});
   Pruning pruning = plan_pruning(run, keep, keep_every, progress);
+  for (const Leftover& left : pruning.leftovers) fs::remove_all(left.path);
   for (const SuperfluousStep& entry : pruning.steps) {
     if (lock.look() == DirectoryLock::Hold::taken)
       throw_crash(run, ": another process has taken it over; no further step is removed");

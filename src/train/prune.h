@@ -16,8 +16,15 @@ struct SuperfluousStep {
   uint64_t bytes = 0;  // of its files
 };
 
+// What an interrupted save or removal left; where a run is alive, also what is under way.
+struct Leftover {
+  std::string path;
+  uint64_t bytes = 0;  // of its files
+};
+
 struct Pruning {
   std::vector<SuperfluousStep> steps;  // newest first
+  std::vector<Leftover> leftovers;     // they go too
   int64_t keep = 0, keep_every = 0;    // the rule that names them
   int64_t newest_whole = -1;           // the newest step that was read without a fault; −1 = nothing is superfluous
 };
@@ -29,7 +36,7 @@ struct Pruning {
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
                      const BytesRead& progress = {});
 
-// The same, then removes these steps, under the run's lock: Error(bad_input) where a run is alive there.
+// The same, then removes all of it, leftovers first, under the run's lock: Error(bad_input) where a run is alive there.
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress = {});
 

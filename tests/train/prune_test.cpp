@@ -97,6 +97,26 @@ TEST_F(Prune, WhereARunIsAliveNothingGoes) {
   EXPECT_THAT(steps_of(plan_pruning(run_, 1, {})), ElementsAre(20, 10)) << "a plan may be asked for at any time";
 }
 
+TEST_F(Prune, WhatWasInterruptedGoesToo) {
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 2});
+  const std::string trash = set_aside(path(10), "trash-"), begun = path(40) + ".tmp",
+                    kept = set_aside(path(20), "broken-");
+  fs::create_directories(begun + "/deeper");
+  std::ofstream(begun + "/deeper/file") << "12345";
+  const Pruning planned = plan_pruning(run_, {}, {});
+  ASSERT_EQ(planned.leftovers.size(), 2u);
+  EXPECT_EQ(planned.leftovers[0].path, begun);
+  EXPECT_EQ(planned.leftovers[0].bytes, 5u);
+  EXPECT_EQ(planned.leftovers[1].path, trash);
+  EXPECT_GT(planned.leftovers[1].bytes, check_step(path(30)).bytes());
+  EXPECT_TRUE(fs::exists(trash)) << "a plan removes nothing";
+  EXPECT_THAT(steps_of(prune(run_, {}, {})), IsEmpty());
+  EXPECT_FALSE(fs::exists(trash));
+  EXPECT_FALSE(fs::exists(begun));
+  EXPECT_TRUE(fs::exists(kept));
+  EXPECT_TRUE(prune(run_, {}, {}).leftovers.empty());
+}
+
 TEST_F(Prune, WhatIsNoRun) {
   EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "is no run");
   fs::create_directories(run_ + "/checkpoints");
