@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -42,7 +43,8 @@ std::vector<CommandOption> options_of_train() {
       whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
                    between(1, kMostRanks)),
       flag("json", "print the dry run as JSON"),
-      text_option("draw", "FILE", "draw the dry run's schedule, what each stage does when, as SVG"),
+      text_option("draw", "FILE",
+                  "draw the dry run's schedule, what each stage does when, as SVG; an older drawing is replaced"),
       whole_option(
           "end-time",
           "seconds since 1970 at which the job ends: what cannot end before is not begun, the run saves and returns 75",
@@ -97,7 +99,19 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   }
 }
 
+// An older drawing is replaced; anything else that somebody wrote is not.
+void refuse_to_replace(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
+  std::string start(5, '\0');
+  FileDescriptor file = FileDescriptor::open_for_reading(path);
+  start.resize(file.read_some(start.data(), start.size()));
+  if (start == "<svg ") return;
+  throw_bad_input("--draw ", path, " is there and no drawing, which alone is replaced; name another file");
+}
+
 void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std::string& path) {
+  refuse_to_replace(path);
   const std::string drawing = draw_run(config, layout);
   try {
     write_file_durably(path, drawing);

@@ -267,13 +267,18 @@ class Words(SystemTest):
         self.assertTrue(texts[1].startswith("1f1b, 2 stages, 4 microbatches: bubble "), texts[1])
         boxes = [box for box in picture.iter("{http://www.w3.org/2000/svg}rect") if box.get("class") == "action"]
         self.assertEqual(len(boxes), 2 * 2 * 4)
-        for command, message in ((["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
+        self.must(shiftron("train", "--dry-run", "--draw", drawing, *options(settings)))  # replaced
+        notes = self.folder / "notes.md"
+        notes.write_text("svg\n")
+        for command, message in ((["--dry-run", "--draw", notes], "is there and no drawing, which alone is replaced"),
+                                 (["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
                                  (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
                                  (["--draw", drawing], "give --dry-run too"), (["--json"], "give --dry-run too"),
                                  (["--ranks", "8"], "give --dry-run too")):
             refused = shiftron("train", *command, *options(settings))
             self.assertEqual(refused.returncode, 76, refused.stderr)
             self.assertIn(message, refused.stderr)
+        self.assertEqual(notes.read_text(), "svg\n")
 
     def test_plans_of_what_no_machine_holds(self):
         large = {"model.layers": 128, "model.hidden": 16384, "model.heads": 128, "model.kv_heads": 8, "model.ffn": 53248, "model.vocab": 128257,
