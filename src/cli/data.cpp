@@ -28,6 +28,7 @@ std::vector<CommandOption> build_options() {
                       {.low = 0, .high = 1, .high_open = true}, "0"),
           whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(build.shard_tokens)),
           whole_option("seed", "of the order of the documents", at_least(0), "0"),
+          whole_option("threads", "that tokenize, 0 = processors that this process may use", between(0, 4096), "0"),
           json_flag()};
 }
 
@@ -41,6 +42,7 @@ int build(const CommandLine& line) {
   build.validation_fraction = line.real("validation-fraction");
   build.shard_tokens = line.integer("shard-tokens");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
+  build.threads = thread_count(static_cast<int>(line.integer("threads")));
   outlive_failing_writes();
   const BuildResult result = build_dataset(build);
   if (line.has("json")) {

@@ -13,6 +13,7 @@
 #include "core/directory_lock.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/ordered_work.h"
 #include "core/progress.h"
 #include "data/buckets.h"
 #include "data/dataset.h"
@@ -25,9 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kBucketText = uint64_t{64} << 20;  // text that fills a bucket, about
-constexpr size_t kMostBuckets = 100;                  // two open files each, twice with validation
-constexpr uint64_t kValidationSeed = 0x76616C6964;    // of the hash that splits; not the order's
+constexpr uint64_t kTextOfThread = uint64_t{4} << 20;  // of documents that wait for it
+constexpr uint64_t kBucketText = uint64_t{64} << 20;   // text that fills a bucket, about
+constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
+constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the order's
 constexpr char kDescription[] = "dataset.json";
 constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
 
@@ -262,27 +264,48 @@ DocumentFormat format_of(const BuildOptions& options) {
   return {options.document_separator, options.text_key};
 }
 
+// On its way from the text to a bucket.
+struct Document {
+  std::string text;
+  uint64_t before = 0;  // bytes of text read before it, about
+  std::vector<int32_t> tokens = {};
+  uint64_t foreign_bytes = 0;
+  bool is_validation = false;
+};
+
 // First pass.
 void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
               BuildResult& result, const Progress::Output& output) {
   Progress progress("tokenizing", total_bytes(result.inputs), "bytes", output);
   uint64_t number = 0, shown = 0;
-  read_documents(result.inputs, format_of(options), [&](std::string_view text, uint64_t bytes_read) {
+  const auto tell = [&](const Document& document, size_t done) {
+    progress.update(shown = std::max(shown, document.before + done));
+  };
+  const auto encode = [&](Document& document, const auto& tell_bytes) {
+    document.foreign_bytes = count_foreign_bytes(document.text);
+    document.tokens = tokenizer.encode(document.text, tell_bytes);
+    document.tokens.push_back(tokenizer.end_of_document());
+    document.is_validation =
+        options.validation_fraction > 0 && is_validation(document.text, options.validation_fraction);
+  };
+  const auto take = [&](Document& document) {
     ++number;
-    const uint64_t before = bytes_read - std::min<uint64_t>(bytes_read, text.size());  // about
-    const auto tell = [&](size_t done) { progress.update(shown = std::max(shown, before + done)); };
-    tell(0);
-    if (text.empty()) {
+    tell(document, document.text.size());
+    if (document.text.empty()) {
       ++result.empty_documents;
       return;
     }
-    result.foreign_bytes += count_foreign_bytes(text);
-    std::vector<int32_t> tokens = tokenizer.encode(text, tell);
-    tokens.push_back(tokenizer.end_of_document());
-    const bool validation = options.validation_fraction > 0 && is_validation(text, options.validation_fraction);
-    buckets[validation ? 1 : 0].add(xxh3_64(&number, sizeof number, options.seed), tokens,
-                                    static_cast<int64_t>(text.size()));
+    result.foreign_bytes += document.foreign_bytes;
+    buckets[document.is_validation ? 1 : 0].add(xxh3_64(&number, sizeof number, options.seed), document.tokens,
+                                                static_cast<int64_t>(document.text.size()));
+  };
+  OrderedWork<Document> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kTextOfThread,
+                             {.work = encode, .take = take, .told = tell});
+  read_documents(result.inputs, format_of(options), [&](std::string_view text, uint64_t bytes_read) {
+    const uint64_t before = bytes_read - std::min<uint64_t>(bytes_read, text.size());
+    work.add({.text = std::string(text), .before = before}, text.size());
   });
+  work.finish();
   for (DocumentBuckets& part : buckets) part.finish();
 }
 
@@ -293,9 +316,10 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
   if (documents == 0) throw_bad_input("no document with text in ", names_of_inputs(options.inputs));
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() == 0) {
-      throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
-                      " part at --validation-fraction ", options.validation_fraction, "; change it",
-                      has_kind(inputs, InputKind::text) ? ", or say where documents end with --document-separator" : "");
+      throw_bad_input(
+          "of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
+          " part at --validation-fraction ", options.validation_fraction, "; change it",
+          has_kind(inputs, InputKind::text) ? ", or say where documents end with --document-separator" : "");
     }
   }
 }

@@ -19,6 +19,7 @@ struct BuildOptions {
   double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
   int64_t shard_tokens = int64_t{1} << 28;
   uint64_t seed = 0;  // of the documents' order
+  int threads = 1;    // that tokenize; which one tokenizes what cannot be seen in the dataset
 };
 
 struct BuiltDataset {
@@ -37,7 +38,8 @@ struct BuildResult {
   uint64_t foreign_bytes = 0;          // NUL or no UTF-8; kept
 };
 
-// Equal inputs and options give equal bytes. Memory does not grow with the input, but holds each document whole.
+// Equal inputs and options give equal bytes, by any number of threads. Memory does not grow with the input, but holds
+// each document whole, and of smaller ones 4 MiB for each thread.
 // Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains. What
 // a killed one left the next one removes. `output` is where progress goes.
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {});

@@ -106,6 +106,27 @@ TEST(Build, IsRepeatableAndSeeded) {
   EXPECT_EQ(sorted(all_documents(scratch / "other")), sorted(documents));
 }
 
+TEST(Build, ThreadsCannotBeSeen) {
+  const Scratch scratch;
+  std::vector<std::string> documents = example_documents(60);
+  documents[7] = "\xff no UTF-8";
+  documents[9] = "";
+  BuildOptions options = example_build(scratch, documents);
+  options.validation_fraction = 0.2;
+  const BuildResult one = build_dataset(options);
+  EXPECT_EQ(one.empty_documents, 1);
+  EXPECT_EQ(one.foreign_bytes, 1u);
+  for (const int threads : {2, 7}) {
+    options.output = scratch / std::to_string(threads);
+    options.threads = threads;
+    const BuildResult several = build_dataset(options);
+    EXPECT_EQ(several.datasets[0].fingerprint, one.datasets[0].fingerprint) << threads;
+    EXPECT_EQ(several.datasets[1].fingerprint, one.datasets[1].fingerprint) << threads;
+    EXPECT_EQ(several.empty_documents, 1) << threads;
+    EXPECT_EQ(several.foreign_bytes, 1u) << threads;
+  }
+}
+
 TEST(Build, WideVocabulariesUseFourBytes) {
   EXPECT_EQ((ShardHeader{65536, 0, "", ""}.token_type()), Hdf5Type::u16);
   EXPECT_EQ((ShardHeader{65537, 0, "", ""}.token_type()), Hdf5Type::u32);

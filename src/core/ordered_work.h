@@ -1,0 +1,130 @@
+// OrderedWork: items are worked on by several threads, and taken in the order in which they came.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/quiet_thread.h"
+
+namespace shiftron {
+
+template <typename Item>
+class OrderedWork {
+ public:
+  using Tell = std::function<void(size_t done)>;
+  struct Steps {
+    std::function<void(Item&, const Tell&)> work;        // on any thread; tells how far it is
+    std::function<void(Item&)> take;                     // on the caller's thread, in order
+    std::function<void(const Item&, size_t done)> told;  // on the caller's, of the item that is taken next
+  };
+
+  // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
+  // of `most` weight in all wait; one that is heavier waits alone.
+  OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
+    if (threads <= 1) return;
+    try {
+      while (static_cast<int>(workers_.size()) < threads) workers_.push_back(quiet_thread([this] { run(); }));
+    } catch (const std::exception&) {  // those that are there do it
+    }
+  }
+  ~OrderedWork() {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    more_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+  OrderedWork(const OrderedWork&) = delete;
+  OrderedWork& operator=(const OrderedWork&) = delete;
+
+  // Returns when it and what came before weigh no more than `most`. Rethrows what an item's work threw when its turn to
+  // be taken has come; nothing may be added then.
+  void add(Item item, uint64_t weight) {
+    if (workers_.empty()) {
+      steps_.work(item, [&](size_t done) { steps_.told(item, done); });
+      return steps_.take(item);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      entries_.emplace_back(std::move(item), weight);
+      weight_ += weight;
+    }
+    more_.notify_one();
+    take_down_to(most_);
+  }
+  // Returns when all are taken.
+  void finish() { take_down_to(0); }
+
+ private:
+  struct Entry {
+    Entry(Item its, uint64_t its_weight) : item(std::move(its)), weight(its_weight) {}
+    Item item;
+    uint64_t weight;
+    std::atomic<size_t> told = 0;
+    bool is_done = false;
+    std::exception_ptr fault;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      more_.wait(lock, [&] { return stops_ || next_ < entries_.size(); });
+      if (stops_) return;
+      Entry& mine = entries_[next_++];  // stays where it is while others come and go at the ends
+      lock.unlock();
+      try {
+        steps_.work(mine.item, [&](size_t done) { mine.told = done; });
+      } catch (...) {
+        mine.fault = std::current_exception();
+      }
+      lock.lock();
+      mine.is_done = true;
+      done_.notify_one();
+    }
+  }
+
+  void take_down_to(uint64_t most) {
+    std::unique_lock lock(mutex_);
+    while (!entries_.empty()) {
+      Entry& front = entries_.front();
+      if (!front.is_done) {
+        if (weight_ <= most && most > 0) return;
+        done_.wait_for(lock, std::chrono::milliseconds(200), [&] { return front.is_done; });
+        lock.unlock();
+        steps_.told(front.item, front.told);
+        lock.lock();
+        continue;
+      }
+      lock.unlock();
+      if (front.fault) std::rethrow_exception(front.fault);
+      steps_.take(front.item);
+      lock.lock();
+      weight_ -= front.weight;
+      entries_.pop_front();
+      --next_;
+    }
+  }
+
+  const uint64_t most_;
+  const Steps steps_;
+  std::mutex mutex_;
+  std::condition_variable more_, done_;
+  std::deque<Entry> entries_;
+  size_t next_ = 0;  // the first that nobody works on
+  uint64_t weight_ = 0;
+  bool stops_ = false;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace shiftron
