@@ -32,6 +32,7 @@ class OrderedWork {
   // of `most` weight in all wait; one that is heavier waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
     if (threads <= 1) return;
+    workers_.reserve(static_cast<size_t>(threads));
     try {
       while (static_cast<int>(workers_.size()) < threads) workers_.push_back(quiet_thread([this] { run(); }));
     } catch (const std::exception&) {  // those that are there do it
