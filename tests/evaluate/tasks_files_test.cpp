@@ -332,12 +332,13 @@ TEST_F(UserTask, may_take_a_dataset_and_generate) {
 TEST_F(UserTask, faults_are_told_together) {
   const std::string path =
       folder_.write("bad.json", R"({"name": "a b", "kind": "multiple", "files": {"train": "x"}, "contextt": "",
-    "shots": -1, "draw": "any", "metrics": ["accuracy"], "gold": "{x|foo}"})");
-  for (const char* part : {"bad.json cannot be taken:", "name must be made of letters", "kind is \"multiple\"",
-                           "files names none for test", "contextt is no key of a task file, nearest is context",
-                           "shots must be a whole number", "draw is \"any\"",
-                           "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes",
-                           "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
+    "shots": -1, "draw": "any", "metrics": ["accuracy", "acc", "acc"], "gold": "{x|foo}"})");
+  for (const char* part :
+       {"bad.json cannot be taken:", "name must be made of letters", "kind is \"multiple\"",
+        "files names none for test", "contextt is no key of a task file, nearest is context",
+        "shots must be a whole number", "draw is \"any\"",
+        "metrics names accuracy; multiple_choice has acc, acc_norm, acc_bytes", "metrics names acc twice",
+        "gold {x|foo}: no filter foo", "docs/evaluation.md has an example"}) {
     EXPECT_ERROR(registry_.select({path}), ExitCode::bad_input, part);
   }
   const std::string taken =

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 
 #include "core/check.h"
@@ -230,31 +231,30 @@ class TaskFile {
       fault("shots_from", "must name the split that holds the examples");
   }
 
+  // Those that are named; else all that fit, but for those that ask more of a task.
   void read_metrics(TaskDefinition& task) {
-    const std::vector<std::string> names = texts("metrics");
+    std::vector<Metric> fitting;
     for (const Metric& metric : known_metrics()) {
-      const bool wanted = names.empty()
-                              ? kind_of(metric.scorer) == task.kind && metric.scorer != ItemScore::likeliest_per_byte &&
-                                    metric.scorer != ItemScore::same_math && metric.scorer != ItemScore::same_minerva
-                              : false;
-      if (wanted) task.metrics.push_back(metric);
+      if (kind_of(metric.scorer) == task.kind) fitting.push_back(metric);
     }
-    std::vector<std::string> fitting;
-    for (const Metric& metric : known_metrics()) {
-      if (kind_of(metric.scorer) == task.kind) fitting.push_back(metric.name);
+    const std::vector<std::string> names = texts("metrics");
+    if (names.empty()) {
+      std::ranges::copy_if(fitting, std::back_inserter(task.metrics), [](const Metric& metric) {
+        return metric.scorer != ItemScore::likeliest_per_byte && metric.scorer != ItemScore::same_math &&
+               metric.scorer != ItemScore::same_minerva;
+      });
     }
     for (const std::string& name : names) {
-      const auto all = known_metrics();
-      const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& metric) {
-        return metric.name == name && kind_of(metric.scorer) == task.kind;
-      });
-      if (found != all.end()) {
+      const auto found = std::ranges::find(fitting, name, &Metric::name);
+      if (found == fitting.end()) {
+        std::string known;
+        for (const Metric& each : fitting) known += (known.empty() ? "" : ", ") + each.name;
+        fault("metrics", "names " + name + "; " + to_string(task.kind) + " has " + known);
+      } else if (std::ranges::find(task.metrics, name, &Metric::name) != task.metrics.end()) {
+        fault("metrics", "names " + name + " twice");
+      } else {
         task.metrics.push_back(*found);
-        continue;
       }
-      std::string known;
-      for (const std::string& each : fitting) known += (known.empty() ? "" : ", ") + each;
-      fault("metrics", "names " + name + "; " + to_string(task.kind) + " has " + known);
     }
   }
 
