@@ -160,13 +160,8 @@ void StepReader::read_blocks_of_file(std::span<const BlockRead> blocks, int thre
       if (!fault) fault = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
   const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), blocks.size());
-  others.reserve(wanted);
-  try {
-    while (others.size() + 1 < wanted) others.push_back(quiet_thread(work));
-  } catch (const std::exception&) {  // those that are there read it all
-  }
+  std::vector<std::thread> others = quiet_threads(wanted - 1, work);
   work();
   for (std::thread& other : others) other.join();
   if (fault) std::rethrow_exception(fault);

@@ -31,12 +31,7 @@ class OrderedWork {
   // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
   // of `most` weight in all wait; one that is heavier waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
-    if (threads <= 1) return;
-    workers_.reserve(static_cast<size_t>(threads));
-    try {
-      while (static_cast<int>(workers_.size()) < threads) workers_.push_back(quiet_thread([this] { run(); }));
-    } catch (const std::exception&) {  // those that are there do it
-    }
+    if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this] { run(); });
   }
   ~OrderedWork() {
     {
@@ -62,10 +57,10 @@ class OrderedWork {
       weight_ += weight;
     }
     more_.notify_one();
-    take_down_to(most_);
+    take_in_order(false);
   }
   // Returns when all are taken.
-  void finish() { take_down_to(0); }
+  void finish() { take_in_order(true); }
 
  private:
   struct Entry {
@@ -95,12 +90,13 @@ class OrderedWork {
     }
   }
 
-  void take_down_to(uint64_t most) {
+  // Those that are done; waits for others while more than most_ is there, and for all of them.
+  void take_in_order(bool all) {
     std::unique_lock lock(mutex_);
     while (!entries_.empty()) {
       Entry& front = entries_.front();
       if (!front.is_done) {
-        if (weight_ <= most && most > 0) return;
+        if (!all && weight_ <= most_) return;
         done_.wait_for(lock, std::chrono::milliseconds(200), [&] { return front.is_done; });
         lock.unlock();
         steps_.told(front.item, front.told);

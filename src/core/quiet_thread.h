@@ -3,9 +3,12 @@
 
 #include <signal.h>
 
+#include <cstddef>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 
@@ -35,6 +38,18 @@ std::thread quiet_thread(Body body) {
   } catch (const std::system_error& error) {
     throw_no_thread(error);
   }
+}
+
+// `count` of them, or as many as can be made.
+template <typename Body>
+std::vector<std::thread> quiet_threads(size_t count, const Body& body) {
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  try {
+    while (threads.size() < count) threads.push_back(quiet_thread(body));
+  } catch (const std::exception&) {  // those that are there do the work
+  }
+  return threads;
 }
 
 }  // namespace shiftron

@@ -83,10 +83,16 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
   const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it",
                            [](const std::string&) {});
   Pruning pruning = plan_pruning(run, keep, keep_every, progress);
-  for (const Leftover& left : pruning.leftovers) fs::remove_all(left.path);
-  for (const SuperfluousStep& entry : pruning.steps) {
+  const auto require_lock = [&] {
     if (lock.look() == DirectoryLock::Hold::taken)
       throw_crash(run, ": another process has taken it over; no further step is removed");
+  };
+  for (const Leftover& left : pruning.leftovers) {
+    require_lock();
+    fs::remove_all(left.path);
+  }
+  for (const SuperfluousStep& entry : pruning.steps) {
+    require_lock();
     remove_step(entry.step);
   }
   return pruning;
