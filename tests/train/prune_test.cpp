@@ -117,6 +117,20 @@ TEST_F(Prune, WhatWasInterruptedGoesToo) {
   EXPECT_TRUE(prune(run_, {}, {}).leftovers.empty());
 }
 
+// While the newest step is read, which takes minutes, a run takes the directory over and begins a save.
+TEST_F(Prune, WhatAnotherBeganMeanwhileStays) {
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 1});
+  const std::string begun = path(40) + ".tmp", holder = run_ + "/.lock/2";
+  fs::create_directories(begun);
+  const auto take_over = [&](uint64_t, uint64_t) {
+    fs::remove(run_ + "/.lock/1");
+    std::ofstream(holder) << "process 1 on elsewhere";
+  };
+  EXPECT_ERROR(prune(run_, 1, {}, take_over), ExitCode::crash, "another process has taken it over");
+  EXPECT_TRUE(fs::exists(begun));
+  EXPECT_THAT(there(), ElementsAre(30, 20, 10));
+}
+
 TEST_F(Prune, WhatIsNoRun) {
   EXPECT_ERROR(plan_pruning(run_, {}, {}), ExitCode::bad_input, "is no run");
   fs::create_directories(run_ + "/checkpoints");
