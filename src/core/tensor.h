@@ -32,7 +32,7 @@ constexpr int64_t size_of(DType dtype) {
     case DType::uint8:
       return 1;
   }
-  CHECK(false, "unknown dtype");
+  throw_crash("unknown dtype");
 }
 const char* name_of(DType dtype);
 const char* name_of(DeviceKind device);
