@@ -3,9 +3,11 @@
 
     tests/run.py BUILD_DIRECTORY LIMIT BUDGET [--with BUILD_DIRECTORY LABEL] [ctest options]
 
---with: behind them those tests of another build that have the label. LIMIT: seconds after which one test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the
-scale to the tests' own limits. Tests run by twos, those of whole programs one by one. BUDGET: CPU seconds (user and system)
-of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the exit code is 0 only if all passed within the budget.
+--with: beside them, one by one, those tests of another build that have the label; shown behind them. LIMIT: seconds after which one
+test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the scale to the tests' own limits. Tests run by twos,
+those of whole programs one by one; they wait more than they compute, so that a third beside them finds room on two cores. BUDGET: CPU seconds
+(user and system) of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the
+exit code is 0 only if all passed within the budget.
 """
 import os
 import pathlib
@@ -52,12 +54,20 @@ def cpu_seconds(process):
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def watch(ctest, budget):
-    """CPU seconds of ctest and its tests; ends it once they exceed the budget."""
-    before = children_seconds()
-    while ctest.poll() is None:
-        if cpu_seconds(ctest.pid) > budget:
-            ctest.send_signal(signal.SIGINT)  # it ends its test too
+def watch(runs, budget):
+    """Prints what ctests write, one behind another, until all have ended; ends them once they exceed the budget. Returns their CPU seconds."""
+    before, unshown = children_seconds(), list(runs)
+    while unshown:
+        ended = unshown[0].ctest.poll() is not None
+        sys.stdout.write(unshown[0].output.read())
+        sys.stdout.flush()
+        if ended:
+            del unshown[0]
+            continue
+        alive = [run.ctest.pid for run in unshown if run.ctest.poll() is None]
+        if children_seconds() - before + sum(map(cpu_seconds, alive)) > budget:
+            for process in alive:
+                os.kill(process, signal.SIGINT)  # it ends its test too
         time.sleep(0.2)
     return children_seconds() - before
 
@@ -67,49 +77,44 @@ def children_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def counts(log):
-    """(passed, failed) by ctest's closing line, or by those of its tests."""
-    text = log.read_text(errors="replace")
-    if closing := re.findall(r"tests passed, (\d+) tests failed out of (\d+)", text):
-        failed, total = map(int, closing[-1])
-        return total - failed, failed
-    return len(re.findall(r" Passed +[0-9.]+ sec", text)), len(re.findall(r"\*\*\*", text))
+class Run:
+    """ctest in one build, begun; it writes to a file of the build."""
 
+    def __init__(self, build, at_a_time, limit, scale, options):
+        self.log = build / "ctest-output.log"
+        command = ["ctest", "--test-dir", build, "--output-on-failure", "--parallel", str(at_a_time), "--timeout", str(round(limit * scale)), *options]
+        with open(self.log, "wb") as log:
+            self.ctest = subprocess.Popen(command, stdout=log, env=dict(os.environ, SHIFTRON_TEST_TIME_SCALE=f"{scale:.2f}"))
+        self.output = open(self.log, errors="replace")
 
-def run(build, limit, budget, scale, options):
-    """(passed, failed, CPU seconds, exit code) of ctest in one build."""
-    log = build / "ctest-output.log"
-    ctest = subprocess.Popen(["ctest", "--test-dir", build, "--output-on-failure", "--parallel", "2", "--timeout", str(round(limit * scale)), *options],
-                             stdout=subprocess.PIPE, env=dict(os.environ, SHIFTRON_TEST_TIME_SCALE=f"{scale:.2f}"))
-    copier = subprocess.Popen(["tee", log], stdin=ctest.stdout)
-    ctest.stdout.close()
-    spent = watch(ctest, budget)
-    copier.wait()
-    return *counts(log), spent, ctest.returncode
+    def counts(self):
+        """(passed, failed) by ctest's closing line, or by those of its tests."""
+        text = self.log.read_text(errors="replace")
+        if closing := re.findall(r"tests passed, (\d+) tests failed out of (\d+)", text):
+            failed, total = map(int, closing[-1])
+            return total - failed, failed
+        return len(re.findall(r" Passed +[0-9.]+ sec", text)), len(re.findall(r"\*\*\*", text))
 
 
 def main():
     build, limit, budget, options = pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
-    runs = [(build, [])]
+    others = []
     if options[:1] == ["--with"]:
-        runs.append((pathlib.Path(options[1]), ["-L", f"^{options[2]}$"]))
+        others.append((pathlib.Path(options[1]), 1, ["-L", f"^{options[2]}$"]))
         options = options[3:]
     scale = float(os.environ.get("SHIFTRON_TEST_TIME_SCALE") or measured_scale())
     print(f"limits of this run: {limit * scale:.0f} s a test (scale {scale:.1f}), {budget:.0f} CPU seconds in all", flush=True)
-    all_passed, all_failed, all_spent, code = 0, 0, 0.0, 0
-    for build, own in runs:
-        passed, failed, spent, returned = run(build, limit, budget - all_spent, scale, own + options)
-        all_passed, all_failed, all_spent, code = all_passed + passed, all_failed + failed, all_spent + spent, code or returned
-        if all_spent > budget:
-            break
-    print(f"{all_spent:.0f} CPU seconds\n{all_passed} passed, {all_failed} failed", flush=True)
-    if all_spent > budget:
+    runs = [Run(where, at_a_time, limit, scale, own + options) for where, at_a_time, own in [(build, 2, []), *others]]
+    spent = watch(runs, budget)
+    passed, failed = map(sum, zip(*(run.counts() for run in runs)))
+    print(f"{spent:.0f} CPU seconds\n{passed} passed, {failed} failed", flush=True)
+    if spent > budget:
         print(f"test: the tests took more than {budget:.0f} CPU seconds\n  next: ctest --test-dir {build} --output-on-failure", file=sys.stderr)
         return 1
-    if all_passed + all_failed == 0:
-        print(f"test: ctest ran no test\n  next: ctest --test-dir {runs[0][0]} -N", file=sys.stderr)
+    if passed + failed == 0:
+        print(f"test: ctest ran no test\n  next: ctest --test-dir {build} -N", file=sys.stderr)
         return 1
-    return code
+    return next((run.ctest.returncode for run in runs if run.ctest.returncode), 0)
 
 
 if __name__ == "__main__":
