@@ -13,6 +13,7 @@
 #include "cli/process.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
+#include "parallel/agree.h"
 #include "train/device.h"
 #include "train/faults.h"
 
@@ -119,7 +120,7 @@ int run_evaluate(const CommandLine& given) {
   const auto open = [&] {
     model = open_with_overrides(line, evaluate_options(), world->size(), {}, any_layout);
   };  // dp over all ranks
-  agree(*world, open);
+  first_agrees(*world, open);
   if (world->rank() != 0) open();
   const std::string data = line.text("data");
   if (line.has("tasks")) {
@@ -160,7 +161,7 @@ int run_generate(const CommandLine& line) {
                                ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
   };
   const auto open = [&] { model = open_with_overrides(line, generate_options(), ranks, {.tp = ranks}, layout_fault); };
-  agree(*world, open);
+  first_agrees(*world, open);
   if (world->rank() != 0) open();
   const GenerateOptions options{.tokens = line.integer("tokens"),
                                 .temperature = line.real("temperature"),

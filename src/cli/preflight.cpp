@@ -11,6 +11,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "parallel/agree.h"
 #include "parallel/watchdog.h"
 
 namespace shiftron::cli {
@@ -46,7 +47,7 @@ int run_preflight_command(const CommandLine& line) {
   Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
-  agree(*world, [&] {
+  first_agrees(*world, [&] {
     if (parsed.config.reading_faults.empty()) {
       const int64_t wanted = parsed.integer("ranks", world->size());
       if (wanted != world->size()) {
@@ -63,7 +64,7 @@ int run_preflight_command(const CommandLine& line) {
                       section = watchdog.enter(fmt::format("{} on rank {} ({})", part, world->rank(), host_name()),
                                                own && own->seconds > deadline.seconds ? *own : deadline);
                     });
-  agree(*world, [&] {
+  first_agrees(*world, [&] {
     if (const std::string warning = binding_warning(session, parsed.config); !warning.empty()) {
       std::cerr << "preflight: warning: " << warning << "\n";
     }

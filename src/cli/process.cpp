@@ -1,4 +1,4 @@
-// Threads per rank, and one voice for all ranks.
+// Threads per rank, and what ends a process.
 #include "cli/process.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,6 @@
 #include <set>
 
 #include "kernels/processors.h"
-#include "parallel/agree.h"
 
 namespace shiftron::cli {
 
@@ -71,25 +70,6 @@ void end_well_where_threads_lack_memory() {
     }
     otherwise();
   });
-}
-
-void agree(ControlPlane& world, const std::function<void()>& check) {
-  std::string code = "0";
-  std::string message;
-  if (world.rank() == 0) {
-    try {
-      check();
-    } catch (const std::exception& exception) {
-      const Error error = as_error(exception);
-      code = std::to_string(static_cast<int>(error.code()));
-      message = error.what();
-    }
-  }
-  code = world.broadcast_text(code, 0);
-  if (code == "0") return;
-  const auto exit_code = static_cast<ExitCode>(std::stoi(code));
-  if (world.rank() != 0) leave_to_another(exit_code);
-  throw Error(message, exit_code);
 }
 
 }  // namespace shiftron::cli

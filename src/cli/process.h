@@ -1,7 +1,6 @@
 // What a command that computes needs of its process: MPI, threads, agreement on the configuration, the last word.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +37,5 @@ void outlive_failing_writes();
 // A library's thread that lacks memory, whose exception nobody can catch, ends the process with the message and the
 // code of a command that lacks it, where it would abort.
 void end_well_where_threads_lack_memory();
-
-// Rank 0 runs `check`; its Error is thrown by every rank, with the message on rank 0 alone.
-void agree(ControlPlane& world, const std::function<void()>& check);
 
 }  // namespace shiftron::cli

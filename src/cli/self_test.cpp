@@ -1,5 +1,4 @@
 // `shiftron self-test`.
-#include "core/has_cuda.h"
 #include "evaluate/self_test.h"
 
 #include <fmt/format.h>
@@ -13,8 +12,10 @@
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/check.h"
+#include "core/has_cuda.h"
 #include "core/host.h"
 #include "core/progress.h"
+#include "parallel/agree.h"
 #include "parallel/watchdog.h"
 
 namespace shiftron::cli {
@@ -66,7 +67,7 @@ int run_self_test_command(const CommandLine& line) {
   };
   const SelfTestReport report = run_self_test(options, *world);
   progress.reset();
-  agree(*world, [&] {
+  first_agrees(*world, [&] {
     if (line.has("json")) {
       nlohmann::ordered_json json = {{"version", version_text()}};
       json.update(to_json(report));

@@ -168,7 +168,7 @@ int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
   const std::vector<std::string> hosts = world->gather_text(host_name(), 0);
-  agree(*world, [&] { tell_plan(parsed, hosts); });
+  first_agrees(*world, [&] { tell_plan(parsed, hosts); });
   return 0;
 }
 
@@ -208,7 +208,7 @@ int run_train(const CommandLine& line) {
   Watchdog::Section leaving;
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
-  agree(*world, [&] { require_sound(config, world->size(), Use::train); });
+  first_agrees(*world, [&] { require_sound(config, world->size(), Use::train); });
 
   Log& log = log_of_rank.emplace(world->rank());
   const int rank = world->rank();

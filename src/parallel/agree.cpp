@@ -13,31 +13,48 @@ void leave_to_another(ExitCode code) {
   throw Error("", code);
 }
 
-void all_agree(ControlPlane& world, const std::function<void()>& work) {
-  std::string fault;  // code, line break, message
+namespace {
+
+// "" where `work` succeeds, else the code of its failure, a line break and its message.
+std::string fault_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
-    fault = std::to_string(static_cast<int>(error.code())) + "\n" + error.what();
+    return std::to_string(static_cast<int>(error.code())) + "\n" + error.what();
   }
-  const std::vector<std::string> faults = world.gather_text(fault, 0);
-  std::string code, message;
-  size_t failed = 0;
-  for (size_t rank = 0; rank < faults.size(); ++rank) {
-    if (faults[rank].empty() || failed++ > 0) continue;
-    const size_t end = faults[rank].find('\n');
-    code = faults[rank].substr(0, end);
-    message = (rank == 0 ? "" : "rank " + std::to_string(rank) + ": ") + faults[rank].substr(end + 1);
-  }
-  if (failed > 0 && failed < faults.size()) {
-    message += " (on " + std::to_string(failed) + " of " + std::to_string(faults.size()) + " ranks)";
-  }
-  code = world.broadcast_text(code, 0);
+  return "";
+}
+
+// Every rank throws the fault that rank 0 gives, if it gives one.
+void throw_together(ControlPlane& world, const std::string& fault) {
+  const size_t end = fault.find('\n');
+  const std::string code = world.broadcast_text(fault.substr(0, end), 0);
   if (code.empty()) return;
   const auto exit_code = static_cast<ExitCode>(std::stoi(code));
   if (world.rank() != 0) leave_to_another(exit_code);
-  throw Error(message, exit_code);
+  throw Error(fault.substr(end + 1), exit_code);
+}
+
+}  // namespace
+
+void all_agree(ControlPlane& world, const std::function<void()>& work) {
+  const std::vector<std::string> faults = world.gather_text(fault_of(work), 0);
+  std::string first;
+  size_t failed = 0;
+  for (size_t rank = 0; rank < faults.size(); ++rank) {
+    if (faults[rank].empty() || failed++ > 0) continue;
+    first = faults[rank];
+    if (rank > 0) first.insert(first.find('\n') + 1, "rank " + std::to_string(rank) + ": ");
+  }
+  if (failed > 0 && failed < faults.size()) {
+    first += " (on " + std::to_string(failed) + " of " + std::to_string(faults.size()) + " ranks)";
+  }
+  throw_together(world, first);
+}
+
+void first_agrees(ControlPlane& world, const std::function<void()>& check) {
+  throw_together(world, world.rank() == 0 ? fault_of(check) : "");
 }
 
 void told_by_first(const ControlPlane& world, const std::function<void()>& work) {

@@ -16,6 +16,9 @@ namespace shiftron {
 // first failing rank: rank 0 with that one's message, the others with nothing to be told.
 void all_agree(ControlPlane& world, const std::function<void()>& work);
 
+// Rank 0 alone runs `check`; where it fails, all throw as above.
+void first_agrees(ControlPlane& world, const std::function<void()>& check);
+
 // For `work` whose errors are alike on every rank: rank 0 alone tells them.
 void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 

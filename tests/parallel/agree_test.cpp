@@ -1,7 +1,12 @@
-// What ranks find out about each other by a line of each.
+// What ranks find out about each other, and faults that they throw together.
 #include "parallel/agree.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "parallel/host_communicator.h"
 
@@ -17,6 +22,53 @@ TEST(RanksAlike, AreCountedInTheOrderOfRanks) {
     EXPECT_EQ(alike.count, counts[rank]) << "rank " << rank;
     EXPECT_EQ(alike.place, places[rank]) << "rank " << rank;
   });
+}
+
+struct Told {
+  int code;
+  std::string message;
+  bool operator==(const Told&) const = default;
+};
+
+// What each of `ranks` threads throws.
+std::vector<Told> thrown(int ranks, const std::function<void(ControlPlane&)>& body) {
+  std::vector<Told> told(static_cast<size_t>(ranks), Told{0, ""});
+  run_thread_ranks(ranks, [&](HostCommunicator& world) {
+    try {
+      body(world);
+    } catch (const Error& error) {
+      told[static_cast<size_t>(world.rank())] = {static_cast<int>(error.code()), error.what()};
+    }
+  });
+  return told;
+}
+
+TEST(AllAgree, TheFirstFaultIsToldByRankZeroAlone) {
+  const auto fails_on = [](std::vector<int> failing) {
+    return thrown(3, [failing](ControlPlane& world) {
+      all_agree(world, [&] {
+        if (std::ranges::find(failing, world.rank()) == failing.end()) return;
+        throw Error("no\nway " + std::to_string(world.rank()),
+                    world.rank() == 1 ? ExitCode::bad_input : ExitCode::crash);
+      });
+    });
+  };
+  EXPECT_EQ(fails_on({}), (std::vector<Told>{{0, ""}, {0, ""}, {0, ""}}));
+  EXPECT_EQ(fails_on({0, 1, 2}), (std::vector<Told>{{70, "no\nway 0"}, {70, ""}, {70, ""}}));
+  EXPECT_EQ(fails_on({1, 2}), (std::vector<Told>{{76, "rank 1: no\nway 1 (on 2 of 3 ranks)"}, {76, ""}, {76, ""}}));
+}
+
+TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
+  for (const bool fails : {true, false}) {
+    const std::vector<Told> told = thrown(2, [&](ControlPlane& world) {
+      first_agrees(world, [&] {
+        EXPECT_EQ(world.rank(), 0);
+        if (fails) throw_bad_input("not with me");
+      });
+    });
+    const std::vector<Told> expected = {{76, "not with me"}, {76, ""}};
+    EXPECT_EQ(told, fails ? expected : std::vector<Told>(2, Told{0, ""}));
+  }
 }
 
 }  // namespace
