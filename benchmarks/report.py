@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/performance.md from benchmarks/results/*.json, which the benchmarks keep. --check: fails if it would change.
+"""Writes docs/performance.md and its picture from benchmarks/results/*.json, which the benchmarks keep. --check: fails if they would change.
 
 Every figure of the document comes out of those files; the sentences here hold none.
 """
@@ -7,11 +7,15 @@ import argparse
 import json
 import pathlib
 import re
+import shutil
 import string
 import sys
 
+import speed_picture
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "performance.md"
+PICTURE = DOCUMENT.with_suffix(".svg")
 SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
          "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled",
@@ -148,11 +152,32 @@ def milliseconds(seconds):
     return f"{1e3 * seconds:.0f} ms"
 
 
+def fastest_other(result):
+    """(name, side) of the fastest PyTorch of a comparison."""
+    others = [(name, side) for name, side in result["result"]["sides"].items() if name != "shiftron"]
+    return max(others, key=lambda other: other[1]["tokens_per_second"])
+
+
+def bars(results):
+    """Of the picture: label, machine, times as fast, its interval."""
+    kept = []
+    for result in results.of("vs_pytorch"):
+        machine = results.machines[string.ascii_uppercase.index(result["letter"])]
+        processor = machine.get("gpu", machine["processor"]).split(",")[0].replace("(R)", "").replace(" Processor", "")
+        side = fastest_other(result)[1]
+        label = ", ".join(part for part in (f"{result['model']} {result['precision']}", "without shift" if result.get("vanilla") else "",
+                                            result.get("label", "")) if part)
+        kept.append((label, f"{result['letter']}: {processor}, {machine['cores']} cores", side["speed_of_shiftron_over_it"], side["interval_95"]))
+    return kept
+
+
 def summary_lines(results):
     kept = results.of("vs_pytorch")
     if not kept:
         return
     yield "## At a glance"
+    yield ""
+    yield f"![times as fast as the fastest PyTorch]({PICTURE.name})"
     yield ""
     yield ("Training steps against the fastest PyTorch of each case, from the tables below: how many times as fast, and the peak "
            "memory above start-up, on a GPU that of tensors, as a share of that PyTorch's, and of the PyTorch that needs least.")
@@ -161,12 +186,11 @@ def summary_lines(results):
     for result in kept:
         sides = result["result"]["sides"]
         own = sides["shiftron"]
-        others = {name: side for name, side in sides.items() if name != "shiftron"}
-        best = max(others, key=lambda name: others[name]["tokens_per_second"])
-        least = min(memory_of(side) for side in others.values())
+        name, best = fastest_other(result)
+        least = min(memory_of(side) for side in sides.values() if side is not own)
         rows.append([result["model"], "no" if result.get("vanilla") else "yes", result["precision"], result.get("label", ""), result["letter"],
-                     f"{own['tokens_per_second']:.0f}", SIDES.get(best, best), f"{others[best]['speed_of_shiftron_over_it']:.2f}",
-                     interval(others[best]["interval_95"], "{:.2f}".format), f"{memory_of(own) / memory_of(others[best]):.2f}",
+                     f"{own['tokens_per_second']:.0f}", SIDES.get(name, name), f"{best['speed_of_shiftron_over_it']:.2f}",
+                     interval(best["interval_95"], "{:.2f}".format), f"{memory_of(own) / memory_of(best):.2f}",
                      f"{memory_of(own) / least:.2f}"])
     yield from table(["model", "KV shift", "precision", "", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
                       "of the least"], rows)
@@ -421,13 +445,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    text = document(Results(ROOT / "benchmarks" / "results"))
+    results = Results(ROOT / "benchmarks" / "results")
+    text = document(results)
     if arguments.check:
         if not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != text:
             sys.exit("report: docs/performance.md is not what the results say\n  next: benchmarks/report.py")
+        if shutil.which("gnuplot") and not (PICTURE.exists() and same_picture(PICTURE.read_text(encoding="utf-8"), speed_picture.drawn(bars(results)))):
+            sys.exit("report: docs/performance.svg is not what the results say\n  next: benchmarks/report.py")
         return
-    DOCUMENT.write_text(text, encoding="utf-8")
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    picture = speed_picture.drawn(bars(results))
+    for path, content in ((DOCUMENT, text), (PICTURE, picture)):
+        path.write_text(content, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+def same_picture(kept, drawn):
+    """Whether they say the same; another gnuplot may place it otherwise."""
+    words = re.compile(r"<tspan[^>]*>([^<]*)</tspan>")
+    return words.findall(kept) == words.findall(drawn)
 
 
 if __name__ == "__main__":
