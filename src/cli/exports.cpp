@@ -132,10 +132,12 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
                 .positions = model.config.train.sequence_length};
   std::vector<std::string> notes;
   if (!model.content.tokenizer_model.empty()) {
-    const Tokenizer tokenizer = tokenizer_of(model);
-    how.config.end_of_document = tokenizer.end_of_document();
-    how.config.tokenizer_vocab = tokenizer.vocab_size();
-    how.files = tokenizer_files(tokenizer, notes);
+    const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has none", notes);
+    if (tokenizer) {
+      how.config.end_of_document = tokenizer->end_of_document();
+      how.config.tokenizer_vocab = tokenizer->vocab_size();
+      how.files = tokenizer_files(*tokenizer, notes);
+    }
   }
   ByteProgress progress("writing");
   how.progress = progress.tell();

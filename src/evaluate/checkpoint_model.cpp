@@ -15,6 +15,16 @@ CheckpointModel open_checkpoint(const std::string& directory) {
   return model;
 }
 
+Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name) {
+  Tokenizer tokenizer(model_bytes, name);
+  if (tokenizer.vocab_size() > vocab) {
+    throw_bad_input(name, " has ", tokenizer.vocab_size(), " tokens and the model ", vocab,
+                    ", so it is another model's; train with model.vocab=", tokenizer.vocab_size(),
+                    " or more, on a dataset in which shiftron data verify finds no fault");
+  }
+  return tokenizer;
+}
+
 Tokenizer tokenizer_of(const CheckpointModel& model) {
   if (model.content.tokenizer_model.empty()) {
     const SavedState state = saved_state(model.content.state_json, model.directory);
@@ -23,7 +33,8 @@ Tokenizer tokenizer_of(const CheckpointModel& model) {
                                 : state.without_tokenizer;
     throw_bad_input(model.directory, " has no tokenizer: ", why);
   }
-  return {model.content.tokenizer_model, model.directory + "/" + kTokenizerName};
+  return tokenizer_within(model.config.model.vocab, model.content.tokenizer_model,
+                          model.directory + "/" + kTokenizerName);
 }
 
 }  // namespace shiftron

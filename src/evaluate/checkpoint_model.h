@@ -23,7 +23,11 @@ struct CheckpointModel {
 // directory: its newest step is named in the message).
 CheckpointModel open_checkpoint(const std::string& directory);
 
-// Throws Error(bad_input) where the step has none.
+// `model_bytes`: of a tokenizer for a model of so many tokens; `name` stands in messages. Throws Error(bad_input) where it
+// has more than these.
+Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name);
+
+// Throws Error(bad_input) where the step has none, or one of more tokens than the model.
 Tokenizer tokenizer_of(const CheckpointModel& model);
 
 }  // namespace shiftron

@@ -71,7 +71,7 @@ Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const Host
 Scorer::Scorer(const RunConfig& config, Engine& engine, const std::string& tokenizer_model, std::string identity,
                HostCommunicator& world, const HostShare& share)
     : config_(config),
-      tokenizer_(tokenizer_model, "the run's tokenizer"),
+      tokenizer_(tokenizer_within(config.model.vocab, tokenizer_model, "the run's tokenizer")),
       identity_(std::move(identity)),
       world_(world),
       share_(share),

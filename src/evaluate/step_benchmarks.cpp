@@ -47,7 +47,7 @@ class StepBenchmarks : public StepEvaluation {
         world_(world),
         share_(share),
         log_(log),
-        tokenizer_(tokenizer_model, "the run's tokenizer"),
+        tokenizer_(tokenizer_within(config.model.vocab, tokenizer_model, "the run's tokenizer")),
         benchmarks_(options_, world) {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
     ScorerOptions told = options_.scorer;

@@ -60,6 +60,17 @@ TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
   EXPECT_THAT(text_of("export", {step, "--format", "gguf", "--output", file + "2"}), HasSubstr("\nnote: "));
 }
 
+TEST_F(Exports, WeightsGoWithoutATokenizerOfMoreTokens) {
+  tokenizer_ = example_model();
+  const std::string step = step_of(model(329)), file = out_ + ".gguf";
+  const std::string words = step + "/tokenizer.model has 330 tokens and the model 329";
+  EXPECT_THAT(run("export", {step, "--output", out_})["note"].get<std::string>(), HasSubstr(words));
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json",
+                                                      "model.safetensors"}));
+  EXPECT_THAT(run("export", {step, "--format", "gguf", "--output", file})["note"].get<std::string>(), HasSubstr(words));
+  EXPECT_EQ(std::get<std::string>(GgufFile(file).entries().at("tokenizer.ggml.model")), "none");
+}
+
 TEST_F(Exports, UnusedPiecesGoAlong) {
   tokenizer_ = example_model() + piece_field("Q~Q", kUnused);
   const std::string step = step_of(model()), file = out_ + ".gguf";

@@ -56,6 +56,18 @@ TEST(Scorer, AnswersAreAlikeInEveryLayout) {
   }
 }
 
+// Its tokens behind the model's are rows of no table, and none of the logits.
+TEST(Scorer, ATokenizerOfMoreTokensThanTheModelIsRefused) {
+  const Scratch scratch;
+  RunConfig config = model_config();
+  config.model.vocab = 329;
+  const CheckpointModel model = saved_model(scratch, config);
+  const std::string words = model.directory + "/tokenizer.model has 330 tokens and the model 329";
+  const auto world = make_single_world();
+  EXPECT_ERROR(answered(model, 1, example_requests()), ExitCode::bad_input, words);
+  EXPECT_ERROR(generate(model, "the key", {.tokens = 3}, *world, {}, {}), ExitCode::bad_input, words);
+}
+
 // What rolling windows give is what the pieces of the text give.
 TEST(Scorer, RollingIsTheSumOfItsWindows) {
   const Scratch scratch;

@@ -318,6 +318,10 @@ TEST(StepBenchmarks, RefuseWhatCannotBeAsked) {
   config.evaluation.data = kTaskData + "/hub";
   EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
                "hendrycks_math_algebra, item 0");
+  // As with a dataset whose dataset.json says fewer tokens than its tokenizer has.
+  config.model.vocab = 329;
+  EXPECT_ERROR(make_step_benchmarks(config, example_model(), "test", *world, {}, log), ExitCode::bad_input,
+               "the run's tokenizer has 330 tokens and the model 329");
 }
 
 }  // namespace
