@@ -29,7 +29,7 @@ class OrderedWork {
   };
 
   // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
-  // of `most` weight in all wait; one that is heavier waits alone.
+  // of `most` bytes in all wait, their own sizes among them; one that is heavier waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
     if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this] { run(); });
   }
@@ -44,8 +44,8 @@ class OrderedWork {
   OrderedWork(const OrderedWork&) = delete;
   OrderedWork& operator=(const OrderedWork&) = delete;
 
-  // Returns when it and what came before weigh no more than `most`. Rethrows what an item's work threw when its turn to
-  // be taken has come; nothing may be added then.
+  // weight: bytes that the item holds elsewhere. Returns when it and what came before weigh no more than `most`.
+  // Rethrows what an item's work threw when its turn to be taken has come; nothing may be added then.
   void add(Item item, uint64_t weight) {
     if (workers_.empty()) {
       steps_.work(item, [&](size_t done) { steps_.told(item, done); });
@@ -54,7 +54,7 @@ class OrderedWork {
     {
       const std::lock_guard lock(mutex_);
       entries_.emplace_back(std::move(item), weight);
-      weight_ += weight;
+      weight_ += entries_.back().weight;
     }
     more_.notify_one();
     take_in_order(false);
@@ -64,7 +64,7 @@ class OrderedWork {
 
  private:
   struct Entry {
-    Entry(Item its, uint64_t its_weight) : item(std::move(its)), weight(its_weight) {}
+    Entry(Item its, uint64_t held) : item(std::move(its)), weight(held + sizeof(Entry)) {}
     Item item;
     uint64_t weight;
     std::atomic<size_t> told = 0;

@@ -69,6 +69,31 @@ TEST(OrderedWork, NoMoreWaitsThanIsAllowed) {
   EXPECT_LE(most_waiting, 6) << "one is added before others are taken";
 }
 
+// Behind one that takes long.
+TEST(OrderedWork, ItemsThatHoldNothingWaitToo) {
+  constexpr int64_t kMost = 100 * sizeof(Number), kAll = 1000;
+  std::atomic<bool> heard = false;
+  int64_t added = 0, waiting = 0;
+  Numbers work(2, kMost,
+               {.work =
+                    [&](Number& number, const auto&) {
+                      while (number.value == 0 && !heard) std::this_thread::yield();
+                    },
+                .take = [](Number&) {},
+                .told =
+                    [&](const Number&, size_t) {
+                      if (!heard) waiting = added;
+                      heard = true;
+                    }});
+  for (; added < kAll;) {
+    const int64_t value = added++;
+    work.add({.value = value}, 0);
+  }
+  work.finish();
+  EXPECT_GT(waiting, 1);
+  EXPECT_LE(waiting, 100);
+}
+
 // Of five, the third fails: two are taken, then the fault comes, on the caller's thread.
 TEST(OrderedWork, AFaultComesInItsTurn) {
   for (const int threads : {1, 4}) {
