@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -288,6 +290,38 @@ TEST_F(Compare, TheHarnesssNumbersThatAreNoneAreRead) {
   EXPECT_THAT(comparison.faults,
               ElementsAre(HasSubstr("bits_per_byte: item 0 "), HasSubstr("word_perplexity: item 0 ")));
   EXPECT_EQ(comparison.differences.at(0).items, 2);
+}
+
+// The harness writes an item once for each filter of its answers.
+TEST_F(Compare, EachFilterOfTheHarnessIsCompared) {
+  const std::string folder = std::filesystem::path(write("y", {task_of("a", {true, true, false})})).parent_path();
+  write("x", {task_of("a", {true, false, false})});
+  const auto filter_also = [&](const std::string& directory, const std::string& value, double reported) {
+    const std::string time = "2026-01-01T00-00-00.000000", samples = directory + "/samples_a_" + time + ".jsonl";
+    std::istringstream lines(read_file(samples));
+    std::string more;
+    for (std::string line; std::getline(lines, line);) {
+      Json sample = Json::parse(line);
+      sample["filter"] = "flexible-extract";
+      sample["acc"] = Json::parse(value);
+      more += sample.dump() + "\n";
+    }
+    std::ofstream(samples, std::ios::app) << more;
+    const std::string results = directory + "/results_" + time + ".json";
+    Json report = Json::parse(read_file(results));
+    report["results"]["a"]["acc,flexible-extract"] = reported;
+    std::ofstream(results) << report.dump();
+  };
+  filter_also(folder, "1.0", 1);
+  filter_also(std::filesystem::path(open_evaluation(scratch_ / "x").path).parent_path(), "0.0", 0);
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.faults, IsEmpty());
+  ASSERT_THAT(comparison.differences, SizeIs(2));
+  const PairedDifference &plain = comparison.differences[0], &filtered = comparison.differences[1];
+  EXPECT_EQ(plain.metric + " " + filtered.metric, "acc acc,flexible-extract");
+  EXPECT_NEAR(plain.difference, 1.0 / 3, 1e-12);
+  EXPECT_DOUBLE_EQ(filtered.difference, 1);
+  EXPECT_DOUBLE_EQ(filtered.second - filtered.first, 1);
 }
 
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kResults = "results_";
+constexpr const char* kNoFilter = "none";
 constexpr uint64_t kLargestReport = uint64_t{1} << 32;  // bytes
 
 Json parsed(const std::string& text, const std::string& where) {
@@ -66,6 +67,12 @@ std::optional<Value> value_of(const Json& value) {
   return Value{number.get<double>(), weighted ? value[1].get<double>() : 1};
 }
 
+// As reports name it. The harness gives a line to each way of filtering answers: "exact_match,strict-match".
+std::string filtered_name(const std::string& metric, const Json& sample) {
+  const std::string filter = sample.value("filter", kNoFilter);
+  return filter == kNoFilter ? metric : metric + "," + filter;
+}
+
 // Whether a choice's log-likelihood, ["-1.5", "False"], is none: then what was made of it is no value either.
 bool has_answers(const Json& sample) {
   for (const Json& answer : sample.value("filtered_resps", Json::array())) {
@@ -89,12 +96,13 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
     const Json json = parsed(line, where);
     try {
       Sample& sample = samples[json.at("doc_id").get<int64_t>()];
+      sample.hash.clear();  // alike in all lines of an item
       for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
         sample.hash += json.at(hash).get<std::string>();
       const bool answered = has_answers(json);
       for (const auto& metric : json.at("metrics")) {
         const auto name = metric.get<std::string>();
-        sample.values[name] = answered ? value_of(json.at(name)) : std::nullopt;
+        sample.values[filtered_name(name, json)] = answered ? value_of(json.at(name)) : std::nullopt;
       }
     } catch (const Json::exception& error) {
       throw_bad_input(where, " is no sample of the harness: ", error.what());
@@ -114,7 +122,7 @@ std::string listed(const std::vector<int64_t>& numbers) {
 
 bool is_of_bits(const std::string& metric) {
   const std::vector<Metric> known = known_metrics();
-  const auto found = std::ranges::find(known, metric, &Metric::name);
+  const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
   return found != known.end() && found->aggregation == Aggregation::bits;
 }
 
@@ -205,7 +213,7 @@ class Comparer {
 
   double reported(const Evaluation& evaluation, const std::string& task, const std::string& metric) const {
     const Json& results = evaluation.results.at("results");
-    const std::string key = metric + ",none";
+    const std::string key = metric.find(',') == std::string::npos ? metric + "," + kNoFilter : metric;
     if (!results.contains(task) || !results[task].contains(key) || !results[task][key].is_number()) return std::nan("");
     return results[task][key].get<double>();
   }
@@ -336,12 +344,13 @@ double sign_test(int64_t wins, int64_t losses) {
 }
 
 std::string to_text(const Comparison& comparison) {
-  size_t width = 4;
+  size_t width = 4, metric_width = 15;
   double most = 0;
   std::vector<std::vector<std::string>> cells = {
       {"task", "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test"}};
   for (const PairedDifference& p : comparison.differences) {
     width = std::max(width, p.task.size());
+    metric_width = std::max(metric_width, p.metric.size());
     most = std::max(most, std::abs(p.difference) + 2 * p.error);
     cells.push_back({p.task, p.metric, std::to_string(p.items), fmt::format("{:.4f}", p.first),
                      fmt::format("{:.4f}", p.second), fmt::format("{:+.4f}", p.difference),
@@ -353,10 +362,10 @@ std::string to_text(const Comparison& comparison) {
   if (most > 0) {
     text += fmt::format(
         "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
-        "{:{}}                   {:<21}{:>20}\n",
-        "", width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
+        "{:{}}  {:<21}{:>20}\n",
+        "", width + 2 + metric_width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
     for (const PairedDifference& p : comparison.differences) {
-      text += fmt::format("{:{}}  {:>15}  {}\n", p.task, width, p.metric, drawn(p, most));
+      text += fmt::format("{:{}}  {:>{}}  {}\n", p.task, width, p.metric, metric_width, drawn(p, most));
     }
   }
   for (const std::string& fault : comparison.faults) text += "\nnot compared: " + fault + "\n";
