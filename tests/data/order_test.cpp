@@ -118,6 +118,8 @@ TEST(Blend, BadWeightsAreRefused) {
   EXPECT_ERROR(blend_quotas({1, 0}), ExitCode::bad_input, "weight 0 of data source 2");
   EXPECT_ERROR(blend_quotas({1, -1}), ExitCode::bad_input, "weight -1");
   EXPECT_ERROR(blend_quotas({1, NAN}), ExitCode::bad_input, "weight nan");
+  EXPECT_ERROR(blend_quotas({1.7e308, 1e308}), ExitCode::bad_input, "add up to infinity");
+  EXPECT_EQ(blend_quotas({1e308, 5e307}), (std::vector<int64_t>{43691, 21845}));
   EXPECT_EQ(blend_quotas({1, 1e-9}), (std::vector<int64_t>{kBlendBlock, 0}));
 }
 
