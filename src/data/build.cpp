@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "core/check.h"
 #include "core/directory_lock.h"
@@ -27,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kTextOfThread = uint64_t{4} << 20;  // of documents that wait for it
+constexpr uint64_t kBatch = uint64_t{64} << 10;        // bytes of documents that a thread takes at once, about
 constexpr uint64_t kBucketText = uint64_t{64} << 20;   // text that fills a bucket, about
 constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
 constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the order's
@@ -273,14 +275,19 @@ struct Document {
   bool is_validation = false;
 };
 
+// Documents that one thread tokenizes: handing over a short one by itself takes longer than its tokens.
+struct Batch {
+  std::vector<Document> documents = {};
+  uint64_t bytes = 0;  // that they hold
+  uint64_t before() const { return documents.front().before; }
+};
+
 // First pass.
 void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
               BuildResult& result, const Progress::Output& output) {
   Progress progress("tokenizing", total_bytes(result.inputs), "bytes", output);
   uint64_t number = 0, shown = 0;
-  const auto tell = [&](const Document& document, size_t done) {
-    progress.update(shown = std::max(shown, document.before + done));
-  };
+  const auto tell = [&](uint64_t bytes) { progress.update(shown = std::max(shown, bytes)); };
   const auto encode = [&](Document& document, const auto& tell_bytes) {
     document.foreign_bytes = count_foreign_bytes(document.text);
     document.tokens = tokenizer.encode(document.text, tell_bytes);
@@ -290,7 +297,7 @@ void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vect
   };
   const auto take = [&](Document& document) {
     ++number;
-    tell(document, document.text.size());
+    tell(document.before + document.text.size());
     if (document.text.empty()) {
       ++result.empty_documents;
       return;
@@ -299,12 +306,29 @@ void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vect
     buckets[document.is_validation ? 1 : 0].add(xxh3_64(&number, sizeof number, options.seed), document.tokens,
                                                 static_cast<int64_t>(document.text.size()));
   };
-  OrderedWork<Document> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kTextOfThread,
-                             {.work = encode, .take = take, .told = tell});
+  OrderedWork<Batch> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kTextOfThread,
+                          {.work =
+                               [&](Batch& batch, const auto& tell_bytes) {
+                                 size_t before = 0;
+                                 for (Document& document : batch.documents) {
+                                   encode(document, [&](size_t done) { tell_bytes(before + done); });
+                                   before += document.text.size();
+                                 }
+                               },
+                           .take = [&](Batch& batch) { std::ranges::for_each(batch.documents, take); },
+                           .told = [&](const Batch& batch, size_t done) { tell(batch.before() + done); }});
+  Batch batch;
+  const auto hand_over = [&] {
+    const uint64_t bytes = batch.bytes;
+    if (!batch.documents.empty()) work.add(std::exchange(batch, {}), bytes);
+  };
   read_documents(result.inputs, format_of(options), [&](std::string_view text, uint64_t bytes_read) {
     const uint64_t before = bytes_read - std::min<uint64_t>(bytes_read, text.size());
-    work.add({.text = std::string(text), .before = before}, text.size());
+    batch.documents.push_back({.text = std::string(text), .before = before});
+    batch.bytes += sizeof(Document) + text.size();
+    if (batch.bytes >= kBatch) hand_over();
   });
+  hand_over();
   work.finish();
   for (DocumentBuckets& part : buckets) part.finish();
 }

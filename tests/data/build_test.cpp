@@ -2,6 +2,7 @@
 #include "data/build.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -125,6 +126,25 @@ TEST(Build, ThreadsCannotBeSeen) {
     EXPECT_EQ(several.empty_documents, 1) << threads;
     EXPECT_EQ(several.foreign_bytes, 1u) << threads;
   }
+}
+
+// Else threads would wait for each other more than they work.
+TEST(Build, ShortDocumentsAreHandedOverTogether) {
+  const Scratch scratch;
+  constexpr int kDocuments = 50000;
+  BuildOptions options = example_build(scratch, {"a"});
+  std::string lines;
+  for (int i = 0; i < kDocuments; ++i) lines += "{\"text\":\"\"}\n";
+  options.inputs.push_back(scratch.write("short.jsonl", lines));
+  options.threads = 2;
+  const auto waits = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_nvcsw;
+  };
+  const int64_t before = waits();
+  EXPECT_EQ(build_dataset(options).empty_documents, kDocuments);
+  EXPECT_LT(waits() - before, kDocuments / 50);
 }
 
 TEST(Build, WideVocabulariesUseFourBytes) {
