@@ -16,6 +16,7 @@ import sys
 import tempfile
 import termios
 import time
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -230,6 +231,9 @@ def check_events(folder):
     check("the job's own exit line", local.code_of_run(run, before) == 73)
     check("all of a file that took the other's place counts", local.code_of_run(run, (before[0] + 1, before[1])) == 73)
     check("no events", local.code_of_run(folder / "absent", None) is None and local.events_end(None) is None)
+    done = types.SimpleNamespace(ranks=2, ended={0: (1.0, 0), 1: (2.0, 0)}, stopped_by=signal.SIGTERM, saves=False, killed_at=None)
+    for launcher_code in (1, -signal.SIGTERM, -signal.SIGUSR1):
+        check(f"a signal behind the last rank's end, mpirun's code {launcher_code}", local.exit_code(done, launcher_code, lambda: None) == 0)
     check("the run's directory among the arguments", local.run_directory(["train", "--output.directory", "a"]) == "a")
 
 
