@@ -32,7 +32,9 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostTries = 1000;
 
 [[noreturn]] void throw_cannot_write(const std::string& path, int error) {
-  throw_crash("cannot write ", path, ": ", std::strerror(error), advice_on(error));
+  const std::string what = detail::concatenate("cannot write ", path, ": ", std::strerror(error), advice_on(error));
+  if (error == ENOSPC || error == EDQUOT) throw NoRoomForLock(what, ExitCode::crash);
+  throw_crash(what);
 }
 
 // Of all processes of one boot of one kernel, those that see the same process ids.

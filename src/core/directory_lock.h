@@ -7,7 +7,15 @@
 #include <string>
 #include <thread>
 
+#include "core/check.h"
+
 namespace shiftron {
+
+// The disk, or a quota, has no room for the lock of a directory that nobody alive holds.
+class NoRoomForLock : public Error {
+ public:
+  using Error::Error;
+};
 
 // The lock is a file DIRECTORY/.lock/N that says who holds it, made with O_EXCL, which NFS and Lustre keep where they
 // do not keep flock. A holder on this host is dead when its process is; one elsewhere when its file is not touched for
@@ -22,7 +30,8 @@ class DirectoryLock {
   using Tell = std::function<void(const std::string& message)>;
 
   // `directory` must be there. Where it is held: Error(bad_input) with the holder's host, process and begin, and
-  // `advice` behind it; where it cannot be written: Error(crash). `tell` is called before it waits for a sign of life.
+  // `advice` behind it; where it cannot be written: Error(crash), on a full disk NoRoomForLock. `tell` is called before
+  // it waits for a sign of life.
   DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell)
       : DirectoryLock(directory, advice, tell, Timing{}) {}
   DirectoryLock(const std::string& directory, const std::string& advice, const Tell& tell, const Timing& timing);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "checkpoint/verify.h"
 #include "core/check.h"
@@ -56,6 +57,21 @@ uint64_t bytes_below(const std::string& path) {
   return bytes;
 }
 
+// Removes one of what is to go that takes room on the disk: a leftover, else the oldest step.
+Pruning make_room(const Pruning& planned) {
+  Pruning gone;
+  for (const Leftover& left : planned.leftovers) {
+    if (left.bytes == 0) continue;
+    fs::remove_all(left.path);
+    gone.leftovers = {left};
+    return gone;
+  }
+  if (planned.steps.empty()) return gone;
+  remove_step(planned.steps.back().step);
+  gone.steps = {planned.steps.back()};
+  return gone;
+}
+
 }  // namespace
 
 Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
@@ -80,11 +96,23 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress) {
   checkpoints_of(run);
-  const DirectoryLock lock(run, "a run removes its old steps itself; wait for it, or stop it",
-                           [](const std::string&) {});
+  const auto take_lock = [&] {
+    return std::make_unique<DirectoryLock>(run, "a run removes its old steps itself; wait for it, or stop it",
+                                           [](const std::string&) {});
+  };
+  std::unique_ptr<DirectoryLock> lock;
+  Pruning before;
+  try {
+    lock = take_lock();
+  } catch (const NoRoomForLock&) {
+    Pruning planned = plan_pruning(run, keep, keep_every, progress);
+    if (planned.steps.empty() && planned.leftovers.empty()) return planned;
+    before = make_room(planned);
+    lock = take_lock();
+  }
   Pruning pruning = plan_pruning(run, keep, keep_every, progress);
   const auto require_lock = [&] {
-    if (lock.look() == DirectoryLock::Hold::taken)
+    if (lock->look() == DirectoryLock::Hold::taken)
       throw_crash(run, ": another process has taken it over; no further step is removed");
   };
   for (const Leftover& left : pruning.leftovers) {
@@ -95,6 +123,8 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
     require_lock();
     remove_step(entry.step);
   }
+  pruning.leftovers.insert(pruning.leftovers.begin(), before.leftovers.begin(), before.leftovers.end());
+  pruning.steps.insert(pruning.steps.end(), before.steps.begin(), before.steps.end());
   return pruning;
 }
 

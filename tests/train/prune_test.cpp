@@ -11,6 +11,7 @@
 #include "core/directory_lock.h"
 #include "expect_error.h"
 #include "scratch.h"
+#include "small_disk.h"
 #include "train/small_model.h"
 
 namespace shiftron::testing {
@@ -57,7 +58,7 @@ class Prune : public ::testing::Test {
     return steps;
   }
   Scratch scratch_;
-  const std::string run_ = scratch_.path() + "/run";
+  std::string run_ = scratch_.path() + "/run";
 };
 
 TEST_F(Prune, TheRunsOwnRule) {
@@ -129,6 +130,32 @@ TEST_F(Prune, WhatAnotherBeganMeanwhileStays) {
   EXPECT_ERROR(prune(run_, 1, {}, take_over), ExitCode::crash, "another process has taken it over");
   EXPECT_TRUE(fs::exists(begun));
   EXPECT_THAT(there(), ElementsAre(30, 20, 10));
+}
+
+// It is the way out of it.
+TEST_F(Prune, OnAFullDisk) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "no right to mount";
+  run_ = disk / "run";
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 1});
+  const auto fill = [&](const char* name) { std::ofstream(disk / name) << std::string(2 << 20, 'x'); };
+  fs::create_directories(path(40) + ".tmp");
+  {
+    const DirectoryLock lock(run_, "", [](const std::string&) {});
+    fill("filler");
+    EXPECT_ERROR(prune(run_, 1, {}), ExitCode::bad_input, "wait for it, or stop it");
+  }
+  fill("more");
+  const auto lock = [&] { DirectoryLock(run_, "", [](const std::string&) {}); };
+  EXPECT_THROW(lock(), NoRoomForLock);
+  EXPECT_THROW(prune(run_, 3, {}), NoRoomForLock);
+  const Pruning pruned = prune(run_, 1, {});
+  EXPECT_THAT(steps_of(pruned), ElementsAre(20, 10));
+  EXPECT_EQ(pruned.leftovers.size(), 1u);
+  EXPECT_THAT(there(), ElementsAre(30));
+  fill("again");
+  EXPECT_THROW(lock(), NoRoomForLock);
+  EXPECT_TRUE(prune(run_, 1, {}).steps.empty()) << "needs no lock";
 }
 
 TEST_F(Prune, WhatIsNoRun) {
