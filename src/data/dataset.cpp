@@ -88,6 +88,7 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
   try {
     text = read_file(path, kLargestDescription);
   } catch (const Error& error) {
+    pass_on_refusal(error);
     if (error.code() != ExitCode::bad_input) throw;  // the machine's fault
     throw_no_dataset(directory, error.what());
   }

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/system_error.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 
@@ -190,6 +191,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
     try {
       check.run();
     } catch (const Error& error) {
+      pass_on_refusal(error);
       check.fault(error.what());
     }
     text_bytes = text_bytes && check.text_bytes() ? std::optional(*text_bytes + *check.text_bytes()) : std::nullopt;

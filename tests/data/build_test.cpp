@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "data/buckets.h"
 #include "data/verify.h"
 #include "expect_error.h"
+#include "few_files.h"
 #include "fixture.h"
 #include "small_disk.h"
 
@@ -432,6 +434,21 @@ class Verify : public ::testing::Test {
   ShardRecord shard_;
   std::string path_;
 };
+
+// It says nothing of the shard.
+TEST_F(Verify, WhatTheMachineRefusesIsNoFault) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP()
+      << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
+#endif
+  std::ostringstream told;
+  std::optional<FewFiles> none;  // when dataset.json and the tokenizer have been read
+  const auto seconds = [&] {
+    if (!none) none.emplace(0);
+    return 0.0;
+  };
+  EXPECT_ERROR(verify_dataset(directory_, {.stream = &told, .seconds = seconds}), ExitCode::crash, "ulimit -n");
+}
 
 TEST_F(Verify, AWholeDataset) {
   const VerifyResult result = verify_dataset(directory_);

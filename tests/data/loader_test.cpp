@@ -2,6 +2,8 @@
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -328,6 +330,27 @@ TEST_F(LoaderTest, WhatTheMachineRefusesIsNoDamage) {
     EXPECT_EQ(std::string(error.what()).find("build"), std::string::npos) << error.what();
   }
   EXPECT_NO_THROW(read_samples(there, 0, 1, 16));
+}
+
+// Root may read all.
+TEST_F(LoaderTest, WhatOneMayNotReadIsNotToBeBuilt) {
+  const std::string directory = build();
+  const uid_t user = ::geteuid();
+  ASSERT_EQ(::chmod(directory.c_str(), 0), 0);
+  ASSERT_EQ(::seteuid(user == 0 ? 65534 : user), 0);
+  std::string told;
+  ExitCode code = ExitCode::done;
+  try {
+    Dataset there(directory);
+  } catch (const Error& error) {
+    told = error.what();
+    code = error.code();
+  }
+  ASSERT_EQ(::seteuid(user), 0);
+  ASSERT_EQ(::chmod(directory.c_str(), 0700), 0);
+  EXPECT_EQ(code, ExitCode::crash);
+  EXPECT_EQ(told, "cannot open " + directory +
+                      "/dataset.json: Permission denied; change its permissions, or choose another place");
 }
 
 TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
