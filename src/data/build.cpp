@@ -16,6 +16,7 @@
 #include "core/hash.h"
 #include "core/ordered_work.h"
 #include "core/progress.h"
+#include "core/system_error.h"
 #include "data/buckets.h"
 #include "data/dataset.h"
 #include "data/documents.h"
@@ -35,14 +36,10 @@ constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that split
 constexpr char kDescription[] = "dataset.json";
 constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
 
-[[noreturn]] void throw_cannot_write(const std::string& path, const std::string& reason) {
-  throw_crash("cannot write ", path, ": ", reason);
-}
-
 void make_directory(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw_cannot_write(path, error.message());
+  if (error) throw_crash("cannot write ", path, ": ", error.message(), advice_on(error.value()));
 }
 
 bool is_shard_name(const std::string& name) {
@@ -70,9 +67,7 @@ class Workspace {
     if (existed_ && !fs::is_directory(output_, error)) {
       throw_bad_input(output_, " exists and is no directory; choose another --output");
     }
-    make_directory(output_);
-    lock_.emplace(output_, "wait for it, or choose another --output",
-                  [](const std::string& message) { std::cerr << message << std::endl; });
+    lock();
     refuse_existing();
     make_directory(work());
     clear_remains();
@@ -129,6 +124,18 @@ class Workspace {
   }
 
  private:
+  void lock() {
+    try {
+      make_directory(output_);
+      lock_.emplace(output_, "wait for it, or choose another --output",
+                    [](const std::string& message) { std::cerr << message << std::endl; });
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::bad_input) throw;
+      throw_bad_input("--output ", output_, " cannot be written (", error.what(),
+                      "); give another, or make room in it");
+    }
+  }
+
   // Hashes of the dataset.json that a killed build was about to publish.
   std::set<std::string> promised() const {
     std::set<std::string> hashes;

@@ -356,10 +356,11 @@ TEST(Build, AFullDiskIsReportedAndCleared) {
 TEST(Build, AnUnwritablePlaceIsReported) {
   const Scratch scratch;
   BuildOptions options = example_build(scratch, example_documents(3));
-  options.output = "/proc/nowhere/dataset";
-  EXPECT_ERROR(build_dataset(options), ExitCode::crash, "/proc/nowhere/dataset");
-  options.output = options.inputs[0] + "/below";
-  EXPECT_ERROR(build_dataset(options), ExitCode::crash, options.output);
+  for (const std::string& output : {std::string("/proc/nowhere/dataset"), options.inputs[0] + "/below"}) {
+    options.output = output;
+    EXPECT_ERROR(build_dataset(options), ExitCode::bad_input,
+                 "--output " + output + " cannot be written (cannot write " + output);
+  }
 }
 
 TEST(Buckets, OrderDoesNotDependOnTheirNumber) {
