@@ -41,7 +41,7 @@ void refuse_lost_link(const std::string& directory, const RunWords& words) {
   if (!link.has_filename()) link = link.parent_path();  // "a/"
   if (!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link)) return;
   throw_bad_input(words.option, " ", directory, " is a symbolic link to ", fs::read_symlink(link).string(),
-                  ", which is not there; make that directory, or give another");
+                  ", which is not there; mount or make that directory, or give another");
 }
 
 // All of `text`, or nothing of it.
@@ -190,6 +190,7 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
   try {
     refuse_inside_a_step(directory);
     refuse_lost_link(directory, words);
+    refuse_lost_link(directory + "/checkpoints", words);  // else the run would begin anew, and save nothing
     create_directories_durably(directory);
     for (const char* file : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
       if (!std::filesystem::is_directory(directory + "/" + file)) continue;

@@ -107,8 +107,11 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   std::filesystem::create_symlink("missing", scratch / "link");
   for (const char* name : {"link", "link/"}) {
     EXPECT_ERROR(open_run(scratch / name, log), ExitCode::bad_input,
-                 std::string(name) + " is a symbolic link to missing, which is not there; make that directory");
+                 std::string(name) + " is a symbolic link to missing, which is not there; mount or make that directory");
   }
+  std::filesystem::create_directory_symlink("missing", scratch / "run/checkpoints");
+  EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
+               "run/checkpoints is a symbolic link to missing, which is not there; mount or make that directory");
   EXPECT_FALSE(std::filesystem::exists(scratch / "missing"));
 }
 
