@@ -188,6 +188,17 @@ void TrainingRun::tell_resume(const SavedState& state) const {
                                     imported ? ", imported from " + state.imported_from : ""));
 }
 
+// A run that ended before its first save, or whose steps somebody has moved or cleared away.
+void TrainingRun::warn_of_missing_steps() const {
+  std::error_code missing;
+  const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
+  if (missing || told == 0) return;
+  environment_.log.warning(
+      fmt::format("metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
+                  "to metrics.superseded.jsonl",
+                  checkpoints()));
+}
+
 void TrainingRun::initialise_parameters() {
   std::optional<Progress> progress;
   trainer_->engine().parameters().initialise(
@@ -211,7 +222,10 @@ void TrainingRun::resume() {
     environment_.world.barrier();
   } else {
     initialise_parameters();
-    if (first_rank()) supersede(0);  // of a run that ended before its first save
+    if (first_rank()) {
+      warn_of_missing_steps();
+      supersede(0);
+    }
   }
   if (first_rank() && first_step_ <= config_.train.steps + 1) {
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
