@@ -197,6 +197,11 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
       throw_bad_input(directory, "/", file,
                       " is a directory, where the run keeps a file; move it away, or give another ", words.option);
     }
+    if (const std::string steps = directory + "/checkpoints";
+        std::filesystem::exists(steps) && !std::filesystem::is_directory(steps)) {
+      throw_bad_input(steps, " is no directory, where the run keeps its steps; move it away, or give another ",
+                      words.option);
+    }
     for (const char* other : {"dataset.json", "manifest.json"}) {
       if (!std::filesystem::exists(directory + "/" + other)) continue;
       throw_bad_input(words.option, " ", directory, " holds ", other, " and so is no run's directory; give another");

@@ -113,6 +113,10 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
   EXPECT_ERROR(open_run(scratch / "run", log), ExitCode::bad_input,
                "run/checkpoints is a symbolic link to missing, which is not there; mount or make that directory");
   EXPECT_FALSE(std::filesystem::exists(scratch / "missing"));
+  std::filesystem::create_directories(scratch / "other");
+  scratch.write("other/checkpoints", "");
+  EXPECT_ERROR(open_run(scratch / "other", log), ExitCode::bad_input,
+               "other/checkpoints is no directory, where the run keeps its steps; move it away");
 }
 
 TEST(OpenRun, AThreadThatIsMissingIsNoFaultOfTheDirectory) {
