@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 from harness import PROGRAM, Job, SystemTest, events, last_step, losses, options, scaled, step  # noqa: E402
 from hosts import Hosts, missing  # noqa: E402
 
-DEADLINE = 8  # seconds of a step
+DEADLINE = 8  # seconds of a step, and of a save, in which a host may be lost too
 
 
 @unittest.skipIf(missing(), missing())
@@ -70,7 +70,7 @@ class TwoHosts(SystemTest):
     def test_a_pulled_cable(self):
         run = self.folder / "cable"
         settings = {**self.settings(run, train__steps=10**8), "parallel.tp": 2, "checkpoint.every": 20, "fault.step_deadline": DEADLINE,
-                    "train.deterministic": "repeat"}
+                    "fault.checkpoint_deadline": DEADLINE, "train.deterministic": "repeat"}
         job = self.start_on_both(PROGRAM, "train", *options(settings))
         self.wait_for(lambda: last_step(run) > 25, job)
         self.hosts.pull_cable("h2")

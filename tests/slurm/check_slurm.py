@@ -22,7 +22,7 @@ from harness import PROGRAM, ROOT, SystemTest, environment, events, last_step, l
 
 FOUR = {"parallel.tp": 2, "train.deterministic": "repeat"}  # of 4 ranks
 ENDLESS = 100_000_000  # steps
-DEADLINE = 8  # seconds of a step
+DEADLINE = 8  # seconds of a step, and of a save, in which a host may be lost too
 
 
 @unittest.skipIf(missing(), missing())
@@ -273,7 +273,7 @@ class Slurm(SystemTest):
 
     def test_a_node_dies(self):
         run = self.folder / "node"
-        job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20, fault__step_deadline=DEADLINE)
+        job, = self.submit(run, train__steps=ENDLESS, checkpoint__every=20, fault__step_deadline=DEADLINE, fault__checkpoint_deadline=DEADLINE)
         self.trains(run, 25)
         node = self.other_node(job) if self.hosts else self.cluster.job(job)["NodeList"]
         restarts = self.restarts(job)
