@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "checkpoint/verify.h"
@@ -57,19 +58,48 @@ uint64_t bytes_below(const std::string& path) {
   return bytes;
 }
 
-// Removes one of what is to go that takes room on the disk: a leftover, else the oldest step.
-Pruning make_room(const Pruning& planned) {
-  Pruning gone;
+std::unique_ptr<DirectoryLock> lock_of(const std::string& run) {
+  return std::make_unique<DirectoryLock>(run, "a run removes its old steps itself; wait for it, or stop it",
+                                         [](const std::string&) {});
+}
+
+// One of what is to go that takes room on the disk: a leftover, else the oldest step.
+Pruning one_of(const Pruning& planned) {
+  Pruning one;
   for (const Leftover& left : planned.leftovers) {
-    if (left.bytes == 0) continue;
-    fs::remove_all(left.path);
-    gone.leftovers = {left};
-    return gone;
+    if (left.bytes > 0 && one.leftovers.empty()) one.leftovers = {left};
   }
-  if (planned.steps.empty()) return gone;
-  remove_step(planned.steps.back().step);
-  gone.steps = {planned.steps.back()};
-  return gone;
+  if (one.leftovers.empty() && !planned.steps.empty()) one.steps = {planned.steps.back()};
+  return one;
+}
+
+void remove_all_of(const Pruning& pruning, const std::function<void()>& before_each) {
+  for (const Leftover& left : pruning.leftovers) {
+    before_each();
+    fs::remove_all(left.path);
+  }
+  for (const SuperfluousStep& entry : pruning.steps) {
+    before_each();
+    remove_step(entry.step);
+  }
+}
+
+// The lock of a run that nobody alive held when its disk had no room for one; `gone` makes that room.
+std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const Pruning& planned, Pruning& gone) {
+  try {
+    return lock_of(run);  // to plan may have taken long: somebody may live there by now
+  } catch (const NoRoomForLock&) {
+    gone = one_of(planned);
+    if (gone.leftovers.empty() && gone.steps.empty()) throw;
+  }
+  remove_all_of(gone, [] {});
+  try {
+    return lock_of(run);
+  } catch (const Error& error) {
+    throw Error(std::string(error.what()) + "; removed to make room for it: " +
+                    (gone.steps.empty() ? gone.leftovers.front().path : gone.steps.front().step.path),
+                error.code());
+  }
 }
 
 }  // namespace
@@ -96,35 +126,22 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress) {
   checkpoints_of(run);
-  const auto take_lock = [&] {
-    return std::make_unique<DirectoryLock>(run, "a run removes its old steps itself; wait for it, or stop it",
-                                           [](const std::string&) {});
-  };
   std::unique_ptr<DirectoryLock> lock;
-  Pruning before;
+  Pruning gone;
   try {
-    lock = take_lock();
+    lock = lock_of(run);
   } catch (const NoRoomForLock&) {
     Pruning planned = plan_pruning(run, keep, keep_every, progress);
     if (planned.steps.empty() && planned.leftovers.empty()) return planned;
-    before = make_room(planned);
-    lock = take_lock();
+    lock = lock_on_full_disk(run, planned, gone);
   }
   Pruning pruning = plan_pruning(run, keep, keep_every, progress);
-  const auto require_lock = [&] {
+  remove_all_of(pruning, [&] {
     if (lock->look() == DirectoryLock::Hold::taken)
       throw_crash(run, ": another process has taken it over; no further step is removed");
-  };
-  for (const Leftover& left : pruning.leftovers) {
-    require_lock();
-    fs::remove_all(left.path);
-  }
-  for (const SuperfluousStep& entry : pruning.steps) {
-    require_lock();
-    remove_step(entry.step);
-  }
-  pruning.leftovers.insert(pruning.leftovers.begin(), before.leftovers.begin(), before.leftovers.end());
-  pruning.steps.insert(pruning.steps.end(), before.steps.begin(), before.steps.end());
+  });
+  pruning.leftovers.insert(pruning.leftovers.begin(), gone.leftovers.begin(), gone.leftovers.end());
+  pruning.steps.insert(pruning.steps.end(), gone.steps.begin(), gone.steps.end());
   return pruning;
 }
 

@@ -37,7 +37,7 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
                      const BytesRead& progress = {});
 
 // The same, then removes all of it, leftovers first, under the run's lock: Error(bad_input) where a run is alive there.
-// On a full disk, where the lock has no room, the first of it goes before.
+// On a full disk, where the lock has no room, one leftover, or else the oldest step that goes, goes before.
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
               const BytesRead& progress = {});
 
