@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "core/hdf5_library.h"
 
 namespace shiftron {
@@ -110,6 +111,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
 }
 
 Hdf5File Hdf5File::open(const std::string& path) {
+  FileDescriptor::open_for_reading(path);  // what the machine refuses is a SystemError, and not of the content
   const LibraryLock lock;
   const Handle access = access_properties();
   return {readable(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), path, ""), path};

@@ -130,6 +130,8 @@ class Workspace {
       lock_.emplace(output_, "wait for it, or choose another --output",
                     [](const std::string& message) { std::cerr << message << std::endl; });
     } catch (const Error& error) {
+      std::error_code ignored;
+      if (!existed_) fs::remove(output_, ignored);  // empty
       if (error.code() == ExitCode::bad_input) throw;
       throw_bad_input("--output ", output_, " cannot be written (", error.what(),
                       "); give another, or make room in it");

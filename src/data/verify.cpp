@@ -190,8 +190,10 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
     ShardCheck check(directory, description, record, tokenizer, progress, result.faults);
     try {
       check.run();
+    } catch (const SystemError& refusal) {
+      if (result.faults.empty()) pass_on_refusal(refusal);  // else what was found would be lost
+      result.faults.push_back(std::string(refusal.what()) + "; this shard was not verified");
     } catch (const Error& error) {
-      pass_on_refusal(error);
       check.fault(error.what());
     }
     text_bytes = text_bytes && check.text_bytes() ? std::optional(*text_bytes + *check.text_bytes()) : std::nullopt;

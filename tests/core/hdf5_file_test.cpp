@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "expect_error.h"
+#include "few_files.h"
 #include "scratch.h"
 #include "small_disk.h"
 
@@ -88,6 +89,16 @@ TEST(Hdf5File, EqualContentGivesEqualBytes) {
   ::usleep(1100000);  // time stamps count seconds
   write_example(scratch / "b.h5");
   EXPECT_EQ(Scratch::read(scratch / "a.h5"), Scratch::read(scratch / "b.h5"));
+}
+
+TEST(Hdf5File, WhatTheMachineRefusesIsNoFaultOfTheFile) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object";
+#endif
+  const Scratch scratch;
+  write_example(scratch / "file.h5");
+  const FewFiles none(0);
+  EXPECT_ERROR(Hdf5File::open(scratch / "file.h5"), ExitCode::crash, "ulimit -n");
 }
 
 TEST(Hdf5File, FaultsNameFileAndDataset) {

@@ -451,6 +451,26 @@ TEST_F(Verify, WhatTheMachineRefusesIsNoFault) {
   EXPECT_ERROR(verify_dataset(directory_, {.stream = &told, .seconds = seconds}), ExitCode::crash, "ulimit -n");
 }
 
+// It ends a look that has found nothing; what was found is told.
+TEST_F(Verify, WhatTheMachineRefusesHidesNoFault) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "as above";
+#endif
+  fs::remove(directory_ + "/" + Dataset(directory_).description().shards[0].file);
+  std::ostringstream told;
+  std::optional<FewFiles> none;
+  int looks = 0;
+  const auto seconds = [&] {
+    if (++looks == 2) none.emplace(0);  // behind the first shard
+    return 0.0;
+  };
+  const VerifyResult result = verify_dataset(directory_, {.stream = &told, .seconds = seconds});
+  ASSERT_GT(result.faults.size(), 1u);
+  EXPECT_THAT(result.faults.front(), ::testing::HasSubstr("No such file"));
+  EXPECT_THAT(result.faults.back(), ::testing::HasSubstr("ulimit -n"));
+  EXPECT_THAT(result.faults.back(), ::testing::EndsWith("this shard was not verified"));
+}
+
 TEST_F(Verify, AWholeDataset) {
   const VerifyResult result = verify_dataset(directory_);
   EXPECT_TRUE(result.faults.empty());

@@ -337,7 +337,10 @@ TEST_F(LoaderTest, WhatOneMayNotReadIsNotToBeBuilt) {
   const std::string directory = build();
   const uid_t user = ::geteuid();
   ASSERT_EQ(::chmod(directory.c_str(), 0), 0);
-  ASSERT_EQ(::seteuid(user == 0 ? 65534 : user), 0);
+  if (::seteuid(user == 0 ? 65534 : user) != 0) {  // a namespace of one user
+    ::chmod(directory.c_str(), 0700);
+    GTEST_SKIP() << "no other user";
+  }
   std::string told;
   ExitCode code = ExitCode::done;
   try {
