@@ -28,6 +28,9 @@ class OrderedWork {
     std::function<void(const Item&, size_t done)> told;  // on the caller's, of the item that is taken next
   };
 
+  // Bytes that an item weighs beside what it is added with.
+  static constexpr uint64_t own_bytes() { return sizeof(Entry); }
+
   // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
   // of `most` bytes in all wait, their own sizes among them; one that is heavier waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
@@ -64,7 +67,7 @@ class OrderedWork {
 
  private:
   struct Entry {
-    Entry(Item its, uint64_t held) : item(std::move(its)), weight(held + sizeof(Entry)) {}
+    Entry(Item its, uint64_t held) : item(std::move(its)), weight(held + own_bytes()) {}
     Item item;
     uint64_t weight;
     std::atomic<size_t> told = 0;
