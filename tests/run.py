@@ -59,17 +59,22 @@ def watch(runs, budget):
     before, unshown = children_seconds(), list(runs)
     while unshown:
         ended = unshown[0].ctest.poll() is not None
-        sys.stdout.write(unshown[0].output.read())
-        sys.stdout.flush()
+        sys.stdout.buffer.write(unshown[0].output.read())
+        sys.stdout.buffer.flush()
         if ended:
             del unshown[0]
             continue
         alive = [run.ctest.pid for run in unshown if run.ctest.poll() is None]
         if children_seconds() - before + sum(map(cpu_seconds, alive)) > budget:
-            for process in alive:
-                os.kill(process, signal.SIGINT)  # it ends its test too
+            interrupt(unshown)
         time.sleep(0.2)
     return children_seconds() - before
+
+
+def interrupt(runs):
+    for run in runs:
+        if run.ctest.poll() is None:
+            run.ctest.send_signal(signal.SIGINT)  # it ends its tests too
 
 
 def children_seconds():
@@ -85,7 +90,7 @@ class Run:
         command = ["ctest", "--test-dir", build, "--output-on-failure", "--parallel", str(at_a_time), "--timeout", str(round(limit * scale)), *options]
         with open(self.log, "wb") as log:
             self.ctest = subprocess.Popen(command, stdout=log, env=dict(os.environ, SHIFTRON_TEST_TIME_SCALE=f"{scale:.2f}"))
-        self.output = open(self.log, errors="replace")
+        self.output = open(self.log, "rb")
 
     def counts(self):
         """(passed, failed) by ctest's closing line, or by those of its tests."""
@@ -104,8 +109,13 @@ def main():
         options = options[3:]
     scale = float(os.environ.get("SHIFTRON_TEST_TIME_SCALE") or measured_scale())
     print(f"limits of this run: {limit * scale:.0f} s a test (scale {scale:.1f}), {budget:.0f} CPU seconds in all", flush=True)
-    runs = [Run(where, at_a_time, limit, scale, own + options) for where, at_a_time, own in [(build, 2, []), *others]]
-    spent = watch(runs, budget)
+    runs = []
+    try:
+        for where, at_a_time, own in [(build, 2, []), *others]:
+            runs.append(Run(where, at_a_time, limit, scale, own + options))
+        spent = watch(runs, budget)
+    finally:
+        interrupt(runs)
     passed, failed = map(sum, zip(*(run.counts() for run in runs)))
     print(f"{spent:.0f} CPU seconds\n{passed} passed, {failed} failed", flush=True)
     if spent > budget:
