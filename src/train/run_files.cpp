@@ -40,8 +40,8 @@ void refuse_lost_link(const std::string& directory, const RunWords& words) {
   fs::path link = directory;
   if (!link.has_filename()) link = link.parent_path();  // "a/"
   if (!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link)) return;
-  throw_bad_input(words.option, " ", directory, " is a symbolic link to ", fs::read_symlink(link).string(),
-                  ", which is not there; mount or make that directory, or give another");
+  throw_bad_input(directory, " is a symbolic link to ", fs::read_symlink(link).string(),
+                  ", which is not there; mount or make that directory, or give another ", words.option);
 }
 
 // All of `text`, or nothing of it.
