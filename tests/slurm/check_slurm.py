@@ -329,10 +329,12 @@ class Slurm(SystemTest):
         self.assertEqual((run / "slurm" / "config.conf").read_text(), config)  # with which the first one comes back
 
     def test_cancelled_while_it_looks_at_its_hosts(self):
-        run = self.folder / "looking"
-        with self.program('[ "$1" = preflight ] && sleep 20'):
+        run, looking = self.folder / "looking", self.folder / "has-begun"
+        looking.mkdir()
+        with self.program(f'[ "$1" = preflight ] && mkdir "{looking}/$SLURM_PROCID" && sleep 20'):
             job, = self.submit(run, nodes=1, tasks=2, train__steps=ENDLESS)
-        self.cluster.wait_for(lambda: "srun, this Slurm" in self.log(run), 60, "the look at the hosts")
+        # A srun that is being started loses signals, and Slurm kills the job's script 15 s behind that.
+        self.cluster.wait_for(lambda: len(list(looking.iterdir())) == 2, 60, "the look at the hosts")
         self.cluster.say("scancel", job)
         self.assertEqual(self.ended(run, job), "CANCELLED")
         self.assertRegex(self.status(run), "(?s)^saved for .*not brought back")
