@@ -27,7 +27,8 @@ def script(bars):
 
 def drawn(bars):
     """The picture, as SVG; what it was drawn from stands in a comment at its end."""
-    done = subprocess.run(["gnuplot"], input=script(bars), text=True, capture_output=True, check=False)
+    text = script(bars)
+    done = subprocess.run(["gnuplot"], input=text, text=True, capture_output=True, check=False)
     if done.returncode or "</svg>" not in done.stdout:
         raise OSError(f"gnuplot could not draw: {done.stderr}")
-    return done.stdout.replace("</svg>", f"<!--\n{script(bars)}-->\n</svg>")
+    return done.stdout.replace("</svg>", f"<!--\n{text}-->\n</svg>")
