@@ -3,21 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <memory>
-#include <optional>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/check.h"
-#include "core/directory_lock.h"
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/ordered_work.h"
 #include "core/progress.h"
-#include "core/system_error.h"
 #include "data/buckets.h"
+#include "data/build_directory.h"
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/tokenizer.h"
@@ -33,170 +28,6 @@ constexpr uint64_t kBatch = uint64_t{64} << 10;        // bytes of documents tha
 constexpr uint64_t kBucketText = uint64_t{64} << 20;   // text that fills a bucket, about
 constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
 constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the order's
-constexpr char kDescription[] = "dataset.json";
-constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
-
-void make_directory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw_crash("cannot write ", path, ": ", error.message(), advice_on(error.value()));
-}
-
-bool is_shard_name(const std::string& name) {
-  return name.compare(0, 6, "shard-") == 0 && name.size() > 3 && name.compare(name.size() - 3, 3, ".h5") == 0;
-}
-
-std::string join(const std::string& folder, const std::string& part) {
-  return part.empty() ? folder : folder + "/" + part;
-}
-
-// Of the output directory: whether a build puts it there.
-bool is_made_here(const std::string& name) {
-  return is_shard_name(name) || name == "tokenizer.model" ||
-         name.starts_with(std::string(kDescription) + ".temporary-");
-}
-
-// The output directory while it is being filled: everything lies in OUTPUT/.building, under a lock, until it is moved
-// in place, dataset.json last. A failed build removes what it made; a killed one leaves .building, which the next one
-// clears: with it a dataset.json that .building/published names, unless all that it names are in place.
-class Workspace {
- public:
-  Workspace(const std::string& output, const std::vector<std::string>& parts) : output_(output), parts_(parts) {
-    std::error_code error;
-    existed_ = fs::exists(output_, error);
-    if (existed_ && !fs::is_directory(output_, error)) {
-      throw_bad_input(output_, " exists and is no directory; choose another --output");
-    }
-    lock();
-    refuse_existing();
-    make_directory(work());
-    clear_remains();
-    for (const std::string& part : parts_) make_directory(work(part));
-  }
-
-  ~Workspace() {
-    if (committed_) return;
-    std::error_code error;
-    clear_remains();
-    fs::remove_all(work(), error);
-    lock_.reset();
-    if (!existed_) fs::remove(output_, error);
-  }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-
-  std::string work(const std::string& part = "") const { return join(output_ + "/" + kWorkName, part); }
-  std::string target(const std::string& part) const { return join(output_, part); }
-
-  // They take 4 bytes a token, and nobody needs them behind the shards.
-  void remove_buckets() {
-    std::error_code error;
-    for (const std::string& part : parts_) {
-      std::vector<fs::path> old;
-      for (const auto& entry : fs::directory_iterator(work(part), error)) {
-        if (entry.path().filename().string().starts_with("bucket-")) old.push_back(entry.path());
-      }
-      for (const fs::path& path : old) fs::remove(path, error);
-    }
-  }
-
-  // Moves a finished file out of the part's work folder, under the same name.
-  void publish(const std::string& part, const std::string& name) {
-    make_directory(target(part));
-    rename_durably(work(part) + "/" + name, target(part) + "/" + name);
-  }
-
-  // Publishes each part's dataset.json, of these bytes.
-  void publish_descriptions(const std::vector<std::string>& texts) {
-    std::string hashes;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      write_file_durably(work(parts_[i]) + "/" + kDescription, texts[i]);
-      hashes += to_hex(xxh3_128(texts[i])) + "\n";
-    }
-    write_file_durably(work(kPublished), hashes);
-    for (const std::string& part : parts_) publish(part, kDescription);
-  }
-
-  void commit() {
-    std::error_code error;
-    committed_ = true;
-    fs::remove_all(work(), error);
-  }
-
- private:
-  void lock() {
-    try {
-      make_directory(output_);
-      lock_.emplace(output_, "wait for it, or choose another --output",
-                    [](const std::string& message) { std::cerr << message << std::endl; });
-    } catch (const Error& error) {
-      std::error_code ignored;
-      if (!existed_) fs::remove(output_, ignored);  // empty
-      if (error.code() == ExitCode::bad_input) throw;
-      throw_bad_input("--output ", output_, " cannot be written (", error.what(),
-                      "); give another, or make room in it");
-    }
-  }
-
-  // Hashes of the dataset.json that a killed build was about to publish.
-  std::set<std::string> promised() const {
-    std::set<std::string> hashes;
-    std::error_code error;
-    if (!fs::exists(work(kPublished), error)) return hashes;
-    std::istringstream lines(read_file(work(kPublished)));
-    for (std::string line; std::getline(lines, line);) hashes.insert(line);
-    return hashes;
-  }
-
-  void refuse_existing() const {
-    std::error_code error;
-    std::set<std::string> missing = promised();
-    std::string holder, foreign;  // a part with a dataset; one that the killed build did not make
-    for (const std::string part : {"", "train", "validation"}) {
-      const std::string path = target(part) + "/" + kDescription;
-      if (!fs::exists(path, error)) continue;
-      holder = target(part);
-      if (missing.erase(to_hex(xxh3_128(read_file(path)))) == 0) foreign = holder;
-    }
-    const bool is_finished = !holder.empty() && missing.empty();
-    if (is_finished) fs::remove_all(work(), error);
-    if (is_finished || !foreign.empty()) {
-      throw_bad_input(foreign.empty() ? holder : foreign,
-                      " holds a dataset already, which is not overwritten; choose another --output");
-    }
-    const bool remains = fs::exists(work(), error);
-    for (const auto& entry : fs::directory_iterator(output_, error)) {
-      const std::string name = entry.path().filename();
-      const bool ours = name == kWorkName || name == DirectoryLock::kName ||
-                        (remains && (is_made_here(name) || name == "train" || name == "validation"));
-      if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
-    }
-  }
-
-  // Each dataset.json first: what is left without it is no dataset.
-  void clear_remains() {
-    std::error_code error;
-    std::vector<fs::path> old;
-    for (const std::string part : {"", "train", "validation"}) {
-      fs::remove(target(part) + "/" + kDescription, error);
-    }
-    for (const std::string part : {"", "train", "validation"}) {
-      for (const auto& entry : fs::directory_iterator(target(part), error)) {
-        if (is_made_here(entry.path().filename())) old.push_back(entry.path());
-      }
-    }
-    for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
-    for (const fs::path& path : old) fs::remove_all(path, error);
-    fs::remove(target("train"), error);
-    fs::remove(target("validation"), error);
-  }
-
-  std::string output_;
-  std::vector<std::string> parts_;
-  bool existed_ = false;
-  bool committed_ = false;
-  std::optional<DirectoryLock> lock_;
-};
 
 struct ShardPlan {
   int64_t tokens = 0;
@@ -214,12 +45,6 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
     }
   }
   return plan;
-}
-
-std::string shard_name(size_t number) {
-  std::string digits = std::to_string(number);
-  digits.insert(0, digits.size() < 5 ? 5 - digits.size() : 0, '0');
-  return "shard-" + digits + ".h5";
 }
 
 std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header, int64_t shard_tokens,
@@ -368,12 +193,12 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   const bool split = options.validation_fraction > 0;
   const std::vector<std::string> parts =
       split ? std::vector<std::string>{"train", "validation"} : std::vector<std::string>{""};
-  Workspace workspace(options.output, parts);
+  BuildDirectory directory(options.output, parts);
   const size_t count = std::clamp<size_t>(total_bytes(result.inputs) / kBucketText + 1, 1, kMostBuckets);
   std::vector<std::string> texts;
   {
     std::vector<DocumentBuckets> buckets;
-    for (const std::string& part : parts) buckets.emplace_back(workspace.work(part), count);
+    for (const std::string& part : parts) buckets.emplace_back(directory.work(part), count);
     tokenize(options, tokenizer, buckets, result, output);
     check_parts(buckets, options, result.inputs);
 
@@ -384,23 +209,23 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
                              names_of_inputs(options.inputs)};
     for (size_t i = 0; i < parts.size(); ++i) {
       DatasetDescription description{header, buckets[i].text_bytes(), {}};
-      description.shards = write_shards(buckets[i], header, options.shard_tokens, workspace.work(parts[i]), progress);
+      description.shards = write_shards(buckets[i], header, options.shard_tokens, directory.work(parts[i]), progress);
       texts.push_back(description.to_text());
-      result.datasets.push_back({workspace.target(parts[i]), description.documents(), description.tokens(),
+      result.datasets.push_back({directory.target(parts[i]), description.documents(), description.tokens(),
                                  description.text_bytes, static_cast<int64_t>(description.shards.size()),
                                  to_hex(xxh3_128(texts.back()))});
     }
   }
-  workspace.remove_buckets();
+  directory.remove_buckets();
   for (size_t i = 0; i < parts.size(); ++i) {
-    write_file_durably(workspace.work(parts[i]) + "/tokenizer.model", tokenizer.model_bytes());
+    write_file_durably(directory.work(parts[i]) + "/" + kTokenizerFile, tokenizer.model_bytes());
     for (int64_t shard = 0; shard < result.datasets[i].shards; ++shard) {
-      workspace.publish(parts[i], shard_name(static_cast<size_t>(shard)));
+      directory.publish(parts[i], shard_name(static_cast<size_t>(shard)));
     }
-    workspace.publish(parts[i], "tokenizer.model");
+    directory.publish(parts[i], kTokenizerFile);
   }
-  workspace.publish_descriptions(texts);
-  workspace.commit();
+  directory.publish_descriptions(texts);
+  directory.commit();
   return result;
 }
 

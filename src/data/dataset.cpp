@@ -37,7 +37,7 @@ bool is_there(const std::string& path) {
 
 // With what to do, by what is there instead.
 [[noreturn]] void throw_no_dataset(const std::string& directory, const std::string& reason) {
-  if (is_there(directory + "/dataset.json")) throw_bad_input(reason);
+  if (is_there(directory + "/" + kDescriptionFile)) throw_bad_input(reason);
   std::string output = directory;  // of the build that may have made it
   while (output.size() > 1 && output.ends_with('/')) output.pop_back();
   const std::string name = std::filesystem::path(output).filename();
@@ -49,7 +49,7 @@ bool is_there(const std::string& path) {
   }
   std::string parts;
   for (const char* part : {"/train", "/validation"}) {
-    if (is_there(output + part + "/dataset.json")) parts += (parts.empty() ? "" : " or ") + output + part;
+    if (is_there(output + part + "/" + kDescriptionFile)) parts += (parts.empty() ? "" : " or ") + output + part;
   }
   if (!parts.empty()) throw_bad_input(directory, " is no dataset itself, but holds some; name ", parts);
   throw_bad_input(directory, " is no dataset (", reason, "); `shiftron data build` makes one");
@@ -83,7 +83,7 @@ void OpenShards::close(const std::string& path) {
 
 Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
     : directory_(directory), open_(std::move(open)) {
-  const std::string path = directory + "/dataset.json";
+  const std::string path = directory + "/" + kDescriptionFile;
   std::string text;
   try {
     text = read_file(path, kLargestDescription);
@@ -94,7 +94,7 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
   }
   fingerprint_ = to_hex(xxh3_128(text));
   description_ = DatasetDescription::parse(text, path);
-  tokenizer_bytes_ = read_file(directory + "/tokenizer.model", kLargestModel);
+  tokenizer_bytes_ = read_file(directory + "/" + kTokenizerFile, kLargestModel);
   const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
   if (hash != description_.header.tokenizer_hash) {
     throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", dataset.json names ",

@@ -13,6 +13,8 @@
 
 namespace shiftron {
 
+constexpr char kDescriptionFile[] = "dataset.json";
+constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kWorkName[] = ".building";  // of the folder in a build's output while it is not finished
 
 // The content of dataset.json.

@@ -24,6 +24,14 @@ std::string file_hash(const FileDescriptor& file, uint64_t bytes) {
 
 }  // namespace
 
+std::string shard_name(size_t number) {
+  std::string digits = std::to_string(number);
+  digits.insert(0, digits.size() < 5 ? 5 - digits.size() : 0, '0');
+  return "shard-" + digits + ".h5";
+}
+
+bool is_shard_name(const std::string& name) { return name.starts_with("shard-") && name.ends_with(".h5"); }
+
 int64_t block_count(int64_t tokens, Hdf5Type type) {
   const auto per_block = static_cast<int64_t>(kBlockBytes / size_of(type));
   return (tokens + per_block - 1) / per_block;

@@ -32,6 +32,10 @@ struct ShardRecord {
   bool operator==(const ShardRecord&) const = default;
 };
 
+// Files of a dataset: shard-00000.h5, shard-00001.h5, …
+std::string shard_name(size_t number);
+bool is_shard_name(const std::string& name);
+
 // Blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);
 

@@ -168,7 +168,7 @@ class ShardCheck {
 VerifyResult verify_dataset(const std::string& directory, const Progress::Output& output) {
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
-  const std::string model = directory + "/tokenizer.model";
+  const std::string model = directory + "/" + kTokenizerFile;
   const Tokenizer tokenizer(dataset.tokenizer_bytes(), model);
   VerifyResult result;
   result.shards = static_cast<int64_t>(description.shards.size());

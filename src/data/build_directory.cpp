@@ -1,0 +1,169 @@
+// A build moves what it made in place by renaming; dataset.json is what makes it a dataset, and goes last.
+#include "data/build_directory.h"
+
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <sstream>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/system_error.h"
+#include "data/dataset.h"
+
+namespace shiftron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kParts[] = {"", "train", "validation"};  // datasets that a build may put in its output
+constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
+
+void make_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw_crash("cannot write ", path, ": ", error.message(), advice_on(error.value()));
+}
+
+std::string join(const std::string& folder, const std::string& part) {
+  return part.empty() ? folder : folder + "/" + part;
+}
+
+// Of the output directory: whether a build puts it there.
+bool is_made_here(const std::string& name) {
+  return is_shard_name(name) || name == kTokenizerFile ||
+         name.starts_with(std::string(kDescriptionFile) + ".temporary-");
+}
+
+// Hashes of the dataset.json that a killed build was about to publish.
+std::set<std::string> promised(const std::string& path) {
+  std::set<std::string> hashes;
+  std::error_code error;
+  if (!fs::exists(path, error)) return hashes;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) hashes.insert(line);
+  return hashes;
+}
+
+}  // namespace
+
+BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std::string>& parts)
+    : output_(output), parts_(parts) {
+  std::error_code error;
+  existed_ = fs::exists(output_, error);
+  if (existed_ && !fs::is_directory(output_, error)) {
+    throw_bad_input(output_, " exists and is no directory; choose another --output");
+  }
+  lock();
+  refuse_existing();
+  make_directory(work());
+  clear_remains();
+  for (const std::string& part : parts_) make_directory(work(part));
+}
+
+BuildDirectory::~BuildDirectory() {
+  if (committed_) return;
+  std::error_code error;
+  clear_remains();
+  fs::remove_all(work(), error);
+  lock_.reset();
+  if (!existed_) fs::remove(output_, error);
+}
+
+std::string BuildDirectory::work(const std::string& part) const {
+  return join(output_ + "/" + kWorkName, part);
+}
+std::string BuildDirectory::target(const std::string& part) const {
+  return join(output_, part);
+}
+
+void BuildDirectory::remove_buckets() {
+  std::error_code error;
+  for (const std::string& part : parts_) {
+    std::vector<fs::path> old;
+    for (const auto& entry : fs::directory_iterator(work(part), error)) {
+      if (entry.path().filename().string().starts_with("bucket-")) old.push_back(entry.path());
+    }
+    for (const fs::path& path : old) fs::remove(path, error);
+  }
+}
+
+void BuildDirectory::publish(const std::string& part, const std::string& name) {
+  make_directory(target(part));
+  rename_durably(work(part) + "/" + name, target(part) + "/" + name);
+}
+
+void BuildDirectory::publish_descriptions(const std::vector<std::string>& texts) {
+  std::string hashes;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    write_file_durably(work(parts_[i]) + "/" + kDescriptionFile, texts[i]);
+    hashes += to_hex(xxh3_128(texts[i])) + "\n";
+  }
+  write_file_durably(work(kPublished), hashes);
+  for (const std::string& part : parts_) publish(part, kDescriptionFile);
+}
+
+void BuildDirectory::commit() {
+  std::error_code error;
+  committed_ = true;
+  fs::remove_all(work(), error);
+}
+
+void BuildDirectory::lock() {
+  try {
+    make_directory(output_);
+    lock_.emplace(output_, "wait for it, or choose another --output",
+                  [](const std::string& message) { std::cerr << message << std::endl; });
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (!existed_) fs::remove(output_, ignored);  // empty
+    if (error.code() == ExitCode::bad_input) throw;
+    throw_bad_input("--output ", output_, " cannot be written (", error.what(), "); give another, or make room in it");
+  }
+}
+
+void BuildDirectory::refuse_existing() const {
+  std::error_code error;
+  std::set<std::string> missing = promised(work(kPublished));
+  std::string holder, foreign;  // a part with a dataset; one that the killed build did not make
+  for (const std::string part : kParts) {
+    const std::string path = target(part) + "/" + kDescriptionFile;
+    if (!fs::exists(path, error)) continue;
+    holder = target(part);
+    if (missing.erase(to_hex(xxh3_128(read_file(path)))) == 0) foreign = holder;
+  }
+  const bool is_finished = !holder.empty() && missing.empty();
+  if (is_finished) fs::remove_all(work(), error);
+  if (is_finished || !foreign.empty()) {
+    throw_bad_input(foreign.empty() ? holder : foreign,
+                    " holds a dataset already, which is not overwritten; choose another --output");
+  }
+  const bool remains = fs::exists(work(), error);
+  for (const auto& entry : fs::directory_iterator(output_, error)) {
+    const std::string name = entry.path().filename();
+    const bool ours = name == kWorkName || name == DirectoryLock::kName ||
+                      (remains && (is_made_here(name) || name == "train" || name == "validation"));
+    if (!ours) throw_bad_input(output_, " is not empty (", name, "); choose another --output");
+  }
+}
+
+// Each dataset.json first: what is left without it is no dataset.
+void BuildDirectory::clear_remains() {
+  std::error_code error;
+  std::vector<fs::path> old;
+  for (const std::string part : kParts) {
+    fs::remove(target(part) + "/" + kDescriptionFile, error);
+  }
+  for (const std::string part : kParts) {
+    for (const auto& entry : fs::directory_iterator(target(part), error)) {
+      if (is_made_here(entry.path().filename())) old.push_back(entry.path());
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(work(), error)) old.push_back(entry.path());
+  for (const fs::path& path : old) fs::remove_all(path, error);
+  fs::remove(target("train"), error);
+  fs::remove(target("validation"), error);
+}
+
+}  // namespace shiftron
