@@ -23,7 +23,7 @@ class OrderedWork {
  public:
   using Tell = std::function<void(size_t done)>;
   struct Steps {
-    std::function<void(Item&, const Tell&)> work;        // on any thread; tells how far it is
+    std::function<void(Item&, const Tell&)> work;        // on any thread, which has a copy; tells how far it is
     std::function<void(Item&)> take;                     // on the caller's thread, in order
     std::function<void(const Item&, size_t done)> told;  // on the caller's, of the item that is taken next
   };
@@ -76,6 +76,7 @@ class OrderedWork {
   };
 
   void run() {
+    const auto work = steps_.work;
     std::unique_lock lock(mutex_);
     while (true) {
       more_.wait(lock, [&] { return stops_ || next_ < entries_.size(); });
@@ -83,7 +84,7 @@ class OrderedWork {
       Entry& mine = entries_[next_++];  // stays where it is while others come and go at the ends
       lock.unlock();
       try {
-        steps_.work(mine.item, [&](size_t done) { mine.told = done; });
+        work(mine.item, [&](size_t done) { mine.told = done; });
       } catch (...) {
         mine.fault = std::current_exception();
       }

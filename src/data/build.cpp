@@ -15,6 +15,7 @@
 #include "data/build_directory.h"
 #include "data/dataset.h"
 #include "data/documents.h"
+#include "data/known_words.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 
@@ -119,12 +120,13 @@ struct Batch {
 // First pass.
 void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vector<DocumentBuckets>& buckets,
               BuildResult& result, const Progress::Output& output) {
-  Progress progress("tokenizing", total_bytes(result.inputs), "bytes", output);
+  const uint64_t all = total_bytes(result.inputs);
+  Progress progress("tokenizing", all, "bytes", output);
   uint64_t number = 0, shown = 0;
-  const auto tell = [&](uint64_t bytes) { progress.update(shown = std::max(shown, bytes)); };
-  const auto encode = [&](Document& document, const auto& tell_bytes) {
+  const auto tell = [&](uint64_t bytes) { progress.update(shown = std::clamp(bytes, shown, all)); };
+  const auto encode = [&](Document& document, const auto& tell_bytes, KnownWords& known) {
     document.foreign_bytes = count_foreign_bytes(document.text);
-    document.tokens = tokenizer.encode(document.text, tell_bytes);
+    document.tokens = tokenizer.encode(document.text, tell_bytes, &known);
     document.tokens.push_back(tokenizer.end_of_document());
     document.is_validation =
         options.validation_fraction > 0 && is_validation(document.text, options.validation_fraction);
@@ -142,10 +144,11 @@ void tokenize(const BuildOptions& options, const Tokenizer& tokenizer, std::vect
   };
   OrderedWork<Batch> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kTextOfThread,
                           {.work =
-                               [&](Batch& batch, const auto& tell_bytes) {
+                               [&, known = KnownWords()](Batch& batch, const auto& tell_bytes) mutable {
                                  size_t before = 0;
                                  for (Document& document : batch.documents) {
-                                   encode(document, [&](size_t done) { tell_bytes(before + done); });
+                                   encode(
+                                       document, [&](size_t done) { tell_bytes(before + done); }, known);
                                    before += document.text.size();
                                  }
                                },

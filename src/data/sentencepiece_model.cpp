@@ -76,9 +76,21 @@ void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<s
 
 }  // namespace
 
+SentencePieceModel::Algorithm algorithm_of(const std::string& model_bytes, const std::string& name) {
+  Algorithm algorithm = Algorithm::unigram;
+  for (ProtoFields fields(model_bytes, name); fields.next();) {
+    if (fields.field() != 2) continue;
+    for (ProtoFields trainer(fields.bytes(), name); trainer.next();) {
+      if (trainer.field() == 3) algorithm = static_cast<Algorithm>(trainer.number());
+    }
+  }
+  return algorithm;
+}
+
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
   SentencePieceModel model;
   model.name = tokenizer.name();
+  model.algorithm = algorithm_of(tokenizer.model_bytes(), tokenizer.name());
   std::vector<size_t> marked;  // as unused, by the file
   for (ProtoFields fields(tokenizer.model_bytes(), tokenizer.name()); fields.next();) {
     if (fields.field() == 1) {
@@ -86,10 +98,6 @@ SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
       bool is_marked = false;
       model.pieces.push_back(read_piece(fields.bytes(), tokenizer, static_cast<int32_t>(id), is_marked));
       if (is_marked) marked.push_back(id);
-    } else if (fields.field() == 2) {
-      for (ProtoFields trainer(fields.bytes(), tokenizer.name()); trainer.next();) {
-        if (trainer.field() == 3) model.algorithm = static_cast<Algorithm>(trainer.number());
-      }
     }
   }
   if (model.algorithm != Algorithm::unigram && model.algorithm != Algorithm::bpe) {

@@ -24,6 +24,9 @@ struct SentencePieceModel {
   std::string name;                   // of its file, for messages
 };
 
+// Of a model's bytes: unigram where they state none. Throws Error(bad_input) where they are no model, naming `name`.
+SentencePieceModel::Algorithm algorithm_of(const std::string& model_bytes, const std::string& name);
+
 // Throws Error(bad_input), naming the piece: fields that do not fit, another kind of model, one of type bpe in which
 // SentencePiece joins pieces to an unused one and takes that apart again.
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer);

@@ -8,7 +8,9 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "data/known_words.h"
 #include "data/proto_fields.h"
+#include "data/sentencepiece_model.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -54,6 +56,12 @@ bool has_table(const std::string& model, const std::string& name) {
   return false;
 }
 
+// A word is spaces and what follows up to the next space.
+size_t end_of_word(std::string_view text, size_t begin) {
+  const size_t letter = std::min(text.find_first_not_of(' ', begin), text.size());
+  return std::min(text.find(' ', letter), text.size());
+}
+
 // The library says so of some faults of a model, and throws exceptions of its own for others: a piece without text.
 bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& model) {
   try {
@@ -90,6 +98,7 @@ Tokenizer::Tokenizer(std::string model_bytes, const std::string& name, const std
   read_pieces(instead);
   if (normalises) refuse(" changes text: it normalises characters");
   check_keeps_text(instead);
+  words_stand_alone_ = words_stand_alone();
 }
 
 void Tokenizer::read_pieces(const std::string& instead) {
@@ -135,14 +144,26 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
   }
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& tell) const {
+// A model of type bpe joins neighbours, the best pair first; what stands elsewhere decides nothing. So words end where
+// no piece reaches across: in front of a space that follows something else. Models of type unigram compare sums of
+// scores, which are rounded by what stands in front.
+bool Tokenizer::words_stand_alone() const {
+  if (algorithm_of(model_bytes_, name_) != SentencePieceModel::Algorithm::bpe) return false;
+  return std::ranges::all_of(texts_, [](const std::string& text) { return end_of_word(text, 0) == text.size(); });
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& tell,
+                                       KnownWords* known) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3 + 8);
   for (size_t begin = 0; begin < text.size();) {  // newlines are tokens of their own, so lines do not touch each other
     const size_t end = std::min(text.find('\n', begin), text.size());
-    encode_line(text.substr(begin, end - begin), tokens, [&](size_t done) {
-      if (tell) tell(begin + done);
-    });
+    encode_line(
+        text.substr(begin, end - begin), tokens,
+        [&](size_t done) {
+          if (tell) tell(begin + done);
+        },
+        known);
     if (end < text.size()) tokens.push_back(newline_);
     begin = end + 1;
   }
@@ -151,12 +172,12 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
 
 // Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it writes for spaces.
 void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
-                            const std::function<void(size_t)>& tell) const {
+                            const std::function<void(size_t)>& tell, KnownWords* known) const {
   size_t start = 0;
   size_t at = 0;
   size_t last_space = 0;
   const auto flush = [&](size_t end) {
-    if (end > start) encode_plain(text.substr(start, end - start), tokens);
+    if (end > start) encode_plain(text.substr(start, end - start), tokens, known);
     start = end;
     tell(end);
   };
@@ -183,10 +204,33 @@ bool Tokenizer::are_bytes_of_a_space(std::span<const int> ids) const {
                     [this](char byte, int id) { return byte_tokens_[static_cast<uint8_t>(byte)] == id; });
 }
 
-void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens) const {
+void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens, KnownWords* known) const {
+  const size_t before = tokens.size();
+  const bool kept =
+      known != nullptr && words_stand_alone_ ? encode_by_words(text, tokens, *known) : encode_by_model(text, tokens);
+  if (kept) return;
+  tokens.resize(before);
+  for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+}
+
+bool Tokenizer::encode_by_words(std::string_view text, std::vector<int32_t>& tokens, KnownWords& known) const {
+  for (size_t begin = 0; begin < text.size();) {
+    const std::string_view word = text.substr(begin, end_of_word(text, begin) - begin);
+    begin += word.size();
+    if (const auto found = known.find(word)) {
+      tokens.insert(tokens.end(), found->begin(), found->end());
+      continue;
+    }
+    const size_t before = tokens.size();
+    if (!encode_by_model(word, tokens)) return false;
+    known.add(word, std::span(tokens).subspan(before));
+  }
+  return true;
+}
+
+bool Tokenizer::encode_by_model(std::string_view text, std::vector<int32_t>& tokens) const {
   std::vector<int> ids;
   bool kept = processor_->Encode(absl::string_view(text.data(), text.size()), &ids).ok();
-  const size_t before = tokens.size();
   size_t at = 0;
   for (size_t i = 0; kept && i < ids.size(); ++i) {
     int id = ids[i];
@@ -200,9 +244,7 @@ void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& tokens
     at += part.size();
     tokens.push_back(id);
   }
-  if (kept && at == text.size()) return;
-  tokens.resize(before);
-  for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+  return kept && at == text.size();
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& tokens) const {

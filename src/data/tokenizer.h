@@ -16,6 +16,8 @@ class SentencePieceProcessor;
 
 namespace shiftron {
 
+class KnownWords;
+
 constexpr int64_t kMostVocab = int64_t{1} << 24;
 constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
@@ -49,8 +51,10 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Never yields end_of_document() or another control token, whatever the text says.
-  // `tell` gets the bytes done, after each line and within long ones.
-  std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& tell = {}) const;
+  // `tell` gets the bytes done, after each line and within long ones. `known` is this tokenizer's, and changes nothing
+  // but the time that it takes.
+  std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& tell = {},
+                              KnownWords* known = nullptr) const;
   // Control tokens stand for nothing. A number outside the vocabulary: Error(bad_input).
   std::string decode(const std::vector<int32_t>& tokens) const;
 
@@ -67,8 +71,14 @@ class Tokenizer {
   std::string piece(int32_t token) const;
 
  private:
-  void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& tell) const;
-  void encode_plain(std::string_view text, std::vector<int32_t>& tokens) const;
+  void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& tell,
+                   KnownWords* known) const;
+  void encode_plain(std::string_view text, std::vector<int32_t>& tokens, KnownWords* known) const;
+  // False, with some tokens or none, where the model would not keep the text.
+  bool encode_by_model(std::string_view text, std::vector<int32_t>& tokens) const;
+  bool encode_by_words(std::string_view text, std::vector<int32_t>& tokens, KnownWords& known) const;
+  // Whether a word gets the same tokens wherever it stands.
+  bool words_stand_alone() const;
   // Whether `ids` begin with the bytes of the mark that the model writes for a space.
   bool are_bytes_of_a_space(std::span<const int> ids) const;
   void read_pieces(const std::string& instead);
@@ -82,6 +92,7 @@ class Tokenizer {
   std::array<int32_t, 256> byte_tokens_{};
   int32_t newline_ = -1;
   int32_t end_of_document_ = -1;
+  bool words_stand_alone_ = false;
 };
 
 }  // namespace shiftron

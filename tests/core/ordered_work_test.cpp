@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -51,6 +52,24 @@ TEST(OrderedWork, TakesInOrder) {
         EXPECT_EQ(taken[i].by == std::this_thread::get_id(), threads <= 1);
       }
     }
+  }
+}
+
+TEST(OrderedWork, EachThreadHasACopyOfTheWork) {
+  std::map<std::thread::id, std::vector<int64_t>> counts;
+  Numbers work(3, 1000 * (Numbers::own_bytes() + 1),
+               {.work =
+                    [count = int64_t{0}](Number& number, const auto&) mutable {
+                      std::this_thread::sleep_for(std::chrono::microseconds(100));
+                      number = {.square = ++count, .by = std::this_thread::get_id()};
+                    },
+                .take = [&](Number& number) { counts[number.by].push_back(number.square); },
+                .told = nobody_is_told});
+  for (int64_t i = 0; i < 100; ++i) work.add({}, 1);
+  work.finish();
+  EXPECT_EQ(counts.size(), 3u);
+  for (const auto& [by, numbers] : counts) {
+    for (size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], static_cast<int64_t>(i + 1));
   }
 }
 

@@ -219,6 +219,20 @@ TEST(Build, ALongDocumentShowsHowFarItIs) {
   }
 }
 
+// Where each lies within what was read at once is not known.
+TEST(Build, ShortDocumentsAreNoMoreThanAll) {
+  const Scratch scratch;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "{\"text\": \"the token over the window\"}\n";
+  BuildOptions options = example_build(scratch, {});
+  options.inputs = {scratch.write("short.jsonl", text)};
+  options.document_separator = "";
+  std::ostringstream lines;
+  build_dataset(options, fast_clock(lines));
+  EXPECT_THAT(lines.str(), ::testing::HasSubstr("(100 %)"));
+  EXPECT_THAT(lines.str(), ::testing::Not(::testing::ContainsRegex("\\((1[0-9][1-9]|1[1-9][0-9]|[2-9][0-9][0-9]) %")));
+}
+
 TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
   const Scratch scratch;
   const BuildOptions good = example_build(scratch, example_documents(3));
