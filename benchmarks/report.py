@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import statistics
 import string
 import sys
 
@@ -389,6 +390,28 @@ def harness_lines(results):
     yield from provenance(kept)
 
 
+def tokens_lines(results):
+    kept = results.of("data_vs_python")
+    if not kept:
+        return
+    yield "## Tokens against Python's packages"
+    yield ""
+    yield ("The same text, by the same tokenizer, from JSONL to tokens on the disk, in whole commands that take turns; all count the same tokens. "
+           "`shiftron data build` shuffles and hashes besides; the packages write two bytes a token behind each other. The least of all rounds; "
+           "the processors' time is the median's.")
+    yield ""
+    rows = []
+    for result in kept:
+        for threads, data in result["result"].items():
+            for side, seconds in data["seconds"].items():
+                ratio = "" if side == "shiftron" else f"{data['best']['shiftron'] / data['best'][side]:.2f}"
+                rows.append([result["model"], result["letter"], f"{data['text_bytes'] / 1e6:.1f} MB", threads, SIDES.get(side, f"{side}, Python"),
+                             f"{min(seconds):.2f} s", f"{data['best'][side] / 1e6:.1f} MB/s", f"{statistics.median(data['processor_seconds'][side]):.2f} s",
+                             ratio])
+    yield from table(["tokenizer", "machine", "text", "threads", "", "time", "rate", "of processors", "times as long"], rows)
+    yield from provenance(kept)
+
+
 def kernel_lines(results):
     kept = results.of("kernels_benchmark")
     if not kept:
@@ -436,7 +459,7 @@ def document(results):
              "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
              "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
-                    checkpoint_lines, checkpoint_comparison_lines, harness_lines, kernel_lines, profile_lines):
+                    checkpoint_lines, checkpoint_comparison_lines, tokens_lines, harness_lines, kernel_lines, profile_lines):
         lines += section(results)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -63,39 +63,73 @@ Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const 
   return own;
 }
 
+// One microbatch at a time, whose rows tp divides; how many windows it holds changes no result.
+RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
+  TrainSection& train = config.train;
+  const int64_t multiple = layout.tp / std::gcd<int64_t>(layout.tp, train.sequence_length);
+  train.micro_batch = (train.micro_batch + multiple - 1) / multiple * multiple;
+  train.global_batch = train.micro_batch * layout.dp;
+  return config;
+}
+
+const BatchReader kNoReader = [](int, HostBatch&) {};
+
+// What the engine of this rank allocates.
+MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads) {
+  Ledger planned;
+  Stream meta = planning_stream(config, threads, planned);
+  const auto world = make_meta_world(rank, ranks);
+  Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
+  engine.evaluate(1, kNoReader, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+  return engine.arena_peaks();
+}
+
+// Every window of a dataset, in order, dealt to the data parallel ranks microbatch by microbatch.
+class Windows {
+ public:
+  Windows(const CheckpointModel& model, const RunConfig& config, const std::string& dataset)
+      : train_(config.train),
+        loader_({{.directory = dataset, .weight = 0}}, train_.sequence_length, 0, config.data.document_reset, false),
+        tokenizer_(tokenizer_for(loader_, model, dataset)) {}
+
+  const Loader& loader() const { return loader_; }
+  int microbatches() const {
+    return static_cast<int>((loader_.windows() + train_.global_batch - 1) / train_.global_batch);
+  }
+  // Microbatch `index` of data parallel rank `dp`; behind the last window nothing is counted.
+  void read(int index, int dp, HostBatch& batch) {
+    const int64_t first = index * train_.global_batch + dp * train_.micro_batch;
+    for (int64_t i = 0; i < train_.micro_batch; ++i) {
+      const int64_t window = first + i, row = i * train_.sequence_length;
+      loader_.read(std::min(window, loader_.windows() - 1), 1, batch.ids.data() + row, batch.targets.data() + row,
+                   batch.document_starts.data() + row);
+      if (window >= loader_.windows()) std::fill_n(batch.targets.begin() + row, train_.sequence_length, -1);
+    }
+  }
+  // Of the text that the batch's counted targets stand for.
+  int64_t bytes_of(const HostBatch& batch) const {
+    int64_t bytes = 0;
+    for (const int32_t target : batch.targets) bytes += target >= 0 ? tokenizer_.bytes_of(target) : 0;
+    return bytes;
+  }
+
+ private:
+  TrainSection train_;
+  Loader loader_;
+  Tokenizer tokenizer_;
+};
+
 }  // namespace
 
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
                                 const HostShare& share) {
-  RunConfig config = model.config;
-  const ParallelLayout layout = make_layout(config.parallel, world.size());
-  // Its rows are divided by tp; how many windows it holds changes no result.
-  const int64_t multiple = layout.tp / std::gcd<int64_t>(layout.tp, config.train.sequence_length);
-  config.train.micro_batch = (config.train.micro_batch + multiple - 1) / multiple * multiple;
-  config.train.global_batch = config.train.micro_batch * layout.dp;  // one microbatch at a time
-  const TrainSection& train = config.train;
-  std::optional<Loader> opened;
-  std::optional<Tokenizer> own;
-  all_agree(world, [&] {
-    opened.emplace(std::vector<DataSource>{{.directory = dataset, .weight = 0}}, train.sequence_length, 0,
-                   config.data.document_reset, false);
-    own.emplace(tokenizer_for(*opened, model, dataset));
-  });
-  Loader& loader = *opened;
-  const Tokenizer& tokenizer = *own;
+  const ParallelLayout layout = make_layout(model.config.parallel, world.size());
+  const RunConfig config = in_microbatches(model.config, layout);
+  std::optional<Windows> windows;
+  all_agree(world, [&] { windows.emplace(model, config, dataset); });
 
+  const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads);
   Ledger ledger;
-  MemoryPlan plan;
-  const BatchReader nothing = [](int, HostBatch&) {};
-  {
-    Ledger planned;
-    Stream meta = planning_stream(config, share.threads, planned);
-    const auto meta_world = make_meta_world(world.rank(), world.size());
-    Engine engine(config, make_groups(*meta_world, layout, config.model.kv_heads, schedule_of(config)), meta, {},
-                  false);
-    engine.evaluate(1, nothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
-    plan = engine.arena_peaks();
-  }
   Stream stream{.ledger = &ledger};
   const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
@@ -108,32 +142,19 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
 
   const Coordinates at = engine.groups().at;
   const bool counts = at.tp == 0 && engine.last();
-  const int64_t round = train.global_batch;
-  const int64_t windows = loader.windows();
-  const auto microbatches = static_cast<int>((windows + round - 1) / round);
   std::optional<Progress> progress;
-  if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
+  if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(windows->microbatches()), "batches");
   Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
   Buffer pinned = staging_buffer(stream, 2 * size_of(DType::float64));
   const Tensor sums = device.tensor(0, DType::float64, {2});  // losses, counted
   const Tensor host_sums = pinned.tensor(0, DType::float64, {2});
   int64_t bytes = 0;
   const BatchReader read = [&](int index, HostBatch& batch) {
-    for (int64_t i = 0; i < train.micro_batch; ++i) {
-      const int64_t window = index * round + at.dp * train.micro_batch + i;
-      const int64_t row = i * train.sequence_length;
-      loader.read(std::min(window, windows - 1), 1, batch.ids.data() + row, batch.targets.data() + row,
-                  batch.document_starts.data() + row);
-      if (window >= windows) std::fill_n(batch.targets.begin() + row, train.sequence_length, -1);
-    }
-    if (counts) {
-      for (const int32_t target : batch.targets) {
-        if (target >= 0) bytes += tokenizer.bytes_of(target);
-      }
-    }
+    windows->read(index, at.dp, batch);
+    if (counts) bytes += windows->bytes_of(batch);
     if (progress) progress->update(static_cast<uint64_t>(index) + 1);
   };
-  engine.evaluate(microbatches, read, sums);
+  engine.evaluate(windows->microbatches(), read, sums);
   engine.groups().world->all_reduce(stream, InOut(sums), Reduction::sum).wait(stream);
   download(stream, sums, host_sums);
   finish(stream);
@@ -141,8 +162,8 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   HeldOutResult result{.loss = sum[0] / sum[1],
                        .targets = static_cast<int64_t>(sum[1]),
                        .bytes = sum_over_ranks(world, bytes),
-                       .windows = windows,
-                       .dropped_tokens = loader.dropped_tokens()};
+                       .windows = windows->loader().windows(),
+                       .dropped_tokens = windows->loader().dropped_tokens()};
   told_by_first(world, [&] {
     refuse_without_text(result, dataset);
     refuse_non_finite(result, model.directory);

@@ -57,6 +57,49 @@ std::optional<std::string> from_digits(const std::string& digits) {
   return text;
 }
 
+// Ranks that hold the whole model, and decode prompts together: of a checkpoint every stage of tp ranks does, of live
+// weights all stages together. Prompts go to the groups in turn.
+struct DecodingGroup {
+  size_t number, of;
+  bool tells;  // this rank does, for its group
+};
+DecodingGroup decoding_group(const ParallelLayout& layout, int rank, bool is_live) {
+  const Coordinates at = layout.coordinates(rank);
+  const int models = is_live ? 1 : layout.pp;
+  return {static_cast<size_t>(at.pp % models * layout.dp + at.dp), static_cast<size_t>(models * layout.dp),
+          at.tp == 0 && at.pp < models};
+}
+
+// Texts as ranks send them to each other: the request's number, the text's bytes, the text.
+void append_text(uint64_t request, const std::optional<std::string>& text, std::string& bytes) {
+  for (const uint64_t number : {request, text ? text->size() : kNoText}) {
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  bytes += text.value_or("");
+}
+
+void read_texts(std::string_view bytes, std::vector<Answer>& answers) {
+  const auto take = [&](size_t count) {
+    const std::string_view taken = bytes.substr(0, count);
+    bytes.remove_prefix(count);
+    return taken;
+  };
+  const auto take_number = [&] {
+    uint64_t number = 0;
+    std::memcpy(&number, take(sizeof number).data(), sizeof number);
+    return number;
+  };
+  while (!bytes.empty()) {
+    Answer& answer = answers[take_number()];
+    const uint64_t count = take_number();
+    if (count == kNoText) {
+      answer.log_likelihood = std::numeric_limits<double>::quiet_NaN();
+    } else {
+      answer.text = take(count);
+    }
+  }
+}
+
 }  // namespace
 
 Scorer::Scorer(const CheckpointModel& model, HostCommunicator& world, const HostShare& share)
@@ -190,85 +233,63 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
   return text;
 }
 
-bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
-                      const ScorerOptions& options, ScoreJournal* journal, std::vector<Answer>& answers) {
-  if (prompts.empty()) return true;
-  const auto rules_of = [&](const Prompt& prompt) -> const GenerationRules& {
-    return requests[prompt.request].generation;
-  };
-  std::vector<const Prompt*> todo;
+// The longest first, which sets the room that a decoder needs.
+std::vector<Scorer::Generation> Scorer::not_in_journal(const std::vector<Request>& requests,
+                                                       const std::vector<Prompt>& prompts, const ScoreJournal* journal,
+                                                       std::vector<Answer>& answers) const {
+  std::vector<Generation> left;
   for (const Prompt& prompt : prompts) {
-    const std::string* known = journal != nullptr ? journal->find(key_of(prompt, rules_of(prompt))) : nullptr;
-    const std::optional<std::string> text = known != nullptr ? from_digits(*known) : std::nullopt;
+    const GenerationRules& rules = requests[prompt.request].generation;
+    std::string key = journal != nullptr ? key_of(prompt, rules) : "";
+    const std::string* digits = journal != nullptr ? journal->find(key) : nullptr;
+    const std::optional<std::string> text = digits != nullptr ? from_digits(*digits) : std::nullopt;
     if (text) {
       answers[prompt.request].text = *text;
     } else {
-      todo.push_back(&prompt);
+      left.push_back({&prompt, &rules, std::move(key)});
     }
   }
-  if (todo.empty()) return true;
-  // The longest first, in turn to groups of ranks that hold the whole model: of a checkpoint every stage of tp ranks
-  // does, of live weights all stages together.
-  const auto length_of = [&](const Prompt* prompt) {
-    return static_cast<int64_t>(prompt->tokens.size()) + rules_of(*prompt).most_tokens;
-  };
-  std::ranges::stable_sort(todo, std::ranges::greater{}, length_of);
+  std::ranges::stable_sort(left, std::ranges::greater{}, &Generation::length);
+  return left;
+}
+
+bool Scorer::generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
+                      const ScorerOptions& options, ScoreJournal* journal, std::vector<Answer>& answers) {
+  const std::vector<Generation> left = not_in_journal(requests, prompts, journal, answers);
+  if (left.empty()) return true;
   const ParallelLayout layout = make_layout(config_.parallel, world_.size());
-  const Coordinates at = layout.coordinates(world_.rank());
-  const int models = live_ == nullptr ? layout.pp : 1;
-  const auto group = static_cast<size_t>(at.pp % models * layout.dp + at.dp),
-             groups = static_cast<size_t>(models * layout.dp);
-  const bool records = at.tp == 0 && at.pp < models;
-  std::string own;
-  const auto put = [&own](uint64_t number) { own.append(reinterpret_cast<const char*>(&number), sizeof number); };
-  const size_t rounds = (todo.size() + groups - 1) / groups;  // of a prompt for each group
-  std::unique_ptr<HostCommunicator> decoders;
+  const DecodingGroup group = decoding_group(layout, world_.rank(), live_ != nullptr);
+  std::unique_ptr<HostCommunicator> ranks;
   std::unique_ptr<Decoder> of_checkpoint;
   if (live_ == nullptr) {
     scorer_.release();
-    decoders = world_.split(layout.group(world_.rank(), Axis::tp), "decoding");
-    if (group < todo.size()) {
-      of_checkpoint =
-          std::make_unique<Decoder>(config_, fill_, *decoders, share_, length_of(todo[group]), GenerateOptions{}.chunk);
+    ranks = world_.split(layout.group(world_.rank(), Axis::tp), "decoding");
+    if (group.number < left.size()) {
+      of_checkpoint = std::make_unique<Decoder>(config_, fill_, *ranks, share_, left[group.number].length(),
+                                                GenerateOptions{}.chunk);
     }
   } else {
     make_decoder();
     live_decoder_->weights_changed();
   }
   Decoder* const decoder = live_ == nullptr ? of_checkpoint.get() : live_decoder_.get();
+  const size_t rounds = (left.size() + group.of - 1) / group.of;  // of a prompt for each group
   std::optional<Progress> progress;
   if (options.progress && world_.rank() == 0) progress.emplace("generate", rounds, "prompts");
+  std::string own;
   for (size_t round = 0; round < rounds; ++round) {
     if (options.go_on && !options.go_on()) return false;
-    const size_t number = round * groups + group;
-    if (number >= todo.size()) continue;
+    const size_t number = round * group.of + group.number;
+    if (number >= left.size()) continue;
     if (options.each_batch) options.each_batch();
-    const Prompt& prompt = *todo[number];
-    const std::optional<std::string> text = continued(*decoder, prompt, rules_of(prompt));
+    const Generation& next = left[number];
+    const std::optional<std::string> text = continued(*decoder, *next.prompt, *next.rules);
     if (progress) progress->advance(1);
-    if (!records) continue;
-    if (journal != nullptr && text) journal->append(key_of(prompt, rules_of(prompt)), to_digits(*text));
-    put(prompt.request);
-    put(text ? text->size() : kNoText);
-    own += text.value_or("");
+    if (!group.tells) continue;
+    if (journal != nullptr && text) journal->append(next.key, to_digits(*text));
+    append_text(next.prompt->request, text, own);
   }
-  const std::string all = joined_texts(world_, own);
-  size_t next = 0;
-  const auto take = [&] {
-    uint64_t number = 0;
-    std::memcpy(&number, all.data() + next, sizeof number);
-    next += sizeof number;
-    return number;
-  };
-  while (next < all.size()) {
-    const uint64_t request = take(), bytes = take();
-    if (bytes == kNoText) {
-      answers[request].log_likelihood = std::numeric_limits<double>::quiet_NaN();
-      continue;
-    }
-    answers[request].text = all.substr(next, bytes);
-    next += bytes;
-  }
+  read_texts(joined_texts(world_, own), answers);
   return true;
 }
 

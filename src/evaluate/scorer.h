@@ -74,6 +74,14 @@ class Scorer {
 
  private:
   using Prompt = RequestTokens::Prompt;
+  struct Generation {
+    const Prompt* prompt;
+    const GenerationRules* rules;
+    std::string key;  // in the journal, if there is one
+    int64_t length() const { return static_cast<int64_t>(prompt->tokens.size()) + rules->most_tokens; }
+  };
+  std::vector<Generation> not_in_journal(const std::vector<Request>& requests, const std::vector<Prompt>& prompts,
+                                         const ScoreJournal* journal, std::vector<Answer>& answers) const;
   bool generate(const std::vector<Request>& requests, const std::vector<Prompt>& prompts, const ScorerOptions& options,
                 ScoreJournal* journal, std::vector<Answer>& answers);
   // Unset where logits are not finite.
