@@ -91,12 +91,16 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log) {
   const OptimizerSection& optimizer = config.optimizer;
   const int64_t before = saved.train.steps, now = config.train.steps;
-  if (before == now || optimizer.decay_steps > 0 || optimizer.schedule == LearningRateSchedule::constant) return;
-  log.warning(fmt::format(
-      "train.steps was {}, is {}: optimizer.schedule={} with decay_steps=0 follows the end of the run, so that step {} "
-      "has the learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
-      before, now, to_string(optimizer.schedule), first_step, learning_rate(optimizer, now, first_step),
-      learning_rate(optimizer, before, std::min(first_step, before)), before));
+  if (before == now || optimizer.schedule == LearningRateSchedule::constant) return;
+  const double was = learning_rate(optimizer, before, std::min(first_step, before));
+  const double is = learning_rate(optimizer, now, first_step);
+  // The last decay_steps of wsd move too, and a run that has not come to them goes on as before.
+  if (optimizer.decay_steps > 0 && (optimizer.schedule != LearningRateSchedule::wsd || was == is)) return;
+  log.warning(
+      fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps={} follows the end of the run, so "
+                  "that step {} "
+                  "has the learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
+                  before, now, to_string(optimizer.schedule), optimizer.decay_steps, first_step, is, was, before));
 }
 
 }  // namespace shiftron

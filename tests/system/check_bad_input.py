@@ -135,6 +135,17 @@ class BadInput(SystemTest):
         self.refused(0, {**settings, "train.steps": 6}, "train.steps was 4, is 6: optimizer.schedule=cosine with decay_steps=0 follows",
                      "train.steps=4 keeps the curve")
 
+    def test_a_new_end_within_the_fall_of_wsd(self):
+        stages = {"optimizer.schedule": "wsd", "optimizer.decay_steps": 4}
+        for stop, told in ((3, 0), (5, 1)):  # the fall begins behind step 4
+            with self.subTest(stop=stop):
+                run = self.folder / f"within-the-fall-{stop}"
+                settings = {**self.of(run, train__steps=8), **stages}
+                self.expect(75, self.train(self.RANKS, {**settings, "train.stop_at": stop}))
+                text = self.refused(0, {**settings, "train.steps": 12}, f"resuming behind step {stop}")
+                phrase = "so that step 6 has the learning rate 0.01, it had 0.00292893 before; train.steps=8 keeps the curve"
+                self.assertEqual((text.count("follows the end of the run"), text.count(phrase)), (told, told), text)
+
     def test_damaged_checkpoints(self):
         run, whole = self.folder / "damaged", self.folder / "sound"
         settings = self.of(run, train__steps=6, checkpoint__every=2)
