@@ -163,9 +163,10 @@ const FileDescriptor& Dataset::open_shard(size_t shard) {
   if (const uint64_t bytes = file.size(); bytes != record.bytes) {
     throw_bad_input(path, ": ", bytes, " bytes, dataset.json says ", record.bytes, kAdvice);
   }
-  // One block tells a wrong or stale file; which one is a matter of the file alone, so that failures repeat. Once: where
-  // samples find few shards open, a block each would be most of what is read.
+  // The hashes tell another build's file, one block a damaged one; which one is a matter of the file alone, so that
+  // failures repeat. Once: where samples find few shards open, a block each would be most of what is read.
   if (!sampled_[shard]) {
+    check_block_hashes(file, shard);
     const int64_t blocks = block_count(record.tokens, description_.header.token_type());
     check_block(file, shard, static_cast<int64_t>(xxh3_64(record.file) % static_cast<uint64_t>(blocks)));
     sampled_[shard] = true;
@@ -176,6 +177,17 @@ const FileDescriptor& Dataset::open_shard(size_t shard) {
 void Dataset::forget(size_t shard) {
   open_->close(path_of(shard));
   sampled_[shard] = false;
+}
+
+void Dataset::check_block_hashes(const FileDescriptor& file, size_t shard) const {
+  const ShardRecord& record = description_.shards[shard];
+  if (record.block_hash_xxh3_128.empty()) return;
+  std::vector<uint64_t> hashes(static_cast<size_t>(block_count(record.tokens, description_.header.token_type())));
+  file.read_at(record.block_hash_offset, hashes.data(), hashes.size() * sizeof hashes[0]);
+  if (hash_of_hashes(hashes) != record.block_hash_xxh3_128) {
+    throw_bad_input(path_of(shard),
+                    ": its /block_hash is not the one that dataset.json names: damaged, or another build's", kAdvice);
+  }
 }
 
 void Dataset::check_block(const FileDescriptor& file, size_t shard, int64_t block) const {

@@ -65,6 +65,7 @@ class Dataset {
  private:
   const FileDescriptor& open_shard(size_t shard);
   void forget(size_t shard);
+  void check_block_hashes(const FileDescriptor& file, size_t shard) const;
   void check_block(const FileDescriptor& file, size_t shard, int64_t block) const;
   void read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
   std::string path_of(size_t shard) const { return directory_ + "/" + description_.shards[shard].file; }
@@ -75,7 +76,7 @@ class Dataset {
   std::string tokenizer_bytes_;
   std::shared_ptr<OpenShards> open_;
   std::vector<int64_t> first_token_;  // of each shard, and the total
-  std::vector<bool> sampled_;         // shards of which a block was checked
+  std::vector<bool> sampled_;         // shards whose hashes and one block were checked
   std::vector<char> raw_;
 };
 

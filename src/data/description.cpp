@@ -55,6 +55,7 @@ ShardRecord parse_shard(const nlohmann::json& object, Hdf5Type type, const std::
   shard.documents = number(object, "documents", 1, shard.tokens, place);
   shard.tokens_offset = static_cast<uint64_t>(number(object, "tokens_offset", 1, INT64_MAX, place));
   shard.block_hash_offset = static_cast<uint64_t>(number(object, "block_hash_offset", 1, INT64_MAX, place));
+  if (object.contains("block_hash_xxh3_128")) shard.block_hash_xxh3_128 = text(object, "block_hash_xxh3_128", place);
   shard.xxh3_128 = text(object, "xxh3_128", place);
   const auto within = [&](uint64_t offset, uint64_t length, const char* what) {
     if (offset > shard.bytes || length > shard.bytes - offset) {
@@ -103,6 +104,9 @@ std::string DatasetDescription::to_text() const {
                               {"tokens_offset", shard.tokens_offset},
                               {"block_hash_offset", shard.block_hash_offset},
                               {"xxh3_128", shard.xxh3_128}});
+    if (!shard.block_hash_xxh3_128.empty()) {
+      json["shards"].back()["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
+    }
   }
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

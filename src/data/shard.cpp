@@ -32,6 +32,10 @@ std::string shard_name(size_t number) {
 
 bool is_shard_name(const std::string& name) { return name.starts_with("shard-") && name.ends_with(".h5"); }
 
+std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes) {
+  return to_hex(xxh3_128(block_hashes.data(), block_hashes.size() * sizeof block_hashes[0]));
+}
+
 int64_t block_count(int64_t tokens, Hdf5Type type) {
   const auto per_block = static_cast<int64_t>(kBlockBytes / size_of(type));
   return (tokens + per_block - 1) / per_block;
@@ -94,6 +98,7 @@ ShardRecord ShardWriter::finish() {
   record.documents = documents_;
   record.tokens_offset = file_.info("tokens").byte_offset;
   record.block_hash_offset = file_.info("block_hash").byte_offset;
+  record.block_hash_xxh3_128 = hash_of_hashes(block_hashes_);
   file_.close();
   FileDescriptor file = FileDescriptor::open_for_reading(path_);
   file.sync();

@@ -26,15 +26,18 @@ struct ShardRecord {
   uint64_t bytes = 0;  // of the file
   int64_t tokens = 0;
   int64_t documents = 0;
-  uint64_t tokens_offset = 0;      // of /tokens in the file
-  uint64_t block_hash_offset = 0;  // of /block_hash
-  std::string xxh3_128;            // of the file
+  uint64_t tokens_offset = 0;       // of /tokens in the file
+  uint64_t block_hash_offset = 0;   // of /block_hash
+  std::string block_hash_xxh3_128;  // of the bytes of /block_hash; empty: older builds say none
+  std::string xxh3_128;             // of the file
   bool operator==(const ShardRecord&) const = default;
 };
 
 // Files of a dataset: shard-00000.h5, shard-00001.h5, …
 std::string shard_name(size_t number);
 bool is_shard_name(const std::string& name);
+// What dataset.json says of a shard's /block_hash.
+std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes);
 
 // Blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);

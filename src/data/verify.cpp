@@ -40,6 +40,9 @@ class ShardCheck {
     starts_ = hdf5.read_all<uint64_t>("doc_start", Hdf5Type::u64);
     bytes_ = hdf5.read_all<uint64_t>("doc_bytes", Hdf5Type::u64);
     block_hashes_ = hdf5.read_all<uint64_t>("block_hash", Hdf5Type::u64);
+    if (!record_.block_hash_xxh3_128.empty() && hash_of_hashes(block_hashes_) != record_.block_hash_xxh3_128) {
+      fault("its /block_hash is not the one that dataset.json names");
+    }
     if (!check_documents()) return;
     text_bytes_of_shard_ = bytes_.back();
     check_tokens(file);

@@ -526,6 +526,13 @@ TEST_F(Verify, ShardsMadeWrongAreFound) {
   expect_fault("document 0 ends at token 4 by /doc_start");
 }
 
+TEST_F(Verify, HashesOfOtherBlocksAreFound) {
+  DatasetDescription description = Dataset(directory_).description();
+  description.shards[1].block_hash_xxh3_128 = description.shards[0].block_hash_xxh3_128;
+  scratch_.write("dataset/dataset.json", description.to_text());
+  expect_fault("its /block_hash is not the one that dataset.json names");  // training refuses it too
+}
+
 TEST_F(Verify, AWrongSumOfTextIsFound) {
   DatasetDescription description = Dataset(directory_).description();
   description.text_bytes += 7;

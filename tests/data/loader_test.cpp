@@ -57,6 +57,13 @@ void overwrite(const std::string& path, uint64_t offset, const void* data, size_
   file.write(static_cast<const char*>(data), static_cast<std::streamsize>(count));
 }
 
+// Makes dataset.json what older versions made.
+void drop_block_hash_hashes(const std::string& directory) {
+  DatasetDescription description = Dataset(directory).description();
+  for (ShardRecord& shard : description.shards) shard.block_hash_xxh3_128.clear();
+  std::ofstream(directory + "/dataset.json") << description.to_text();
+}
+
 class LoaderTest : public ::testing::Test {
  protected:
   // Several shards, so that windows cross from one to the next.
@@ -230,6 +237,23 @@ TEST_F(LoaderTest, AFlippedBitIsFoundAtTheFirstTouch) {
   EXPECT_ERROR(read_samples(broken, 0, broken.windows(), 64), ExitCode::bad_input, shard.file + ": block 0 of /tokens");
 }
 
+// Whole in itself, and of the same size: the same texts in another order.
+TEST_F(LoaderTest, AShardOfAnotherBuildIsRefused) {
+  const std::string directory = build(60, "dataset", 1 << 20);
+  BuildOptions reordered = example_build(scratch_, example_documents(60), "reordered");
+  reordered.seed = 1;
+  build_dataset(reordered);
+  const std::string name = "/shard-00000.h5";
+  ASSERT_EQ(std::filesystem::file_size(reordered.output + name), std::filesystem::file_size(directory + name));
+  ASSERT_NE(all_tokens(reordered.output), all_tokens(directory));
+  std::filesystem::copy(reordered.output + name, directory + name, std::filesystem::copy_options::overwrite_existing);
+  Loader mixed = loader(directory, 64);
+  EXPECT_ERROR(read_samples(mixed, 0, 1, 64), ExitCode::bad_input,
+               directory + name + ": its /block_hash is not the one that dataset.json names");
+  drop_block_hash_hashes(directory);  // as older builds
+  EXPECT_EQ(all_tokens(directory), all_tokens(reordered.output));
+}
+
 TEST_F(LoaderTest, BlocksAreCheckedWhenAskedFor) {
   const std::string directory = build(4000, "large", 1 << 28);
   const ShardRecord shard = Dataset(directory).description().shards[0];
@@ -261,6 +285,7 @@ TEST_F(LoaderTest, ATokenOutsideTheVocabularyIsRefused) {
   const std::vector<char> block = bytes_at(path, shard.tokens_offset, static_cast<size_t>(shard.tokens) * 2);
   const uint64_t hash = xxh3_64(block.data(), block.size());
   overwrite(path, shard.block_hash_offset, &hash, 8);  // hashes agree: the shard was made wrong
+  drop_block_hash_hashes(directory);
   Loader broken = loader(directory, 16);
   read_samples(broken, 0, 2, 16);
   EXPECT_ERROR(read_samples(broken, 3, 1, 16), ExitCode::bad_input,
@@ -381,6 +406,7 @@ TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
   expect_fault("\"documents\": 5", "\"documents\": 4", "\"documents\" is 4");
   expect_fault("\"shards\"", "\"pieces\"", "no key \"shards\"");
   expect_fault("\"bytes\": ", "\"bytes\": 0.", "whole number");
+  expect_fault("\"block_hash_xxh3_128\": ", "\"block_hash_xxh3_128\": 7, \"other\": ", "is a number, not a string");
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');  // no recursion ends on it
   expect_fault("\"version\": 1", "\"version\": " + deep, "nested deeper than 8");
   expect_fault("\"version\": 1", "\"version\": [1]", "\"version\" is array");
