@@ -13,6 +13,7 @@
 #include "data/tokenizer.h"
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
+#include "train/batches.h"
 #include "train/device.h"
 #include "train/engine.h"
 
@@ -90,12 +91,11 @@ class Windows {
   Windows(const CheckpointModel& model, const RunConfig& config, const std::string& dataset)
       : train_(config.train),
         loader_({{.directory = dataset, .weight = 0}}, train_.sequence_length, 0, config.data.document_reset, false),
-        tokenizer_(tokenizer_for(loader_, model, dataset)) {}
+        tokenizer_(tokenizer_for(loader_, model, dataset)),
+        microbatches_(evaluation_batch_count(loader_.windows(), train_.global_batch)) {}
 
   const Loader& loader() const { return loader_; }
-  int microbatches() const {
-    return static_cast<int>((loader_.windows() + train_.global_batch - 1) / train_.global_batch);
-  }
+  int microbatches() const { return microbatches_; }
   // Microbatch `index` of data parallel rank `dp`; behind the last window nothing is counted.
   void read(int index, int dp, HostBatch& batch) {
     const int64_t first = index * train_.global_batch + dp * train_.micro_batch;
@@ -117,6 +117,7 @@ class Windows {
   TrainSection train_;
   Loader loader_;
   Tokenizer tokenizer_;
+  int microbatches_;
 };
 
 }  // namespace

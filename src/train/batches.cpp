@@ -2,6 +2,7 @@
 #include "train/batches.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -65,9 +66,18 @@ BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& la
   };
 }
 
+int evaluation_batch_count(int64_t sequences, int64_t round) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  const int64_t count = (sequences + round - 1) / round;
+  if (count > kMost) {
+    throw_bad_input("an evaluation of ", sequences, " windows is ", count, " batches, the most are ", kMost,
+                    "; raise train.micro_batch, or give a part of the data");
+  }
+  return static_cast<int>(count);
+}
+
 int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader) {
-  const int64_t round = config.train.micro_batch * layout.dp;  // sequences
-  return static_cast<int>((evaluation_sequences(config, loader) + round - 1) / round);
+  return evaluation_batch_count(evaluation_sequences(config, loader), config.train.micro_batch * layout.dp);
 }
 
 std::string dump_step(const RunConfig& config, int64_t step) {

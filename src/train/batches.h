@@ -24,7 +24,9 @@ BatchReader training_batches(const RunConfig& config, const ParallelLayout& layo
 int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index);
 // config.evaluation.sequences of these (unset: all windows); rows that fill up the last microbatch are not counted.
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
-// Microbatches of each data-parallel rank in an evaluation.
+// Batches of `round` sequences, the last one filled up. Throws Error(bad_input) where they are too many to number.
+int evaluation_batch_count(int64_t sequences, int64_t round);
+// Microbatches of each data-parallel rank in an evaluation. Throws likewise.
 int evaluation_microbatches(const RunConfig& config, const ParallelLayout& layout, const Loader& loader);
 
 // The samples of step `step` in the order of the global batch, as training reads them: JSON

@@ -36,6 +36,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     if (config.evaluation.every > 0 && !config.data.validation.empty()) {
       validation_.emplace(open_loader(config, config.data.validation, false));
       validation_fingerprint_ = validation_->fingerprint();
+      evaluation_microbatches(config, layout_, *validation_);  // throws where they are too many
     }
     check_vocabulary();
   });

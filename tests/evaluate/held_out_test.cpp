@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/file.h"
+#include "data/dataset.h"
 #include "evaluate/dataset_fixture.h"
 #include "evaluate/saved_model.h"
 #include "expect_error.h"
@@ -55,6 +56,22 @@ TEST(HeldOut, WindowsOfOddLengthInEveryLayout) {
       EXPECT_EQ(result.targets, expected.targets);
     });
   }
+}
+
+// Else a remainder of them is evaluated, or none.
+TEST(HeldOut, MoreWindowsThanCanBeNumberedAreRefused) {
+  const Scratch scratch;
+  CheckpointModel model = initial_model(scratch);
+  model.config.train.sequence_length = 2;
+  const std::string dataset = dataset_of(scratch, "endless", std::vector<std::string>(5, "the key and the value"));
+  DatasetDescription description = Dataset(dataset).description();
+  description.shards[0].tokens = (int64_t{1} << 33) + 3;
+  description.shards[0].bytes = uint64_t{1} << 40;
+  std::ofstream(dataset + "/dataset.json") << description.to_text();
+  const auto world = make_single_world();
+  EXPECT_ERROR(
+      evaluate_held_out(model, dataset, *world, {}), ExitCode::bad_input,
+      "an evaluation of 4294967297 windows is 2147483649 batches, the most are 2147483647; raise train.micro_batch");
 }
 
 TEST(HeldOut, ATokenizerThatEndsDocumentsOtherwiseIsNamed) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
 #include "data/fixture.h"
+#include "expect_error.h"
 
 namespace shiftron {
 namespace {
@@ -51,6 +53,14 @@ TEST(EvaluatedWindows, OfSourcesWhoseProductExceedsAnInteger) {
   const int64_t many = int64_t{1} << 40;
   EXPECT_EQ(evaluated_window({many, many}, many, many / 2 - 1), many / 2 - 1);
   EXPECT_EQ(evaluated_window({many, many}, many, many / 2), many);
+}
+
+TEST(EvaluationBatches, AreAsManyAsCanBeNumbered) {
+  EXPECT_EQ(evaluation_batch_count(7, 3), 3);
+  EXPECT_EQ(evaluation_batch_count(int64_t{1} << 40, int64_t{1} << 20), 1 << 20);
+  EXPECT_EQ(evaluation_batch_count((int64_t{1} << 31) - 1, 1), std::numeric_limits<int>::max());
+  EXPECT_ERROR(evaluation_batch_count(int64_t{1} << 31, 1), ExitCode::bad_input,
+               "2147483648 batches, the most are 2147483647; raise train.micro_batch");
 }
 
 // All ranks together read them, and count no other row.
