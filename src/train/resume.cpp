@@ -51,14 +51,24 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
                   config.optimizer.learning_rate / 2);
   if (config.checkpoint.resume.kind != ResumeChoice::Kind::automatic) options += " --checkpoint.resume auto";
   if (config.train.stop_at > 0) options += " --train.stop_at 0";
+  std::string skipped;  // a step of theirs
   for (const StepDirectory& entry : list_steps(checkpoints)) {
-    if (entry.step > last_good) continue;
     try {
       check_step(entry.path);
+      if (entry.step > last_good) {
+        skipped = entry.path;
+        continue;
+      }
       return "begin a new run from an earlier step, this one or one before it, with a lower optimizer.learning_rate: " +
              new_run_from(entry.path, options);
     } catch (const Error&) {  // an older one
     }
+  }
+  if (!skipped.empty()) {
+    return fmt::format(
+        "no step from before them is kept, but {} has the parameters of step {}, as skipped steps change none: begin a "
+        "new run from it with a lower optimizer.learning_rate: {}",
+        skipped, last_good, new_run_from(skipped, options));
   }
   return fmt::format(
       "no step was saved before them: begin a new run with a lower optimizer.learning_rate: shiftron train "

@@ -269,6 +269,15 @@ class Accidents(SystemTest):
         self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "
                       f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
 
+    def test_a_way_out_where_only_skipped_steps_are_kept(self):
+        run = self.folder / "lost-and-pruned"
+        text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=1, checkpoint__keep=1, train__steps=20,
+                                                           optimizer__learning_rate="1e30")))
+        kept = sorted((run / "checkpoints").glob("step-*"))[-1]
+        self.assertIn(f"no step from before them is kept, but {kept} has the parameters of step", text)
+        self.follow(text, kept, self.folder / "lost-and-pruned-new", f"--config {run}/config.conf --optimizer.learning_rate 5e+29",
+                    ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--train.stop_at", "1"], 75)
+
     def test_steps_without_a_target_are_the_datas_fault(self):
         letters, data = self.folder / "letters.jsonl", self.folder / "letters"
         letters.write_text('{"text": "a"}\n' * 200)
