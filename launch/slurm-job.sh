@@ -78,6 +78,11 @@ if ((place > 1)) && [[ -e $run/slurm/chain-over ]]; then
   exit "$(< "$run/slurm/chain-over")"
 fi
 
+# N/A without a limit; nothing where the controller is away. Of a job that is being cancelled it is that moment, and no limit.
+read -r state ends < <(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o '%T %e')
+ends=$([[ ${state:-COMPLETING} != COMPLETING && $ends == *T* ]] && date -d "$ends" +%s)
+if [[ -n $told ]]; then again "stopped before it began"; fi
+
 if [[ -n $launcher ]]; then why="as asked"
 elif srun --mpi=list 2>&1 | grep -q pmix; then launcher=srun why="this Slurm has PMIx"
 elif command -v mpirun > /dev/null; then launcher=mpirun why="this Slurm has no PMIx"
@@ -100,7 +105,6 @@ say "$launcher, $why; ${cores} cores for each rank of a host"
 
 # What Slurm says to this shell goes to the ranks as "save and stop".
 child=
-told=
 trap 'told=true; [[ -z $child ]] || kill -USR1 "$child" 2> /dev/null' USR1 TERM
 lines_of_events() { wc -l 2> /dev/null < "$run/events.jsonl" || echo 0; }
 ranks() {  # words of the program: runs it on all ranks; its exit code in $code, as the run's events have it
@@ -113,16 +117,17 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
     run_ranks "$@"
   fi
   # Launchers lose codes: the first that a rank has left counts.
-  local noted
   noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
   code=${noted:-$code}
-  if [[ -n $told && $code == 138 ]]; then code=75; fi  # a launcher that USR1 met before it could pass it on
+  if [[ -n $told && $code =~ ^(138|143)$ ]]; then code=75; fi  # a launcher, or ranks, that USR1 or TERM met before they could take it
 }
 run_ranks() {  # words of the program; the launcher's exit code in $code
   "${launch[@]}" "$program" "$@" &
   child=$!
   if [[ -n $told ]]; then kill -USR1 "$child"; fi  # while it was being started
+  local more=10  # a srun that is being started loses signals
   while :; do
+    while [[ -n $told ]] && ((more-- > 0)); do sleep 1; kill -USR1 "$child" 2> /dev/null || break; done
     wait "$child"
     code=$?
     kill -0 "$child" 2> /dev/null || break
@@ -130,8 +135,6 @@ run_ranks() {  # words of the program; the launcher's exit code in $code
   child=
 }
 
-ends=$(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o %e)  # N/A without a limit; nothing where the controller is away
-ends=$([[ $ends == *T* ]] && date -d "$ends" +%s)
 configuration=(--config "$root/slurm/config.conf" "${options[@]}")
 ranks preflight "${configuration[@]}" --ranks "$SLURM_NTASKS" --bad-hosts "$run/slurm/bad-hosts"
 if ((code == 70 && SLURM_JOB_NUM_NODES > 1)) && (($(wc -l < "$run/slurm/bad-hosts") == SLURM_JOB_NUM_NODES)); then
@@ -161,7 +164,11 @@ fi
 
 case $code in
   0) say "done"; rm -f "$run/slurm/crashes"; leave 0 ;;
-  75) rm -f "$run/slurm/crashes"; again "saved and stopped" ;;
+  75)
+    if [[ -z $noted ]]; then again "stopped before it began"; fi
+    rm -f "$run/slurm/crashes"
+    again "saved and stopped"
+    ;;
   72 | 73 | 74 | 76 | 93 | 126 | 127) say "code $code: not to be repeated as it is. Next: $program status $run"; leave "$code" ;;
 esac
 if [[ -z $crashes ]]; then count_crash; fi

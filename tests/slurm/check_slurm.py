@@ -328,16 +328,57 @@ class Slurm(SystemTest):
         self.assertIn(f"job {first} of {run} is in the queue", err)
         self.assertEqual((run / "slurm" / "config.conf").read_text(), config)  # with which the first one comes back
 
-    def test_cancelled_while_it_looks_at_its_hosts(self):
-        run, looking = self.folder / "looking", self.folder / "has-begun"
-        looking.mkdir()
-        with self.program(f'[ "$1" = preflight ] && mkdir "{looking}/$SLURM_PROCID" && sleep 20'):
-            job, = self.submit(run, nodes=1, tasks=2, train__steps=ENDLESS)
-        # A srun that is being started loses signals, and Slurm kills the job's script 15 s behind that.
-        self.cluster.wait_for(lambda: len(list(looking.iterdir())) == 2, 60, "the look at the hosts")
+    def is_cancelled_before_it_trains(self, name, begins, *words):
+        """When what `begins(folder)` submits has made a folder in that one."""
+        run, begun = self.folder / name, self.folder / f"{name}-has-begun"
+        begun.mkdir()
+        with begins(begun):
+            job, = self.submit(run, *words, nodes=1, tasks=2, train__steps=ENDLESS)
+        self.cluster.wait_for(lambda: list(begun.iterdir()), 60, f"begin of {name}")
         self.cluster.say("scancel", job)
-        self.assertEqual(self.ended(run, job), "CANCELLED")
+        self.assertEqual(self.ended(run, job), "CANCELLED", self.log(run)[-3000:])
+        self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-3000:])
         self.assertRegex(self.status(run), "(?s)^saved for .*not brought back")
+        self.assertNotIn("crash", self.log(run))
+        self.assertFalse((run / "slurm" / "crashes").exists())
+
+    @contextlib.contextmanager
+    def tool(self, name, lines):
+        """What is submitted meanwhile runs these lines of bash before one of Slurm's commands."""
+        tools = self.folder / f"tools-{self._testMethodName}"
+        tools.mkdir()
+        (tools / name).write_text(f'#!/bin/bash\n{lines}\nexec {which(name)} "$@"\n')
+        (tools / name).chmod(0o755)
+        path = self.cluster.environment["PATH"]
+        self.cluster.environment["PATH"] = f"{tools}:{path}"
+        try:
+            yield
+        finally:
+            self.cluster.environment["PATH"] = path
+
+    def test_cancelled_while_it_is_set_up(self):
+        setup = self.folder / "slow-setup"
+        setup.write_text(f'mkdir "{self.folder}/setting-up-has-begun/x"; sleep 20\n')
+        self.is_cancelled_before_it_trains("setting-up", lambda _: contextlib.nullcontext(), "--setup", setup)
+
+    def test_cancelled_while_it_asks_for_its_end(self):
+        """Slurm says then that the job ends now: that is no limit, behind which it would come back."""
+        self.is_cancelled_before_it_trains("asking", lambda begun: self.tool("squeue", (
+            f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x"; '
+            f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
+
+    def test_cancelled_while_srun_is_started(self):
+        """It loses the first signals; and Slurm would kill the job's script, which cannot tell then, 15 s behind them."""
+        self.is_cancelled_before_it_trains("starting", lambda begun: self.tool("srun", (
+            'if [[ " $* " == *" preflight "* ]]; then trap "" TERM; trap "((++met > 1)) && exit 138" USR1; '
+            f'mkdir "{begun}/x"; for ((i = 0; i < 300; i++)); do sleep 0.1; done; fi')))
+
+    def test_cancelled_while_it_looks_at_its_hosts(self):
+        self.is_cancelled_before_it_trains("looking", lambda begun: self.program(f'[ "$1" = preflight ] && mkdir "{begun}/$SLURM_PROCID" && sleep 20'))
+
+    def test_cancelled_while_ranks_are_started(self):
+        self.is_cancelled_before_it_trains("beginning", lambda begun: self.program(
+            f'[ "$1" = train ] && [ -n "$SLURM_PROCID" ] && mkdir "{begun}/$SLURM_PROCID" && sleep 20'))
 
     def test_launch_local_in_an_allocation(self):
         """Its ranks are of this host and its own, whatever the allocation says."""
