@@ -259,10 +259,11 @@ class Slurm(SystemTest):
         self.assertNotIn("queued", self.status(run))
 
     def test_odd_names(self):
-        """What the shell, sbatch and Slurm's names of files would take apart; and a variable that nproc looks at."""
+        """What the shell, sbatch and Slurm's names of files would take apart, in a locale without ü; and a variable that nproc looks at."""
         run = self.folder / "50 %j, \"a\" it's ü"
-        self.cluster.environment["OMP_NUM_THREADS"] = "1"
-        self.addCleanup(self.cluster.environment.pop, "OMP_NUM_THREADS")
+        for name, value in {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}.items():
+            self.cluster.environment[name] = value
+            self.addCleanup(self.cluster.environment.pop, name)
         data = f"{self.folder / 'data' / 'train'}:0.5"
         job, = self.submit(run, nodes=1, tasks=2, train__steps=4, data__train=data)
         self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-3000:])
@@ -490,6 +491,7 @@ class Slurm(SystemTest):
                               (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
                               (["--data.validation", "nowhere"], "data.validation names nowhere"),
                               (["--output.directory", "/proc/none"], "/proc/none"),
+                              (["--output.directory", str(self.folder / "a\\b")], "a\\b has a \\ in its name"),
                               (["--train.stpes", "3"], "nearest is --train.steps"), (["--partition", "none"], "invalid partition")):
             with self.subTest(words):
                 code, out, err = self.launch(run, *words)
@@ -497,6 +499,15 @@ class Slurm(SystemTest):
                 self.assertIn(phrase, err)
                 self.assertIn("next: ", err)
                 self.assertNotIn("Traceback", err)
+
+    def test_a_folder_that_is_gone(self):
+        """In which the command is given."""
+        gone = self.folder / "gone"
+        gone.mkdir()
+        answer = subprocess.run(["bash", "-c", f'cd "{gone}" && rmdir "{gone}" && "{ROOT}/launch/slurm" a.conf --nodes 1 --tasks-per-node 2 --time 5'],
+                                env=self.cluster.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(answer.returncode, 76, answer.stderr)
+        self.assertIn("the folder in which this was started is gone", answer.stderr)
 
     def test_a_dry_run_writes_nothing(self):
         run = self.folder / "dry"
