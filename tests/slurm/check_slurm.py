@@ -500,6 +500,14 @@ class Slurm(SystemTest):
                 self.assertIn("next: ", err)
                 self.assertNotIn("Traceback", err)
 
+    def test_a_full_disk(self):
+        run = self.folder / "full"
+        (run / "slurm").mkdir(parents=True)
+        (run / "slurm" / "config.conf.new").symlink_to("/dev/full")
+        code, out, err = self.launch(run)
+        self.assertEqual(code, 76, out + err)
+        self.assertIn("nothing can be written into output.directory: No space left on device", err)
+
     def test_a_folder_that_is_gone(self):
         """In which the command is given."""
         gone = self.folder / "gone"
