@@ -365,7 +365,7 @@ class Slurm(SystemTest):
     def test_cancelled_while_it_asks_for_its_end(self):
         """Slurm says then that the job ends now: that is no limit, behind which it would come back."""
         self.is_cancelled_before_it_trains("asking", lambda begun: self.tool("squeue", (
-            f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x"; '
+            f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x" && '
             f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
 
     def test_cancelled_while_srun_is_started(self):
