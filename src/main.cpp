@@ -1,5 +1,7 @@
 // Entry point: runs the subcommand, and holds the only catch, which turns an error into its exit code.
-#include <cerrno>
+#include <poll.h>
+#include <unistd.h>
+
 #include <exception>
 #include <iostream>
 
@@ -16,14 +18,20 @@ int fail(const std::string& message, shiftron::ExitCode code) {
   return static_cast<int>(code);
 }
 
+// A pipe says so at any time; errno does so only at the first of the writes that fail.
+bool reader_of_stdout_has_left() {
+  pollfd pipe{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLERR) != 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
-    errno = 0;
     // A reader that has left has read what it wanted.
-    if (!std::cout.flush() && errno != EPIPE) return fail("cannot write to stdout", shiftron::ExitCode::crash);
+    if (!std::cout.flush() && !reader_of_stdout_has_left())
+      return fail("cannot write to stdout", shiftron::ExitCode::crash);
     return code;
   } catch (const std::exception& exception) {
     const shiftron::Error error = shiftron::as_error(exception);

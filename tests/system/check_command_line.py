@@ -107,6 +107,16 @@ class CommandLine(SystemTest):
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf, nearest is --help", *stray)
 
+    def test_a_reader_that_has_left_is_no_fault(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=write_end, stderr=subprocess.PIPE, env=environment(), check=False)
+        os.close(write_end)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
+        self.assertEqual((result.returncode, result.stderr), (70, b"shiftron: cannot write to stdout\n"))
+
     def test_missing_values(self):
         for command in self.rows:
             with self.subTest(command):
