@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <string_view>
 
 namespace shiftron {
@@ -16,6 +17,15 @@ std::string shell_word(const std::string& text) {
   std::string word = "'";
   for (const char letter : text) word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return word + "'";
+}
+
+std::string unpack_command(const std::string& packer, const std::string& ending, const std::string& path) {
+  std::filesystem::path unpacked = path;
+  const bool has_ending = unpacked.extension() == ending;
+  std::error_code error;
+  if (has_ending && !std::filesystem::is_symlink(path, error)) return packer + " " + shell_word(path);
+  unpacked.replace_extension(has_ending ? "" : ".unpacked" + unpacked.extension().string());
+  return packer + " < " + shell_word(path) + " > " + shell_word(unpacked);
 }
 
 }  // namespace shiftron

@@ -101,20 +101,22 @@ std::string lower_ending(const std::string& path) {
 struct Foreign {
   std::string_view begin;
   const char* name;
-  const char* advice;
+  const char* advice;          // of a packer its command
+  const char* ending = "";     // of a packer's files
   size_t behind = 0;           // bytes from the first one
   std::string_view then = {};  // what is there, where `begin` alone may begin a text
 };
 constexpr Foreign kForeign[] = {
-    {"\x1F\x8B", "compressed by gzip", "unpack it first, by gunzip -k "},
-    {"\x28\xB5\x2F\xFD", "compressed by zstd", "unpack it first, by zstd -d "},
+    {"\x1F\x8B", "compressed by gzip", "gunzip -k", ".gz"},
+    {"\x28\xB5\x2F\xFD", "compressed by zstd", "zstd -d", ".zst"},
     {std::string_view("\xFD"
                       "7zXZ\0",
                       6),
-     "compressed by xz", "unpack it first, by xz -dk "},
-    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k ", 4, "1AY&SY"},
-    {"BZh", "compressed by bzip2", "unpack it first, by bunzip2 -k ", 4, "\x17\x72\x45\x38\x50\x90"},  // empty
+     "compressed by xz", "xz -dk", ".xz"},
+    {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "1AY&SY"},
+    {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "\x17\x72\x45\x38\x50\x90"},  // empty
     {"PK\x03\x04", "a zip archive", "unpack it first, by unzip "},
+    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, "ustar"},
     {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
     {"\x89HDF", "an HDF5 file", "give the text that it was made of, not "},
     {"\xFF\xFE", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
@@ -166,7 +168,10 @@ InputFile recognise(const std::string& path) {
         begin.compare(std::min(begin.size(), foreign.behind), foreign.then.size(), foreign.then) != 0) {
       continue;
     }
-    throw_bad_input(path, " is ", foreign.name, "; ", foreign.advice, shell_word(path));
+    const std::string ending = foreign.ending;
+    throw_bad_input(path, " is ", foreign.name, "; ",
+                    ending.empty() ? foreign.advice + shell_word(path)
+                                   : "unpack it first, by " + unpack_command(foreign.advice, ending, path));
   }
   begin.erase(0, byte_order_mark(begin));
   const std::string ending = lower_ending(path);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+
 #include "expect_error.h"
 #include "scratch.h"
 
@@ -121,6 +123,14 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
       "b.json", "\n {\n\"text\": \"one\"}",
       "b.json is JSON, but not one object a line; convert it, by jq -c . " + folder + "b.json > " + folder + "b.jsonl");
   refused("it is.gz", "\x1F\x8B\x08 x", "by gunzip -k '" + folder + "it is.gz'");
+  refused("packed.txt", "\x1F\x8B\x08 x",
+          "by gunzip -k < " + folder + "packed.txt > " + folder + "packed.unpacked.txt");
+  refused("0a1b", "\x28\xB5\x2F\xFD x", "by zstd -d < " + folder + "0a1b > " + folder + "0a1b.unpacked");
+  std::filesystem::create_symlink("a.jsonl.gz", folder + "link.jsonl.gz");
+  EXPECT_ERROR(recognise_inputs({folder + "link.jsonl.gz"}), ExitCode::bad_input,
+               "by gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.jsonl");
+  refused("a.tar", "a.txt" + std::string(252, '\0') + "ustar  ",
+          "a.tar is a tar archive; unpack it first, by tar -xf ");
   refused("a b.json", "[]", "by jq -c '.[]' '" + folder + "a b.json' > '" + folder + "a b.jsonl'");
   refused("c.json", "some text", "c.json is no JSON object; name it .txt if it is text");
   refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first, by bunzip2 -k ");

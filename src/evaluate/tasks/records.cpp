@@ -28,7 +28,7 @@ std::string text_of(const std::string& path) {
     throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
   }
   if (text.starts_with("\x1F\x8B"))
-    throw_bad_input(path, " is compressed by gzip; unpack it first, by gunzip -k ", shell_word(path));
+    throw_bad_input(path, " is compressed by gzip; unpack it first, by ", unpack_command("gunzip -k", ".gz", path));
   if (text.starts_with("PK\x03\x04"))
     throw_bad_input(path, " is a zip archive; unpack it first, by unzip ", shell_word(path));
   text.erase(0, byte_order_mark(text));
