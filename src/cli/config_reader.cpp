@@ -1,6 +1,7 @@
 // Configuration files by Boost.Program_options, a line at a time, so that every fault is collected.
 #include "cli/config_reader.h"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <cerrno>
 #include <cstring>
@@ -134,8 +135,10 @@ RunConfig read_config_text(const std::string& text, const std::string& source) {
 std::string config_help(const std::string& usage, const std::vector<CommandOption>& own) {
   std::vector<CommandOption> options = with_configuration(own);
   options.resize(own.size() + 1);
+  const bool of_checkpoint = std::ranges::find(own, "checkpoint", &CommandOption::name) != own.end();
   return "usage: " + usage + "\n\nOptions:\n" + options_text(options) +
-         "\nConfiguration, in files as 'key = value' under '[section]':\n" + options_help();
+         "\nConfiguration, in files as 'key = value' under '[section]'" +
+         (of_checkpoint ? ", the checkpoint's where it is not given:\n" : ":\n") + options_help(!of_checkpoint);
 }
 
 }  // namespace shiftron::cli

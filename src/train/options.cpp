@@ -104,7 +104,7 @@ Option unset_at_zero(Option option) {
 
 Option required(Option option) {
   option.required = true;
-  return unset_at_zero(std::move(option));
+  return option.is_text ? option : unset_at_zero(std::move(option));
 }
 
 }  // namespace
@@ -188,7 +188,7 @@ std::vector<Option> option_table() {
              "(default: equal work)",
              PLACE(parallel.stage_layers), kSize),
 
-      option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train)),
+      required(option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train))),
       option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
@@ -228,7 +228,7 @@ std::vector<Option> option_table() {
       option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
              PLACE(fault.non_finite_in_row), kSize),
 
-      option("output.directory", "the run's directory", PLACE(output.directory)),
+      required(option("output.directory", "the run's directory", PLACE(output.directory))),
       option("output.log_every", "steps between progress lines", PLACE(output.log_every), kSize),
 
       option("device.kind", "where tensors live", PLACE(device.kind)),
@@ -270,7 +270,7 @@ std::string version_note(const std::string& key) {
 
 }  // namespace
 
-std::string options_help() {
+std::string options_help(bool with_defaults) {
   std::string text, section;
   for (const Option& option : option_table()) {
     if (option.section() != section) {
@@ -279,9 +279,11 @@ std::string options_help() {
     }
     std::string left = "  --" + option.key + " " + option.values;
     left.resize(left.size() < 48 ? 48 : left.size() + 2, ' ');
+    text += left + option.help + version_note(option.key);
     const std::vector<std::string> defaults = option.write(RunConfig{});
-    const std::string note = option.required ? " (required)" : defaults.empty() ? "" : " [" + defaults.front() + "]";
-    text += left + option.help + version_note(option.key) + note + "\n";
+    if (with_defaults && option.required) text += " (required)";
+    if (with_defaults && !option.required && !defaults.empty()) text += " [" + defaults.front() + "]";
+    text += "\n";
   }
   return text;
 }

@@ -42,6 +42,6 @@ std::vector<BuiltValues> built_in_this_version();
 std::vector<Option> option_table();
 
 // Help of every key: "--model.hidden N   hidden size (required)", section by section.
-std::string options_help();
+std::string options_help(bool with_defaults = true);
 
 }  // namespace shiftron

@@ -119,7 +119,7 @@ class Checker {
 };
 
 void Checker::check_each_key() {
-  const std::set<std::string> conditional = {"data.train", "data.validation", "evaluation.data", "output.directory"};
+  const std::set<std::string> conditional = {"data.validation", "evaluation.data"};
   for (const Option& option : option_table()) {
     const char* key = option.key.c_str();
     const auto origin = config_.origins.find(option.key);

@@ -107,6 +107,13 @@ class CommandLine(SystemTest):
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf, nearest is --help", *stray)
 
+    def test_what_a_checkpoint_brings_is_not_required(self):
+        for command in commands():
+            with self.subTest(command):
+                _, text, _ = run([*command.split(), "--help"])
+                own, _, configuration = text.partition("\nConfiguration, ")
+                self.assertEqual("(required)" in configuration, bool(configuration) and "--checkpoint " not in own)
+
     def test_a_reader_that_has_left_is_no_fault(self):
         read_end, write_end = os.pipe()
         os.close(read_end)

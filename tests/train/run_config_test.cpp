@@ -342,6 +342,8 @@ TEST(RunConfig, HelpNamesEveryKeyWithItsDefault) {
   EXPECT_THAT(help, HasSubstr("--shift.form free|gate|clamp|project"));
   EXPECT_THAT(help, HasSubstr("query heads (required)"));
   EXPECT_THAT(help, HasSubstr("largest gradient norm, 0 = off [1]"));
+  EXPECT_THAT(help, HasSubstr("the run's directory (required)"));
+  EXPECT_THAT(options_help(false), HasSubstr("largest gradient norm, 0 = off\n"));
 }
 
 }  // namespace
