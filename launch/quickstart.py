@@ -262,6 +262,7 @@ class QuickStart:
                   "--vocab", read_config(ROOT / "configs" / "quickstart.conf")["model"]["vocab"], "--output", self.out / "tokenizer.model")
 
     def data(self):
+        self.directory.remove("data")  # a stop may have left one of both, which no build replaces
         for split in ("train", "held-out"):
             self.call(f"data-{split}", SHIFTRON, "data", "build", "--input", *sorted((self.out / "corpus" / split).glob("*.jsonl")),
                       "--tokenizer", self.out / "tokenizer.model", "--output", self.out / "data" / split)
@@ -348,7 +349,7 @@ class QuickStart:
         texts = {name: [(ROOT / path).read_text() for path in paths] for name, paths in CONFIGS.items()}
         self.phase("corpus", "text out of Debian packages", [], self.corpus, ["corpus"])
         self.phase("tokenizer", "tokenizer", texts, self.tokenizer, ["tokenizer.model"])
-        self.phase("data", "token shards", [], self.data, ["data"], fresh="data")
+        self.phase("data", "token shards", [], self.data, ["data"])
         for name in CONFIGS:
             self.phase(f"train-{name}", f"training {name}, {RANKS} ranks", texts[name], lambda name=name: self.train(name), [name], fresh=name)
         self.phase("evaluate", "scores on held-out text", [], self.evaluate, [f"evaluation-{name}.json" for name in CONFIGS])

@@ -123,6 +123,21 @@ class Directories(unittest.TestCase):
         self.assertEqual(self.run_phases("--out", "out", run=one_phase), 0)
         self.assertFalse((self.folder / "out" / "data").exists())
 
+    def test_a_stop_between_two_datasets(self):
+        stops = ["data-held-out"]
+
+        def build(self, name, *command):
+            command[-1].mkdir(parents=True)  # fails where it is there, as the program does
+            if name in stops:
+                stops.remove(name)
+                raise quickstart.Fault("stopped", self.again, 75)
+
+        def one_phase(self):
+            self.phase("data", "token shards", [], self.data, ["data"])
+        with unittest.mock.patch.object(quickstart.QuickStart, "call", build), contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(self.run_phases("--out", "out", run=one_phase), 75)
+            self.assertEqual(self.run_phases("--out", "out", run=one_phase), 0)
+
     def test_a_stop_whose_save_fails(self):
         """A stop reaches the command under way, which then ends as it does."""
         for ending, code, words in (("exit 75", 75, "stopped; the run is saved"), ("exit 70", 70, "ended with 70:\n$ sh -c"),
