@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/quickstart removes nothing but what it has made, and says how a stop went."""
+"""launch/quickstart removes nothing but what it has made, and says how a stop went; every script beside it explains itself."""
 import contextlib
 import importlib.util
 import io
@@ -199,6 +199,23 @@ class Directories(unittest.TestCase):
             self.assertIn("another quick start is at work", text)
         self.run_phases("--out", "out", run=second)
         self.assertEqual(self.start("--out", "out"), (0, ""))
+
+
+class Scripts(unittest.TestCase):
+    def test_help_does_nothing_else(self):
+        for script in sorted((ROOT / "launch").iterdir()):
+            if script.suffix:
+                continue
+            with self.subTest(script.name):
+                answer = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, cwd="/")
+                self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+                self.assertIn(script.name, answer.stdout)
+                self.assertNotIn("install-deps: all", answer.stdout)
+
+    def test_nothing_asked_is_nothing_done(self):
+        for name in ("benchmarks-data", "corpus", "draw-loss", "local", "slurm"):
+            with self.subTest(name):
+                self.assertNotEqual(subprocess.run([ROOT / "launch" / name], capture_output=True, check=False).returncode, 0)
 
 
 if __name__ == "__main__":
