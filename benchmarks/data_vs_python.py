@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Builds a dataset here, and tokenizes the same text by the packages sentencepiece and tokenizers of Python; compares bytes of text a second.
+
+    launch/install-deps --interchange; benchmarks/data_vs_python.py      (the text: the quick start's corpus; --input FILE… for another)
+
+One tokenizer of type bpe is trained; the package tokenizers reads what is exported of it. Whole commands take turns, each from its start to
+tokens on the disk: `shiftron data build`, which also shuffles and hashes, and benchmarks/python_tokens.py. All use the same number of
+threads; then one. Fails where the numbers of tokens differ.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, require_program, wait_until_quiet
+
+PROGRAM = ROOT / "build" / "release" / "shiftron"
+PYTHON = ROOT / "build" / "interchange" / "bin" / "python"
+
+
+def must(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Fault(f"{command_text(command[:3])} returned {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
+    return done.stdout
+
+
+def timed(command):
+    """What it printed, its seconds, and those of its processors."""
+    usage, began = os.times(), time.monotonic()
+    printed = must(*command)
+    seconds, after = time.monotonic() - began, os.times()
+    return printed, seconds, after.children_user + after.children_system - usage.children_user - usage.children_system
+
+
+def export_tokenizer(model, inputs, folder):
+    """tokenizer.json of a model of one step, which holds the tokenizer."""
+    must(PROGRAM, "data", "build", "--input", *inputs, "--tokenizer", model, "--output", folder / "shards")
+    vocab = json.loads(must(PROGRAM, "tokenizer", "inspect", model, "--json"))["vocab_size"]
+    must(PROGRAM, "train", "--config", ROOT / "configs" / "toy.conf", "--model.vocab", vocab, "--train.steps", 1, "--train.global_batch", 1,
+         "--train.micro_batch", 1, "--train.sequence_length", 64, "--optimizer.schedule", "constant", "--optimizer.warmup", 0,
+         "--checkpoint.every", 1, "--data.train", folder / "shards", "--output.directory", folder / "run")
+    must(PROGRAM, "checkpoint", "export", folder / "run" / "checkpoints" / "step-00000001", "--format", "hf", "--output", folder / "export")
+    return folder / "export" / "tokenizer.json"
+
+
+def sides(model, exported, threads, inputs, folder):
+    python = [PYTHON, ROOT / "benchmarks" / "python_tokens.py"]
+    return {"shiftron": [PROGRAM, "data", "build", "--input", *inputs, "--tokenizer", model, "--threads", threads, "--output", folder / "out",
+                         "--json"],
+            "sentencepiece": [*python, "sentencepiece", model, threads, folder / "out", *inputs],
+            "tokenizers": [*python, "tokenizers", exported, threads, folder / "out", *inputs]}
+
+
+def measure(commands, folder, rounds):
+    seconds, processor_seconds, tokens, versions = {name: [] for name in commands}, {name: [] for name in commands}, {}, {}
+    meter = OtherWork()
+    for _ in range(rounds):
+        for name, command in commands.items():
+            shutil.rmtree(folder / "out") if (folder / "out").is_dir() else (folder / "out").unlink(missing_ok=True)
+            printed, wall, busy = timed(command)
+            told = json.loads(printed)
+            seconds[name].append(wall)
+            processor_seconds[name].append(busy)
+            versions |= told.get("versions", {})
+            if name == "shiftron":  # which ends each document with a token
+                told = {key: sum(built[key] for built in told["datasets"]) for key in ("tokens", "documents", "text_bytes")}
+                told["tokens"] -= told["documents"]
+            tokens[name], text_bytes = told["tokens"], told["text_bytes"]
+    if len(set(tokens.values())) > 1:
+        raise Fault(f"the tokens differ: {tokens}")
+    best = {name: text_bytes / min(values) for name, values in seconds.items()}
+    return {"seconds": seconds, "processor_seconds": processor_seconds, "text_bytes": text_bytes, "tokens": tokens["shiftron"], "best": best,
+            "ratio": best["shiftron"] / max(value for name, value in best.items() if name != "shiftron"), "other_cores": meter.cores()}, versions
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=pathlib.Path, nargs="+", help="JSONL with the key text; without it the quick start's corpus is made")
+    parser.add_argument("--vocab", type=at_least(300), default=32000)
+    parser.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=at_least(1), default=10)
+    parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--wait", type=float, default=300, help="seconds to wait for a quiet machine")
+    parser.add_argument("--busy", action="store_true", help="do not wait, keep nothing")
+    return parser.parse_args()
+
+
+def compare(arguments, folder):
+    require_program(PROGRAM)
+    if not PYTHON.exists():
+        raise Fault(f"no Python at {command_text([PYTHON])}\n  next: launch/install-deps --interchange")
+    if not arguments.input:
+        must(ROOT / "launch" / "corpus", folder / "corpus")
+    inputs = arguments.input or sorted((folder / "corpus" / "train").glob("*.jsonl"))
+    model = folder / "tokenizer.model"
+    print(f"training a tokenizer of {arguments.vocab} tokens", file=sys.stderr, flush=True)
+    must(PROGRAM, "tokenizer", "train", "--input", *inputs, "--vocab", arguments.vocab, "--output", model)
+    exported = export_tokenizer(model, inputs, folder)
+    if not arguments.busy:
+        wait_until_quiet(arguments.wait)
+    results, versions = {}, {}
+    for threads in dict.fromkeys((arguments.threads, 1)):
+        results[str(threads)], found = measure(sides(model, exported, threads, inputs, folder), folder, arguments.rounds)
+        versions |= found
+        for name, rate in results[str(threads)]["best"].items():
+            print(f"{threads} threads, {name:14} {rate / 1e6:6.2f} MB/s of text")
+        print(f"  best over the faster package's best: {results[str(threads)]['ratio']:.2f}", flush=True)
+    return results, versions
+
+
+def main():
+    arguments = parse_arguments()
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+        results, versions = compare(arguments, pathlib.Path(folder))
+    if arguments.busy:
+        return
+    cores = max(result["other_cores"] for result in results.values())
+    if cores > QUIET_CORES:
+        raise Fault(f"other processes used {cores:.1f} cores meanwhile: not kept")
+    command = command_text(["benchmarks/data_vs_python.py", *sys.argv[1:]])
+    keep("data-vs-python", "data_vs_python", command, cores, {"model": f"bpe, {arguments.vocab} tokens", "vocab": arguments.vocab, "result": results},
+         versions)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Fault as fault:
+        sys.exit(f"data_vs_python: {fault}")
