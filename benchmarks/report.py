@@ -52,13 +52,12 @@ REASONS = {
 
 
 class Results:
-    """What was kept, by kind; machines get letters in the order in which they turn up."""
+    """What was kept, by kind; machines get letters by the date of what was first measured there, which further results leave alone."""
 
     def __init__(self, folder):
+        kept = [json.loads(path.read_text(encoding="utf-8")) | {"name": path.stem} for path in folder.glob("*.json")]
         self.all, self.machines = [], []
-        for path in sorted(folder.glob("*.json")):
-            result = json.loads(path.read_text(encoding="utf-8"))
-            result["name"] = path.stem
+        for result in sorted(kept, key=lambda one: (one["date"], one["name"])):
             # A kernel's build does not make another machine.
             machine = result["machine"] | {"system": re.match(r"\S+ \d+\.\d+", result["machine"]["system"])[0]}
             if machine not in self.machines:
