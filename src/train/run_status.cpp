@@ -42,6 +42,12 @@ double number_in(const json& object, const char* key, double otherwise = 0) {
   return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
+std::optional<int64_t> step_in(const json& object) {
+  constexpr double kMost = 1e15;  // no run of ours has more
+  const double step = number_in(object, "step", -1);
+  return step >= 0 && step <= kMost ? std::optional(static_cast<int64_t>(step)) : std::nullopt;
+}
+
 int code_in(const json& object) {
   const double code = number_in(object, "code", -1);
   return code >= 0 && code <= 255 ? static_cast<int>(code) : static_cast<int>(ExitCode::crash);
@@ -103,71 +109,94 @@ struct Jobs {
   }
 };
 
-void read_events(const std::string& directory, double now, RunStatus& status) {
-  double first_start = std::nan(""), state_began = now, ended = std::nan(""), last_start = std::nan("");
-  Jobs jobs;
-  const auto become = [&](State state, double when) {
-    status.state = state;
-    state_began = when;
-  };
-  const auto end = [&](const json& object, double when) {
-    status.code = code_in(object);
-    const auto code = static_cast<ExitCode>(status.code);
-    become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
-  };
-  for_each_json_line(directory + "/events.jsonl", [&](const json& object) {
-    const std::string event = text_in(object, "event");
-    const double when = seconds_of(text_in(object, "time"));
+// A run's events, from the first to the last.
+class Life {
+ public:
+  explicit Life(RunStatus& status, double now) : status_(status), now_(now), state_began_(now) {}
+
+  void read(const json& event) {
+    const std::string name = text_in(event, "event");
+    const double when = seconds_of(text_in(event, "time"));
     if (std::isnan(when)) return;
-    const std::string job = text_in(object, "job");
-    jobs.read(event, job);
-    if (!job.empty()) status.job = job;
-    if (event == "queued" || event == "requeue") {
+    const std::string job = text_in(event, "job");
+    jobs_.read(name, job);
+    if (!job.empty()) status_.job = job;
+    if (name == "queued" || name == "requeue") {
       become(State::queued, when);
-      status.why = text_in(object, "why");
-    } else if (event == "start") {
-      become(State::running, when);
-      last_start = when;
-      status.job = jobs.of_start;
-      status.where = hosts_in(object);
-      status.why.clear();
-      if (std::isnan(first_start)) first_start = when;
-      if (!std::isnan(ended)) status.between_seconds += std::max(0.0, when - ended);  // another host, another clock
-      ended = std::nan("");
-      ++status.starts;
-    } else if (event == "checkpoint") {
-      status.save_seconds += number_in(object, "seconds");
-    } else if (event == "exit") {
-      // Of several ranks the first one says why; who ends a job for good, last.
-      if (!std::isnan(ended) && job.empty()) return;
-      ended = std::isnan(ended) ? when : ended;
-      if (job.empty()) status.job = jobs.of_start;
-      end(object, when);
-      status.why = text_in(object, "error");
-      if (status.why.empty() && status.state == State::failed) status.why = reason_of(status.code);
-    } else if (event == "left" && status.state == State::queued) {  // before the program wrote anything
-      end(object, when);
-      status.why = status.state == State::done ? "" : reason_of(status.code) + ", see the job's log in slurm/";
+      status_.why = text_in(event, "why");
+    } else if (name == "start") {
+      start(event, when);
+    } else if (name == "checkpoint") {
+      status_.save_seconds += number_in(event, "seconds");
+      status_.save_fault.clear();
+    } else if (name == "checkpoint_failed") {
+      status_.save_fault = fmt::format("step {} could not be saved: {}", thousands(step_in(event).value_or(0)),
+                                       text_in(event, "reason"));
+    } else if (name == "exit") {
+      exit(event, when, job.empty());
+    } else if (name == "left" && status_.state == State::queued) {  // before the program wrote anything
+      end(event, when);
+      status_.why = status_.state == State::done ? "" : reason_of(status_.code) + ", see the job's log in slurm/";
     }
-  });
-  const bool no_exit = !std::isnan(last_start) && std::isnan(ended);  // of the last start
-  const std::optional<double> sign = last_sign(directory);
-  const bool alive = sign && now - *sign <= kMostSilence && !DirectoryLock::left_by_the_dead(directory);
-  if (no_exit && alive) {
-    become(State::running, last_start);
-    status.job = jobs.of_start;
-    status.why.clear();
-    status.code = 0;
-  } else if (status.state == State::running) {
-    become(State::silent, sign.value_or(state_began));
-    ended = sign.value_or(now);
   }
-  status.since = std::max(0.0, now - state_began);
-  const bool over = status.state == State::done || status.state == State::failed || status.state == State::saved;
-  const double last = over && !std::isnan(ended) ? ended : now;
-  if (!std::isnan(first_start)) status.wall_seconds = std::max(0.0, last - first_start);
-  if (status.state == State::queued && !std::isnan(ended)) status.between_seconds += now - ended;
-}
+
+  // Behind the last event: what the lock in `directory` tells besides.
+  void judge(const std::string& directory) {
+    const bool no_exit = !std::isnan(last_start_) && std::isnan(ended_);  // of the last start
+    const std::optional<double> sign = last_sign(directory);
+    const bool alive = sign && now_ - *sign <= kMostSilence && !DirectoryLock::left_by_the_dead(directory);
+    if (no_exit && alive) {
+      become(State::running, last_start_);
+      status_.job = jobs_.of_start;
+      status_.why.clear();
+      status_.code = 0;
+    } else if (status_.state == State::running) {
+      become(State::silent, sign.value_or(state_began_));
+      ended_ = sign.value_or(now_);
+    }
+    status_.since = std::max(0.0, now_ - state_began_);
+    const bool over = status_.state == State::done || status_.state == State::failed || status_.state == State::saved;
+    const double last = over && !std::isnan(ended_) ? ended_ : now_;
+    if (!std::isnan(first_start_)) status_.wall_seconds = std::max(0.0, last - first_start_);
+    if (status_.state == State::queued && !std::isnan(ended_)) status_.between_seconds += now_ - ended_;
+  }
+
+ private:
+  void become(State state, double when) {
+    status_.state = state;
+    state_began_ = when;
+  }
+  void start(const json& event, double when) {
+    become(State::running, when);
+    last_start_ = when;
+    status_.job = jobs_.of_start;
+    status_.where = hosts_in(event);
+    status_.why.clear();
+    if (std::isnan(first_start_)) first_start_ = when;
+    if (!std::isnan(ended_)) status_.between_seconds += std::max(0.0, when - ended_);  // another host, another clock
+    ended_ = std::nan("");
+    ++status_.starts;
+  }
+  // Of several ranks the first one says why; who ends a job for good, last.
+  void exit(const json& event, double when, bool of_rank) {
+    if (!std::isnan(ended_) && of_rank) return;
+    ended_ = std::isnan(ended_) ? when : ended_;
+    if (of_rank) status_.job = jobs_.of_start;
+    end(event, when);
+    status_.why = text_in(event, "error");
+    if (status_.why.empty() && status_.state == State::failed) status_.why = reason_of(status_.code);
+  }
+  void end(const json& event, double when) {
+    status_.code = code_in(event);
+    const auto code = static_cast<ExitCode>(status_.code);
+    become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+  }
+
+  RunStatus& status_;
+  double now_, state_began_;
+  double first_start_ = std::nan(""), last_start_ = std::nan(""), ended_ = std::nan("");
+  Jobs jobs_;
+};
 
 // A step that was skipped has no loss. NaN where none has one.
 double mean_of_finite(std::span<const double> losses) {
@@ -184,10 +213,9 @@ void read_metrics(const std::string& directory, RunStatus& status) {
   double tokens_of_step = 0;
   for_each_json_line(directory + "/metrics.jsonl", [&](const json& row) {
     if (row.contains("validation_loss")) status.validation_loss = number_in(row, "validation_loss", std::nan(""));
-    constexpr double kMostSteps = 1e15;  // no row of ours has more
-    const double step = number_in(row, "step", -1);
-    if (!row.contains("step_seconds") || !(step >= 0 && step <= kMostSteps)) return;
-    status.step = static_cast<int64_t>(step);
+    const std::optional<int64_t> step = step_in(row);
+    if (!row.contains("step_seconds") || !step) return;
+    status.step = *step;
     seconds.push_back(number_in(row, "step_seconds"));
     status.step_seconds += seconds.back();
     status.losses.push_back(number_in(row, "loss", std::nan("")));
@@ -261,7 +289,9 @@ RunStatus read_run_status(const std::string& directory, int64_t steps, double no
   }
   RunStatus status;
   status.steps = steps;
-  read_events(directory, now, status);
+  Life life(status, now);
+  for_each_json_line(directory + "/events.jsonl", [&](const json& event) { life.read(event); });
+  life.judge(directory);
   read_metrics(directory, status);
   const std::vector<StepDirectory> saved = list_steps(directory + "/checkpoints");
   if (!saved.empty()) status.saved_step = saved.front().step;
@@ -291,6 +321,7 @@ std::string to_text(const RunStatus& status, int width) {
     text += "\n";
   }
   if (status.saved_step >= 0) text += fmt::format("saved: step {}\n", thousands(status.saved_step));
+  if (!status.save_fault.empty()) text += status.save_fault + "\n";
   if (status.wall_seconds > 0) {
     const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
     text += fmt::format(
@@ -314,6 +345,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"step", status.step},
                                 {"steps", status.steps},
                                 {"saved_step", status.saved_step},
+                                {"save_fault", status.save_fault},
                                 {"loss", json_number(status.loss)},
                                 {"tokens_per_second", status.tokens_per_second},
                                 {"starts", status.starts},

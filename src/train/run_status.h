@@ -21,6 +21,7 @@ struct RunStatus {
   double since = 0;     // seconds in that state
 
   int64_t step = 0, steps = 0, saved_step = -1;
+  std::string save_fault{};  // of the last save, if it failed
   double loss = 0, tokens_per_second = 0;  // over the last steps
   std::optional<double> validation_loss{};
   std::optional<double> seconds_left{};  // of training, at the pace of the last steps

@@ -104,6 +104,15 @@ TEST_F(Status, LifeOfAJob) {
   EXPECT_DOUBLE_EQ(status.save_seconds, 30);
 }
 
+TEST_F(Status, ASaveThatFailedIsToldUntilOneSucceeds) {
+  event(0, "start", kStart);
+  event(1, "checkpoint_failed", R"(,"step":1200,"reason":"no space on the disk")");
+  EXPECT_THAT(to_text(read(2), 80), HasSubstr("step 1,200 could not be saved: no space on the disk"));
+  EXPECT_EQ(to_json(read(2)).at("save_fault"), "step 1,200 could not be saved: no space on the disk");
+  event(3, "checkpoint", R"(,"step":1300,"seconds":2)");
+  EXPECT_EQ(to_json(read(4)).at("save_fault"), "");
+}
+
 TEST_F(Status, TheFirstRankThatFailsSaysWhy) {
   event(0, "start", kStart);
   event(5, "exit", R"(,"rank":3,"code":70,"error":"disk on fire")");
