@@ -256,74 +256,100 @@ Tensor VocabularyParallelLoss::precise_logits(Run& run, const Tensor& x, Range r
   return y;
 }
 
+// Rows whose logits are there at once, the vocabulary in blocks.
+struct VocabularyParallelLoss::Chunk {
+  Tensor x, target, loss;  // [rows, hidden], [rows], [rows]
+  int blocks;
+  std::vector<Tensor> logits{};  // of each block; its gradient where log_sum_exp is undefined
+  Tensor log_sum_exp{};          // of all shards
+
+  int64_t rows() const { return x.extent(0); }
+};
+
+Range VocabularyParallelLoss::block_of(const Chunk& chunk, int block) const {
+  return split_range(head_->box.extent[0], chunk.blocks, block);
+}
+
+int64_t VocabularyParallelLoss::first_token(const Chunk& chunk, int block) const {
+  return vocabulary().begin + block_of(chunk, block).begin;
+}
+
+void VocabularyParallelLoss::add_losses(Run& run, Chunk& chunk, Tensor totals) const {
+  const int shards = run.groups.tp->size(), blocks = chunk.blocks;
+  const int64_t rows = chunk.rows();
+  if (run.training && shards == 1 && blocks == 1) {
+    chunk.logits.push_back(logits(run, chunk.x));
+    cross_entropy(run.stream, InOut(chunk.logits[0]), chunk.target, run.loss_scale, chunk.loss, InOut(totals));
+    return;
+  }
+  const DType accumulation = accumulation_type(chunk.x.dtype());
+  Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
+  for (int block = 0; block < blocks; ++block) {
+    chunk.logits.push_back(logits(run, chunk.x, block_of(chunk, block)));
+    cross_entropy_statistics(run.stream, chunk.logits.back(), chunk.target, first_token(chunk, block),
+                             statistics.rows(block, 1).view({rows, 3}));
+  }
+  Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
+  chunk.log_sum_exp = run.scratch.allocate(accumulation, {rows});
+  run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
+  cross_entropy_combine(run.stream, all_statistics, chunk.target, chunk.log_sum_exp, chunk.loss, InOut(totals));
+}
+
+void VocabularyParallelLoss::add_gradients(Run& run, Chunk& chunk, Tensor d_x) const {
+  const int64_t hidden = head_->spec.shape[1];
+  const Tensor weight = as_matrix(head_->weight, hidden), gradient = as_matrix(head_->gradient, hidden);
+  const DType accumulation = accumulation_type(d_x.dtype());
+  // One product is rounded once; several are added first.
+  const bool rounded = chunk.blocks == 1 || d_x.dtype() == accumulation;
+  const Tensor sum = rounded ? d_x : run.scratch.allocate(accumulation, {chunk.rows(), hidden});
+  if (chunk.blocks > 1) fill_zero(run.stream, sum);
+  for (int block = 0; block < chunk.blocks; ++block) {
+    const Range range = block_of(chunk, block);
+    const Tensor block_weight = weight.rows(range.begin, range.size());
+    const Tensor& d_logits = chunk.logits[block];
+    if (chunk.log_sum_exp.defined()) {
+      cross_entropy_backward(run.stream, InOut(d_logits), chunk.log_sum_exp, chunk.target, first_token(chunk, block),
+                             run.loss_scale);
+    }
+    ArenaScope product_scope(run.scratch);
+    const Tensor scratch = product_scratch(run, block_weight, chunk.rows());
+    if (chunk.blocks == 1) {
+      matmul_backward_input(run.stream, d_logits, block_weight, sum, scratch);
+    } else {
+      matmul_backward_input_sum(run.stream, d_logits, block_weight, InOut(sum), scratch);
+    }
+    matmul_backward_weight(run.stream, d_logits, chunk.x, InOut(gradient.rows(range.begin, range.size())), scratch);
+  }
+  if (!rounded) copy(run.stream, sum, d_x);
+}
+
 void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
                                      Tensor totals, Tensor losses) const {
   const int64_t hidden = head_->spec.shape[1];
   const DType dtype = x_local.dtype();
-  const DType accumulation = accumulation_type(dtype);
   const int shards = run.groups.tp->size();
-  const Tensor weight = as_matrix(head_->weight, hidden);
   // Of the largest share of the vocabulary, since all ranks of tp must agree.
   const int64_t vocab = (head_->spec.shape[0] + shards - 1) / shards;
-  const auto [chunk, blocks] = loss_tiles(run.stream, run.rows, vocab, dtype);
+  const auto [chunk_rows, blocks] = loss_tiles(run.stream, run.rows, vocab, dtype);
   // Where rows are split, the gradient of all rows is partial and summed below; else it is what is saved.
   if (run.training) saved.d_x = run.activations.allocate(dtype, {run.local_rows(), hidden});
   ArenaScope scope(run.scratch);
   const Tensor x = gather_rows(run, x_local, run.scratch);
   Tensor d_x = saved.d_x;
   if (run.training && shards > 1) d_x = run.scratch.allocate(dtype, {run.rows, hidden});
-  const auto pass_chunk = [&](int64_t begin, int64_t rows) {
+  const auto pass_rows = [&, blocks = blocks](int64_t begin, int64_t rows) {
     ArenaScope chunk_scope(run.scratch);
-    const Tensor x_chunk = x.rows(begin, rows);
-    const Tensor target = targets.rows(begin, rows);
-    const auto block_of = [&](int block) { return split_range(weight.extent(0), blocks, block); };
-    const auto first_token = [&](int block) { return vocabulary().begin + block_of(block).begin; };
-    const Tensor loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation, {rows});
-    std::vector<Tensor> logits;
-    Tensor log_sum_exp;  // of all shards; undefined where the logits are their gradient already
-    if (run.training && shards == 1 && blocks == 1) {
-      logits.push_back(this->logits(run, x_chunk));
-      cross_entropy(run.stream, InOut(logits[0]), target, run.loss_scale, loss, InOut(totals));
-    } else {
-      Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
-      for (int block = 0; block < blocks; ++block) {
-        logits.push_back(this->logits(run, x_chunk, block_of(block)));
-        cross_entropy_statistics(run.stream, logits.back(), target, first_token(block),
-                                 statistics.rows(block, 1).view({rows, 3}));
-      }
-      Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
-      log_sum_exp = run.scratch.allocate(accumulation, {rows});
-      run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
-      cross_entropy_combine(run.stream, all_statistics, target, log_sum_exp, loss, InOut(totals));
-      if (!run.training) return;
-    }
-    const Tensor d_x_chunk = d_x.rows(begin, rows);
-    // One product is rounded once; several are added first.
-    const bool rounded = blocks == 1 || dtype == accumulation;
-    const Tensor sum = rounded ? d_x_chunk : run.scratch.allocate(accumulation, {rows, hidden});
-    if (blocks > 1) fill_zero(run.stream, sum);
-    for (int block = 0; block < blocks; ++block) {
-      const Range range = block_of(block);
-      const Tensor block_weight = weight.rows(range.begin, range.size());
-      if (log_sum_exp.defined()) {
-        cross_entropy_backward(run.stream, InOut(logits[block]), log_sum_exp, target, first_token(block),
-                               run.loss_scale);
-      }
-      ArenaScope product_scope(run.scratch);
-      const Tensor scratch = product_scratch(run, block_weight, rows);
-      if (blocks == 1) {
-        matmul_backward_input(run.stream, logits[block], block_weight, sum, scratch);
-      } else {
-        matmul_backward_input_sum(run.stream, logits[block], block_weight, InOut(sum), scratch);
-      }
-      matmul_backward_weight(run.stream, logits[block], x_chunk,
-                             InOut(as_matrix(head_->gradient, hidden).rows(range.begin, range.size())), scratch);
-    }
-    if (!rounded) copy(run.stream, sum, d_x_chunk);
+    Chunk chunk{
+        .x = x.rows(begin, rows),
+        .target = targets.rows(begin, rows),
+        .loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation_type(dtype), {rows}),
+        .blocks = blocks};
+    add_losses(run, chunk, totals);
+    if (run.training) add_gradients(run, chunk, d_x.rows(begin, rows));
   };
-  const int64_t chunks = run.rows / chunk;
-  for_each_alike(run.stream, chunks, [&](int64_t i) { pass_chunk(i * chunk, chunk); });
-  if (run.rows > chunks * chunk) pass_chunk(chunks * chunk, run.rows - chunks * chunk);
+  const int64_t chunks = run.rows / chunk_rows;
+  for_each_alike(run.stream, chunks, [&, rows = chunk_rows](int64_t i) { pass_rows(i * rows, rows); });
+  if (run.rows > chunks * chunk_rows) pass_rows(chunks * chunk_rows, run.rows - chunks * chunk_rows);
   if (run.training && shards > 1) run.groups.tp->reduce_scatter(run.stream, d_x, saved.d_x).wait(run.stream);
 }
 

@@ -89,8 +89,15 @@ class VocabularyParallelLoss {
   Range vocabulary() const;
 
  private:
+  struct Chunk;
   // Of the tokens `range` of this rank's vocabulary.
   Tensor logits(Run& run, const Tensor& x, Range range) const;
+  // A block's tokens: within this rank's vocabulary, and the first one's number in the whole.
+  Range block_of(const Chunk& chunk, int block) const;
+  int64_t first_token(const Chunk& chunk, int block) const;
+  void add_losses(Run& run, Chunk& chunk, Tensor totals) const;
+  // d_x [rows, hidden] is set, the head's gradient added to; behind add_losses().
+  void add_gradients(Run& run, Chunk& chunk, Tensor d_x) const;
 
   Parameter* head_;
 };
