@@ -5,7 +5,7 @@
 
 One tokenizer of type bpe is trained; the package tokenizers reads what is exported of it. Whole commands take turns, each from its start to
 tokens on the disk: `shiftron data build`, which also shuffles and hashes, and benchmarks/python_tokens.py. All use the same number of
-threads; then one. Fails where the numbers of tokens differ.
+threads; then one. Fails where the sums of tokens differ.
 """
 import argparse
 import json
@@ -82,7 +82,7 @@ def measure(commands, folder, rounds):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=pathlib.Path, nargs="+", help="JSONL with the key text; without it the quick start's corpus is made")
-    parser.add_argument("--vocab", type=at_least(300), default=32000)
+    parser.add_argument("--vocab", type=int, choices=range(300, 65537), metavar="300 to 65536", default=32000)
     parser.add_argument("--threads", type=at_least(1), default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=at_least(1), default=10)
     parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "build")

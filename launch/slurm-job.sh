@@ -66,6 +66,19 @@ again() {  # why
   leave 75
 }
 
+end_for_good() {  # why
+  say "$1: it does not come back. Next: $program status $run"
+  event exit ",\"code\":93,\"error\":\"$1\""
+  leave 93
+}
+stopped_early() {  # where it is not cancelled: a limit too short for its begin is so each time
+  if ! taken_back; then
+    count_crash
+    if ((crashes >= most_crashes)); then end_for_good "came to no newer step $crashes times, the last time stopped before it began"; fi
+  fi
+  again "stopped before it began"
+}
+
 # Where nothing can be written nothing can be counted: it would come back for ever.
 if ! { mkdir -p "$run/slurm" && echo > "$run/slurm/bad-hosts" && rm "$run/slurm/bad-hosts"; }; then
   say "nothing can be written into $run/slurm: not to be repeated as it is. Next: df $run; ls -ld $run/slurm"
@@ -81,7 +94,7 @@ fi
 # N/A without a limit; nothing where the controller is away. Of a job that is being cancelled it is that moment, and no limit.
 read -r state ends < <(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o '%T %e')
 ends=$([[ ${state:-COMPLETING} != COMPLETING && $ends == *T* ]] && date -d "$ends" +%s)
-if [[ -n $told ]]; then again "stopped before it began"; fi
+if [[ -n $told ]]; then stopped_early; fi
 
 if [[ -n $launcher ]]; then why="as asked"
 elif srun --mpi=list 2>&1 | grep -q pmix; then launcher=srun why="this Slurm has PMIx"
@@ -155,7 +168,7 @@ elif ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
     exit 70
   fi
 elif [[ -n $told ]]; then
-  again "stopped before it began"
+  stopped_early
 elif ((code != 0)); then
   say "the look at the hosts ended with code $code"
 else
@@ -165,16 +178,12 @@ fi
 case $code in
   0) say "done"; rm -f "$run/slurm/crashes"; leave 0 ;;
   75)
-    if [[ -z $noted ]]; then again "stopped before it began"; fi
+    if [[ -z $noted ]]; then stopped_early; fi
     rm -f "$run/slurm/crashes"
     again "saved and stopped"
     ;;
   72 | 73 | 74 | 76 | 93 | 126 | 127) say "code $code: not to be repeated as it is. Next: $program status $run"; leave "$code" ;;
 esac
 if [[ -z $crashes ]]; then count_crash; fi
-if ((crashes >= most_crashes)); then
-  say "crashed $crashes times without a newer step, the last time with code $code: it does not come back. Next: $program status $run"
-  event exit ",\"code\":93,\"error\":\"crashed $crashes times without a newer step, the last time with code $code\""
-  leave 93
-fi
+if ((crashes >= most_crashes)); then end_for_good "crashed $crashes times without a newer step, the last time with code $code"; fi
 again "crash $crashes of at most $most_crashes without a newer step, code $code"

@@ -18,10 +18,10 @@ int fail(const std::string& message, shiftron::ExitCode code) {
   return static_cast<int>(code);
 }
 
-// A pipe says so at any time; errno does so only at the first of the writes that fail.
+// A pipe or a socket says so at any time; errno does so only at the first of the writes that fail.
 bool reader_of_stdout_has_left() {
   pollfd pipe{STDOUT_FILENO, POLLOUT, 0};
-  return poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLERR) != 0;
+  return poll(&pipe, 1, 0) == 1 && (pipe.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class OrderedWork {
   // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
   // of `most` bytes in all wait, their own sizes among them; one that is heavier waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
-    if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this] { run(); });
+    if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this, work = steps_.work] { run(work); });
   }
   ~OrderedWork() {
     {
@@ -75,8 +75,7 @@ class OrderedWork {
     std::exception_ptr fault;
   };
 
-  void run() {
-    const auto work = steps_.work;
+  void run(const std::function<void(Item&, const Tell&)>& work) {
     std::unique_lock lock(mutex_);
     while (true) {
       more_.wait(lock, [&] { return stops_ || next_ < entries_.size(); });

@@ -24,7 +24,8 @@ std::string unpack_command(const std::string& packer, const std::string& ending,
   const bool has_ending = unpacked.extension() == ending;
   std::error_code error;
   if (has_ending && !std::filesystem::is_symlink(path, error)) return packer + " " + shell_word(path);
-  unpacked.replace_extension(has_ending ? "" : ".unpacked" + unpacked.extension().string());
+  if (has_ending) unpacked.replace_extension();
+  unpacked.replace_extension(".unpacked" + unpacked.extension().string());  // over no file that gunzip would spare
   return packer + " < " + shell_word(path) + " > " + shell_word(unpacked);
 }
 

@@ -174,7 +174,10 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
                  const std::vector<InputFile>& inputs) {
   int64_t documents = 0;
   for (const DocumentBuckets& part : buckets) documents += part.documents();
-  if (documents == 0) throw_bad_input("no document with text in ", names_of_inputs(options.inputs));
+  if (documents == 0) {
+    throw_bad_input("no document with text in ",
+                    options.inputs.size() == 1 ? printable(options.inputs[0]) : names_of_inputs(options.inputs));
+  }
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() == 0) {
       throw_bad_input(

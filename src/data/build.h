@@ -39,7 +39,7 @@ struct BuildResult {
 };
 
 // Equal inputs and options give equal bytes, by any number of threads. Memory does not grow with the input, but holds
-// each document whole, and for each thread 4 MiB of smaller ones and 10 MiB of known words.
+// each document whole, and for each thread 4 MiB of smaller ones and 15 MiB of known words.
 // Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains. What
 // a killed one left the next one removes. `output` is where progress goes.
 BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {});

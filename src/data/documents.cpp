@@ -116,7 +116,8 @@ constexpr Foreign kForeign[] = {
     {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "1AY&SY"},
     {"BZh", "compressed by bzip2", "bunzip2 -k", ".bz2", 4, "\x17\x72\x45\x38\x50\x90"},  // empty
     {"PK\x03\x04", "a zip archive", "unpack it first, by unzip "},
-    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, "ustar"},
+    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, std::string_view("ustar\0", 6)},
+    {"", "a tar archive", "unpack it first, by tar -xf ", "", 257, std::string_view("ustar  \0", 8)},  // GNU's
     {"PAR1", "a Parquet file", "write its texts as JSONL first: "},
     {"\x89HDF", "an HDF5 file", "give the text that it was made of, not "},
     {"\xFF\xFE", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},

@@ -14,12 +14,12 @@
 
 namespace shiftron {
 
-// For one thread and one tokenizer. Takes some 10 MiB at most.
+// For one thread and one tokenizer. Takes some 15 MiB at most.
 class KnownWords {
  public:
   static constexpr size_t kLongest = 64;  // bytes of a word that is kept
 
-  // most: words. It forgets all when one more comes.
+  // most: words, of 8 tokens on average. It forgets all when one more comes.
   explicit KnownWords(size_t most = size_t{1} << 16) : most_(most) {}
 
   size_t size() const { return places_.size(); }
@@ -32,7 +32,7 @@ class KnownWords {
   // A word that is not known.
   void add(std::string_view word, std::span<const int32_t> tokens) {
     if (word.size() > kLongest) return;
-    if (places_.size() == most_) {
+    if (places_.size() == most_ || tokens_.size() + tokens.size() > 8 * most_) {
       places_.clear();
       tokens_.clear();
     }

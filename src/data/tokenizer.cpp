@@ -4,6 +4,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -149,7 +150,13 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
 // scores, which are rounded by what stands in front.
 bool Tokenizer::words_stand_alone() const {
   if (algorithm_of(model_bytes_, name_) != SentencePieceModel::Algorithm::bpe) return false;
-  return std::ranges::all_of(texts_, [](const std::string& text) { return end_of_word(text, 0) == text.size(); });
+  for (int id = 0; id < processor_->GetPieceSize(); ++id) {
+    const std::string& text = texts_[static_cast<size_t>(id)];
+    if (std::isnan(processor_->GetScore(id))) return false;       // comes before and behind others
+    if (!processor_->IsByte(id) && !is_utf8(text)) return false;  // may end within a space's mark
+    if (end_of_word(text, 0) != text.size()) return false;
+  }
+  return true;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::function<void(size_t)>& tell,

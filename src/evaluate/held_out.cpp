@@ -73,15 +73,14 @@ RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
   return config;
 }
 
-const BatchReader kNoReader = [](int, HostBatch&) {};
-
 // What the engine of this rank allocates.
 MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads) {
   Ledger planned;
   Stream meta = planning_stream(config, threads, planned);
   const auto world = make_meta_world(rank, ranks);
   Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
-  engine.evaluate(1, kNoReader, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+  engine.evaluate(
+      1, [](int, HostBatch&) {}, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
   return engine.arena_peaks();
 }
 

@@ -108,8 +108,7 @@ void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t fi
   if (optimizer.decay_steps > 0 && (optimizer.schedule != LearningRateSchedule::wsd || was == is)) return;
   log.warning(
       fmt::format("train.steps was {}, is {}: optimizer.schedule={} with decay_steps={} follows the end of the run, so "
-                  "that step {} "
-                  "has the learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
+                  "that step {} has the learning rate {:.6g}, it had {:.6g} before; train.steps={} keeps the curve",
                   before, now, to_string(optimizer.schedule), optimizer.decay_steps, first_step, is, was, before));
 }
 

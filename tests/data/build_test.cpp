@@ -244,7 +244,7 @@ TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
   bad.inputs = {scratch / "missing.txt"};
   expect_fault(bad, "missing.txt: No such file");
   bad.inputs = {scratch.write("empty.txt", "")};
-  expect_fault(bad, "no document with text in empty.txt");
+  expect_fault(bad, "no document with text in " + bad.inputs[0]);
   bad.inputs = {good.inputs[0], scratch.write("bad.jsonl", "{\"text\": \"a\"}\nnonsense\n")};
   expect_fault(bad, "bad.jsonl:2: not JSON");
   bad = good;

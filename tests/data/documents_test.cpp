@@ -128,14 +128,17 @@ TEST(Documents, WhatIsNoTextIsRefusedWithWhatToDo) {
   refused("0a1b", "\x28\xB5\x2F\xFD x", "by zstd -d < " + folder + "0a1b > " + folder + "0a1b.unpacked");
   std::filesystem::create_symlink("a.jsonl.gz", folder + "link.jsonl.gz");
   EXPECT_ERROR(recognise_inputs({folder + "link.jsonl.gz"}), ExitCode::bad_input,
-               "by gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.jsonl");
-  refused("a.tar", "a.txt" + std::string(252, '\0') + "ustar  ",
-          "a.tar is a tar archive; unpack it first, by tar -xf ");
+               "by gunzip -k < " + folder + "link.jsonl.gz > " + folder + "link.unpacked.jsonl");
+  for (const std::string& magic : {std::string("ustar\0", 6), std::string("ustar  \0", 8)}) {
+    refused("a.tar", "a.txt" + std::string(252, '\0') + magic, "a.tar is a tar archive; unpack it first, by tar -xf ");
+  }
   refused("a b.json", "[]", "by jq -c '.[]' '" + folder + "a b.json' > '" + folder + "a b.jsonl'");
   refused("c.json", "some text", "c.json is no JSON object; name it .txt if it is text");
   refused("a.bz2", "BZh91AY&SY x", "a.bz2 is compressed by bzip2; unpack it first, by bunzip2 -k ");
   refused("empty.bz2", "BZh9\x17\x72\x45\x38\x50\x90", "is compressed by bzip2");
   EXPECT_EQ(read({scratch.write("name.txt", "BZhang wrote this.")}), Texts{"BZhang wrote this."});
+  const std::string word = std::string(257, 'x') + "ustar  and more";
+  EXPECT_EQ(read({scratch.write("word.txt", word)}), Texts{word});
   EXPECT_ERROR(recognise_inputs({"/dev/null"}), ExitCode::bad_input, "/dev/null is a pipe or a device");
   const std::string pipe = scratch / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -78,6 +79,23 @@ TEST(KnownWords, ChangeNoTokens) {
     }
   }
   EXPECT_EQ(with_words, 200);  // of the last 100 some piece reaches across words
+}
+
+// A piece that ends within the bytes of a space's mark is found across words; no order holds where a score is no
+// number.
+TEST(KnownWords, AreNoneWhereOthersDecide) {
+  for (const std::string& piece : {piece_field("q\xE2", kUserDefined), piece_field("q\xE2\x96", kUserDefined),
+                                   piece_field("AB", kNormal, std::nanf(""))}) {
+    const Tokenizer tokenizer(example_model() + piece, "model");
+    EXPECT_EQ(expect_same(tokenizer, {"q the", "AB the"}), 0u);
+  }
+}
+
+TEST(KnownWords, OfManyTokensAreFewer) {
+  const Tokenizer tokenizer(example_model(), "example");
+  std::vector<std::string> texts;
+  for (int i = 0; i < 100; ++i) texts.push_back(std::string(40, static_cast<char>('A' + i % 26)) + std::to_string(i));
+  EXPECT_LE(expect_same(tokenizer, texts, 90), 18u);  // 8 · 90 tokens
 }
 
 // Scores of a long text are rounded, so that the better one of two ways is another than alone.

@@ -467,6 +467,17 @@ class Slurm(SystemTest):
         self.set_steps(run, last_step(run) + 3)
         self.assertEqual(self.ended(run, job), "COMPLETED", self.log(run)[-12000:])
 
+    def test_stopped_again_and_again_before_it_begins(self):
+        """As where the time to save is longer than what is left behind its setup."""
+        run = self.folder / "stopped-early"
+        setup = self.folder / "stopping-setup"
+        setup.write_text("kill -USR1 $$\n")
+        job, = self.submit(run, "--setup", setup, "--most-crashes", "2", nodes=1, tasks=2, train__steps=5)
+        self.comes_back(run, job)
+        self.assertEqual(self.ended(run, job, 60), "FAILED")
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "93:0", self.log(run)[-3000:])
+        self.assertIn("the last time stopped before it began", self.status(run))
+
     def test_all_hosts_are_unfit(self):
         """None can write where the run lives: no other hosts are tried."""
         if not self.hosts:
@@ -525,6 +536,12 @@ class Slurm(SystemTest):
             self.assertIn(f"#SBATCH {line}\n", out)
         self.assertEqual(subprocess.run(["bash", "-n"], input=out, text=True, check=False).returncode, 0)
         self.assertFalse(run.exists())
+
+    def test_a_reader_that_has_left_is_no_fault(self):
+        self.launch(self.folder / "left", "--dry-run")  # writes left.conf
+        command = f'"{ROOT}/launch/slurm" "{self.folder}/left.conf" --nodes 1 --tasks-per-node 4 --time 5 --dry-run | true; exit "${{PIPESTATUS[0]}}"'
+        answer = subprocess.run(["bash", "-c", command], env=self.cluster.environment, capture_output=True, text=True, check=False)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
 
     def test_gpus_that_a_run_leaves_idle_are_told(self):
         run = self.folder / "idle"

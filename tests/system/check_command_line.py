@@ -5,6 +5,7 @@ import os
 import random
 import re
 import resource
+import socket
 import subprocess
 import unittest
 
@@ -115,11 +116,11 @@ class CommandLine(SystemTest):
                 self.assertEqual("(required)" in configuration, bool(configuration) and "--checkpoint " not in own)
 
     def test_a_reader_that_has_left_is_no_fault(self):
-        read_end, write_end = os.pipe()
-        os.close(read_end)
-        result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=write_end, stderr=subprocess.PIPE, env=environment(), check=False)
-        os.close(write_end)
-        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        for kind, (read_end, write_end) in (("pipe", os.pipe()), ("socket", [end.detach() for end in socket.socketpair()])):
+            os.close(read_end)
+            result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=write_end, stderr=subprocess.PIPE, env=environment(), check=False)
+            os.close(write_end)
+            self.assertEqual((kind, result.returncode, result.stderr), (kind, 0, b""))
         with open("/dev/full", "wb") as full:
             result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
         self.assertEqual((result.returncode, result.stderr), (70, b"shiftron: cannot write to stdout\n"))
