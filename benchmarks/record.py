@@ -49,6 +49,14 @@ def require_program(path):
         raise Fault(f"no program at {command_text([path])}\n  next: cmake --preset release && cmake --build --preset release")
 
 
+def must(*command):
+    """What it prints; a Fault where it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Fault(f"{command_text(command[:3])} returned {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
+    return done.stdout
+
+
 def model_file(name):
     path = ROOT / "configs" / f"{name}.conf"
     if not path.exists():
@@ -136,6 +144,8 @@ def command_text(words):
 
 
 def keep(name, kind, command, other_cores, data, extra_versions=None):
+    if other_cores > QUIET_CORES:
+        raise Fault(f"other processes used {other_cores:.2f} cores meanwhile: not kept")
     RESULTS.mkdir(exist_ok=True)
     result = {"kind": kind, "machine": machine(), "date": datetime.date.today().isoformat(), "command": command,
               "versions": versions(command) | (extra_versions or {}), "load_average": [round(load, 2) for load in os.getloadavg()],
@@ -170,8 +180,6 @@ def main():
     print(done.stdout.strip() if arguments.busy else f"other processes used {cores} cores meanwhile")
     if arguments.busy:
         return
-    if cores > QUIET_CORES:
-        raise Fault(f"other processes used {cores:.1f} cores meanwhile: not kept")
     keep(arguments.name, pathlib.Path(arguments.command[0]).name, command_text(arguments.command), cores, {"result": data})
 
 

@@ -42,6 +42,16 @@ inline const std::string& example_model() {
   return model;
 }
 
+// Of type unigram, with 310 tokens.
+inline std::string example_unigram_model() {
+  const Scratch scratch;
+  TokenizerTraining training;
+  training.files = {scratch.write("text.txt", example_text(200))};
+  training.vocab = 310;
+  training.kind = "unigram";
+  return Tokenizer::train(training);
+}
+
 // A further piece (field 1) of a model that ends there: its text (1), score (2) and type (3, a number of
 // sentencepiece_model.proto). Texts of less than 100 bytes.
 inline std::string piece_field(const std::string& text, int type, float score = -9) {

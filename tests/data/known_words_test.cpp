@@ -100,12 +100,7 @@ TEST(KnownWords, OfManyTokensAreFewer) {
 
 // Scores of a long text are rounded, so that the better one of two ways is another than alone.
 TEST(KnownWords, AreNoneWhereScoresAreSummed) {
-  const Scratch scratch;
-  TokenizerTraining training;
-  training.files = {scratch.write("text.txt", example_text(200))};
-  training.vocab = 310;
-  training.kind = "unigram";
-  const Tokenizer tokenizer(Tokenizer::train(training) + piece_field("A", kNormal, -5) + piece_field("B", kNormal, -5) +
+  const Tokenizer tokenizer(example_unigram_model() + piece_field("A", kNormal, -5) + piece_field("B", kNormal, -5) +
                                 piece_field("AB", kNormal, -10.00001f),
                             "unigram");
   std::string text = "AB";

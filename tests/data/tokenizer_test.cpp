@@ -166,13 +166,8 @@ TEST(Tokenizer, ControlTokensStandForNothing) {
 }
 
 TEST(Tokenizer, UnigramKeepsTextToo) {
-  const Scratch scratch;
-  TokenizerTraining training;
-  training.files = {scratch.write("text.txt", example_text(200))};
-  training.vocab = 310;
-  training.kind = "unigram";
-  const std::string model = Tokenizer::train(training);
-  EXPECT_EQ(model, Tokenizer::train(training));
+  const std::string model = example_unigram_model();
+  EXPECT_EQ(model, example_unigram_model());
   const Tokenizer unigram(model, "unigram");
   EXPECT_EQ(unigram.vocab_size(), 310);
   for (const std::string text : {"the token</s> é\n \xFF", "  a  ", "\xE2\x96\x81"}) expect_kept(unigram, text);
