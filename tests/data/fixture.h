@@ -30,26 +30,20 @@ inline std::string example_text(int sentences) {
   return text;
 }
 
-// One model for all tests of the process.
-inline const std::string& example_model() {
-  static const std::string model = [] {
-    const Scratch scratch;
-    TokenizerTraining training;
-    training.files = {scratch.write("text.txt", example_text(400))};
-    training.vocab = 330;
-    return Tokenizer::train(training);
-  }();
-  return model;
-}
-
-// Of type unigram, with 310 tokens.
-inline std::string example_unigram_model() {
+// Of so many example sentences.
+inline std::string trained_model(int sentences, int64_t vocab, const std::string& kind) {
   const Scratch scratch;
   TokenizerTraining training;
-  training.files = {scratch.write("text.txt", example_text(200))};
-  training.vocab = 310;
-  training.kind = "unigram";
+  training.files = {scratch.write("text.txt", example_text(sentences))};
+  training.vocab = vocab;
+  training.kind = kind;
   return Tokenizer::train(training);
+}
+
+// One model for all tests of the process.
+inline const std::string& example_model() {
+  static const std::string model = trained_model(400, 330, "bpe");
+  return model;
 }
 
 // A further piece (field 1) of a model that ends there: its text (1), score (2) and type (3, a number of

@@ -12,18 +12,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string trained(const std::string& kind) {
-  const Scratch scratch;
-  TokenizerTraining training;
-  training.files = {scratch.write("text.txt", example_text(400))};
-  training.vocab = 300;
-  training.kind = kind;
-  return Tokenizer::train(training);
-}
-
 TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
   for (const std::string kind : {"bpe", "unigram"}) {
-    const Tokenizer tokenizer(trained(kind), kind);
+    const Tokenizer tokenizer(trained_model(400, 300, kind), kind);
     const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size() + 2);
     EXPECT_EQ(found.model, kind == "bpe" ? "llama" : "t5");
     EXPECT_EQ(found.note.empty(), kind == "bpe");
@@ -82,7 +73,8 @@ TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
 // llama.cpp looks for user-defined pieces in texts as they are, and for all others among those with U+2581 for spaces.
 TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
   for (const std::string kind : {"bpe", "unigram"}) {
-    const std::string model = trained(kind) + piece_field("\r\n", kUserDefined) + piece_field("of it", kUserDefined) +
+    const std::string model = trained_model(400, 300, kind) + piece_field("\r\n", kUserDefined) +
+                              piece_field("of it", kUserDefined) +
                               piece_field("\xE2\x96\x81\xE2\x96\x81", kUserDefined);
     const Tokenizer tokenizer(model, "changed");
     const auto first = static_cast<size_t>(tokenizer.vocab_size() - 3);
@@ -97,7 +89,8 @@ TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
 }
 
 TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
-  const std::string model = trained("unigram") + piece_field("the the", kUnused) + piece_field("Q", kUnused);
+  const std::string model =
+      trained_model(400, 300, "unigram") + piece_field("the the", kUnused) + piece_field("Q", kUnused);
   const GgufTokenizer found = gguf_tokenizer(Tokenizer(model, "changed"), 302);
   EXPECT_EQ(found.types[300], kNormal);  // with a space, which no text has there
   EXPECT_EQ(found.pieces[301], "[unused 301]");
@@ -105,7 +98,7 @@ TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
 }
 
 TEST(GgufTokenizer, FaultsNameTheFile) {
-  const std::string model = trained("bpe");
+  const std::string model = trained_model(400, 300, "bpe");
   EXPECT_ERROR(gguf_tokenizer(Tokenizer(model + "\x12\x02\x18\x04", "dir/x.model"), 300), ExitCode::bad_input,
                "dir/x.model is a SentencePiece model of type char");
 }

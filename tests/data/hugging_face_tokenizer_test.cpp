@@ -14,14 +14,7 @@ namespace {
 using nlohmann::json;
 
 const std::string& unigram_model() {
-  static const std::string model = [] {
-    const Scratch scratch;
-    TokenizerTraining training;
-    training.files = {scratch.write("text.txt", example_text(400))};
-    training.vocab = 300;
-    training.kind = "unigram";
-    return Tokenizer::train(training);
-  }();
+  static const std::string model = trained_model(400, 300, "unigram");
   return model;
 }
 

@@ -100,8 +100,8 @@ TEST(KnownWords, OfManyTokensAreFewer) {
 
 // Scores of a long text are rounded, so that the better one of two ways is another than alone.
 TEST(KnownWords, AreNoneWhereScoresAreSummed) {
-  const Tokenizer tokenizer(example_unigram_model() + piece_field("A", kNormal, -5) + piece_field("B", kNormal, -5) +
-                                piece_field("AB", kNormal, -10.00001f),
+  const Tokenizer tokenizer(trained_model(200, 310, "unigram") + piece_field("A", kNormal, -5) +
+                                piece_field("B", kNormal, -5) + piece_field("AB", kNormal, -10.00001f),
                             "unigram");
   std::string text = "AB";
   for (int i = 0; i < 300; ++i) text += " the AB";

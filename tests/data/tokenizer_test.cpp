@@ -166,8 +166,8 @@ TEST(Tokenizer, ControlTokensStandForNothing) {
 }
 
 TEST(Tokenizer, UnigramKeepsTextToo) {
-  const std::string model = example_unigram_model();
-  EXPECT_EQ(model, example_unigram_model());
+  const std::string model = trained_model(200, 310, "unigram");
+  EXPECT_EQ(model, trained_model(200, 310, "unigram"));
   const Tokenizer unigram(model, "unigram");
   EXPECT_EQ(unigram.vocab_size(), 310);
   for (const std::string text : {"the token</s> é\n \xFF", "  a  ", "\xE2\x96\x81"}) expect_kept(unigram, text);
