@@ -4,8 +4,9 @@
 Reads "run K" lines, answers {"seconds": of one, "losses": [K of them]}. The model is written as PyTorch is meant to be used:
 fused query-key-value and gate-up products, scaled_dot_product_attention, fused AdamW; the KV shift is a pad and a
 multiply-add. Variants: fp32, autocast (fp32 weights, products in bf16) and bf16 (bf16 weights and gradients, fp32 masters
-and moments), each eager, compiled as a whole, or compiled by layers, which takes as long for many as for one. The device is the
-description's, on a GPU with cuDNN's attention before others. Inputs: the .h5 file and the description (train_steps --describe) that
+and moments), each eager, compiled as a whole, or compiled by layers, which takes as long for many as for one; bf16 on a GPU also
+compiled as a whole and replayed as CUDA graphs ("reduce-overhead"), so that no launch waits for the host. The device is the description's, on a GPU with cuDNN's attention before
+others. Inputs: the .h5 file and the description (train_steps --describe) that
 vs_pytorch.py made.
 """
 import argparse
@@ -116,6 +117,12 @@ class Trainer:
         if mode == "layers":
             self.model.layer, self.model.head_loss = torch.compile(self.model.layer), torch.compile(self.model.head_loss)
         self.loss = torch.compile(self.model.loss) if mode == "compile" else self.model.loss
+        self.graphs = mode == "graphs"
+        if self.graphs:
+            self.loss = torch.compile(self.model.loss, mode="reduce-overhead")
+            for weight in self.model.parameters.values():
+                torch._dynamo.mark_static_address(weight)  # or each replay would copy it
+                weight.grad = torch.zeros_like(weight)  # a replay overwrites the gradients that it made before: they are summed elsewhere
         optimizer = description["configuration"]["optimizer"]
         self.clip = optimizer["clip"]
         betas = tuple(float(beta) for beta in str(optimizer["betas"]).split(","))
@@ -135,18 +142,21 @@ class Trainer:
         micro, total = self.train["micro_batch"], 0.0
         share = micro / self.train["global_batch"]
         for ids, targets in zip(self.ids[batch].split(micro), self.targets[batch].split(micro)):
+            if self.graphs:
+                torch.compiler.cudagraph_mark_step_begin()
             with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
                 loss = self.loss(ids, targets) * share
             loss.backward()
             total += loss.detach()
         for weight, master in self.rounded:
-            master.grad, weight.grad = weight.grad.float(), None
+            master.grad = weight.grad.float()
+            weight.grad = weight.grad.zero_() if self.graphs else None
         if self.clip:
             torch.nn.utils.clip_grad_norm_(self.model.masters.values(), self.clip, foreach=True)
         for group in self.optimizer.param_groups:
             group["lr"] = self.description["learning_rates"][self.number]
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.graphs)
         if self.rounded:
             with torch.no_grad():
                 torch._foreach_copy_([weight for weight, _ in self.rounded], [master for _, master in self.rounded])
@@ -163,7 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--description", required=True)
     parser.add_argument("--inputs", required=True)
-    parser.add_argument("--variant", required=True, help="fp32-eager, fp32-compile, fp32-layers, autocast-…, bf16-…")
+    parser.add_argument("--variant", required=True, help="fp32-eager, fp32-compile, fp32-layers, autocast-…, bf16-…, bf16-graphs")
     arguments = parser.parse_args()
     with open(arguments.description, encoding="utf-8") as file:
         description = json.load(file)

@@ -29,7 +29,7 @@ from record import (QUIET_CORES, ROOT, Fault, OtherWork, at_least, command_text,
                     split_words, wait_until_quiet)
 
 VARIANTS = {"fp32": ["fp32-eager", "fp32-compile", "fp32-layers"],
-            "bf16": ["autocast-eager", "autocast-compile", "autocast-layers", "bf16-eager", "bf16-compile", "bf16-layers"]}
+            "bf16": ["autocast-eager", "autocast-compile", "autocast-layers", "bf16-eager", "bf16-compile", "bf16-layers", "bf16-graphs"]}
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-3}  # relative; fp32 differs by the order of its sums alone
 TRAIN_STEPS = ROOT / "build" / "release" / "benchmarks" / "train_steps"
 BATCHES = 4  # in the file, read in a circle
@@ -107,8 +107,9 @@ def compare(options, precision, arguments, environment, folder):
     worker = [sys.executable, ROOT / "benchmarks" / "pytorch_steps.py", "--description", folder / "description.json", *inputs]
     environment = environment | {"OMP_NUM_THREADS": str(description["threads"])}
     ours = Side("shiftron", [*program, *inputs], environment)
-    theirs = [Side(variant, [*worker, "--variant", variant], environment) for variant in VARIANTS[precision]
-              if not arguments.variant or variant in arguments.variant]
+    on_gpu = description["configuration"]["device"]["kind"] == "cuda"
+    wanted = arguments.variant or [variant for variant in VARIANTS[precision] if on_gpu or not variant.endswith("-graphs")]
+    theirs = [Side(variant, [*worker, "--variant", variant], environment) for variant in wanted]
     sides = [ours, *theirs]
     for side in sides:  # all at once: compiling takes minutes
         side.tell(f"run {arguments.warm_up}")
@@ -133,7 +134,6 @@ def compare(options, precision, arguments, environment, folder):
         raise Fault(f"other processes disturbed {disturbed} rounds of blocks; try again later")
     tokens = train["global_batch"] * train["sequence_length"]
     best = min(theirs, key=lambda side: statistics.median(side.blocks))
-    on_gpu = description["configuration"]["device"]["kind"] == "cuda"
     result = {"threads": description["threads"], "tokens_per_step": tokens, "blocks": arguments.blocks,
               "steps_per_block": arguments.steps, "disturbed_blocks": disturbed,
               "other_cores": round(statistics.fmean(other_cores), 3), "best": best.name, "sides": {}}
