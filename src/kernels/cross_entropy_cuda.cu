@@ -23,19 +23,29 @@ struct ExponentialSum {
   __device__ float scaled_to(float other) const { return sum * expf(maximum - reference(other)); }
 };
 
+constexpr int kAhead = 4;  // pieces of a thread that are under way at once
+
 // Of a row, by the whole block; seen(j, elements) is called for what a thread reads.
 template <int kWidth, typename T, typename Seen>
 __device__ ExponentialSum sum_of_row(const T* in, int64_t vocab, const Seen& seen) {
+  constexpr int64_t kStep = kBlockThreads * kWidth;
   ExponentialSum own;
-  for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
-    const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
-    seen(j, loaded);
+  for (int64_t first = threadIdx.x * kWidth; first < vocab; first += kAhead * kStep) {
+    Elements<T, kWidth> loaded[kAhead];
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k * kStep < vocab) loaded[k] = load_elements<kWidth>(in + first + k * kStep);
+    }
     float maximum = own.maximum;
-    for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, to_float(loaded[i]));
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k * kStep >= vocab) continue;
+      seen(first + k * kStep, loaded[k]);
+      for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, to_float(loaded[k][i]));
+    }
     own.sum = own.scaled_to(maximum);
     own.maximum = maximum;
-    for (int i = 0; i < kWidth; ++i) {
-      own.sum += expf(to_float(loaded[i]) - ExponentialSum::reference(maximum));
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k * kStep >= vocab) continue;
+      for (int i = 0; i < kWidth; ++i) own.sum += expf(to_float(loaded[k][i]) - ExponentialSum::reference(maximum));
     }
   }
   ExponentialSum whole;

@@ -26,11 +26,34 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 constexpr int kBackwardWarps = 4;
-constexpr int kAhead = 4;  // rows that are under way before the first is added: all of a frequent entry are one warp's
+constexpr int kIdsAhead = 8;  // of a lane
+constexpr int kAhead = 4;     // rows that are under way before the first is added: all of a frequent entry are one warp's
+
+// Some columns of the gradient of one entry after the other, in registers as long as it is the same.
+template <int kCount>
+struct OpenEntry {
+  float* columns;  // of entry 0
+  int64_t stride;
+  int64_t entry = -1;
+  Elements<float, kCount> sums{};
+
+  template <typename T>
+  __device__ void add(int64_t of, const Elements<T, kCount>& values) {
+    if (of != entry) {
+      write();
+      entry = of;
+      sums = load_elements<kCount>(columns + entry * stride);
+    }
+    for (int i = 0; i < kCount; ++i) sums[i] += to_float(values[i]);
+  }
+  __device__ void write() const {
+    if (entry >= 0) store_elements(columns + entry * stride, sums);
+  }
+};
 
 // d_table[id] += d_y. A warp has the entries whose number is that of its block modulo the number of blocks, a power of
 // two, which spreads what is frequent, and kWarp · kCount columns of them. It looks at all ids in order, and each lane
-// adds to its own columns, in registers as long as the entry is the same.
+// adds to its own columns.
 // ids [rows], d_y [rows, hidden], d_table [entries, hidden]
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kBackwardWarps* kWarp)
@@ -41,35 +64,34 @@ __global__ void __launch_bounds__(kBackwardWarps* kWarp)
   const int64_t column = (slice * kWarp + lane) * kCount;
   if (slice * kWarp * kCount >= hidden) return;  // the whole warp
   const bool inside = column < hidden;
-  float* const own = d_table + column;
-  int64_t open = -1;  // the entry that `sums` are of
-  Elements<float, kCount> sums{};
-  for (int64_t first = 0; first < rows; first += kWarp) {
-    const int64_t entry = first + lane < rows ? ids[first + lane] - vocab_begin : -1;
-    const bool here = entry >= 0 && entry < entries && (entry & (gridDim.x - 1)) == blockIdx.x;
-    for (unsigned found = __ballot_sync(0xFFFFFFFFu, here); found != 0;) {
-      int64_t to[kAhead];
-      Elements<T, kCount> values[kAhead];
-      for (int i = 0; i < kAhead; ++i) {
-        const bool more = found != 0;
-        const int next = more ? __ffs(static_cast<int>(found)) - 1 : 0;
-        const int64_t of_next = __shfl_sync(0xFFFFFFFFu, entry, next);
-        to[i] = more ? of_next : -1;
-        if (more && inside) values[i] = load_elements<kCount>(d_y + (first + next) * d_y_stride + column);
-        found &= found - 1;
-      }
-      for (int i = 0; i < kAhead; ++i) {
-        if (to[i] < 0 || !inside) continue;
-        if (to[i] != open) {
-          if (open >= 0) store_elements(own + open * table_stride, sums);
-          open = to[i];
-          sums = load_elements<kCount>(own + open * table_stride);
+  OpenEntry<kCount> open{.columns = d_table + column, .stride = table_stride};
+  for (int64_t begin = 0; begin < rows; begin += kIdsAhead * kWarp) {
+    int64_t entry[kIdsAhead];
+    for (int k = 0; k < kIdsAhead; ++k) {
+      const int64_t row = begin + k * kWarp + lane;
+      entry[k] = row < rows ? ids[row] - vocab_begin : -1;
+    }
+    for (int k = 0; k < kIdsAhead; ++k) {
+      const bool here = entry[k] >= 0 && entry[k] < entries && (entry[k] & (gridDim.x - 1)) == blockIdx.x;
+      for (unsigned found = __ballot_sync(0xFFFFFFFFu, here); found != 0;) {
+        int64_t to[kAhead];
+        Elements<T, kCount> values[kAhead];
+        for (int i = 0; i < kAhead; ++i) {
+          const bool more = found != 0;
+          const int next = more ? __ffs(static_cast<int>(found)) - 1 : 0;
+          const int64_t of_next = __shfl_sync(0xFFFFFFFFu, entry[k], next);
+          to[i] = more ? of_next : -1;
+          const int64_t row = begin + k * kWarp + next;
+          if (more && inside) values[i] = load_elements<kCount>(d_y + row * d_y_stride + column);
+          found &= found - 1;
         }
-        for (int k = 0; k < kCount; ++k) sums[k] += to_float(values[i][k]);
+        for (int i = 0; i < kAhead; ++i) {
+          if (to[i] >= 0 && inside) open.add(to[i], values[i]);
+        }
       }
     }
   }
-  if (open >= 0) store_elements(own + open * table_stride, sums);
+  open.write();
 }
 
 }  // namespace
