@@ -97,24 +97,23 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Of the calling thread's elements; `to` may be `from`.
+// Of the calling thread's elements; `to` may be `from`. The target's is made behind the others, which need not ask.
 template <int kWidth, typename T>
 __device__ void gradient_of_row(const T* from, T* to, int64_t vocab, bool counts, int64_t place, float log_sum,
                                 float scale) {
+  const bool has_target = counts && place >= 0 && place / kWidth % kBlockThreads == threadIdx.x;
+  const float target = has_target ? to_float(from[place]) : 0.0f;
   for (int64_t j = threadIdx.x * kWidth; j < vocab; j += kBlockThreads * kWidth) {
     Elements<T, kWidth> stored;
     if (counts) {
       const Elements<T, kWidth> loaded = load_elements<kWidth>(from + j);
-      for (int i = 0; i < kWidth; ++i) {
-        const float logarithm = to_float(loaded[i]) - log_sum;  // of the probability
-        const float gradient = j + i == place ? expm1f(logarithm) : expf(logarithm);
-        stored[i] = from_float<T>(gradient * scale);
-      }
+      for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(expf(to_float(loaded[i]) - log_sum) * scale);
     } else {
       for (int i = 0; i < kWidth; ++i) stored[i] = from_float<T>(0.0f);
     }
     store_elements<kWidth>(to + j, stored);
   }
+  if (has_target) to[place] = from_float<T>(expm1f(target - log_sum) * scale);
 }
 
 template <typename T, int kWidth>
