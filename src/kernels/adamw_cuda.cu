@@ -70,6 +70,7 @@ template <int kCount, typename Masters>
 __global__ void __launch_bounds__(kBlockThreads)
     adamw_kernel(AdamW parameters, const double* scalars, int64_t count, const float* gradient, Masters masters,
                  float* first_moment, float* second_moment) {
+  await_earlier_kernels();
   SHARED_ARRAY(Factors, factors, [1]);
   if (threadIdx.x == 0) factors[0] = factors_of(parameters, scalars);
   __syncthreads();

@@ -83,6 +83,7 @@ template <typename T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_rows(HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v, const int32_t* start, RowShape shape,
                  HeadRows<T> out, float* log_sum_exp, int64_t statistics_stride) {
+  await_earlier_kernels();
   const int64_t row = warp_row();
   const int64_t head = blockIdx.y;
   if (row >= shape.rows) return;  // a whole warp, and the block has no barrier
@@ -118,6 +119,7 @@ struct Saved {
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kBlock) backward_queries(Saved<T> saved, RowShape shape, HeadRows<T> d_q) {
+  await_earlier_kernels();
   const int64_t row = warp_row();
   const int64_t head = blockIdx.y;
   if (row >= shape.rows) return;
@@ -138,6 +140,7 @@ __global__ void __launch_bounds__(kBlock) backward_queries(Saved<T> saved, RowSh
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kBlock, 1)
     backward_keys(Saved<T> saved, RowShape shape, HeadRows<T> d_k, HeadRows<T> d_v) {
+  await_earlier_kernels();
   const int64_t row = warp_row();
   const int64_t kv_head = blockIdx.y;
   if (row >= shape.rows) return;
@@ -162,6 +165,7 @@ __global__ void __launch_bounds__(kBlock, 1)
 // result[t] = start[t] − the first row of t's sample.
 __global__ void __launch_bounds__(kBlock)
     starts_in_samples(const int32_t* start, int64_t rows, int64_t length, int32_t* result) {
+  await_earlier_kernels();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (row < rows) result[row] = static_cast<int32_t>(start[row] - row / length * length);
 }

@@ -58,6 +58,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
                       int64_t vocab_begin, float* statistics, int64_t stride) {
+  await_earlier_kernels();
   const int64_t row = blockIdx.x;
   const T* const in = logits + row * logits_stride;
   const ExponentialSum whole = sum_of_row<kWidth>(in, vocab, [](int64_t, const Elements<T, kWidth>&) {});
@@ -74,6 +75,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     first_maximum_kernel(const T* logits, int64_t logits_stride, int64_t vocab, int64_t vocab_begin, float* maxima,
                          int64_t stride) {
+  await_earlier_kernels();
   const int64_t row = blockIdx.x;
   const T* const in = logits + row * logits_stride;
   float own = -INFINITY;
@@ -120,6 +122,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     gradient_kernel(T* logits, int64_t stride, int64_t vocab, const float* log_sum_exp, const int32_t* targets,
                     int64_t vocab_begin, float scale) {
+  await_earlier_kernels();
   const int64_t row = blockIdx.x;
   T* const values = logits + row * stride;
   const int64_t place = place_of(targets[row], vocab_begin, vocab);
@@ -130,6 +133,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, int kWidth, bool kKept>
 __global__ void __launch_bounds__(kBlockThreads)
     whole_kernel(T* logits, int64_t stride, int64_t vocab, const int32_t* targets, float scale, float* losses) {
+  await_earlier_kernels();
   SHARED_BYTES(T, kept);
   const int64_t row = blockIdx.x;
   T* const values = logits + row * stride;
@@ -148,6 +152,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void __launch_bounds__(kBlockThreads)
     combine_kernel(const float* statistics, int64_t shard_stride, int64_t row_stride, int64_t shards, int64_t rows,
                    const int32_t* targets, float* log_sum_exp, float* losses) {
+  await_earlier_kernels();
   const int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (row < rows) {
     const float* const first = statistics + row * row_stride;
@@ -169,6 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // totals += (Σ losses, counted) in float64, by one block.
 __global__ void __launch_bounds__(kBlockThreads)
     totals_kernel(const float* losses, const int32_t* targets, int64_t rows, double* totals) {
+  await_earlier_kernels();
   double loss = 0;
   double counted = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlockThreads) {

@@ -41,6 +41,25 @@ inline Grid grid_for(int64_t count) {
   return {.x = (count + kBlockThreads - 1) / kBlockThreads};
 }
 
+// First in every kernel, which may be launched while the one before it in its stream still runs ("programmatic dependent
+// launch", CUDA programming guide): goes on when that one has ended and what it wrote is seen.
+__device__ inline void await_earlier_kernels() {
+#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+  cudaTriggerProgrammaticLaunchCompletion();  // the next one may come as soon as all blocks of this one have begun
+  cudaGridDependencySynchronize();
+#endif
+}
+
+#ifdef __CUDACC__
+// Compute capability, times ten, of the PTX that the kernel's machine code was made of.
+template <typename... Parameters>
+int compiled_for(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  check_call(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "cudaFuncGetAttributes");
+  return attributes.ptxVersion;
+}
+#endif
+
 // kernel<<<grid, block, 0, stream>>>(arguments...); nothing where the grid is empty.
 template <typename... Parameters, typename... Arguments>
 void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, int block, cudaStream_t stream,
@@ -59,6 +78,14 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
   config.blockDim = dim3(static_cast<unsigned>(block));
   config.dynamicSmemBytes = static_cast<size_t>(grid.shared);
   config.stream = stream;
+  static const bool awaits = compiled_for(kernel) >= 90;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (awaits) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 #else
   const cudaError_t status =
@@ -67,7 +94,8 @@ void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, i
                        .x = grid.x,
                        .y = grid.y,
                        .block = block,
-                       .shared = grid.shared},
+                       .shared = grid.shared,
+                       .early = true},
                       stream, kernel, static_cast<Parameters>(arguments)...);
 #endif
   if (status == cudaSuccess) return;

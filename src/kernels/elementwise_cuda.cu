@@ -68,6 +68,7 @@ void for_sum_type(const char* name, DType dtype, Body&& body) {
 template <int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     square_partials_kernel(const float* x, int64_t count, double* partials) {
+  await_earlier_kernels();
   const int64_t stride = int64_t{gridDim.x} * kBlockThreads * kCount;
   double sum = 0;
   for (int64_t begin = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kCount; begin < count; begin += stride) {
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // sum += Σ partials. One block; partials [count].
 __global__ void __launch_bounds__(kBlockThreads)
     add_partials_kernel(const double* partials, int64_t count, double* sum) {
+  await_earlier_kernels();
   double total = 0;
   for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) total += partials[i];
   total = block_sum(total);
@@ -93,6 +95,7 @@ constexpr int kColumnWarps = kBlockThreads / kWarp;
 // kColumnWarps-th row.   x [rows, columns] with `stride` from row to row, partials [blocks, columns]
 __global__ void __launch_bounds__(kBlockThreads) column_partials_kernel(const float* x, int64_t rows, int64_t columns,
                                                                         int64_t stride, int64_t run, double* partials) {
+  await_earlier_kernels();
   SHARED_ARRAY(double, slots, [kColumnWarps][kWarp]);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane;
@@ -109,6 +112,7 @@ __global__ void __launch_bounds__(kBlockThreads) column_partials_kernel(const fl
 // sums[j] += Σ_block partials[block, j].   partials [blocks, columns]
 __global__ void __launch_bounds__(kBlockThreads)
     add_column_partials_kernel(const double* partials, int64_t blocks, int64_t columns, double* sums) {
+  await_earlier_kernels();
   const int64_t column = piece_begin<1>();
   if (column >= columns) return;
   double total = 0;

@@ -12,6 +12,7 @@ template <int kCount, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     embedding_forward_kernel(const int32_t* ids, const T* table, int64_t table_stride, int64_t vocab_begin,
                              int64_t entries, T* y, int64_t y_stride, int64_t rows, int64_t hidden) {
+  await_earlier_kernels();
   const int64_t begin = piece_begin<kCount>();
   if (begin >= rows * hidden) return;
   const int64_t row = begin / hidden, column = begin - row * hidden;
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 constexpr int kBackwardWarps = 4;
-constexpr int kIdsAhead = 8;  // of a lane
+constexpr int kIdsAhead = 4;  // of a lane
 constexpr int kAhead = 4;     // rows that are under way before the first is added: all of a frequent entry are one warp's
 
 // Some columns of the gradient of one entry after the other, in registers as long as it is the same.
@@ -59,6 +60,7 @@ template <int kCount, typename T>
 __global__ void __launch_bounds__(kBackwardWarps* kWarp)
     embedding_backward_kernel(const int32_t* ids, int64_t rows, const T* d_y, int64_t d_y_stride, int64_t vocab_begin,
                               int64_t entries, int64_t hidden, float* d_table, int64_t table_stride) {
+  await_earlier_kernels();
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t slice = int64_t{blockIdx.y} * kBackwardWarps + warp;
   const int64_t column = (slice * kWarp + lane) * kCount;

@@ -50,6 +50,7 @@ inline ConstTensor flat(const ConstTensor& tensor) {
 // operation.piece<kCount>(at): does kCount elements, which in tensor number k begin at at[k].
 template <int kCount, int kTensors, typename Operation>
 __global__ void __launch_bounds__(kBlockThreads) each_piece_kernel(RowWalk<kTensors> walk, Operation operation) {
+  await_earlier_kernels();
   const int64_t begin = piece_begin<kCount>();
   if (begin >= walk.count) return;
   int64_t row = walk.dims == 0 ? 0 : begin / walk.width;

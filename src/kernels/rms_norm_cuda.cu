@@ -149,6 +149,7 @@ template <typename T, int kColumns, bool kAdds>
 __global__ void __launch_bounds__(kBlockThreads, kForwardBlocks<kColumns>)
     normalise(Rows<const T> in, Rows<T> sum, const float* w, int64_t rows, int64_t hidden, int group_warps,
               float epsilon, Rows<T> y, float* inverse_rms) {
+  await_earlier_kernels();
   Lane<kPackOf<T>, kColumns> lane(group_warps);
   const int64_t row = int64_t{blockIdx.x} * (kWarps / group_warps) + lane.group;
   lane.end = row < rows ? hidden : 0;
@@ -167,6 +168,7 @@ template <typename T, int kWidth, bool kAdds>
 __global__ void __launch_bounds__(kBlockThreads)
     normalise_any(Rows<const T> in, Rows<T> sum, const float* w, int64_t hidden, float epsilon, Rows<T> y,
                   float* inverse_rms) {
+  await_earlier_kernels();
   constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
   const int64_t begin = int64_t{threadIdx.x} * kWidth, row = blockIdx.x;
   float squares = 0.0f;
@@ -197,6 +199,7 @@ template <typename T, int kColumns>
 __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
     gradients(GradientRows<T> at, const float* w, const float* inverse_rms, int64_t rows, int64_t hidden,
               int group_warps, float* partial) {
+  await_earlier_kernels();
   SHARED_ARRAY(float, of_groups, [kBlockThreads * kColumns]);
   const int groups = kWarps / group_warps;
   Lane<kPackOf<T>, kColumns> lane(group_warps);
@@ -233,6 +236,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
     gradients_any(GradientRows<T> at, const float* w, const float* inverse_rms, int64_t rows, int64_t hidden,
                   float* partial) {
+  await_earlier_kernels();
   constexpr int64_t kStep = int64_t{kBlockThreads} * kWidth;
   const int64_t begin = int64_t{threadIdx.x} * kWidth;
   float* const own = partial + blockIdx.x * hidden;  // a thread adds up its own columns
@@ -259,6 +263,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBackwardBlocks)
 // partial [count, hidden], d_w [hidden]. Each warp of a block adds a share of the rows.
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     add_partial_sums(const float* partial, int64_t count, int64_t hidden, float* d_w) {
+  await_earlier_kernels();
   SHARED_ARRAY(float, of_warps, [kSumWarps][kWarp]);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane;

@@ -221,6 +221,7 @@ template <typename T, int kWidth, int kParts, bool kFewTaps>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     shift_rope_kernel(Call call, Shares shares, HeadRows<const T> x, HeadRows<const T> carried, float direction,
                       HeadRows<T> y) {
+  await_earlier_kernels();
   constexpr int kMost = kForwardHeads<kParts, kFewTaps>;
   shares.each<kWidth>([&](int64_t t, int64_t first_head, int64_t element) {
     const OwnHeads<kMost> heads(call, shares, first_head);
@@ -253,6 +254,7 @@ template <typename T, int kWidth, int kParts, bool kFewTaps>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     shift_rope_backward_kernel(Call call, Shares shares, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x,
                                float* partial) {
+  await_earlier_kernels();
   constexpr int kMost = kBackwardHeads<kParts, kFewTaps>;
   SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
   // Taps whose sums are next; with the first, d_x.
@@ -306,6 +308,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 // d_taps += partial [heads, count, runs], summed by a block for each tap.
 __global__ void __launch_bounds__(kBlockThreads)
     sum_taps_kernel(const float* partial, int64_t runs, int64_t count, float* d_taps, int64_t stride) {
+  await_earlier_kernels();
   const int64_t tap = blockIdx.x;
   float sum = 0.0f;
   for (int64_t run = threadIdx.x; run < runs; run += kBlockThreads) sum += partial[tap * runs + run];

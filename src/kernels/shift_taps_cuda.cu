@@ -15,6 +15,7 @@ __device__ float sigmoid_of(float x) {
 __global__ void __launch_bounds__(kBlockThreads)
     taps_kernel(const float* raw, int64_t raw_stride, TapForm form, int64_t heads, int64_t count, float* taps,
                 int64_t stride) {
+  await_earlier_kernels();
   const int64_t head = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (head < heads) {
     const float* in = raw + head * raw_stride;
@@ -34,6 +35,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void __launch_bounds__(kBlockThreads)
     taps_backward_kernel(const float* raw, int64_t raw_stride, TapForm form, const float* d_taps, int64_t heads,
                          int64_t count, int64_t stride, float* sums, int64_t sums_stride) {
+  await_earlier_kernels();
   const int64_t head = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (head < heads) {
     const float* in = raw + head * raw_stride;
@@ -53,6 +55,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // One thread for each angle.
 __global__ void __launch_bounds__(kBlockThreads)
     rope_kernel(double base, int64_t positions, int64_t half, float* cosine, float* sine, int64_t stride) {
+  await_earlier_kernels();
   const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (index < positions * half) {
     const int64_t position = index / half;

@@ -10,6 +10,7 @@ namespace {
 __global__ void __launch_bounds__(kWarp)
     update_scalars_kernel(UpdateRule rule, const double* sums, int64_t squares, const double* learning_rate,
                           double* counters, double* scalars, double* result) {
+  await_earlier_kernels();
   if (threadIdx.x > 0) return;
   double total = 0;
   for (int64_t i = 0; i < squares; ++i) total += sums[kFirstSquare + i];

@@ -8,7 +8,8 @@ Compiles src/kernels/*_cuda.cu for every architecture, two at a time, and keeps 
 ROOT/build/cuda-static). Needs no GPU. Returns 77, and says why, where nvcc or nvdisasm is missing; looks for them in PATH,
 CUDA_HOME, NVIDIA_WHEELS, build/cuda-tools (launch/install-deps --cuda) and /usr/local/cuda. Rules, which hold for any version of nvcc:
 nothing spills, no local memory, registers of a block fit into a multiprocessor, and a kernel's variant for packs moves its rows by
-accesses of 16 bytes. The table is of one version of nvcc; another one is held against the rules alone.
+accesses of 16 bytes, and from compute capability 9.0 on nothing of global memory is touched before the kernels before it have ended
+(it may be launched while they run). The table is of one version of nvcc; another one is held against the rules alone.
 """
 import argparse
 import concurrent.futures
@@ -30,7 +31,7 @@ ARCHITECTURES = {80: (64, 32, 164 << 10), 90: (64, 32, 228 << 10), 100: (64, 32,
 REGISTERS, WARP = 65536, 32
 LOCAL_MEMORY = {"rope_kernel": "angles beyond 10⁵ in float64; runs once, at a run's start"}
 NO_ROWS_WRITTEN = {"statistics_kernel", "first_maximum_kernel", "square_partials_kernel"}  # a number for each block
-SINGLE_ELEMENTS = {name: "the logit of the target" for name in ("statistics_kernel", "whole_kernel")}  # that a variant for packs accesses beside its rows
+SINGLE_ELEMENTS = {"statistics_kernel": 1, "gradient_kernel": 2, "whole_kernel": 3}  # of the target, that a variant for packs accesses beside its rows
 
 OWN_WIDTHS = ("forward_rows", "backward_queries", "backward_keys")  # of attention that cuDNN does not serve: elements of a lane
 
@@ -82,7 +83,8 @@ def accesses(code):
     """Numbers of accesses to memory by kind and width in each kernel of what nvdisasm prints."""
     found = {}
     for part in re.split(r"^\.text\.", code, flags=re.M)[1:]:
-        count = {"wide_loads": 0, "loads": 0, "half_loads": 0, "wide_stores": 0, "stores": 0, "half_stores": 0, "local": 0}
+        waits, touches = re.search(r"\bACQBULK\b", part), re.search(r"\b(LDG|STG|LD|ST|ATOMG?|REDG?)(\.\w+)*\s", part)
+        count = {"early": not waits or bool(touches and touches.start() < waits.start()), "wide_loads": 0, "loads": 0, "half_loads": 0, "wide_stores": 0, "stores": 0, "half_stores": 0, "local": 0}
         for kind, rest in re.findall(r"\b(LDG|STG|LD|ST|LDL|STL)((?:\.[A-Z0-9_]+)*)\s", part):
             if kind in ("LDL", "STL"):
                 count["local"] += 1
@@ -191,6 +193,8 @@ def faults_of(name, architecture, numbers):
         yield f"spills {numbers['spills']} bytes"
     if (numbers["local"] or numbers["stack"]) and stem not in LOCAL_MEMORY:
         yield f"has {numbers['local']} accesses to local memory, a stack of {numbers['stack']} bytes"
+    if architecture >= 90 and numbers["early"]:
+        yield "touches global memory before earlier kernels have ended, or does not wait for them (await_earlier_kernels)"
     if numbers["registers"] * numbers["threads"] > REGISTERS:
         yield f"has {numbers['registers']} registers in {numbers['threads']} threads"
     if numbers["shared"] > 48 << 10:
@@ -202,7 +206,7 @@ def faults_of(name, architecture, numbers):
     if not numbers["wide_stores"] and stem not in NO_ROWS_WRITTEN:
         yield "goes in packs, and stores nothing by 16 bytes"
     halves = numbers["half_loads"] + numbers["half_stores"]
-    if halves > (1 if stem in SINGLE_ELEMENTS else 0):
+    if halves > SINGLE_ELEMENTS.get(stem, 0):
         yield f"goes in packs, and accesses elements of 2 bytes in {halves} places"
 
 

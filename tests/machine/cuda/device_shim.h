@@ -33,6 +33,7 @@ struct Launch {
   int64_t x = 1, y = 1;          // blocks
   int block = 0;                 // threads
   int64_t shared = 0;            // bytes of each block for SHARED_BYTES
+  bool early = false;            // it may begin before those before it have ended: each thread has to wait for them
 };
 // Hands a grid to the stream: `thread_body` for every thread of it.
 cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()> thread_body);
@@ -45,7 +46,9 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, void (*kernel)(Param
     return std::vector<std::byte>(first, first + sizeof(value));
   };
   if (executes_compiled_kernels()) {
-    return launch(grid, stream, compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
+    Launch compiled = grid;
+    compiled.early = false;  // which machine code of older devices knows nothing of
+    return launch(compiled, stream, compiled_body(reinterpret_cast<const void*>(kernel), {bytes_of(values)...}, grid.shared));
   }
   return launch(grid, stream, [kernel, ... kept = values] { kernel(kept...); });
 }
@@ -55,6 +58,8 @@ void* shared_array(const char* name, const void* key, size_t bytes, const Place&
 // The bytes that the launch asked for, in the same way.
 void* shared_bytes(const char* name, const Place& place);
 
+// Where a thread waits for the kernels before its own.
+void await_earlier_kernels();
 // Where threads of a block, or the lanes of a warp that `mask` names, wait for each other.
 void meet_block(const Place& place);
 void meet_lanes(unsigned mask, const Place& place);
@@ -93,6 +98,11 @@ inline int within(int source, int width) {
 // In a kernel: SHARED_BYTES(float, row);
 #define SHARED_BYTES(T, name) \
   T* const name = static_cast<T*>(::shiftron::machine::shared_bytes(#name, ::shiftron::machine::Place::current()))
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {
+  shiftron::machine::await_earlier_kernels();
+}
 
 inline void __syncthreads(const shiftron::machine::Place& place = shiftron::machine::Place::current()) {
   shiftron::machine::meet_block(place);

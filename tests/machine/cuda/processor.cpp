@@ -54,6 +54,7 @@ struct Thread {
   Deed deed;
   uint64_t brought = 0, result = 0;
   int source = 0;  // a lane
+  bool awaited = false;  // the kernels before its own
 };
 
 struct Warp {
@@ -75,8 +76,9 @@ struct BlockMoments {
 class Processor {
  public:
   void execute(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-               int64_t shared, bool allowed);
+               int64_t shared, bool allowed, bool early);
 
+  void await_earlier_kernels() { threads_[current_]->awaited = true; }
   void meet_block(const Place& place);
   Thread& meet_lanes(const char* name, unsigned mask, uint64_t brought, int source, const Place& place);
   void meet_lanes_in_order(unsigned mask, const Place& place);
@@ -105,6 +107,7 @@ class Processor {
   Fiber* home_ = nullptr;
   const char* name_ = nullptr;
   const std::function<void()>* body_ = nullptr;
+  bool early_ = false;
   int count_ = 0, warps_count_ = 0;
   int current_ = 0, arrived_ = 0, ended_ = 0;
   unsigned barriers_ = 0;
@@ -142,12 +145,13 @@ ProcessorOptions& options() {
 }
 
 void Processor::execute(const char* name, int64_t grid_x, int64_t grid_y, int block,
-                        const std::function<void()>& thread_body, int64_t shared, bool allowed) {
+                        const std::function<void()>& thread_body, int64_t shared, bool allowed, bool early) {
   Fiber home;
   most_bytes_ = allowed ? SharedMemory::kMostBytes : SharedMemory::kBytes;
   const auto grid_end = std::make_unique<uint64_t>();
   name_ = name;
   body_ = &thread_body;
+  early_ = early;
   bytes_ = static_cast<size_t>(shared);
   count_ = block;
   warps_count_ = block / kWarp;
@@ -167,6 +171,7 @@ void Processor::run_block(int set) {
   for (int i = 0; i < count_; ++i) {
     if (threads_[i] == nullptr) threads_[i] = std::make_unique<Thread>(live, i);
     threads_[i]->deed = {};
+    threads_[i]->awaited = false;
   }
   for (int i = 0; i < warps_count_; ++i) warps_[i] = {~0u, 0, 0, 0, 0};
   arrived_ = ended_ = 0;
@@ -223,7 +228,11 @@ void Processor::live(void* thread) {
       processor.thrown_ = std::current_exception();
       failed = true;
     }
-    if (failed) processor.give_up("an exception", static_cast<Thread*>(thread)->number);
+    const auto& self = *static_cast<Thread*>(thread);
+    if (failed) processor.give_up("an exception", self.number);
+    if (processor.early_ && !self.awaited) {
+      processor.give_up("a thread ended that did not wait for earlier kernels", self.number);
+    }
     processor.end();
   }
 }
@@ -445,7 +454,7 @@ ProcessorOptions processor_options() {
 }
 
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-                  int64_t shared, bool allowed) {
+                  int64_t shared, bool allowed, bool early) {
   // One for each stream that ThreadSanitizer tells apart.
   thread_local std::map<void*, std::unique_ptr<Processor>> processors;
 #ifdef SHIFTRON_THREAD_SANITIZER
@@ -460,7 +469,7 @@ void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, c
   struct Reset {
     ~Reset() { current = nullptr; }
   } reset;
-  processor->execute(name, grid_x, grid_y, block, thread_body, shared, allowed);
+  processor->execute(name, grid_x, grid_y, block, thread_body, shared, allowed, early);
 }
 
 namespace {
@@ -509,7 +518,7 @@ void allow_shared(const void* kernel, int64_t bytes) {
 }
 
 cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()> thread_body) {
-  const auto& [name, kernel, x, y, block, shared] = grid;
+  const auto& [name, kernel, x, y, block, shared, early] = grid;
   CHECK(x > 0 && x <= kMostX && y > 0 && y <= kMostY, name, ": grid of ", x, " x ", y);
   CHECK(block > 0 && block <= kMostThreads && block % kWarp == 0, name, ": blocks of ", block, " threads");
   const std::optional<int64_t> allowance = allowed_shared(kernel);
@@ -518,7 +527,7 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()
         " are allowed (cudaFuncSetAttribute)");
   count_launch(name);
   return launch_in_stream(name, stream, [grid, body = std::move(thread_body), allowed = allowance.has_value()] {
-    execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared, allowed);
+    execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared, allowed, grid.early);
   });
 }
 
@@ -530,6 +539,9 @@ void* shared_bytes(const char* name, const Place& place) {
   return current->shared_array(name, nullptr, current->bytes(), place);
 }
 
+void await_earlier_kernels() {
+  current->await_earlier_kernels();
+}
 void meet_block(const Place& place) {
   current->meet_block(place);
 }

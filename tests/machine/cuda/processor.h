@@ -3,7 +3,8 @@
 // places where they met: threads at different barriers, or ended before one; a lane outside of its mask, lanes that
 // meet at different places or with different masks, a shuffle from outside of the mask; writes beyond a shared array,
 // more than 48 KiB of those, bytes of a launch beyond 48 KiB that its kernel was not allowed, blocks of more than 1,024
-// threads. ThreadSanitizer is told of the order that barriers make within a block, and of none between blocks.
+// threads; a thread that ends without having waited for the kernels before its own, where it may run beside them.
+// ThreadSanitizer is told of the order that barriers make within a block, and of none between blocks.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,9 @@ std::map<std::string, int64_t> launches();
 void clear_launches();
 
 // Calls thread_body in every thread; `name` is told in faults, blocks have `shared` bytes of the launch. Without an
-// allowance these and the kernel's arrays have 48 KiB together, else 227.
+// allowance these and the kernel's arrays have 48 KiB together, else 227. `early`: see Launch.
 void execute_grid(const char* name, int64_t grid_x, int64_t grid_y, int block, const std::function<void()>& thread_body,
-                  int64_t shared = 0, bool allowed = true);
+                  int64_t shared = 0, bool allowed = true, bool early = false);
 
 // Blocks of the kernel may be given so many bytes of a launch.
 void allow_shared(const void* kernel, int64_t bytes);

@@ -313,6 +313,24 @@ TEST_F(ProcessorTest, FindsBlocksThatNoDeviceHas) {
   expect_parts(launch_blocks(1, 65536, 32), {"wide: grid of 1 x 65536"});
 }
 
+TEST_F(ProcessorTest, ThreadsOfEarlyGridsWaitForEarlierKernels) {
+  in_every_order([] {
+    const auto run = [](bool early, unsigned who_does_not) {
+      return message([=] {
+        execute_grid(
+            "early", 2, 1, kThreads,
+            [=] {
+              if (threadIdx.x != who_does_not) cudaGridDependencySynchronize();
+            },
+            0, true, early);
+      });
+    };
+    EXPECT_EQ(run(true, kThreads), "no error");
+    EXPECT_EQ(run(false, 40), "no error");
+    expect_parts(run(true, 40), {"kernel early, block (", "did not wait for earlier kernels", "thread 40"});
+  });
+}
+
 template <int kBeyond>
 __global__ void sum_of_bytes_of_launch(float* y) {
   SHARED_BYTES(float, row);

@@ -45,7 +45,7 @@ enum class Op : uint8_t {
   move, pack, load, store, to_generic, add, subtract, multiply, multiply_high, multiply_wide, multiply_add,
   multiply_high_add, divide, remainder, minimum, maximum, absolute, negate, conjunction, disjunction, exclusion,
   complement, shift_left, shift_right, funnel_shift, permute, reverse_bits, leading_zeros, highest_bit, bits_set, fused,
-  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, warp_barrier, shuffle,
+  exponential, reciprocal, square_root, compare, select, convert, branch, leave, call, barrier, warp_barrier, earlier_kernels, shuffle,
   vote
 };
 

@@ -76,7 +76,8 @@ class InstructionReader {
         {"prmt", Op::permute},      {"brev", Op::reverse_bits}, {"clz", Op::leading_zeros}, {"bfind", Op::highest_bit},
         {"popc", Op::bits_set},     {"fma", Op::fused},         {"ex2", Op::exponential},   {"rcp", Op::reciprocal},
         {"sqrt", Op::square_root},  {"setp", Op::compare},      {"selp", Op::select},       {"cvt", Op::convert},
-        {"bar", Op::barrier},       {"shfl", Op::shuffle},      {"vote", Op::vote}};
+        {"bar", Op::barrier},       {"shfl", Op::shuffle},      {"vote", Op::vote},
+        {"griddepcontrol", Op::earlier_kernels}};
     const auto found = named<Op>(op, kOps);
     CHECK(found, "the instruction ", op);
     made.op = *found;
@@ -156,6 +157,7 @@ class InstructionReader {
       return true;
     }
     if (made.op == Op::barrier || made.op == Op::warp_barrier) return word == "sync";
+    if (made.op == Op::earlier_kernels) return word == "wait" || word == "launch_dependents";
     if (made.op == Op::compare) {
       const auto comparison = named<Comparison>(
           word, {{"eq", Comparison::eq},   {"ne", Comparison::ne},   {"lt", Comparison::lt},   {"le", Comparison::le},
@@ -200,6 +202,7 @@ class InstructionReader {
       CHECK(made.operands.size() == width + 1, "not ", width, " values");
       return;
     }
+    if (made.op == Op::earlier_kernels) return;
     CHECK(!words.empty(), "no operand");
     if (made.op == Op::shuffle || made.op == Op::compare) {  // "%r1|%p1": a second result
       for (const std::string& part : split(words[0], '|')) made.results.push_back(operand_(trimmed(part)));

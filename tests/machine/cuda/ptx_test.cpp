@@ -206,6 +206,10 @@ TEST(Ptx, BlocksShareMemory) {
   EXPECT_THROW(all_of(of_launch + "64];", 77, declared), Error);
 }
 
+TEST(Ptx, EarlierKernelsAreAwaited) {
+  EXPECT_EQ(one_of("griddepcontrol.launch_dependents; griddepcontrol.wait; mov.u64 %rd2, 7;"), 7u);
+}
+
 TEST(Ptx, FunctionsAreCalled) {
   const std::string square_and_one = R"(
 .func  (.param .align 8 .b8 func_retval0[16]) square

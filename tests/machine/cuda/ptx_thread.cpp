@@ -128,6 +128,7 @@ class Frame {
       case Op::call: return call(in);
       case Op::barrier: return meet_block(kNowhere);
       case Op::warp_barrier: return meet_lanes(0xFFFFFFFFu, kNowhere);
+      case Op::earlier_kernels: return;  // grids come one after another here
       case Op::shuffle: return shuffle(in);
       case Op::vote: return vote(in);
       case Op::compare: return compare(in);
