@@ -1,7 +1,7 @@
 // What CUDA bodies are written with, under nvcc and, against the software machine (tests/machine/cuda), under any
 // compiler. Rules: blocks of a multiple of 32 threads, at most 1,024; every thread reaches every barrier and shuffle,
 // all lanes of a warp take part in each; blocks tell each other nothing (a second kernel sums partial results in a
-// fixed order); 64-bit offsets; no atomics, no inline assembly, no fast-math names.
+// fixed order); await_earlier_kernels() comes first; 64-bit offsets; no atomics, no inline assembly, no fast-math names.
 #pragma once
 
 #include <cuda_bf16.h>
