@@ -164,16 +164,18 @@ void add_shift(const std::string& prefix, DType dtype, const Model& model, int64
             key.shift_start = value.shift_start = b.integers([](int64_t i) { return i / kLength * kLength; });
             d_taps = b.zeros(DType::float32, {model.kv_heads, taps});
           }
-          const Tensor scratch =
-              b.zeros(DType::float32, shift_rope_scratch({}, kRows, model.kv_heads, model.head_dim, taps));
+          std::vector<ShiftForward> forwards = {{in.k, key, k}};
+          std::vector<ShiftBackward> backwards = {{k, in.k, key, d_in.k, d_taps}};
+          if (taps > 0) {
+            forwards.push_back({in.v, value, v});
+            backwards.push_back({v, in.v, value, d_in.v, d_taps});
+          }
+          const Tensor scratch = b.zeros(DType::float32, shift_rope_scratch(b.stream, backwards));
           b.time(state, 1, [&] {
-            if (backward) {
-              shift_rope_backward(b.stream, k, in.k, key, d_in.k, d_taps, scratch);
-              if (taps > 0) shift_rope_backward(b.stream, v, in.v, value, d_in.v, d_taps, scratch);
-            } else {
-              shift_rope_forward(b.stream, in.k, key, k);
-              if (taps > 0) shift_rope_forward(b.stream, in.v, value, v);
-            }
+            if (backward)
+              shift_rope_backward(b.stream, backwards, scratch);
+            else
+              shift_rope_forward(b.stream, forwards);
           });
         });
   }

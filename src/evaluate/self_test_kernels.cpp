@@ -27,7 +27,7 @@ void add_training_cases(std::vector<KernelCase>& cases) {
   add_embedding_cases(cases, kRows, 1500, kHidden);
   add_rms_norm_cases(cases, 2 * kRows, kHidden);
   add_swiglu_cases(cases, kRows, 1376);
-  add_shift_rope_cases(cases, {"training", {200, 1, 183}, 8, 64, 2});
+  add_shift_streams_cases(cases, {"training", {200, 1, 183}, 64, {{8, 0}, {4, 2}, {4, 2, false}}});
   add_attention_cases(cases, {"training", {100, 92, 192}, 192, 8, 2, 64});
   add_attention_cases(cases, {"training_head_dim_128", {256}, 256, 4, 4, 128});
   add_cross_entropy_cases(cases, 48, 36'000, 0);

@@ -220,6 +220,16 @@ std::vector<KernelCase> make_all_cases() {
                                                                  {"carried_four_taps", {2, 3}, 2, 8, 4, true, true}}) {
     add_shift_rope_cases(cases, shift);
   }
+  for (const ShiftStreamsCase& shift : std::initializer_list<ShiftStreamsCase>{
+           {"layer", {13, 1, 17}, 16, {{6, 0}, {2, 2}, {2, 2, false}}},
+           {"layer_without_value", {5, 3}, 8, {{4, 0}, {2, 3}}},
+           {"layer_of_values", {5, 2}, 16, {{2, 2, false}, {3, 1, false}, {1, 2, false}}},
+           {"layer_empty", {}, 8, {{4, 0}, {2, 2}, {2, 2, false}}},
+           {"layer_documents_of_1", ones, 6, {{3, 2}, {1, 4}, {2, 3, false}}},
+           {"layer_long", {131, 67}, 32, {{5, 4}, {3, 2}, {2, 3, false}}},
+           {"layer_carried", {3}, 16, {{6, 0}, {2, 3}, {2, 2, false}}, true}}) {
+    add_shift_streams_cases(cases, shift);
+  }
   for (const AttentionCase& at :
        std::initializer_list<AttentionCase>{{"empty", {}, 4, 2, 1, 8},
                                             {"one_row", {1}, 1, 2, 2, 8},

@@ -21,9 +21,8 @@
                             Tensor inverse_rms);                                                                       \
   void rms_norm_backward(Where, ConstTensor d_y, ConstTensor x, ConstTensor w, ConstTensor inverse_rms, Tensor d_x,    \
                          Tensor d_w, Tensor scratch);                                                                  \
-  void shift_rope_forward(Where, ConstTensor x, const ShiftRope& how, Tensor y);                                       \
-  void shift_rope_backward(Where, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,     \
-                           Tensor scratch);                                                                            \
+  void shift_rope_forward(Where, const std::vector<ShiftForward>& streams);                                            \
+  void shift_rope_backward(Where, const std::vector<ShiftBackward>& streams, Tensor scratch);                          \
   void attention_forward(Where, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor start, AttentionShape,        \
                          Tensor out, Tensor log_sum_exp, Tensor scratch);                                              \
   void attention_backward(Where, ConstTensor d_out, ConstTensor q, ConstTensor k, ConstTensor v, ConstTensor out,      \

@@ -222,60 +222,94 @@ void add_swiglu_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t ffn)
 }
 
 // ---- shift and RoPE -------------------------------------------------------------------------------------------------
-void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
+void add_shift_streams_cases(std::vector<KernelCase>& cases, const ShiftStreamsCase& shift) {
   const DocumentRows documents(shift.documents);
   const int64_t rows = documents.rows();
-  const Shape shape = {rows, shift.heads, shift.head_dim};
   const int64_t positions = 1 + std::accumulate(shift.documents.begin(), shift.documents.end(), int64_t{0});
   Owned table = zeros({2, positions, shift.head_dim / 2});
   Device device;
   rope_table(device.stream, 10000, table);
   std::vector<int64_t> starts = documents.start;
-  if (shift.carried) std::replace(starts.begin(), starts.end(), int64_t{0}, -shift.taps);
-  // Arguments that both directions share: taps, rope, positions, shift_start from index `first`, carried last.
-  const auto add_how = [&](Builder& b) {
-    b.input("taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, Kind::accumulation, 0.5, 0.5);
+  if (shift.carried) std::replace(starts.begin(), starts.end(), int64_t{0}, -rows - 9);
+  // Arguments 0 to 2, which all streams share; those of a stream follow.
+  const auto add_shared = [&](Builder& b) {
     b.given("rope", table.tensor().shape(), Kind::accumulation, table.values()).strided = false;
     b.integers("positions", documents.position);
     b.integers("shift_start", starts);
   };
-  const auto how_of = [shift](const Tensors& a, size_t first) {
+  const auto how_of = [](const ShiftStreamsCase::OneStream& stream, const Tensors& a, size_t taps) {
     ShiftRope how;
-    if (shift.taps > 0) {
-      how.taps = a[first];
-      how.shift_start = a[first + 3];
+    if (stream.taps > 0) {
+      how.taps = a[taps];
+      how.shift_start = a[2];
     }
-    if (shift.rope) {
-      how.rope = a[first + 1];
-      how.positions = a[first + 2];
+    if (stream.rope) {
+      how.rope = a[0];
+      how.positions = a[1];
     }
     return how;
   };
+  const auto for_each_stream = [&](const auto& body) {  // body(stream, its heads' shape, its taps' shape, how to name)
+    for (size_t i = 0; i < shift.streams.size(); ++i) {
+      const ShiftStreamsCase::OneStream& stream = shift.streams[i];
+      body(stream, Shape{rows, stream.heads, shift.head_dim}, Shape{stream.heads, std::max<int64_t>(stream.taps, 1)},
+           [&](const char* what) { return what + (shift.streams.size() > 1 ? "_" + std::to_string(i) : ""); });
+    }
+  };
   Builder b(std::string("shift_rope_forward_") + shift.name);
-  b.input("x", shape);
-  add_how(b);
-  b.output("y", shape, static_cast<double>(shift.taps + 2));
-  if (shift.carried) b.input("carried", {shift.taps - 1, shift.heads, shift.head_dim});
+  add_shared(b);
+  for_each_stream([&](const auto& stream, const Shape& shape, const Shape& taps, const auto& name) {
+    b.input(name("x"), shape);
+    b.input(name("taps"), taps, Kind::accumulation, 0.5, 0.5);
+    b.output(name("y"), shape, static_cast<double>(stream.taps + 2));
+    if (shift.carried) b.input(name("carried"), {std::max<int64_t>(stream.taps - 1, 1), stream.heads, shift.head_dim});
+  });
   b.call.run = [how_of, shift](Stream& s, const Tensors& a) {
-    ShiftRope how = how_of(a, 1);
-    if (shift.carried) how.carried = a[6];
-    shift_rope_forward(s, a[0], how, a[5]);
+    std::vector<ShiftForward> streams;
+    size_t at = 3;
+    for (const auto& stream : shift.streams) {
+      streams.push_back({a[at], how_of(stream, a, at + 1), a[at + 2]});
+      if (shift.carried && stream.taps > 1) streams.back().how.carried = a[at + 3];
+      at += shift.carried ? 4 : 3;
+    }
+    shift_rope_forward(s, streams);
   };
   cases.push_back(b.call);
   if (shift.carried) return;
 
   Builder c(std::string("shift_rope_backward_") + shift.name);
-  c.input("d_y", shape);
-  c.input("x", shape);
-  add_how(c);
-  c.output("d_x", shape, static_cast<double>(shift.taps + 2));
-  c.sum("d_taps", {shift.heads, std::max<int64_t>(shift.taps, 1)}, static_cast<double>(rows * shift.head_dim + 1));
-  c.scratch(scratch_of_any(
-      [&](const Stream& s) { return shift_rope_scratch(s, rows, shift.heads, shift.head_dim, shift.taps); }));
+  add_shared(c);
+  int64_t scratch = 0;
+  for_each_stream([&](const auto& stream, const Shape& shape, const Shape& taps, const auto& name) {
+    c.input(name("d_y"), shape);
+    c.input(name("x"), shape);
+    c.input(name("taps"), taps, Kind::accumulation, 0.5, 0.5);
+    c.output(name("d_x"), shape, static_cast<double>(stream.taps + 2));
+    c.sum(name("d_taps"), taps, static_cast<double>(rows * shift.head_dim + 1));
+    scratch += scratch_of_any([&](const Stream& s) {
+                 return shift_rope_scratch(s, rows, stream.heads, shift.head_dim, stream.taps);
+               }).count();
+  });
+  c.scratch({scratch});
   c.call.run = [how_of, shift](Stream& s, const Tensors& a) {
-    shift_rope_backward(s, a[0], a[1], how_of(a, 2), a[6], shift.taps > 0 ? a[7] : Tensor(), a[8]);
+    std::vector<ShiftBackward> streams;
+    size_t at = 3;
+    for (const auto& stream : shift.streams) {
+      streams.push_back(
+          {a[at], a[at + 1], how_of(stream, a, at + 2), a[at + 3], stream.taps > 0 ? a[at + 4] : Tensor()});
+      at += 5;
+    }
+    shift_rope_backward(s, streams, a[at]);
   };
   cases.push_back(c.call);
+}
+
+void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift) {
+  add_shift_streams_cases(cases, {.name = shift.name,
+                                  .documents = shift.documents,
+                                  .head_dim = shift.head_dim,
+                                  .streams = {{shift.heads, shift.taps, shift.rope}},
+                                  .carried = shift.carried});
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------------

@@ -21,23 +21,24 @@ std::string label(const char* kernel, std::initializer_list<int64_t> numbers);  
 struct Builder {
   KernelCase call;
   explicit Builder(std::string name) { call.name = std::move(name); }
-  Argument& input(const char* name, Shape shape, Kind kind = Kind::activation, double scale = 1, double mean = 0) {
+  Argument& input(const std::string& name, Shape shape, Kind kind = Kind::activation, double scale = 1,
+                  double mean = 0) {
     return add({.name = name,
                 .kind = kind,
                 .shape = shape,
                 .values = random_values(call.name + "/" + name, shape.count(), scale, mean)});
   }
-  Argument& given(const char* name, Shape shape, Kind kind, std::vector<double> values) {
+  Argument& given(const std::string& name, Shape shape, Kind kind, std::vector<double> values) {
     return add({.name = name, .kind = kind, .shape = shape, .values = std::move(values)});
   }
-  Argument& integers(const char* name, const std::vector<int64_t>& values) {
+  Argument& integers(const std::string& name, const std::vector<int64_t>& values) {
     return given(name, {static_cast<int64_t>(values.size())}, Kind::int32,
                  std::vector<double>(values.begin(), values.end()));
   }
-  Argument& output(const char* name, Shape shape, double terms, Kind kind = Kind::activation) {
+  Argument& output(const std::string& name, Shape shape, double terms, Kind kind = Kind::activation) {
     return add({.name = name, .kind = kind, .role = Role::out, .shape = shape, .values = {}, .terms = terms});
   }
-  Argument& sum(const char* name, Shape shape, double terms, Kind kind = Kind::accumulation) {
+  Argument& sum(const std::string& name, Shape shape, double terms, Kind kind = Kind::accumulation) {
     Argument& argument = input(name, shape, kind);
     argument.role = Role::in_out;
     argument.terms = terms;
@@ -67,6 +68,19 @@ struct ShiftCase {
   bool carried = false;
 };
 void add_shift_rope_cases(std::vector<KernelCase>& cases, const ShiftCase& shift);
+// Of streams that go together.
+struct ShiftStreamsCase {
+  struct OneStream {
+    int64_t heads, taps;
+    bool rope = true;
+  };
+  const char* name;
+  std::vector<int64_t> documents;
+  int64_t head_dim;
+  std::vector<OneStream> streams;
+  bool carried = false;
+};
+void add_shift_streams_cases(std::vector<KernelCase>& cases, const ShiftStreamsCase& shift);
 
 struct AttentionCase {
   const char* name;

@@ -5,6 +5,8 @@
 // dim is contiguous. What is added to is InOut. Nothing here allocates: scratch is an argument where it is needed.
 #pragma once
 
+#include <vector>
+
 #include "core/operands.h"
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -90,20 +92,54 @@ struct ShiftRope {
   ConstTensor shift_start;  // [rows] int32, the first row that this row may mix in; below 0: carried rows too
   ConstTensor carried;      // [count − 1, heads, head_dim] T raw rows before row 0, oldest first; undefined in training
 };
+// The streams of a layer (query, key, value) go together, in any order: each result lies apart from what other streams
+// read, and those that have rope, positions or shift_start have the same. One that stays as it is needs no call.
+inline constexpr size_t kShiftStreams = 3;  // of a call, at most
+struct ShiftForward {
+  ConstTensor x;
+  ShiftRope how;
+  Tensor y;
+};
+struct ShiftBackward {
+  ConstTensor d_y, x;
+  ShiftRope how;
+  Tensor d_x, d_taps;
+};
 inline void state_argument(const ShiftRope& how) {
   for (const ConstTensor& tensor : {how.taps, how.rope, how.positions, how.shift_start, how.carried}) state_read(tensor);
+}
+inline void state_argument(const std::vector<ShiftForward>& streams) {
+  for (const auto& [x, how, y] : streams) {
+    state_read(x);
+    state_argument(how);
+    state_write(y);
+  }
+}
+inline void state_argument(const std::vector<ShiftBackward>& streams) {
+  for (const auto& [d_y, x, how, d_x, d_taps] : streams) {
+    for (const ConstTensor& tensor : {d_y, x}) state_read(tensor);
+    state_argument(how);
+    for (const Tensor& tensor : {d_x, d_taps}) state_write(tensor);
+  }
 }
 // What the bodies rely on without looking, for whoever makes the rows: an Error where a position is not in a table of
 // `table` positions.
 void check_row_positions(const int32_t* positions, int64_t rows, int64_t table);
 // z_t = Σ_j taps[h, j] x_{t − (count − 1 − j)} over rows ≥ shift_start_t; y = rotation of the halves of z by its position.
 // x, y [rows, heads, head_dim] T; summed in A, rounded once.
-void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y);
+void shift_rope_forward(Stream& stream, const std::vector<ShiftForward>& streams);
+inline void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y) {
+  shift_rope_forward(stream, {{x, how, y}});
+}
 // g = inverse rotation of d_y; d_x_s = Σ_j taps[h, j] g_{s + (count − 1 − j)}; d_taps[h, j] += Σ_{t,d} g_t x_{t−(count−1−j)}.
 // d_taps [heads, count] A, undefined without shift; scratch shift_rope_scratch(...) A
-void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
-                         Tensor scratch);
+void shift_rope_backward(Stream& stream, const std::vector<ShiftBackward>& streams, Tensor scratch);
+inline void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
+                                Tensor d_taps, Tensor scratch) {
+  shift_rope_backward(stream, {{d_y, x, how, d_x, d_taps}}, scratch);
+}
 Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int64_t head_dim, int64_t taps);
+Shape shift_rope_scratch(const Stream& stream, const std::vector<ShiftBackward>& streams);
 
 // ---- causal attention (attention.cpp) -------------------------------------------------------------------------------
 struct AttentionShape {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <initializer_list>
 #include <type_traits>
+#include <vector>
 
 #include "core/operands.h"
 #include "core/sanitizer.h"
@@ -14,7 +15,8 @@ namespace shiftron {
 
 // Bytes of what a call reads, or writes.
 struct Operands {
-  Operands(std::initializer_list<ConstTensor> tensors) {
+  Operands(std::initializer_list<ConstTensor> tensors) { add(tensors); }
+  void add(std::initializer_list<ConstTensor> tensors) {
     for (const ConstTensor& tensor : tensors) {
       if (!tensor.defined()) continue;
       tensor.check_alive();
@@ -31,6 +33,12 @@ void tell_argument(std::string& text, const Argument& argument) {
     if (!argument.defined()) return;
     text += (text.empty() ? " of " : ", ") + std::string(name_of(argument.dtype())) + " " + argument.shape().text();
   }
+}
+
+// Of calls that go together, of each.
+template <typename Call>
+void tell_argument(std::string& text, const std::vector<Call>& calls) {
+  for (const Call& call : calls) tell_argument(text, call.x);
 }
 
 // The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`

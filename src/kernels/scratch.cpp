@@ -54,6 +54,20 @@ Shape shift_rope_scratch(const Stream& stream, int64_t rows, int64_t heads, int6
   return {std::max<int64_t>(1, fast::row_blocks(rows, fast::kShiftRows)), heads, std::max<int64_t>(1, taps)};
 }
 
+// On a CPU one stream's at a time, on a GPU all of them.
+Shape shift_rope_scratch(const Stream& stream, const std::vector<ShiftBackward>& streams) {
+  int64_t most = 0, sum = 0;
+  for (const ShiftBackward& each : streams) {
+    if (!each.how.taps.defined()) continue;
+    const int64_t own =
+        shift_rope_scratch(stream, each.x.extent(0), each.x.extent(1), each.x.extent(2), each.how.taps.extent(1))
+            .count();
+    most = std::max(most, own);
+    sum += own;
+  }
+  return {is_cuda(stream) ? sum : most};
+}
+
 Shape attention_scratch(const Stream& stream, ConstTensor q, ConstTensor k, AttentionShape shape) {
   if (is_cuda(stream)) {
     const int64_t length = std::max<int64_t>(1, shape.sequence_length);

@@ -90,45 +90,81 @@ int64_t operations_of(const ConstTensor& x, const ShiftRope& how) {
   return x.count() * (2 * tap_count(how) + (how.rope.defined() ? 3 : 0));
 }
 
-}  // namespace
-
-void shift_rope_forward(Stream& stream, ConstTensor x, const ShiftRope& how, Tensor y) {
-  constexpr const char* kName = "shift_rope_forward";
-  check_shift_rope(stream, kName, x, how);
-  check_argument(stream, kName, "y", y, x.dtype(), x.shape());
-  if (how.taps.defined()) check_apart(kName, "y", y, "x", x);
-  const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
-  const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
-  launch(stream, kName, {x, how.taps, how.rope, positions, start, how.carried}, {y}, operations_of(x, how), x.dtype(),
-         BodyTable{specification::shift_rope_forward, fast::shift_rope_forward, SHIFTRON_CUDA_BODY(shift_rope_forward)},
-         x, how, y);
+// What is read once for all streams of a call.
+struct Shared {
+  ConstTensor rope, positions, shift_start;
+};
+void share(const char* kernel, const char* name, const ConstTensor& tensor, ConstTensor& shared) {
+  if (!shared.defined()) shared = tensor;
+  CHECK(tensor.raw() == shared.raw() && tensor.shape() == shared.shape(), kernel, ": streams have ", name,
+        " of their own");
+}
+template <typename OneStream>
+Shared check_streams(const Stream& stream, const char* kernel, const std::vector<OneStream>& streams) {
+  CHECK(!streams.empty() && streams.size() <= kShiftStreams, kernel, ": ", streams.size(), " streams, not 1 to ",
+        kShiftStreams);
+  Shared shared;
+  for (const OneStream& one : streams) {
+    check_shift_rope(stream, kernel, one.x, one.how);
+    CHECK(one.x.dtype() == streams[0].x.dtype(), kernel, ": streams hold ", name_of(streams[0].x.dtype()), " and ",
+          name_of(one.x.dtype()));
+    if (one.how.taps.defined()) share(kernel, "shift_start", one.how.shift_start, shared.shift_start);
+    if (!one.how.rope.defined()) continue;
+    share(kernel, "rope", one.how.rope, shared.rope);
+    share(kernel, "positions", one.how.positions, shared.positions);
+  }
+  return shared;
 }
 
-void shift_rope_backward(Stream& stream, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
-                         Tensor d_taps, Tensor scratch) {
-  constexpr const char* kName = "shift_rope_backward";
-  check_shift_rope(stream, kName, x, how);
-  const DType dtype = x.dtype();
-  const DType accumulation = accumulation_type(dtype);
-  CHECK(!how.carried.defined(), kName, ": carried rows have no gradient");
-  CHECK(d_taps.defined() == how.taps.defined(), kName, ": d_taps must be given exactly where taps are");
-  check_argument(stream, kName, "d_y", d_y, dtype, x.shape());
-  check_argument(stream, kName, "d_x", d_x, dtype, x.shape());
-  if (d_taps.defined()) {
-    check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());
-    check_apart(kName, "d_x", d_x, "d_y", d_y);
-    check_apart(kName, "d_x", d_x, "x", x);
+}  // namespace
+
+void shift_rope_forward(Stream& stream, const std::vector<ShiftForward>& streams) {
+  constexpr const char* kName = "shift_rope_forward";
+  const Shared shared = check_streams(stream, kName, streams);
+  Operands reads{shared.rope, shared.positions, shared.shift_start}, writes{};
+  int64_t operations = 0;
+  for (const ShiftForward& own : streams) {
+    check_argument(stream, kName, "y", own.y, own.x.dtype(), own.x.shape());
+    for (const ShiftForward& other : streams) {
+      if (&other != &own || own.how.taps.defined()) check_apart(kName, "y", own.y, "x", other.x);
+    }
+    reads.add({own.x, own.how.taps, own.how.carried});
+    writes.add({own.y});
+    operations += operations_of(own.x, own.how);
   }
-  check_scratch(stream, kName, scratch, accumulation,
-                shift_rope_scratch(stream, x.extent(0), x.extent(1), x.extent(2), tap_count(how)));
-  const ConstTensor start = how.taps.defined() ? how.shift_start : ConstTensor();
-  const ConstTensor positions = how.rope.defined() ? how.positions : ConstTensor();
-  const ConstTensor raw = how.taps.defined() ? x : ConstTensor();  // read only for d_taps
-  const int64_t operations = operations_of(x, how) + 2 * tap_count(how) * x.count();
+  launch(stream, kName, reads, writes, operations, streams[0].x.dtype(),
+         BodyTable{specification::shift_rope_forward, fast::shift_rope_forward, SHIFTRON_CUDA_BODY(shift_rope_forward)},
+         streams);
+}
+
+void shift_rope_backward(Stream& stream, const std::vector<ShiftBackward>& streams, Tensor scratch) {
+  constexpr const char* kName = "shift_rope_backward";
+  const Shared shared = check_streams(stream, kName, streams);
+  const DType dtype = streams[0].x.dtype(), accumulation = accumulation_type(dtype);
+  Operands reads{shared.rope, shared.positions, shared.shift_start}, writes{};
+  int64_t operations = 0;
+  for (const ShiftBackward& own : streams) {
+    const auto& [d_y, x, how, d_x, d_taps] = own;
+    CHECK(!how.carried.defined(), kName, ": carried rows have no gradient");
+    CHECK(d_taps.defined() == how.taps.defined(), kName, ": d_taps must be given exactly where taps are");
+    check_argument(stream, kName, "d_y", d_y, dtype, x.shape());
+    check_argument(stream, kName, "d_x", d_x, dtype, x.shape());
+    if (d_taps.defined()) check_argument(stream, kName, "d_taps", d_taps, accumulation, how.taps.shape());
+    for (const ShiftBackward& other : streams) {
+      if (&other == &own && !how.taps.defined()) continue;
+      check_apart(kName, "d_x", d_x, "d_y", other.d_y);
+      if (other.how.taps.defined()) check_apart(kName, "d_x", d_x, "x", other.x);
+    }
+    // x is read only for d_taps.
+    reads.add({d_y, how.taps.defined() ? x : ConstTensor(), how.taps, d_taps});
+    writes.add({d_x, d_taps});
+    operations += operations_of(x, how) + 2 * tap_count(how) * x.count();
+  }
+  check_scratch(stream, kName, scratch, accumulation, shift_rope_scratch(stream, streams));
   launch(
-      stream, kName, {d_y, raw, how.taps, how.rope, positions, start, d_taps}, {d_x, d_taps}, operations, dtype,
+      stream, kName, reads, writes, operations, dtype,
       BodyTable{specification::shift_rope_backward, fast::shift_rope_backward, SHIFTRON_CUDA_BODY(shift_rope_backward)},
-      d_y, x, how, d_x, d_taps, scratch);
+      streams, scratch);
 }
 
 }  // namespace shiftron

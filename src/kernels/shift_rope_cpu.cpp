@@ -336,27 +336,34 @@ bool is_usual(const ConstTensor& x, const ShiftRope& how) {
 
 }  // namespace
 
-void shift_rope_forward(const CpuOptions& cpu, ConstTensor x, const ShiftRope& how, Tensor y) {
-  if (!is_usual(x, how)) return specification::shift_rope_forward(cpu, x, how, y);
-  if (x.dtype() == DType::float32)
-    forward<float>(cpu.threads, x, how, 1.0f, y);
-  else
-    forward<bfloat16>(cpu.threads, x, how, 1.0f, y);
+void shift_rope_forward(const CpuOptions& cpu, const std::vector<ShiftForward>& streams) {
+  for (const ShiftForward& stream : streams) {
+    const auto& [x, how, y] = stream;
+    if (!is_usual(x, how))
+      specification::shift_rope_forward(cpu, {stream});
+    else if (x.dtype() == DType::float32)
+      forward<float>(cpu.threads, x, how, 1.0f, y);
+    else
+      forward<bfloat16>(cpu.threads, x, how, 1.0f, y);
+  }
 }
 
-void shift_rope_backward(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
-                         Tensor d_taps, Tensor scratch) {
-  if (!is_usual(x, how)) return specification::shift_rope_backward(cpu, d_y, x, how, d_x, d_taps, scratch);
-  const bool wide = x.dtype() == DType::float32;
-  if (!how.taps.defined()) {
-    if (wide)
-      forward<float>(cpu.threads, d_y, how, -1.0f, d_x);
-    else
-      forward<bfloat16>(cpu.threads, d_y, how, -1.0f, d_x);
-  } else if (wide) {
-    backward<float>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
-  } else {
-    backward<bfloat16>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
+void shift_rope_backward(const CpuOptions& cpu, const std::vector<ShiftBackward>& streams, Tensor scratch) {
+  for (const ShiftBackward& stream : streams) {
+    const auto& [d_y, x, how, d_x, d_taps] = stream;
+    const bool wide = x.dtype() == DType::float32;
+    if (!is_usual(x, how)) {
+      specification::shift_rope_backward(cpu, {stream}, scratch);
+    } else if (!how.taps.defined()) {
+      if (wide)
+        forward<float>(cpu.threads, d_y, how, -1.0f, d_x);
+      else
+        forward<bfloat16>(cpu.threads, d_y, how, -1.0f, d_x);
+    } else if (wide) {
+      backward<float>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
+    } else {
+      backward<bfloat16>(cpu.threads, d_y, x, how, d_x, d_taps, scratch.data<float>());
+    }
   }
 }
 

@@ -1,5 +1,8 @@
 // KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one row that
 // one access reads and, where rows are rotated, their partners in the other half, of a few heads, whose angles are one.
+// A launch has all streams of a call: one alone is too short to fill a GPU.
+#include <algorithm>
+
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
 #include "kernels/scratch.h"
@@ -28,6 +31,7 @@ struct HeadRows {
 
 // What all directions know of x and of the ShiftRope.
 struct Call {
+  Call() = default;
   Call(const ConstTensor& x, const ShiftRope& how) : rows(x.extent(0)), heads(x.extent(1)), partner(x.extent(2) / 2) {
     if (how.taps.defined()) {
       taps = how.taps.data<float>();
@@ -46,9 +50,10 @@ struct Call {
   __device__ bool mixes(int64_t t, int64_t row) const {
     return taps == nullptr || (row >= -carried_rows && row >= shift_start[t]);
   }
+  __device__ bool rotates() const { return cosine != nullptr; }
 
-  int64_t rows, heads;
-  int64_t partner;  // elements between halves
+  int64_t rows = 0, heads = 0;
+  int64_t partner = 0;  // elements between halves
   const float* taps = nullptr;
   int64_t tap_stride = 0, count = 1;
   const int32_t* shift_start = nullptr;
@@ -58,9 +63,10 @@ struct Call {
   const int32_t* positions = nullptr;
 };
 
-// What a block and a thread have. Block (x, y) goes through `run` rows of `groups` groups of heads, each with
-// group_threads neighbouring threads; a group's heads are all_groups apart.
+// What a block and a thread have. A block goes through `run` rows of `groups` groups of heads, each with group_threads
+// neighbouring threads; a group's heads are all_groups apart. Where a row needs `columns` blocks they are neighbours.
 struct Shares {
+  Shares() = default;
   Shares(const ConstTensor& x, const ShiftRope& how, int width, int parts, int heads_of_thread)
       : rows(x.extent(0)), pieces(static_cast<unsigned>(x.extent(2) / (width * parts))) {
     all_groups = (x.extent(1) + heads_of_thread - 1) / heads_of_thread;
@@ -70,26 +76,29 @@ struct Shares {
     group_threads = at_once * of_row;
     // With taps, rows beside the block's are read too.
     run = how.taps.defined() ? (kShiftRun + at_once - 1) / at_once * at_once : at_once;
+    runs = (rows + run - 1) / run;
+    columns = static_cast<unsigned>((all_groups + groups - 1) / groups);
   }
-  int64_t runs() const { return (rows + run - 1) / run; }
-  Grid grid() const { return {.x = runs(), .y = (all_groups + groups - 1) / groups}; }
+  int64_t blocks() const { return runs * columns; }
 
-  __device__ int64_t first_head(unsigned group) const { return int64_t{blockIdx.y} * groups + group; }
+  __device__ int64_t first_head(unsigned block, unsigned group) const {
+    return int64_t{block % columns} * groups + group;
+  }
 
   // body(row, first head, first element) of each piece of the calling thread.
   template <int kWidth, typename Body>
-  __device__ void each(const Body& body) const {
+  __device__ void each(unsigned block, const Body& body) const {
     const unsigned group = threadIdx.x / group_threads;
     if (group >= groups) return;
-    const int64_t begin = int64_t{blockIdx.x} * run;
+    const int64_t begin = int64_t{block / columns} * run;
     const unsigned own = static_cast<unsigned>(rows - begin < run ? rows - begin : run) * pieces;
     for (unsigned piece = threadIdx.x % group_threads; piece < own; piece += group_threads) {
-      body(begin + piece / pieces, first_head(group), int64_t{piece % pieces} * kWidth);
+      body(begin + piece / pieces, first_head(block, group), int64_t{piece % pieces} * kWidth);
     }
   }
 
-  int64_t rows, all_groups;
-  unsigned pieces, groups, group_threads, run;  // pieces of a row of one head
+  int64_t rows, all_groups, runs;
+  unsigned pieces, groups, group_threads, run, columns;  // pieces of a row of one head
 };
 
 template <typename T>
@@ -216,14 +225,43 @@ struct OwnHeads {
   }
 };
 
+// What the blocks of one stream need; of x and carried or of d_y and x, as the direction has it.
+template <typename T>
+struct StreamRows {
+  Call call;
+  Shares shares;
+  HeadRows<const T> x, carried, d_y;
+  HeadRows<T> result;
+  float* partial = nullptr;  // [heads, count, runs]
+};
+
+// The streams of a launch, each with blocks of its own, one stream's behind the other's.
+template <typename OneStream>
+struct Streams {
+  OneStream each[kShiftStreams];
+  unsigned first[kShiftStreams] = {};  // block of a stream
+  int64_t blocks = 0;
+  int count = 0;
+
+  void add(const OneStream& stream, int64_t its_blocks) {
+    each[count] = stream;
+    first[count++] = static_cast<unsigned>(blocks);
+    blocks += its_blocks;
+  }
+  // Of the calling block.
+  __device__ int own() const {
+    int stream = 0;
+    for (int i = 1; i < static_cast<int>(kShiftStreams); ++i) stream += i < count && blockIdx.x >= first[i] ? 1 : 0;
+    return stream;
+  }
+};
+
 // Without taps, direction −1 is the whole backward.
 template <typename T, int kWidth, int kParts, bool kFewTaps>
-__global__ void __launch_bounds__(kBlockThreads, 2)
-    shift_rope_kernel(Call call, Shares shares, HeadRows<const T> x, HeadRows<const T> carried, float direction,
-                      HeadRows<T> y) {
-  await_earlier_kernels();
+__device__ void mix_rows(const Call& call, const Shares& shares, unsigned block, const HeadRows<const T>& x,
+                         const HeadRows<const T>& carried, float direction, const HeadRows<T>& y) {
   constexpr int kMost = kForwardHeads<kParts, kFewTaps>;
-  shares.each<kWidth>([&](int64_t t, int64_t first_head, int64_t element) {
+  shares.each<kWidth>(block, [&](int64_t t, int64_t first_head, int64_t element) {
     const OwnHeads<kMost> heads(call, shares, first_head);
     const Angles<kWidth, kParts> angles(call, t, element, true);
     Values<kWidth, kParts> z[kMost] = {};
@@ -249,12 +287,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   });
 }
 
-// d_x of the block's rows s, and Σ g_{s+b} x_s over them for each tap into partial [heads, count, runs].
+// d_x of the block's rows s, and Σ g_{s+b} x_s over them for each tap into partial.
 template <typename T, int kWidth, int kParts, bool kFewTaps>
-__global__ void __launch_bounds__(kBlockThreads, 2)
-    shift_rope_backward_kernel(Call call, Shares shares, HeadRows<const T> d_y, HeadRows<const T> x, HeadRows<T> d_x,
-                               float* partial) {
-  await_earlier_kernels();
+__device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
+  const Call& call = stream.call;
+  const Shares& shares = stream.shares;
   constexpr int kMost = kBackwardHeads<kParts, kFewTaps>;
   SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
   // Taps whose sums are next; with the first, d_x.
@@ -263,7 +300,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     for (int i = 0; i < kTaps; ++i) {
       for (int k = 0; k < kMost; ++k) of_threads[i][k][threadIdx.x] = 0.0f;
     }
-    shares.each<kWidth>([&](int64_t s, int64_t first_head, int64_t element) {
+    shares.each<kWidth>(block, [&](int64_t s, int64_t first_head, int64_t element) {
       const OwnHeads<kMost> heads(call, shares, first_head);
       Values<kWidth, kParts> z[kMost] = {};
       const int64_t end = summed == 0 && !kFewTaps ? call.count : summed + kTaps;
@@ -274,12 +311,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         for (int i = 0; i < kTaps; ++i) {
           const int64_t t = s + first + i;
           const bool there = first + i < call.count && t < call.rows;
-          heads.load(of_d_y[i], d_y, t, element, call.partner, there);
+          heads.load(of_d_y[i], stream.d_y, t, element, call.partner, there);
           angles[i] = {call, t, element, there};
           mixes[i] = there && call.mixes(t, s);
         }
         Piece<T, kWidth, kParts> of_x[kMost];
-        heads.load(of_x, x, s, element, call.partner, first == summed);
+        heads.load(of_x, stream.x, s, element, call.partner, first == summed);
         for (int k = 0; k < kMost; ++k) {
           for (int i = 0; i < kTaps; ++i) {
             of_d_y[i][k].keep(mixes[i]);
@@ -289,7 +326,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
           }
         }
       }
-      if (summed == 0) heads.store(d_x, s, element, call.partner, z);
+      if (summed == 0) heads.store(stream.result, s, element, call.partner, z);
     });
     __syncthreads();
     // A warp adds up a tap of a head.
@@ -299,21 +336,72 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       float sum = 0.0f;
       for (unsigned j = lane; j < threads; j += kWarp) sum += of_threads[i][k][group * threads + j];
       sum = warp_sum(sum);
-      const int64_t head = shares.first_head(group) + k * shares.all_groups, tap = call.count - 1 - summed - i;
-      if (lane == 0 && head < call.heads && tap >= 0) partial[(head * call.count + tap) * gridDim.x + blockIdx.x] = sum;
+      const int64_t head = shares.first_head(block, group) + k * shares.all_groups, tap = call.count - 1 - summed - i;
+      if (lane == 0 && head < call.heads && tap >= 0) {
+        stream.partial[(head * call.count + tap) * shares.runs + block / shares.columns] = sum;
+      }
     }
   }
 }
 
-// d_taps += partial [heads, count, runs], summed by a block for each tap.
-__global__ void __launch_bounds__(kBlockThreads)
-    sum_taps_kernel(const float* partial, int64_t runs, int64_t count, float* d_taps, int64_t stride) {
+template <typename T, int kWidth, bool kFewTaps>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    shift_rope_kernel(const __grid_constant__ Streams<StreamRows<T>> streams) {
   await_earlier_kernels();
-  const int64_t tap = blockIdx.x;
+  const int own = streams.own();
+  const StreamRows<T>& stream = streams.each[own];
+  const unsigned block = blockIdx.x - streams.first[own];
+  const auto mix = [&](auto parts) {
+    mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.x, stream.carried, 1.0f,
+                                               stream.result);
+  };
+  if (stream.call.rotates()) {
+    mix(Constant<2>{});
+  } else {
+    mix(Constant<1>{});
+  }
+}
+
+template <typename T, int kWidth, bool kFewTaps>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    shift_rope_backward_kernel(const __grid_constant__ Streams<StreamRows<T>> streams) {
+  await_earlier_kernels();
+  const int own = streams.own();
+  const StreamRows<T>& stream = streams.each[own];
+  const unsigned block = blockIdx.x - streams.first[own];
+  const auto mix = [&](auto parts) {
+    if (stream.call.taps == nullptr) {
+      mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.d_y, {}, -1.0f,
+                                                 stream.result);
+    } else {
+      mix_rows_backward<T, kWidth, parts.value, kFewTaps>(stream, block);
+    }
+  };
+  if (stream.call.rotates()) {
+    mix(Constant<2>{});
+  } else {
+    mix(Constant<1>{});
+  }
+}
+
+// A stream's partial sums, and where they are added.
+struct TapSums {
+  const float* partial = nullptr;
+  int64_t runs = 0, count = 1;
+  float* d_taps = nullptr;
+  int64_t stride = 0;
+};
+
+// d_taps += partial [heads, count, runs], summed by a block for each tap.
+__global__ void __launch_bounds__(kBlockThreads) sum_taps_kernel(const __grid_constant__ Streams<TapSums> streams) {
+  await_earlier_kernels();
+  const int own = streams.own();
+  const TapSums& sums = streams.each[own];
+  const int64_t tap = blockIdx.x - streams.first[own];
   float sum = 0.0f;
-  for (int64_t run = threadIdx.x; run < runs; run += kBlockThreads) sum += partial[tap * runs + run];
+  for (int64_t run = threadIdx.x; run < sums.runs; run += kBlockThreads) sum += sums.partial[tap * sums.runs + run];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) d_taps[tap / count * stride + tap % count] += sum;
+  if (threadIdx.x == 0) sums.d_taps[tap / sums.count * sums.stride + tap % sums.count] += sum;
 }
 
 // Whether packs fit, in halves too where these are rotated.
@@ -323,60 +411,98 @@ bool rows_in_packs(const ShiftRope& how, std::initializer_list<ConstTensor> rows
   const ConstTensor& first = *rows.begin();
   return in_packs({how.rope}) && first.extent(2) / 2 % (16 / size_of(first.dtype())) == 0;
 }
+bool rows_in_packs(const ShiftForward& stream) {
+  return rows_in_packs(stream.how, {stream.x, stream.how.carried, stream.y});
+}
+bool rows_in_packs(const ShiftBackward& stream) {
+  return rows_in_packs(stream.how, {stream.d_y, stream.x, stream.d_x});
+}
 
-// body(T{}, Constant<width>{}, Constant<parts>{}, std::bool_constant<few taps>{}).
-template <typename Body>
-void for_shift_kernel(const char* name, const ConstTensor& x, const ShiftRope& how, bool packed, const Body& body) {
-  for_device_type(name, x.dtype(), packed, [&](auto element, auto width) {
-    const auto of_parts = [&](auto parts) {
-      if constexpr (width.value > 1) {
-        if (!how.taps.defined() || how.taps.extent(1) <= kTaps) return body(element, width, parts, std::true_type{});
-      }
-      body(element, width, parts, std::false_type{});
-    };
-    if (how.rope.defined()) {
-      of_parts(Constant<2>{});
-    } else {
-      of_parts(Constant<1>{});
+// body(T{}, Constant<width>{}, std::bool_constant<few taps>{}), which serve all streams.
+template <typename OneStream, typename Body>
+void for_shift_kernel(const char* name, const std::vector<OneStream>& streams, const Body& body) {
+  const auto packed = [](const OneStream& stream) { return rows_in_packs(stream); };
+  const auto few_taps = [](const OneStream& stream) {
+    return !stream.how.taps.defined() || stream.how.taps.extent(1) <= kTaps;
+  };
+  for_device_type(name, streams[0].x.dtype(), std::ranges::all_of(streams, packed), [&](auto element, auto width) {
+    if constexpr (width.value > 1) {
+      if (std::ranges::all_of(streams, few_taps)) return body(element, width, std::true_type{});
     }
+    body(element, width, std::false_type{});
   });
 }
 
-void launch_shift_rope(const char* name, const CudaContext& context, const ConstTensor& x, const ShiftRope& how,
-                       float direction, const Tensor& y) {
-  const bool packed = rows_in_packs(how, {x, how.carried, y});
-  for_shift_kernel(name, x, how, packed, [&](auto element, auto width, auto parts, auto few) {
-    using T = decltype(element);
-    const Shares shares(x, how, width.value, parts.value, kForwardHeads<parts.value, few.value>);
-    launch_kernel(name, shift_rope_kernel<T, width.value, parts.value, few.value>, shares.grid(), kBlockThreads,
-                  context.stream, Call(x, how), shares, head_rows<T>(x, shares), head_rows<T>(how.carried, shares),
-                  direction, head_rows<T>(y, shares));
-  });
+// Their blocks take longer: behind them short ones fill what is left of the GPU.
+template <typename OneStream>
+std::vector<OneStream> with_taps_first(std::vector<OneStream> streams) {
+  std::ranges::stable_partition(streams, [](const OneStream& stream) { return stream.how.taps.defined(); });
+  return streams;
+}
+
+template <int kWidth, bool kFewTaps>
+Shares shares_of(const ConstTensor& x, const ShiftRope& how, bool summing_taps) {
+  const auto of_parts = [&](auto parts) {
+    return Shares(x, how, kWidth, parts.value,
+                  summing_taps ? kBackwardHeads<parts.value, kFewTaps> : kForwardHeads<parts.value, kFewTaps>);
+  };
+  return how.rope.defined() ? of_parts(Constant<2>{}) : of_parts(Constant<1>{});
 }
 
 }  // namespace
 
-void shift_rope_forward(const CudaContext& context, ConstTensor x, const ShiftRope& how, Tensor y) {
-  launch_shift_rope("shift_rope_forward", context, x, how, 1.0f, y);
+void shift_rope_forward(const CudaContext& context, const std::vector<ShiftForward>& streams) {
+  constexpr const char* kName = "shift_rope_forward";
+  for_shift_kernel(kName, streams, [&](auto element, auto width, auto few) {
+    using T = decltype(element);
+    Streams<StreamRows<T>> all;
+    for (const auto& [x, how, y] : with_taps_first(streams)) {
+      const Shares shares = shares_of<width.value, few.value>(x, how, false);
+      all.add({.call = Call(x, how),
+               .shares = shares,
+               .x = head_rows<T>(x, shares),
+               .carried = head_rows<T>(how.carried, shares),
+               .d_y = {},
+               .result = head_rows<T>(y, shares)},
+              shares.blocks());
+    }
+    launch_kernel(kName, shift_rope_kernel<T, width.value, few.value>, {.x = all.blocks}, kBlockThreads, context.stream,
+                  all);
+  });
 }
 
-void shift_rope_backward(const CudaContext& context, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x,
-                         Tensor d_taps, Tensor scratch) {
+void shift_rope_backward(const CudaContext& context, const std::vector<ShiftBackward>& streams, Tensor scratch) {
   constexpr const char* kName = "shift_rope_backward";
-  if (!how.taps.defined()) return launch_shift_rope(kName, context, d_y, how, -1.0f, d_x);
-  const int64_t count = how.taps.extent(1);
-  int64_t runs = 0;
-  const bool packed = rows_in_packs(how, {d_y, x, d_x});
-  for_shift_kernel(kName, x, how, packed, [&](auto element, auto width, auto parts, auto few) {
+  float* partial = device_data<float>(scratch);
+  Streams<TapSums> sums;
+  for_shift_kernel(kName, streams, [&](auto element, auto width, auto few) {
     using T = decltype(element);
-    const Shares shares(x, how, width.value, parts.value, kBackwardHeads<parts.value, few.value>);
-    runs = shares.runs();
-    launch_kernel(kName, shift_rope_backward_kernel<T, width.value, parts.value, few.value>, shares.grid(),
-                  kBlockThreads, context.stream, Call(x, how), shares, head_rows<T>(d_y, shares),
-                  head_rows<T>(x, shares), head_rows<T>(d_x, shares), scratch.data<float>());
+    Streams<StreamRows<T>> all;
+    for (const auto& [d_y, x, how, d_x, d_taps] : with_taps_first(streams)) {
+      const bool has_taps = how.taps.defined();
+      const Shares shares = shares_of<width.value, few.value>(x, how, has_taps);
+      all.add({.call = Call(x, how),
+               .shares = shares,
+               .x = head_rows<T>(x, shares),
+               .carried = {},
+               .d_y = head_rows<T>(d_y, shares),
+               .result = head_rows<T>(d_x, shares),
+               .partial = partial},
+              shares.blocks());
+      if (!has_taps) continue;
+      const int64_t taps = how.taps.count(), count = how.taps.extent(1);
+      sums.add({.partial = partial,
+                .runs = shares.runs,
+                .count = count,
+                .d_taps = device_data<float>(d_taps),
+                .stride = d_taps.stride(0)},
+               taps);
+      partial += taps * shares.runs;
+    }
+    launch_kernel(kName, shift_rope_backward_kernel<T, width.value, few.value>, {.x = all.blocks}, kBlockThreads,
+                  context.stream, all);
   });
-  launch_kernel("shift_rope_backward: taps", sum_taps_kernel, {.x = x.extent(1) * count}, kBlockThreads, context.stream,
-                scratch.data<float>(), runs, count, d_taps.data<float>(), d_taps.stride(0));
+  launch_kernel("shift_rope_backward: taps", sum_taps_kernel, {.x = sums.blocks}, kBlockThreads, context.stream, sums);
 }
 
 }  // namespace shiftron::cuda

@@ -51,9 +51,7 @@ struct Call {
   }
 };
 
-}  // namespace
-
-void shift_rope_forward(const CpuOptions&, ConstTensor x, const ShiftRope& how, Tensor y) {
+void forward(const ConstTensor& x, const ShiftRope& how, const Tensor& y) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     const Call<T> call{x, how};
@@ -68,8 +66,8 @@ void shift_rope_forward(const CpuOptions&, ConstTensor x, const ShiftRope& how, 
   });
 }
 
-void shift_rope_backward(const CpuOptions&, ConstTensor d_y, ConstTensor x, const ShiftRope& how, Tensor d_x, Tensor d_taps,
-                         Tensor) {
+void backward(const ConstTensor& d_y, const ConstTensor& x, const ShiftRope& how, const Tensor& d_x,
+              const Tensor& d_taps) {
   for_type(x.dtype(), [&](auto element) {
     using T = decltype(element);
     using A = Accumulation<T>;
@@ -104,6 +102,16 @@ void shift_rope_backward(const CpuOptions&, ConstTensor d_y, ConstTensor x, cons
       }
     }
   });
+}
+
+}  // namespace
+
+void shift_rope_forward(const CpuOptions&, const std::vector<ShiftForward>& streams) {
+  for (const auto& [x, how, y] : streams) forward(x, how, y);
+}
+
+void shift_rope_backward(const CpuOptions&, const std::vector<ShiftBackward>& streams, Tensor) {
+  for (const auto& [d_y, x, how, d_x, d_taps] : streams) backward(d_y, x, how, d_x, d_taps);
 }
 
 }  // namespace shiftron::specification

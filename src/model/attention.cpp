@@ -57,14 +57,17 @@ Attention::Streams Attention::split(const Tensor& raw) const {
 Attention::Streams Attention::shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const {
   const Streams from = split(raw);
   Streams to = split(memory);
-  query_shift_.forward(run, from.q, rope, {}, to.q);
-  key_shift_.forward(run, from.k, rope, {}, to.k);
-  if (value_shift_.changes_nothing()) {
-    to.v = from.v;
-  } else {
-    value_shift_.forward(run, from.v, rope, {}, to.v);
-  }
+  if (value_shift_.changes_nothing()) to.v = from.v;
+  shift(run, from, rope, {}, to);
   return to;
+}
+
+void Attention::shift(Run& run, const Streams& raw, const Tensor& rope, const Streams& carried,
+                      const Streams& to) const {
+  std::vector<KvShift::Forward> streams = {{query_shift_, raw.q, to.q, carried.q},
+                                           {key_shift_, raw.k, to.k, carried.k}};
+  if (!value_shift_.changes_nothing()) streams.push_back({value_shift_, raw.v, to.v, carried.v});
+  KvShift::forward(run, rope, streams);
 }
 
 Residual Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
@@ -124,9 +127,9 @@ Tensor Attention::backward(Run& run, const Tensor& d_y_local, const Tensor& x_lo
       attention_backward(run.stream, d_attended, s.q, s.k, s.v, saved.attended, saved.log_sum_exp,
                          run.documents.attention_start, shape, d_q, d_k, d_v, scratch);
     }
-    query_shift_.backward(run, d_q, raw.q, rope, into.q);
-    key_shift_.backward(run, d_k, raw.k, rope, into.k);
-    if (!value_shift_.changes_nothing()) value_shift_.backward(run, d_v, raw.v, rope, into.v);
+    std::vector<KvShift::Backward> streams = {{query_shift_, d_q, raw.q, into.q}, {key_shift_, d_k, raw.k, into.k}};
+    if (!value_shift_.changes_nothing()) streams.push_back({value_shift_, d_v, raw.v, into.v});
+    KvShift::backward(run, rope, streams);
   }
   const Tensor x = gather_rows(run, x_local, run.scratch);
   return reduce_rows(run, projections_.backward(run, d_raw, x, run.scratch), run.scratch);
@@ -157,13 +160,8 @@ Residual Attention::decode(Run& run, const Tensor& x, const Tensor& residual, co
   Tensor q = run.scratch.allocate(x.dtype(), raw.q.shape());
   const Tensor k = state.keys.rows(state.length, rows);
   const Tensor v = state.values.rows(state.length, rows);
-  query_shift_.forward(run, raw.q, rope, state.carried_query, q);
-  key_shift_.forward(run, raw.k, rope, state.carried_key, k);
-  if (value_shift_.changes_nothing()) {
-    copy(run.stream, raw.v.merge_last(), v.merge_last());
-  } else {
-    value_shift_.forward(run, raw.v, rope, state.carried_value, v);
-  }
+  shift(run, raw, rope, {state.carried_query, state.carried_key, state.carried_value}, {q, k, v});
+  if (value_shift_.changes_nothing()) copy(run.stream, raw.v.merge_last(), v.merge_last());
   carry(run.stream, raw.q, state.carried_query);
   carry(run.stream, raw.k, state.carried_key);
   carry(run.stream, raw.v, state.carried_value);

@@ -47,6 +47,8 @@ class Attention {
   void attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const;
   // Shifted and rotated, in `memory` of the shape of `raw`; a value without shift is the raw one.
   Streams shift(Run& run, const Tensor& raw, const Tensor& rope, const Tensor& memory) const;
+  // `to`, but for a value that nothing changes.
+  void shift(Run& run, const Streams& raw, const Tensor& rope, const Streams& carried, const Streams& to) const;
   int64_t head_dim_;
   Parameter *query_, *key_, *value_;
   KvShift query_shift_, key_shift_, value_shift_;

@@ -71,24 +71,31 @@ ShiftRope KvShift::how(Run& run, const Tensor& rope, const Tensor& carried) cons
           .shift_start = run.documents.shift_start, .carried = carried};
 }
 
-void KvShift::forward(Run& run, const Tensor& x, const Tensor& rope, const Tensor& carried, Tensor y) const {
-  shift_rope_forward(run.stream, x, how(run, rope, carried), y);
+void KvShift::forward(Run& run, const Tensor& rope, const std::vector<Forward>& streams) {
+  std::vector<ShiftForward> calls;
+  for (const auto& [shift, x, y, carried] : streams) calls.push_back({x, shift.how(run, rope, carried), y});
+  shift_rope_forward(run.stream, calls);
 }
 
-void KvShift::backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, Tensor d_x) const {
+void KvShift::backward(Run& run, const Tensor& rope, const std::vector<Backward>& streams) {
   ArenaScope scope(run.scratch);
-  const ShiftRope shift = how(run, rope, {});
-  const DType accumulation = accumulation_type(x.dtype());
-  Tensor scratch = run.scratch.allocate(
-      accumulation, shift_rope_scratch(run.stream, x.extent(0), x.extent(1), x.extent(2), shift.taps.defined() ? previous_ + 1 : 0));
-  const bool has_table = table_elements() > 0;  // else taps are parameters as they are
-  Tensor d_taps = raw_ == nullptr ? Tensor() : raw_->gradient;
-  if (has_table) {
-    d_taps = run.scratch.allocate(accumulation, shift.taps.shape());
-    fill_zero(run.stream, d_taps);
+  std::vector<ShiftBackward> calls;
+  for (const auto& [shift, d_y, x, d_x] : streams) {
+    Tensor d_taps = shift.raw_ == nullptr ? Tensor() : shift.raw_->gradient;
+    if (shift.table_elements() > 0) {  // else taps are parameters as they are
+      d_taps = run.scratch.allocate(shift.taps_.dtype(), shift.taps_.shape());
+      fill_zero(run.stream, d_taps);
+    }
+    calls.push_back({d_y, x, shift.how(run, rope, {}), d_x, d_taps});
   }
-  shift_rope_backward(run.stream, d_y, x, shift, d_x, d_taps, scratch);
-  if (has_table) shift_taps_backward(run.stream, raw_->weight, form_, d_taps, InOut(raw_->gradient));
+  const Tensor scratch =
+      run.scratch.allocate(accumulation_type(calls[0].x.dtype()), shift_rope_scratch(run.stream, calls));
+  shift_rope_backward(run.stream, calls, scratch);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const KvShift& shift = streams[i].shift;
+    if (shift.table_elements() == 0) continue;
+    shift_taps_backward(run.stream, shift.raw_->weight, shift.form_, calls[i].d_taps, InOut(shift.raw_->gradient));
+  }
 }
 
 }  // namespace shiftron

@@ -1,5 +1,7 @@
-// KV shift with RoPE on one stream (query, key or value) of a layer; the paper's section 3 ("KV shifting attention").
+// KV shift with RoPE on the streams (query, key and value) of a layer; the paper's section 3 ("KV shifting attention").
 #pragma once
+
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "model/config.h"
@@ -26,10 +28,19 @@ class KvShift {
   const Tensor& taps() const { return taps_; }  // [local heads, previous + 1] A, oldest first; undefined without shift
   bool changes_nothing() const { return previous_ == 0 && !rotate_; }
 
-  // x, y [rows, local heads, head_dim]; carried: see ShiftRope, undefined in training.
-  void forward(Run& run, const Tensor& x, const Tensor& rope, const Tensor& carried, Tensor y) const;
-  // d_x of the raw stream; adds to the gradient of the taps.
-  void backward(Run& run, const Tensor& d_y, const Tensor& x, const Tensor& rope, Tensor d_x) const;
+  // The streams of a layer, in one call: x, y, d_y, d_x [rows, local heads, head_dim].
+  struct Forward {
+    const KvShift& shift;
+    Tensor x, y;
+    Tensor carried = {};  // see ShiftRope; undefined in training
+  };
+  static void forward(Run& run, const Tensor& rope, const std::vector<Forward>& streams);
+  struct Backward {
+    const KvShift& shift;
+    Tensor d_y, x, d_x;  // d_x of the raw stream
+  };
+  // Adds to the gradients of the taps.
+  static void backward(Run& run, const Tensor& rope, const std::vector<Backward>& streams);
 
  private:
   ShiftRope how(Run& run, const Tensor& rope, const Tensor& carried) const;

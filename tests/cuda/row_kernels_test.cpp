@@ -71,6 +71,13 @@ std::vector<KernelCase> row_cases() {
                                         {"growing_documents_five_taps", growing, 3, 64, 5}}) {
     add_shift_rope_cases(cases, shift);
   }
+  for (const ShiftStreamsCase& shift : std::initializer_list<ShiftStreamsCase>{
+           {"layer_in_packs", {40, 1, 26}, 64, {{12, 0}, {4, 2}, {4, 2, false}}},
+           {"layer_of_many_heads", {3, 38}, 128, {{40, 2, false}, {33, 0}, {70, 2}}},
+           {"layer_of_more_taps", growing, 64, {{3, 2, false}, {2, 5}, {3, 0, false}}},
+           {"layer_of_mixed_packs", {7, 12}, 24, {{2, 2, false}, {2, 1}}}}) {
+    add_shift_streams_cases(cases, shift);
+  }
   add_nothing_carried_cases(cases);
   for (const auto& [rows, vocab] :
        std::initializer_list<std::pair<int64_t, int64_t>>{{3, 8}, {5, 2056}, {2, 24576}, {2, 49152}, {2, 59424}}) {
@@ -142,6 +149,7 @@ TEST(RowKernelsOnTheirOwn, OperandsBeginAnywhere) {
   std::vector<KernelCase> cases;
   add_shift_rope_cases(cases, {"moved", {3, 66}, 2, 16, 3});
   add_shift_rope_cases(cases, {"moved_carried", {3}, 2, 16, 3, true, true});
+  add_shift_streams_cases(cases, {"moved_layer", {3, 66}, 16, {{3, 0}, {2, 2}, {2, 2, false}}});
   add_cross_entropy_cases(cases, 3, 64, 0);
   for (const KernelCase& call : cases) {
     const auto expected = evaluate_moved(call, -1);

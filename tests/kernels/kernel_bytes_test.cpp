@@ -38,6 +38,17 @@ ShiftRope shift_of(int64_t heads) {
           .carried = {}};
 }
 
+ShiftRope rotation() {
+  ShiftRope how = shift_of(kHeads);
+  how.taps = how.shift_start = Tensor();
+  return how;
+}
+ShiftRope shift_of_value() {
+  ShiftRope how = shift_of(kKvHeads);
+  how.rope = how.positions = Tensor();
+  return how;
+}
+
 std::vector<Case> all() {
   const Tensor x = activation({kTokens, kHidden}), wide = activation({kTokens, kFfn});
   const Tensor logits = activation({kTokens, kVocab}), q = activation({kTokens, kHeads, kHeadDim});
@@ -64,24 +75,30 @@ std::vector<Case> all() {
          rms_norm_backward(s, x, x, w, of_row, InOut(x), InOut(w), scratch);
        }},
       {"shift_rope_forward of the query", 4 * h, rope + 2 * numbers,
-       [=](Stream& s) {
-         ShiftRope rotation = shift_of(kHeads);
-         rotation.taps = rotation.shift_start = Tensor();
-         shift_rope_forward(s, q, rotation, q);
-       }},
+       [=](Stream& s) { shift_rope_forward(s, q, rotation(), q); }},
       {"shift_rope_forward of the key", 4 * kv, rope + 2 * numbers + 8 * kKvHeads,
        [=](Stream& s) { shift_rope_forward(s, k, shift_of(kKvHeads), k); }},
       {"shift_rope_backward of the query", 4 * h, rope + 2 * numbers,
        [=](Stream& s) {
-         ShiftRope rotation = shift_of(kHeads);
-         rotation.taps = rotation.shift_start = Tensor();
          const Tensor scratch = precise(shift_rope_scratch(s, kTokens, kHeads, kHeadDim, 0));
-         shift_rope_backward(s, q, q, rotation, q, {}, scratch);
+         shift_rope_backward(s, q, q, rotation(), q, {}, scratch);
        }},
       {"shift_rope_backward of the key", 6 * kv, rope + 2 * numbers + 24 * kKvHeads,
        [=](Stream& s) {
          const Tensor scratch = precise(shift_rope_scratch(s, kTokens, kKvHeads, kHeadDim, 2));
          shift_rope_backward(s, k, k, shift_of(kKvHeads), k, precise({kKvHeads, 2}), scratch);
+       }},
+      // Of a layer: what its streams share is read once.
+      {"shift_rope_forward of a layer", 4 * h + 8 * kv, rope + 3 * numbers + 16 * kKvHeads,
+       [=](Stream& s) {
+         shift_rope_forward(s, {{q, rotation(), q}, {k, shift_of(kKvHeads), k}, {k, shift_of_value(), k}});
+       }},
+      {"shift_rope_backward of a layer", 4 * h + 12 * kv, rope + 3 * numbers + 48 * kKvHeads,
+       [=](Stream& s) {
+         const Tensor d_taps = precise({kKvHeads, 2});
+         const std::vector<ShiftBackward> streams = {
+             {q, q, rotation(), q, {}}, {k, k, shift_of(kKvHeads), k, d_taps}, {k, k, shift_of_value(), k, d_taps}};
+         shift_rope_backward(s, streams, precise(shift_rope_scratch(s, streams)));
        }},
       {"swiglu_forward", 6 * f, 0, [=](Stream& s) { swiglu_forward(s, wide, wide, wide); }},
       {"swiglu_backward", 10 * f, 0, [=](Stream& s) { swiglu_backward(s, wide, wide, wide, wide, wide); }},

@@ -173,6 +173,154 @@ TEST(ShiftRope, CarriedRowsContinueASequence) {
   }
 }
 
+// A layer's streams with their results, in any type.
+struct Layer {
+  struct OneStream {
+    Owned x, d_y, taps, y, d_x, d_taps;
+    bool rope;
+  };
+  Layer(DType dtype, const std::vector<int64_t>& lengths, const std::vector<ShiftStreamsCase::OneStream>& of)
+      : documents(lengths),
+        rows(documents.rows()),
+        positions(integers(documents.position)),
+        start(integers(documents.start)),
+        table(accumulation_type(dtype), {2, rows + 1, kHeadDim / 2}) {
+    rope_table(device.stream, 100, table);
+    for (const auto& [heads, taps, rope] : of) {
+      const Shape shape{rows, heads, kHeadDim}, of_taps{heads, taps};
+      const auto random = [&](const char* name, DType type, const Shape& filled) {
+        return Owned(type, filled, random_values(name + std::to_string(streams.size()), filled.count()));
+      };
+      const DType wide = accumulation_type(dtype);
+      OneStream stream{random("x", dtype, shape),
+                       random("d_y", dtype, shape),
+                       {},
+                       Owned(dtype, shape),
+                       Owned(dtype, shape),
+                       {},
+                       rope};
+      if (taps > 0) stream.taps = random("taps", wide, of_taps);
+      if (taps > 0) stream.d_taps = random("d_taps", wide, of_taps);
+      streams.push_back(std::move(stream));
+    }
+  }
+  ShiftRope how(const OneStream& stream) const {
+    ShiftRope how{.taps = stream.taps, .rope = {}, .positions = positions, .shift_start = start, .carried = {}};
+    if (stream.rope) how.rope = table;
+    return how;
+  }
+  ShiftForward forward(const OneStream& stream) const { return {stream.x, how(stream), stream.y}; }
+  ShiftBackward backward(const OneStream& stream) const {
+    return {stream.d_y, stream.x, how(stream), stream.d_x, stream.d_taps};
+  }
+  // Of all streams at once, or of each by itself: y, d_x, d_taps.
+  std::vector<std::vector<double>> results(Bodies bodies, bool together) {
+    device.stream.cpu.bodies = bodies;
+    std::vector<ShiftForward> forwards;
+    std::vector<ShiftBackward> backwards;
+    for (const OneStream& stream : streams) {
+      forwards.push_back(forward(stream));
+      backwards.push_back(backward(stream));
+    }
+    const Owned scratch(table.tensor().dtype(), shift_rope_scratch(device.stream, backwards));
+    if (together) {
+      shift_rope_forward(device.stream, forwards);
+      shift_rope_backward(device.stream, backwards, scratch);
+    } else {
+      for (const ShiftForward& one : forwards) shift_rope_forward(device.stream, one.x, one.how, one.y);
+      for (const ShiftBackward& one : backwards) {
+        shift_rope_backward(device.stream, one.d_y, one.x, one.how, one.d_x, one.d_taps, scratch);
+      }
+    }
+    std::vector<std::vector<double>> values;
+    for (const OneStream& stream : streams) {
+      for (const Owned* result : {&stream.y, &stream.d_x}) values.push_back(result->values());
+      if (stream.taps.tensor().defined()) values.push_back(stream.d_taps.values());
+    }
+    return values;
+  }
+  static constexpr int64_t kHeadDim = 6;
+  Device device;
+  DocumentRows documents;
+  int64_t rows;
+  Owned positions, start, table;
+  std::vector<OneStream> streams;
+};
+
+// To the bit; against differences and other formulas each stream is held above.
+TEST(ShiftRope, StreamsGoTogetherAsTheyGoAlone) {
+  using Streams = std::vector<ShiftStreamsCase::OneStream>;
+  for (const Streams& streams :
+       {Streams{{6, 0}, {2, 2}, {2, 2, false}}, Streams{{2, 4}, {1, 3}, {3, 2, false}}, Streams{{4, 0}, {2, 1}},
+        Streams{{2, 3, false}, {3, 0, false}, {1, 4}}, Streams{{2, 2, false}}}) {
+    for (const auto& lengths : std::vector<std::vector<int64_t>>{{}, {1}, {1, 1, 1}, {40, 1, 33}}) {
+      for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
+        for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+          Layer together(dtype, lengths, streams), alone(dtype, lengths, streams);
+          EXPECT_EQ(together.results(bodies, true), alone.results(bodies, false))
+              << streams.size() << " streams, " << together.rows << " rows, " << name_of(dtype);
+        }
+      }
+    }
+  }
+}
+
+// On a CPU the streams go one by one, on a GPU all at once.
+TEST(ShiftRope, ScratchServesAllStreams) {
+  const Layer layer(DType::float32, {70}, {{4, 0}, {2, 2}, {3, 3, false}});
+  std::vector<ShiftBackward> streams;
+  for (const auto& stream : layer.streams) streams.push_back(layer.backward(stream));
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    Stream stream;
+    stream.planned = device;
+    stream.device = DeviceKind::meta;
+    const int64_t key = shift_rope_scratch(stream, 70, 2, Layer::kHeadDim, 2).count();
+    const int64_t value = shift_rope_scratch(stream, 70, 3, Layer::kHeadDim, 3).count();
+    const int64_t both = device == DeviceKind::cpu ? std::max(key, value) : key + value;
+    EXPECT_EQ(shift_rope_scratch(stream, streams).count(), both) << name_of(device);
+    EXPECT_EQ(shift_rope_scratch(stream, {streams[0]}).count(), 0);
+  }
+}
+
+TEST(ShiftRope, FaultsOfStreamsNameTheValues) {
+  const Layer layer(DType::float64, {3, 1}, {{2, 0}, {2, 2}, {2, 2, false}}), other(DType::float64, {1, 3}, {{2, 2}});
+  const Layer single(DType::float32, {3, 1}, {{1, 0, false}});
+  Ledger ledger;
+  Stream stream{.ledger = &ledger};
+  const Owned scratch(DType::float64, {1000});
+  const auto expect_fault_of = [&](const std::string& text, auto... streams) {
+    if constexpr ((std::is_same_v<decltype(streams), ShiftBackward> && ...)) {
+      expect_fault("shift_rope_backward: " + text, [&] { shift_rope_backward(stream, {streams...}, scratch); });
+    } else {
+      expect_fault("shift_rope_forward: " + text, [&] { shift_rope_forward(stream, {streams...}); });
+    }
+  };
+  const ShiftForward query = layer.forward(layer.streams[0]), key = layer.forward(layer.streams[1]);
+  const ShiftForward value = layer.forward(layer.streams[2]);
+  expect_fault("shift_rope_forward: 0 streams, not 1 to 3",
+               [&] { shift_rope_forward(stream, std::vector<ShiftForward>()); });
+  expect_fault_of("4 streams, not 1 to 3", query, key, value, query);
+  expect_fault_of("streams hold float64 and float32", value, single.forward(single.streams[0]));
+  const auto with = [&](auto change) {
+    ShiftForward changed = key;
+    change(changed.how);
+    return changed;
+  };
+  const auto other_rope = with([&](ShiftRope& how) { how.rope = other.table; });
+  const auto other_positions = with([&](ShiftRope& how) { how.positions = other.positions; });
+  const auto other_start = with([&](ShiftRope& how) { how.shift_start = other.start; });
+  expect_fault_of("streams have rope of their own", query, other_rope);
+  expect_fault_of("streams have positions of their own", query, other_positions);
+  expect_fault_of("streams have shift_start of their own", value, other_start);
+  // Blocks of a stream may run while those of another do.
+  expect_fault_of("y lies in the memory of x", ShiftForward{query.x, query.how, layer.streams[1].x}, key);
+  const ShiftBackward of_query = layer.backward(layer.streams[0]), of_key = layer.backward(layer.streams[1]);
+  const auto into = [&](const Owned& d_x) { return ShiftBackward{of_query.d_y, of_query.x, of_query.how, d_x, {}}; };
+  expect_fault_of("d_x lies in the memory of d_y", into(layer.streams[1].d_y), of_key);
+  expect_fault_of("d_x lies in the memory of x", of_key, into(layer.streams[1].x));
+  shift_rope_backward(stream, {into(layer.streams[0].d_y), of_key}, scratch);  // in place, without taps
+}
+
 TEST(RopeTable, HoldsCosineAndSineOfPositionTimesFrequency) {
   Device device;
   Owned table(DType::float32, {2, 300, 4});

@@ -25,12 +25,12 @@ ModuleCase shift_case(ShiftForm form, int previous, bool rotate, bool crosses) {
             };
             return {[=](Run& run, const Tensor& x) {
                       const Tensor y = same_shape(run, x);
-                      shift->forward(run, heads(x), rope, {}, heads(y));
+                      KvShift::forward(run, rope, {{*shift, heads(x), heads(y)}});
                       return y;
                     },
                     [=](Run& run, const Tensor& d_y, const Tensor& x) {
                       const Tensor d_x = same_shape(run, x);
-                      shift->backward(run, heads(d_y), heads(x), rope, heads(d_x));
+                      KvShift::backward(run, rope, {{*shift, heads(d_y), heads(x), heads(d_x)}});
                       return d_x;
                     }};
           },
