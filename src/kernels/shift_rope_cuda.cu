@@ -248,11 +248,12 @@ struct Streams {
     first[count++] = static_cast<unsigned>(blocks);
     blocks += its_blocks;
   }
-  // Of the calling block.
-  __device__ int own() const {
+  // body(stream, which of its blocks) for the calling block.
+  template <typename Body>
+  __device__ void own(const Body& body) const {
     int stream = 0;
     for (int i = 1; i < static_cast<int>(kShiftStreams); ++i) stream += i < count && blockIdx.x >= first[i] ? 1 : 0;
-    return stream;
+    body(each[stream], blockIdx.x - first[stream]);
   }
 };
 
@@ -344,44 +345,42 @@ __device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
   }
 }
 
+// body(Constant<parts>{}).
+template <typename Body>
+__device__ void for_parts(const Call& call, const Body& body) {
+  if (call.rotates()) {
+    body(Constant<2>{});
+  } else {
+    body(Constant<1>{});
+  }
+}
+
 template <typename T, int kWidth, bool kFewTaps>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     shift_rope_kernel(const __grid_constant__ Streams<StreamRows<T>> streams) {
   await_earlier_kernels();
-  const int own = streams.own();
-  const StreamRows<T>& stream = streams.each[own];
-  const unsigned block = blockIdx.x - streams.first[own];
-  const auto mix = [&](auto parts) {
-    mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.x, stream.carried, 1.0f,
-                                               stream.result);
-  };
-  if (stream.call.rotates()) {
-    mix(Constant<2>{});
-  } else {
-    mix(Constant<1>{});
-  }
+  streams.own([](const StreamRows<T>& stream, unsigned block) {
+    for_parts(stream.call, [&](auto parts) {
+      mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.x, stream.carried, 1.0f,
+                                                 stream.result);
+    });
+  });
 }
 
 template <typename T, int kWidth, bool kFewTaps>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     shift_rope_backward_kernel(const __grid_constant__ Streams<StreamRows<T>> streams) {
   await_earlier_kernels();
-  const int own = streams.own();
-  const StreamRows<T>& stream = streams.each[own];
-  const unsigned block = blockIdx.x - streams.first[own];
-  const auto mix = [&](auto parts) {
-    if (stream.call.taps == nullptr) {
-      mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.d_y, {}, -1.0f,
-                                                 stream.result);
-    } else {
-      mix_rows_backward<T, kWidth, parts.value, kFewTaps>(stream, block);
-    }
-  };
-  if (stream.call.rotates()) {
-    mix(Constant<2>{});
-  } else {
-    mix(Constant<1>{});
-  }
+  streams.own([](const StreamRows<T>& stream, unsigned block) {
+    for_parts(stream.call, [&](auto parts) {
+      if (stream.call.taps == nullptr) {
+        mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.d_y, {}, -1.0f,
+                                                   stream.result);
+      } else {
+        mix_rows_backward<T, kWidth, parts.value, kFewTaps>(stream, block);
+      }
+    });
+  });
 }
 
 // A stream's partial sums, and where they are added.
@@ -395,13 +394,12 @@ struct TapSums {
 // d_taps += partial [heads, count, runs], summed by a block for each tap.
 __global__ void __launch_bounds__(kBlockThreads) sum_taps_kernel(const __grid_constant__ Streams<TapSums> streams) {
   await_earlier_kernels();
-  const int own = streams.own();
-  const TapSums& sums = streams.each[own];
-  const int64_t tap = blockIdx.x - streams.first[own];
-  float sum = 0.0f;
-  for (int64_t run = threadIdx.x; run < sums.runs; run += kBlockThreads) sum += sums.partial[tap * sums.runs + run];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) sums.d_taps[tap / sums.count * sums.stride + tap % sums.count] += sum;
+  streams.own([](const TapSums& sums, int64_t tap) {
+    float sum = 0.0f;
+    for (int64_t run = threadIdx.x; run < sums.runs; run += kBlockThreads) sum += sums.partial[tap * sums.runs + run];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums.d_taps[tap / sums.count * sums.stride + tap % sums.count] += sum;
+  });
 }
 
 // Whether packs fit, in halves too where these are rotated.
