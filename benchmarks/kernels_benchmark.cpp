@@ -258,13 +258,15 @@ void add_optimizer() {
       const Tensor rest = halves ? b.zeros(DType::uint16, {kCount}) : Tensor();
       const Tensor scalars = b.zeros(DType::float64, {kUpdateScalars});
       for (int i = 0; i < kSkip; ++i) scalars.data<double>()[i] = 0.5;
-      const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-      b.time(state, 1, [&] { adamw(b.stream, parameters, scalars, g, InOut(p), InOut(rest), InOut(m), InOut(v)); });
+      const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+      const AdamWParameter parameter{
+          .weight_decay = 0.1, .gradient = g, .weight = p, .rest = rest, .first_moment = m, .second_moment = v};
+      b.time(state, 1, [&] { adamw(b.stream, how, scalars, {parameter}); });
     });
   }
   add("sum_of_squares/29M", [](benchmark::State& state, Bench& b) {
     const Tensor x = b.normal(DType::float32, {kCount}), sum = b.zeros(DType::float64, {1});
-    b.time(state, 1, [&] { sum_of_squares(b.stream, x, InOut(sum)); });
+    b.time(state, 1, [&] { sum_of_squares(b.stream, {{x, 0}}, InOut(sum)); });
   });
 }
 

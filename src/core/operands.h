@@ -1,6 +1,8 @@
 // What an operation reads and writes, as ThreadSanitizer is told of it.
 #pragma once
 
+#include <vector>
+
 #include "core/tensor.h"
 
 namespace shiftron {
@@ -14,5 +16,9 @@ inline void state_argument(const ConstTensor& tensor) { state_read(tensor); }
 inline void state_argument(const Tensor& tensor) { state_write(tensor); }
 template <typename Other>
 void state_argument(const Other&) {}  // numbers
+template <typename Argument>
+void state_argument(const std::vector<Argument>& list) {
+  for (const Argument& argument : list) state_argument(argument);
+}
 
 }  // namespace shiftron

@@ -4,28 +4,46 @@
 #include "kernels/launch.h"
 
 namespace shiftron {
+namespace {
 
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, InOut weight, InOut rest,
-           InOut first_moment, InOut second_moment) {
-  constexpr const char* kName = "adamw";
-  check_floating(kName, "weight", weight.tensor);
-  const bool split = rest.tensor.defined();
-  const DType dtype = split ? DType::float32 : accumulation_type(weight.tensor.dtype());
-  const Shape shape = weight.tensor.shape();
-  const auto check = [&](const char* name, const ConstTensor& tensor, DType type) {
+constexpr const char* kName = "adamw";
+
+// Gives the type in which it is updated.
+DType check_parameter(const Stream& stream, const AdamWParameter& parameter) {
+  const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+  check_floating(kName, "weight", weight);
+  const bool split = rest.defined();
+  const DType dtype = split ? DType::float32 : accumulation_type(weight.dtype());
+  const auto check = [&, &shape = weight.shape()](const char* name, const ConstTensor& tensor, DType type) {
     check_argument(stream, kName, name, tensor, type, shape);
     check_contiguous(kName, name, tensor);
   };
-  check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
   check("gradient", gradient, dtype);
-  check("weight", weight.tensor, split ? DType::bfloat16 : dtype);
-  if (split) check("rest", rest.tensor, DType::uint16);
-  check("first_moment", first_moment.tensor, dtype);
-  check("second_moment", second_moment.tensor, dtype);
-  launch(stream, kName, {scalars, gradient, weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor},
-         {weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor}, 16 * shape.count(), dtype,
-         BodyTable{specification::adamw, fast::adamw, SHIFTRON_CUDA_BODY(adamw)}, parameters, scalars, gradient,
-         weight.tensor, rest.tensor, first_moment.tensor, second_moment.tensor);
+  check("weight", weight, split ? DType::bfloat16 : dtype);
+  if (split) check("rest", rest, DType::uint16);
+  check("first_moment", first_moment, dtype);
+  check("second_moment", second_moment, dtype);
+  return dtype;
+}
+
+}  // namespace
+
+void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters) {
+  if (parameters.empty()) return;
+  check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
+  const DType dtype = check_parameter(stream, parameters.front());
+  Operands reads({scalars}), writes({});
+  int64_t count = 0;
+  for (const AdamWParameter& parameter : parameters) {
+    const DType own = check_parameter(stream, parameter);
+    CHECK(own == dtype, kName, ": a parameter is updated in ", name_of(own), ", the first one in ", name_of(dtype));
+    const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+    reads.add({gradient, weight, rest, first_moment, second_moment});
+    writes.add({weight, rest, first_moment, second_moment});
+    count += weight.count();
+  }
+  launch(stream, kName, reads, writes, 16 * count, dtype,
+         BodyTable{specification::adamw, fast::adamw, SHIFTRON_CUDA_BODY(adamw)}, how, scalars, parameters);
 }
 
 }  // namespace shiftron

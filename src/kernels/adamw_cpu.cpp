@@ -53,38 +53,42 @@ SHIFTRON_CLONES void update(const Factors& f, int64_t count, const float* gradie
 
 constexpr int64_t kBlock = 1 << 14;  // elements
 
-}  // namespace
-
-void adamw(const CpuOptions& cpu, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, Tensor weight,
-           Tensor rest, Tensor first_moment, Tensor second_moment) {
-  const auto* scalar = scalars.data<double>();
-  const auto* g = gradient.data<float>();
-  if (scalar[kSkip] != 0) return;
-  const double learning_rate = scalar[kLearningRate] * parameters.learning_rate_scale;
+void adamw(const CpuOptions& cpu, const AdamW& how, const double* scalar, const AdamWParameter& parameter) {
+  const auto* g = parameter.gradient.data<float>();
+  const double learning_rate = scalar[kLearningRate] * parameter.learning_rate_scale;
   const auto round = [](double value) { return static_cast<float>(value); };
   const Factors factors{round(scalar[kGradientFactor]),
-                        round(parameters.beta1),
-                        round(1 - parameters.beta1),
-                        round(parameters.beta2),
-                        round(1 - parameters.beta2),
-                        round(1 - learning_rate * parameters.weight_decay),
+                        round(how.beta1),
+                        round(1 - how.beta1),
+                        round(how.beta2),
+                        round(1 - how.beta2),
+                        round(1 - learning_rate * parameter.weight_decay),
                         round(learning_rate / scalar[kBiasCorrection1]),
                         round(1 / std::sqrt(scalar[kBiasCorrection2])),
-                        round(parameters.epsilon)};
-  auto* m = first_moment.data<float>();
-  auto* v = second_moment.data<float>();
-  if (!rest.defined()) {
-    auto* p = weight.data<float>();
-    parallel_blocks(cpu.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
+                        round(how.epsilon)};
+  auto* m = parameter.first_moment.data<float>();
+  auto* v = parameter.second_moment.data<float>();
+  if (!parameter.rest.defined()) {
+    auto* p = parameter.weight.data<float>();
+    parallel_blocks(cpu.threads, parameter.gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
       update(factors, end - begin, g + begin, p + begin, m + begin, v + begin);
     });
     return;
   }
-  auto* w = weight.data<bfloat16>();
-  auto* r = rest.data<uint16_t>();
-  parallel_blocks(cpu.threads, gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
+  auto* w = parameter.weight.data<bfloat16>();
+  auto* r = parameter.rest.data<uint16_t>();
+  parallel_blocks(cpu.threads, parameter.gradient.count(), kBlock, [&](int64_t begin, int64_t end) {
     update(factors, end - begin, g + begin, w + begin, r + begin, m + begin, v + begin);
   });
+}
+
+}  // namespace
+
+void adamw(const CpuOptions& cpu, const AdamW& how, ConstTensor scalars,
+           const std::vector<AdamWParameter>& parameters) {
+  const auto* scalar = scalars.data<double>();
+  if (scalar[kSkip] != 0) return;
+  for (const AdamWParameter& parameter : parameters) adamw(cpu, how, scalar, parameter);
 }
 
 }  // namespace shiftron::fast

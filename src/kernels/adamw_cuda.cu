@@ -3,6 +3,7 @@
 
 #include "kernels/bodies.h"
 #include "kernels/element.h"
+#include "kernels/part_list_cuda.h"
 #include "kernels/pieces_cuda.h"
 
 namespace shiftron::cuda {
@@ -14,24 +15,27 @@ struct Factors {
 };
 
 // From the scalars of the update, in float64 and rounded once.
-__device__ Factors factors_of(const AdamW& parameters, const double* scalars) {
-  const double learning_rate = scalars[kLearningRate] * parameters.learning_rate_scale;
+__device__ Factors factors_of(const AdamW& how, double weight_decay, double learning_rate_scale,
+                              const double* scalars) {
+  const double learning_rate = scalars[kLearningRate] * learning_rate_scale;
   return {.skip = scalars[kSkip] != 0,
           .gradient = static_cast<float>(scalars[kGradientFactor]),
-          .beta1 = static_cast<float>(parameters.beta1),
-          .keep1 = static_cast<float>(1 - parameters.beta1),
-          .beta2 = static_cast<float>(parameters.beta2),
-          .keep2 = static_cast<float>(1 - parameters.beta2),
-          .decay = static_cast<float>(1 - learning_rate * parameters.weight_decay),
+          .beta1 = static_cast<float>(how.beta1),
+          .keep1 = static_cast<float>(1 - how.beta1),
+          .beta2 = static_cast<float>(how.beta2),
+          .keep2 = static_cast<float>(1 - how.beta2),
+          .decay = static_cast<float>(1 - learning_rate * weight_decay),
           .step = static_cast<float>(learning_rate / scalars[kBiasCorrection1]),
           .root = static_cast<float>(std::sqrt(scalars[kBiasCorrection2])),
-          .epsilon = static_cast<float>(parameters.epsilon)};
+          .epsilon = static_cast<float>(how.epsilon)};
 }
 
 // Where masters lie: whole, or in two halves.
 struct Whole {
   static constexpr int kPack = kPackOf<float>;
+  static constexpr bool kSplit = false;
   float* masters;
+  static Whole of(const AdamWParameter& parameter) { return {device_data<float>(parameter.weight)}; }
   template <int kCount>
   __device__ Elements<float, kCount> load(int64_t begin) const {
     return load_elements<kCount>(masters + begin);
@@ -43,8 +47,12 @@ struct Whole {
 };
 struct Halves {
   static constexpr int kPack = kPackOf<bfloat16>;
+  static constexpr bool kSplit = true;
   bfloat16* weight;
   uint16_t* rest;
+  static Halves of(const AdamWParameter& parameter) {
+    return {device_data<bfloat16>(parameter.weight), device_data<uint16_t>(parameter.rest)};
+  }
   template <int kCount>
   __device__ Elements<float, kCount> load(int64_t begin) const {
     const auto weights = load_elements<kCount>(weight + begin);
@@ -66,21 +74,25 @@ struct Halves {
   }
 };
 
+// One parameter in a launch.
+template <typename Masters>
+struct Part {
+  Masters masters;
+  const float* gradient;
+  float *first_moment, *second_moment;
+  int64_t count;
+  double weight_decay, learning_rate_scale;
+  bool packs;  // whether all can be read in packs
+};
+
 template <int kCount, typename Masters>
-__global__ void __launch_bounds__(kBlockThreads)
-    adamw_kernel(AdamW parameters, const double* scalars, int64_t count, const float* gradient, Masters masters,
-                 float* first_moment, float* second_moment) {
-  await_earlier_kernels();
-  SHARED_ARRAY(Factors, factors, [1]);
-  if (threadIdx.x == 0) factors[0] = factors_of(parameters, scalars);
-  __syncthreads();
-  const Factors by = factors[0];
-  const int64_t begin = piece_begin<kCount>();
-  if (by.skip || begin >= count) return;
-  const auto gradients = load_elements<kCount>(gradient + begin);
-  auto m = load_elements<kCount>(first_moment + begin);
-  auto v = load_elements<kCount>(second_moment + begin);
-  auto p = masters.template load<kCount>(begin);
+__device__ void update_piece(const Factors& by, const Part<Masters>& part, int64_t piece) {
+  const int64_t begin = piece * kCount;
+  if (begin >= part.count) return;
+  const auto gradients = load_elements<kCount>(part.gradient + begin);
+  auto m = load_elements<kCount>(part.first_moment + begin);
+  auto v = load_elements<kCount>(part.second_moment + begin);
+  auto p = part.masters.template load<kCount>(begin);
   // Which products a compiler would join with sums is its choice, in packs another one than without: so they are named,
   // and an element's bits do not depend on where its rank's part begins.
   for (int i = 0; i < kCount; ++i) {
@@ -89,37 +101,68 @@ __global__ void __launch_bounds__(kBlockThreads)
     v[i] = fmaf(by.beta2, v[i], by.keep2 * g * g);
     p[i] = fmaf(p[i], by.decay, -(by.step * m[i] / (sqrtf(v[i]) / by.root + by.epsilon)));
   }
-  store_elements(first_moment + begin, m);
-  store_elements(second_moment + begin, v);
-  masters.store(begin, p);
+  store_elements(part.first_moment + begin, m);
+  store_elements(part.second_moment + begin, v);
+  part.masters.store(begin, p);
+}
+
+template <typename Masters>
+__global__ void __launch_bounds__(kBlockThreads)
+    adamw_kernel(AdamW how, const double* scalars, PartList<Part<Masters>> list) {
+  await_earlier_kernels();
+  SHARED_ARRAY(Factors, factors, [1]);
+  const PlaceInList at = place_in(list);
+  const Part<Masters>& part = list.parts[at.part];
+  if (threadIdx.x == 0) factors[0] = factors_of(how, part.weight_decay, part.learning_rate_scale, scalars);
+  __syncthreads();
+  const Factors by = factors[0];
+  if (by.skip) return;
+  const int64_t piece = int64_t{at.block} * kBlockThreads + threadIdx.x;
+  if (part.packs) {
+    update_piece<Masters::kPack>(by, part, piece);
+  } else {
+    update_piece<1>(by, part, piece);
+  }
+}
+
+constexpr const char* kName = "adamw";
+
+// Those whose masters lie so.
+template <typename Masters>
+void update_all(const CudaContext& context, const AdamW& how, const ConstTensor& scalars,
+                const std::vector<AdamWParameter>& parameters) {
+  PartList<Part<Masters>> list;
+  const auto launch_list = [&] {
+    launch_kernel(kName, adamw_kernel<Masters>, Grid{.x = list.blocks}, kBlockThreads, context.stream, how,
+                  device_data<double>(scalars), list);
+    list.count = list.blocks = 0;
+  };
+  for (const AdamWParameter& parameter : parameters) {
+    const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+    const int64_t count = gradient.count();
+    if (rest.defined() != Masters::kSplit || count == 0) continue;
+    if (list.full()) launch_list();
+    const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
+    list.add({.masters = Masters::of(parameter),
+              .gradient = device_data<float>(gradient),
+              .first_moment = device_data<float>(first_moment),
+              .second_moment = device_data<float>(second_moment),
+              .count = count,
+              .weight_decay = weight_decay,
+              .learning_rate_scale = learning_rate_scale,
+              .packs = packs},
+             piece_grid(count, packs ? Masters::kPack : 1).x);
+  }
+  launch_list();
 }
 
 }  // namespace
 
-void adamw(const CudaContext& context, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient,
-           Tensor weight, Tensor rest, Tensor first_moment, Tensor second_moment) {
-  constexpr const char* kName = "adamw";
-  check_float32(kName, gradient.dtype());
-  const int64_t count = gradient.count();
-  const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
-  const auto go = [&](auto masters) {
-    using Masters = decltype(masters);
-    const auto launch_pieces = [&](auto kernel, int piece) {
-      launch_kernel(kName, kernel, piece_grid(count, piece), kBlockThreads, context.stream, parameters,
-                    device_data<double>(scalars), count, device_data<float>(gradient), masters,
-                    device_data<float>(first_moment), device_data<float>(second_moment));
-    };
-    if (packs) {
-      launch_pieces(adamw_kernel<Masters::kPack, Masters>, Masters::kPack);
-    } else {
-      launch_pieces(adamw_kernel<1, Masters>, 1);
-    }
-  };
-  if (rest.defined()) {
-    go(Halves{device_data<bfloat16>(weight), device_data<uint16_t>(rest)});
-  } else {
-    go(Whole{device_data<float>(weight)});
-  }
+void adamw(const CudaContext& context, const AdamW& how, ConstTensor scalars,
+           const std::vector<AdamWParameter>& parameters) {
+  check_float32(kName, parameters.front().gradient.dtype());
+  update_all<Whole>(context, how, scalars, parameters);
+  update_all<Halves>(context, how, scalars, parameters);
 }
 
 }  // namespace shiftron::cuda

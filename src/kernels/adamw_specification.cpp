@@ -5,25 +5,26 @@
 #include "kernels/element.h"
 
 namespace shiftron::specification {
+namespace {
 
-void adamw(const CpuOptions&, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, Tensor weight,
-           Tensor rest, Tensor first_moment, Tensor second_moment) {
+void adamw(const AdamW& how, const ConstTensor& scalars, const AdamWParameter& parameter) {
+  const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
   for_type(gradient.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
     const double* scalar = scalars.data<double>();
     const A* g = gradient.data<A>();
     A* m = first_moment.data<A>();
     A* v = second_moment.data<A>();
-    const double learning_rate = scalar[kLearningRate] * parameters.learning_rate_scale;
+    const double learning_rate = scalar[kLearningRate] * learning_rate_scale;
     const A factor = static_cast<A>(scalar[kGradientFactor]);
-    const A beta1 = static_cast<A>(parameters.beta1);
-    const A beta2 = static_cast<A>(parameters.beta2);
-    const A keep1 = static_cast<A>(1 - parameters.beta1);
-    const A keep2 = static_cast<A>(1 - parameters.beta2);
-    const A decay = static_cast<A>(1 - learning_rate * parameters.weight_decay);
+    const A beta1 = static_cast<A>(how.beta1);
+    const A beta2 = static_cast<A>(how.beta2);
+    const A keep1 = static_cast<A>(1 - how.beta1);
+    const A keep2 = static_cast<A>(1 - how.beta2);
+    const A decay = static_cast<A>(1 - learning_rate * weight_decay);
     const A step = static_cast<A>(learning_rate / scalar[kBiasCorrection1]);
     const A root = static_cast<A>(std::sqrt(scalar[kBiasCorrection2]));
-    const A epsilon = static_cast<A>(parameters.epsilon);
+    const A epsilon = static_cast<A>(how.epsilon);
     if (scalar[kSkip] != 0) return;
     const auto load = [&](int64_t i) {
       return rest.defined() ? static_cast<A>(join_halves(weight.data<bfloat16>()[i], rest.data<uint16_t>()[i]))
@@ -44,6 +45,12 @@ void adamw(const CpuOptions&, const AdamW& parameters, ConstTensor scalars, Cons
       store(i, load(i) * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon));
     }
   });
+}
+
+}  // namespace
+
+void adamw(const CpuOptions&, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters) {
+  for (const AdamWParameter& parameter : parameters) adamw(how, scalars, parameter);
 }
 
 }  // namespace shiftron::specification

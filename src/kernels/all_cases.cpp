@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "core/ledger.h"
@@ -90,9 +92,14 @@ std::vector<double> wide_values(const std::string& name, int64_t count) {
   return values;
 }
 
-// `halves`: float32 masters are split before and joined after the call, which another ledger counts.
-void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
-  Builder b(label("adamw", {count, halves, skip}));
+namespace {
+
+// One call for parameters of these counts, which lie one behind another, or a call for each. Whose masters lie in two
+// halves has them split before and joined after the call, which another ledger counts.
+KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
+                    const std::function<bool(size_t)>& in_halves, bool skip, bool one_by_one) {
+  const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  Builder b(name);
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
   b.input("gradient", {count}, Kind::accumulation);
   b.given("weight", {count}, Kind::accumulation, wide_values(b.call.name + "/master", count)).role = Role::in_out;
@@ -102,21 +109,91 @@ void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, 
   for (double& value : second.values) value *= value;
   b.scratch({count}, Kind::bfloat16);
   b.scratch({count}, Kind::uint16);
-  b.call.run = [halves](Stream& s, const Tensors& a) {
-    const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .learning_rate_scale = 2};
-    const auto update = [&](const Tensor& weight, const Tensor& rest) {
-      adamw(s, parameters, a[0], a[1], InOut(weight), InOut(rest), InOut(a[3]), InOut(a[4]));
-    };
-    if (!halves || a[2].dtype() == DType::float64) return update(a[2], {});
+  b.call.run = [=](Stream& s, const Tensors& a) {
+    const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
     Ledger ledger;
     Stream beside = s;
     beside.ledger = &ledger;
     beside.cpu.bodies = Bodies::specification;
-    split_master(beside, a[2], a[5], a[6]);
-    update(a[5], a[6]);
-    join_master(beside, a[5], a[6], a[2]);
+    std::vector<AdamWParameter> parameters;
+    std::vector<Tensor> masters;  // of those that are in halves
+    int64_t begin = 0;
+    for (size_t i = 0; i < counts.size(); begin += counts[i++]) {
+      const auto of = [&](const Tensor& all) { return all.rows(begin, counts[i]); };
+      parameters.push_back({.weight_decay = i % 3 == 0 ? 0.1 : 0,
+                            .learning_rate_scale = i % 2 == 0 ? 2.0 : 0.5,
+                            .gradient = of(a[1]),
+                            .weight = of(a[2]),
+                            .first_moment = of(a[3]),
+                            .second_moment = of(a[4])});
+      masters.emplace_back();
+      if (!in_halves(i) || a[2].dtype() == DType::float64) continue;
+      masters.back() = of(a[2]);
+      parameters.back().weight = of(a[5]);
+      parameters.back().rest = of(a[6]);
+      split_master(beside, masters.back(), of(a[5]), of(a[6]));
+    }
+    if (!one_by_one) adamw(s, how, a[0], parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (one_by_one) adamw(s, how, a[0], {parameters[i]});
+      if (masters[i].defined()) join_master(beside, parameters[i].weight, parameters[i].rest, masters[i]);
+    }
+  };
+  return b.call;
+}
+
+}  // namespace
+
+void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
+  cases.push_back(adamw_of(
+      label("adamw", {count, halves, skip}), {count}, [=](size_t) { return halves; }, skip, false));
+}
+
+void add_adamw_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, bool one_by_one) {
+  const int64_t parameters = static_cast<int64_t>(counts.size());
+  cases.push_back(adamw_of(
+      label("adamw_list", {parameters}), counts, [](size_t i) { return i % 2 == 0; }, false, one_by_one));
+}
+
+void add_squares_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, int64_t of_a_sum,
+                           bool one_by_one) {
+  const int64_t tensors = static_cast<int64_t>(counts.size());
+  const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const auto squares_of = [=](const Tensor& all) {
+    std::vector<Squares> squares;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < tensors; ++i) {
+      const int64_t own = counts[static_cast<size_t>(i)];
+      squares.push_back({.x = all.rows(begin, own), .sum = i / of_a_sum});
+      begin += own;
+    }
+    return squares;
+  };
+  Builder b(label("sum_of_squares_list", {tensors, of_a_sum}));
+  b.input("x", {count}, Kind::accumulation);
+  b.sum("sums", {tensors / of_a_sum + 1}, static_cast<double>(count), Kind::float64);
+  b.scratch(scratch_of_any([&](const Stream& s) {
+              return sum_of_squares_scratch(s, squares_of(Tensor(nullptr, DType::float32, {count}, DeviceKind::meta)));
+            }),
+            Kind::float64);
+  b.call.run = [=](Stream& s, const Tensors& a) {
+    const std::vector<Squares> squares = squares_of(a[0]);
+    if (!one_by_one) return sum_of_squares(s, squares, InOut(a[1]), a[2]);
+    for (const Squares& of : squares) sum_of_squares(s, {of}, InOut(a[1]), a[2]);
   };
   cases.push_back(b.call);
+}
+
+void add_list_cases(std::vector<KernelCase>& cases) {
+  // Empty ones, one of several blocks, and parts that begin where nobody reads in packs, and where everybody does.
+  const std::vector<int64_t> few = {0, 264, 0, 4104, 1, 7, 40'003, 16, 1031, 18, 0};
+  std::vector<int64_t> many(300);  // more than one launch takes
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i * 7 % 13);
+  for (const auto& counts : std::initializer_list<std::vector<int64_t>>{few, many, {0, 0}}) {
+    add_adamw_list_case(cases, counts);
+    add_squares_list_case(cases, counts, 1);
+    add_squares_list_case(cases, counts, 4);
+  }
 }
 
 void add_split_master_cases(std::vector<KernelCase>& cases, int64_t count) {
@@ -265,6 +342,7 @@ std::vector<KernelCase> make_all_cases() {
     add_split_master_cases(cases, count);
   }
   add_adamw_case(cases, 13, true, true);
+  add_list_cases(cases);
   add_small_cases(cases);
   return cases;
 }

@@ -13,7 +13,7 @@
   void fill_zero(Where, Tensor x);                                                                                     \
   void copy(Where, ConstTensor x, Tensor y);                                                                           \
   void add(Where, ConstTensor a, ConstTensor b, Tensor y);                                                             \
-  void sum_of_squares(Where, ConstTensor x, Tensor sum, Tensor scratch);                                               \
+  void sum_of_squares(Where, const std::vector<Squares>& squares, Tensor sums, Tensor scratch);                        \
   void embedding_forward(Where, ConstTensor ids, ConstTensor table, int64_t vocab_begin, Tensor y);                    \
   void embedding_backward(Where, ConstTensor ids, ConstTensor d_y, int64_t vocab_begin, Tensor d_table);               \
   void rms_norm_forward(Where, ConstTensor x, ConstTensor w, double epsilon, Tensor y, Tensor inverse_rms);            \
@@ -36,8 +36,7 @@
                               double scale);                                                                           \
   void cross_entropy(Where, Tensor logits, ConstTensor targets, double scale, Tensor losses, Tensor totals);           \
   void first_maximum(Where, ConstTensor logits, int64_t vocab_begin, Tensor maxima);                                   \
-  void adamw(Where, const AdamW&, ConstTensor scalars, ConstTensor gradient, Tensor weight, Tensor rest,               \
-             Tensor first_moment, Tensor second_moment);                                                               \
+  void adamw(Where, const AdamW&, ConstTensor scalars, const std::vector<AdamWParameter>& parameters);                 \
   void split_master(Where, ConstTensor master, Tensor weight, Tensor rest);                                            \
   void join_master(Where, ConstTensor weight, ConstTensor rest, Tensor master);
 

@@ -31,6 +31,7 @@ constexpr int kBlockThreads = 256;                       // of a kernel that has
 constexpr int64_t kSharedOfAll = 48 << 10;               // bytes of a block that no kernel must ask for, its arrays included
 constexpr int64_t kReductionBytes = 1024;                // of these, of arrays for sums over a block, at most
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's first dim; the others have at most 65,535
+constexpr size_t kMostParameterBytes = 4096;             // of all parameters of a kernel
 
 struct Grid {
   int64_t x = 1, y = 1;
@@ -64,6 +65,7 @@ int compiled_for(void (*kernel)(Parameters...)) {
 template <typename... Parameters, typename... Arguments>
 void launch_kernel(const char* name, void (*kernel)(Parameters...), Grid grid, int block, cudaStream_t stream,
                    Arguments... arguments) {
+  static_assert((0 + ... + ((sizeof(Parameters) + 7) / 8 * 8)) <= kMostParameterBytes);
   if (grid.x == 0 || grid.y == 0) return;
   CHECK(grid.x <= kMostBlocks && grid.y <= 65535 && block % kWarp == 0 && block > 0 && block <= 1024, name, ": grid ",
         grid.x, " x ", grid.y, ", blocks of ", block);

@@ -68,16 +68,28 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y) {
          BodyTable{specification::add, fast::add, SHIFTRON_CUDA_BODY(add)}, a, b, y);
 }
 
-void sum_of_squares(Stream& stream, ConstTensor x, InOut sum, Tensor scratch) {
+void sum_of_squares(Stream& stream, const std::vector<Squares>& squares, InOut sums, Tensor scratch) {
   constexpr const char* kName = "sum_of_squares";
-  check_floating(kName, "x", x);
-  check_argument(stream, kName, "x", x, accumulation_type(x.dtype()), x.shape());
-  check_contiguous(kName, "x", x);
-  check_argument(stream, kName, "sum", sum.tensor, DType::float64, {1});
-  check_scratch(stream, kName, scratch, DType::float64, sum_of_squares_scratch(stream, x.count()));
-  launch(stream, kName, {x, sum.tensor}, {sum.tensor}, 2 * x.count(), x.dtype(),
-         BodyTable{specification::sum_of_squares, fast::sum_of_squares, SHIFTRON_CUDA_BODY(sum_of_squares)}, x,
-         sum.tensor, scratch);
+  if (squares.empty()) return;
+  check_dims(kName, "sums", sums.tensor, 1);
+  check_argument(stream, kName, "sums", sums.tensor, DType::float64, sums.tensor.shape());
+  check_scratch(stream, kName, scratch, DType::float64, sum_of_squares_scratch(stream, squares));
+  const DType dtype = squares.front().x.dtype();
+  Operands reads({sums.tensor});
+  int64_t count = 0, last = 0;
+  for (const auto& [x, sum] : squares) {
+    check_floating(kName, "x", x);
+    check_argument(stream, kName, "x", x, accumulation_type(dtype), x.shape());
+    check_contiguous(kName, "x", x);
+    CHECK(sum >= last && sum < sums.tensor.count(), kName, ": sum ", sum, " of ", sums.tensor.count(), " behind sum ",
+          last);
+    reads.add({x});
+    count += x.count();
+    last = sum;
+  }
+  launch(stream, kName, reads, {sums.tensor}, 2 * count, dtype,
+         BodyTable{specification::sum_of_squares, fast::sum_of_squares, SHIFTRON_CUDA_BODY(sum_of_squares)}, squares,
+         sums.tensor, scratch);
 }
 
 void sum_columns(Stream& stream, ConstTensor x, InOut sums, Tensor scratch) {

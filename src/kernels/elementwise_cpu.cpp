@@ -58,6 +58,19 @@ void for_pieces(int threads, const ConstTensor& like, bool contiguous, const Bod
   });
 }
 
+// At most 256 partial sums, whose borders follow from the count alone, added in order.
+double sum_of_squares(const CpuOptions& cpu, const ConstTensor& x) {
+  constexpr int64_t kPartials = 256;
+  const int64_t block = std::max<int64_t>(kPiece, (x.count() + kPartials - 1) / kPartials);
+  std::array<double, kPartials> partial{};
+  parallel_blocks(cpu.threads, x.count(), block, [&](int64_t begin, int64_t end) {
+    partial[static_cast<size_t>(begin / block)] = sum_squares(x.data<float>() + begin, end - begin);
+  });
+  double total = 0;
+  for (const double part : partial) total += part;
+  return total;
+}
+
 }  // namespace
 
 SHIFTRON_CLONES void add_elements(const float* a, const float* b, float* y, int64_t count) {
@@ -109,17 +122,8 @@ void add(const CpuOptions& cpu, ConstTensor a, ConstTensor b, Tensor y) {
   });
 }
 
-// At most 256 partial sums, whose borders follow from the count alone, added in order.
-void sum_of_squares(const CpuOptions& cpu, ConstTensor x, Tensor sum, Tensor) {
-  constexpr int64_t kPartials = 256;
-  const int64_t block = std::max<int64_t>(kPiece, (x.count() + kPartials - 1) / kPartials);
-  std::array<double, kPartials> partial{};
-  parallel_blocks(cpu.threads, x.count(), block, [&](int64_t begin, int64_t end) {
-    partial[static_cast<size_t>(begin / block)] = sum_squares(x.data<float>() + begin, end - begin);
-  });
-  double total = 0;
-  for (const double part : partial) total += part;
-  *sum.data<double>() += total;
+void sum_of_squares(const CpuOptions& cpu, const std::vector<Squares>& squares, Tensor sums, Tensor) {
+  for (const auto& [x, sum] : squares) sums.data<double>()[sum] += sum_of_squares(cpu, x);
 }
 
 }  // namespace shiftron::fast

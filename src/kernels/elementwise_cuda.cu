@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/bodies.h"
+#include "kernels/part_list_cuda.h"
 #include "kernels/pieces_cuda.h"
 #include "kernels/scratch.h"
 
@@ -64,29 +65,52 @@ void for_sum_type(const char* name, DType dtype, Body&& body) {
   }
 }
 
-// partials[block] = Σ x² over every gridDim-th piece of kBlockThreads · kCount elements. x [count], partials [blocks].
-template <int kCount>
+// One tensor in a launch.
+struct SquaresPart {
+  const float* x;
+  int64_t count;
+};
+
+// partials[block] = Σ x² over the block's run of a tensor. Threads have the same elements whether they are read in packs
+// or not.
 __global__ void __launch_bounds__(kBlockThreads)
-    square_partials_kernel(const float* x, int64_t count, double* partials) {
+    square_partials_kernel(PartList<SquaresPart> list, double* partials) {
   await_earlier_kernels();
-  const int64_t stride = int64_t{gridDim.x} * kBlockThreads * kCount;
+  constexpr int kPack = kPackOf<float>, kStep = kBlockThreads * kPack;
+  static_assert(kSquareRun % kStep == 0);
+  const PlaceInList at = place_in(list);
+  const int64_t run = at.block * kSquareRun, end = std::min(list.parts[at.part].count, run + kSquareRun);
+  const int64_t begin = run + int64_t{threadIdx.x} * kPack;
+  const float* x = list.parts[at.part].x;
   double sum = 0;
-  for (int64_t begin = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kCount; begin < count; begin += stride) {
-    const auto values = load_elements<kCount>(x + begin);
-    for (int i = 0; i < kCount; ++i) sum += double{values[i]} * double{values[i]};
+  if (end - run == kSquareRun && reinterpret_cast<uintptr_t>(x) % 16 == 0) {
+    for (int step = 0; step < kSquareRun / kStep; ++step) {
+      const auto values = load_elements<kPack>(x + begin + step * kStep);
+      for (int i = 0; i < kPack; ++i) sum += double{values[i]} * double{values[i]};
+    }
+  } else {
+    for (int64_t first = begin; first < end; first += kStep) {
+      for (int64_t i = first; i < std::min(first + kPack, end); ++i) sum += double{x[i]} * double{x[i]};
+    }
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// sum += Σ partials. One block; partials [count].
+// Partial sums [begin, end) belong to sum number `sum`.
+struct SumPart {
+  int64_t begin, end, sum;
+};
+
+// sums[part.sum] += Σ partials of the part, of which each has one block.
 __global__ void __launch_bounds__(kBlockThreads)
-    add_partials_kernel(const double* partials, int64_t count, double* sum) {
+    add_partials_kernel(PartList<SumPart> list, const double* partials, double* sums) {
   await_earlier_kernels();
+  const SumPart& part = list.parts[blockIdx.x];
   double total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) total += partials[i];
+  for (int64_t i = part.begin + threadIdx.x; i < part.end; i += kBlockThreads) total += partials[i];
   total = block_sum(total);
-  if (threadIdx.x == 0) *sum += total;
+  if (threadIdx.x == 0) sums[part.sum] += total;
 }
 
 constexpr int kColumnWarps = kBlockThreads / kWarp;
@@ -145,18 +169,38 @@ void add(const CudaContext& context, ConstTensor a, ConstTensor b, Tensor y) {
   });
 }
 
-void sum_of_squares(const CudaContext& context, ConstTensor x, Tensor sum, Tensor scratch) {
+void sum_of_squares(const CudaContext& context, const std::vector<Squares>& squares, Tensor sums, Tensor scratch) {
   constexpr const char* kName = "sum_of_squares";
-  check_float32(kName, x.dtype());
-  const int64_t count = x.count(), blocks = sum_of_squares_scratch(count)[0];
-  if (count == 0) return;
+  check_float32(kName, squares.front().x.dtype());
   auto* partials = device_data<double>(scratch);
-  for_device_type(kName, x.dtype(), in_packs({flat(x)}), [&](auto, auto width) {
-    launch_kernel(kName, square_partials_kernel<width.value>, Grid{.x = blocks}, kBlockThreads, context.stream,
-                  device_data<float>(x), count, partials);
-  });
-  launch_kernel(kName, add_partials_kernel, Grid{}, kBlockThreads, context.stream, partials, blocks,
-                device_data<double>(sum));
+  PartList<SquaresPart> list;
+  int64_t done = 0;  // partial sums of lists that were launched
+  const auto launch_list = [&] {
+    launch_kernel(kName, square_partials_kernel, Grid{.x = list.blocks}, kBlockThreads, context.stream, list,
+                  partials + done);
+    done += list.blocks;
+    list.count = list.blocks = 0;
+  };
+  std::vector<SumPart> parts;
+  for (const auto& [x, sum] : squares) {
+    if (x.count() == 0) continue;
+    if (list.full()) launch_list();
+    if (parts.empty() || parts.back().sum != sum) parts.push_back({.begin = done + list.blocks, .end = 0, .sum = sum});
+    list.add({device_data<float>(x), x.count()}, square_partials(x.count()));
+    parts.back().end = done + list.blocks;
+  }
+  launch_list();
+  PartList<SumPart> totals;
+  const auto launch_totals = [&] {
+    launch_kernel(kName, add_partials_kernel, Grid{.x = totals.blocks}, kBlockThreads, context.stream, totals, partials,
+                  device_data<double>(sums));
+    totals.count = totals.blocks = 0;
+  };
+  for (const SumPart& part : parts) {
+    if (totals.full()) launch_totals();
+    totals.add(part, 1);
+  }
+  launch_totals();
 }
 
 void sum_columns(const CudaContext& context, ConstTensor x, Tensor sums, Tensor scratch) {

@@ -42,16 +42,18 @@ void add(const CpuOptions&, ConstTensor a, ConstTensor b, Tensor y) {
   });
 }
 
-void sum_of_squares(const CpuOptions&, ConstTensor x, Tensor sum, Tensor) {
-  for_type(x.dtype(), [&](auto element) {
-    const auto* in = x.data<decltype(element)>();
-    double total = 0;
-    for (int64_t i = 0; i < x.count(); ++i) {
-      const double value = to_accumulate(in[i]);
-      total += value * value;
-    }
-    *sum.data<double>() += total;
-  });
+void sum_of_squares(const CpuOptions&, const std::vector<Squares>& squares, Tensor sums, Tensor) {
+  for (const Squares& of : squares) {
+    for_type(of.x.dtype(), [&](auto element) {
+      const auto* in = of.x.data<decltype(element)>();
+      double total = 0;
+      for (int64_t i = 0; i < of.x.count(); ++i) {
+        const double value = to_accumulate(in[i]);
+        total += value * value;
+      }
+      sums.data<double>()[of.sum] += total;
+    });
+  }
 }
 
 void fill_zero(const CpuOptions&, Tensor x) {

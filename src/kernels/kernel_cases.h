@@ -3,6 +3,7 @@
 // of a device and the self-test there. Each function adds the calls of one family.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string>
@@ -53,6 +54,14 @@ struct Builder {
     return call.arguments.back();
   }
 };
+
+// Scratch that serves a call on any backend.
+template <typename ScratchOf>
+Shape scratch_of_any(const ScratchOf& scratch_of) {
+  Stream gpu;
+  gpu.device = DeviceKind::cuda;
+  return {std::max(scratch_of(Stream{}).count(), scratch_of(gpu).count())};
+}
 
 void add_matmul_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t in, int64_t out);
 void add_elementwise_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t columns);

@@ -50,9 +50,17 @@ void add(Stream& stream, ConstTensor a, ConstTensor b, Tensor y); // y = a + b
 // stay as it is, and y is there, until an event behind the call is reached.
 void upload(Stream& stream, ConstTensor x, Tensor y);
 void download(Stream& stream, ConstTensor x, Tensor y);
-// sum[0] += Σ x²  in float64, in a fixed order.   x contiguous A; sum [1], scratch sum_of_squares_scratch(...) float64
-void sum_of_squares(Stream& stream, ConstTensor x, InOut sum, Tensor scratch = {});
-Shape sum_of_squares_scratch(const Stream& stream, int64_t count);
+struct Squares {
+  ConstTensor x;  // contiguous A, one A for all
+  int64_t sum;    // to which they are added
+};
+inline void state_argument(const Squares& squares) {
+  state_read(squares.x);
+}
+// sums[of.sum] += Σ of.x²  for all of the list, in float64, in an order that follows from shapes alone. What is added
+// to one sum stands side by side, in the order of the sums.   sums [n], scratch sum_of_squares_scratch(...) float64
+void sum_of_squares(Stream& stream, const std::vector<Squares>& squares, InOut sums, Tensor scratch = {});
+Shape sum_of_squares_scratch(const Stream& stream, const std::vector<Squares>& squares);  // x may be on meta
 // sums[j] += Σ_i x[i, j] in float64.   x [rows, columns] A; sums [columns], scratch sum_columns_scratch(...) float64
 void sum_columns(Stream& stream, ConstTensor x, InOut sums, Tensor scratch = {});
 Shape sum_columns_scratch(const Stream& stream, int64_t rows, int64_t columns);
@@ -206,14 +214,25 @@ void join_master(Stream& stream, ConstTensor weight, ConstTensor rest, Tensor ma
 // Device scalars of an update, float64 [kUpdateScalars].
 enum UpdateScalar { kLearningRate, kGradientFactor, kBiasCorrection1, kBiasCorrection2, kSkip, kUpdateScalars };
 struct AdamW {
-  double beta1, beta2, epsilon, weight_decay;
-  double learning_rate_scale = 1;  // of update and decay alike
+  double beta1, beta2, epsilon;
 };
+// Of one parameter. All contiguous of one count, A; where `rest` is defined p is float32 and lies in two halves, as
+// split_master lays it out, else p is weight itself. All but the gradient change.
+struct AdamWParameter {
+  double weight_decay = 0;
+  double learning_rate_scale = 1;  // of update and decay alike
+  ConstTensor gradient;
+  Tensor weight, rest = {}, first_moment, second_moment;
+};
+inline void state_argument(const AdamWParameter& parameter) {
+  state_read(parameter.gradient);
+  for (const Tensor& tensor : {parameter.weight, parameter.rest, parameter.first_moment, parameter.second_moment}) {
+    state_write(tensor);
+  }
+}
 // g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
-// All contiguous of one count, A; where `rest` is defined p is float32 and lies in two halves, as split_master
-// lays it out, else p is weight itself. kSkip ≠ 0: nothing changes.
-void adamw(Stream& stream, const AdamW& parameters, ConstTensor scalars, ConstTensor gradient, InOut weight, InOut rest,
-           InOut first_moment, InOut second_moment);
+// Of all parameters of the list, of one A, which share no memory. kSkip ≠ 0: nothing changes.
+void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters);
 
 // From the sums of a step over all ranks to the scalars of its update, without asking the host.
 struct UpdateRule {

@@ -36,8 +36,8 @@ int64_t library_workspace(const Stream& stream) {
   return is_cuda(stream) ? cuda::library_workspace() : 0;
 }
 
-Shape sum_of_squares_scratch(const Stream& stream, int64_t count) {
-  return is_cuda(stream) ? cuda::sum_of_squares_scratch(count) : Shape{0};
+Shape sum_of_squares_scratch(const Stream& stream, const std::vector<Squares>& squares) {
+  return is_cuda(stream) ? cuda::sum_of_squares_scratch(squares) : Shape{0};
 }
 
 Shape sum_columns_scratch(const Stream& stream, int64_t rows, int64_t columns) {

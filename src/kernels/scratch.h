@@ -7,9 +7,14 @@
 #include "kernels/kernels.h"
 
 namespace shiftron::cuda {
-constexpr unsigned kShiftRun = 16;  // rows that one block of the shift goes through, at least
+constexpr unsigned kShiftRun = 16;         // rows that one block of the shift goes through, at least
+constexpr int64_t kSquareRun = 16 * 1024;  // elements whose squares one block adds
 
-Shape sum_of_squares_scratch(int64_t count);
+// Partial sums of the squares of so many elements, one of each block.
+constexpr int64_t square_partials(int64_t count) {
+  return (count + kSquareRun - 1) / kSquareRun;
+}
+Shape sum_of_squares_scratch(const std::vector<Squares>& squares);
 Shape sum_columns_scratch(int64_t rows, int64_t columns);
 Shape rms_norm_scratch(int64_t rows, int64_t hidden);
 Shape shift_rope_scratch(int64_t rows, int64_t heads, int64_t taps);

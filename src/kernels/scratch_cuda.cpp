@@ -30,11 +30,14 @@ int64_t largest_part(int64_t count, int64_t each, int64_t most) {
 
 }  // namespace
 
-// Partial sums, one of each block.
-Shape sum_of_squares_scratch(int64_t count) {
-  constexpr int64_t kMostBlocks = 1024, kElements = 4096;
-  return {std::min(kMostBlocks, blocks_of(count, kElements))};
+// Partial sums of one tensor behind those of another.
+Shape sum_of_squares_scratch(const std::vector<Squares>& squares) {
+  int64_t partials = 0;
+  for (const Squares& of : squares) partials += square_partials(of.x.count());
+  return {partials};
 }
+
+// Partial sums, one of each block.
 Shape sum_columns_scratch(int64_t rows, int64_t columns) {
   constexpr int64_t kMostBlocks = 256, kRows = 64;
   return {std::min(kMostBlocks, blocks_of(rows, kRows)), columns};

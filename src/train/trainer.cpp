@@ -79,10 +79,7 @@ int64_t Trainer::attended_slot() const {
 }
 
 int64_t Trainer::sum_scratch() const {
-  int64_t needed = 0;
-  for (const auto& parameter : engine_.parameters().parameters()) {
-    needed = std::max(needed, sum_of_squares_scratch(stream_, parameter->part.size()).count());
-  }
+  int64_t needed = sum_of_squares_scratch(stream_, squares()).count();
   engine_.for_each_shift([&](int, int, const KvShift& shift) {
     if (shift.parameter() == nullptr) return;
     const Tensor& taps = shift.taps();
@@ -144,17 +141,24 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   slot.times = stream_.ledger->take_times();
 }
 
+std::vector<Squares> Trainer::squares() const {
+  std::vector<Squares> squares;
+  for (const auto& parameter : engine_.parameters().parameters()) {
+    const Range part = parameter->part;  // data-parallel ranks share the work
+    if (!parameter->owner || part.size() == 0) continue;
+    squares.push_back({.x = parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
+                       .sum = group_of(parameter->spec)});
+  }
+  std::ranges::stable_sort(squares, {}, &Squares::sum);
+  return squares;
+}
+
 void Trainer::collect_sums(ConstTensor given) {
   fill_zero(stream_, sums_);
   copy(stream_, totals_, sums_.rows(kLossSum, 2));
   copy(stream_, given.rows(kGivenStop, 1), sums_.rows(kStopRequests, 1));
   copy(stream_, given.rows(kGivenAttended, 1), sums_.rows(attended_slot(), 1));
-  for (const auto& parameter : engine_.parameters().parameters()) {
-    const Range part = parameter->part;  // data-parallel ranks share the work
-    if (!parameter->owner || part.size() == 0) continue;
-    sum_of_squares(stream_, parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
-                   InOut(sums_.rows(kFirstSquare + group_of(parameter->spec), 1)), sum_scratch_);
-  }
+  sum_of_squares(stream_, squares(), InOut(sums_.rows(kFirstSquare, groups())), sum_scratch_);
   engine_.for_each_shift([&](int layer, int stream, const KvShift& shift) {
     if (shift.parameter() == nullptr || !shift.parameter()->owner || engine_.groups().at.dp > 0) return;
     sum_columns(stream_, shift.taps(), InOut(sums_.rows(tap_slot(layer, stream), shift.taps().extent(1))),
@@ -172,27 +176,34 @@ void Trainer::update(ConstTensor given) {
                         .beta1 = optimizer.betas.first,
                         .beta2 = optimizer.betas.second};
   update_scalars(stream_, rule, sums_, groups(), given.rows(kGivenRate, 1), InOut(counters_), scalars_, step_result_);
+  const AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon};
   // What the next forward needs first is updated first, and on its way while the rest is updated.
   const std::vector<Bucket>& buckets = engine_.parameters().buckets();
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
-    for (const Parameter* parameter : bucket->parameters) update(*parameter, rule);
+    std::vector<AdamWParameter> parameters;
+    for (const Parameter* parameter : bucket->parameters) {
+      if (parameter->kept.size() > 0) parameters.push_back(update_of(*parameter));
+    }
+    adamw(stream_, how, scalars_, parameters);
     engine_.gather(*bucket);
   }
 }
 
-void Trainer::update(const Parameter& parameter, const UpdateRule& rule) {
+AdamWParameter Trainer::update_of(const Parameter& parameter) const {
   const OptimizerSection& optimizer = config_.optimizer;
-  AdamW how{.beta1 = rule.beta1, .beta2 = rule.beta2, .epsilon = optimizer.epsilon, .weight_decay = 0};
-  if (parameter.spec.group == DecayGroup::matrix) how.weight_decay = optimizer.weight_decay;
-  if (parameter.spec.group == DecayGroup::shift) {
-    how.weight_decay = optimizer.shift_weight_decay;
-    how.learning_rate_scale = optimizer.shift_learning_rate_scale;
-  }
   const Range kept = parameter.kept;
-  if (kept.size() == 0) return;
   const auto of_kept = [kept](const Tensor& all) { return all.view({all.count()}).rows(kept.begin, kept.size()); };
-  adamw(stream_, how, scalars_, of_kept(parameter.gradient), InOut(of_kept(parameter.weight)), InOut(parameter.rest),
-        InOut(parameter.first_moment), InOut(parameter.second_moment));
+  AdamWParameter update{.gradient = of_kept(parameter.gradient),
+                        .weight = of_kept(parameter.weight),
+                        .rest = parameter.rest,
+                        .first_moment = parameter.first_moment,
+                        .second_moment = parameter.second_moment};
+  if (parameter.spec.group == DecayGroup::matrix) update.weight_decay = optimizer.weight_decay;
+  if (parameter.spec.group == DecayGroup::shift) {
+    update.weight_decay = optimizer.shift_weight_decay;
+    update.learning_rate_scale = optimizer.shift_learning_rate_scale;
+  }
+  return update;
 }
 
 StepResult Trainer::result(int64_t step) {

@@ -70,7 +70,8 @@ class Trainer {
   };
   void collect_sums(ConstTensor given);  // of this step, then over all ranks
   void update(ConstTensor given);
-  void update(const Parameter& parameter, const UpdateRule& rule);  // what this rank updates of it
+  AdamWParameter update_of(const Parameter& parameter) const;  // of what this rank updates of it
+  std::vector<Squares> squares() const;                        // of the gradients that this rank adds up
   int64_t group_of(const ParameterSpec& spec) const;
   int64_t groups() const { return config_.model.layers + 3; }
   int64_t tap_slot(int layer, int stream) const;
@@ -88,7 +89,7 @@ class Trainer {
   Event first_begin_;                                                          // of the first step
   Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
-  Tensor sum_scratch_;                                                         // float64, of one sum at a time
+  Tensor sum_scratch_;                                                         // float64, of one call at a time
   std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_
   int64_t known_step_ = 0, last_step_ = 0;
 };

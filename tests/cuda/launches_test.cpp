@@ -11,9 +11,9 @@ namespace {
 
 using Counts = std::map<std::string, int64_t>;
 
-// Launched once for each parameter or range of them by the update, not by layers.
+// Launched by the update, once for the taps of each shift.
 bool of_update(const std::string& name) {
-  return name == "adamw" || name.starts_with("sum_of_squares") || name.starts_with("sum_columns");
+  return name.starts_with("sum_columns");
 }
 
 struct Launched {
@@ -81,6 +81,16 @@ TEST(Launches, OfALayerAreFew) {
   EXPECT_EQ(backward.at("shift_rope_forward"), 1);
   EXPECT_EQ(backward.at("shift_rope_backward"), 1);
   EXPECT_EQ(backward.at("shift_rope_backward: taps"), 1);
+}
+
+// One for the weights and one for the parameters that are kept precise, and two for all sums of squares; of 20 layers
+// three and two, and three, as the parameters of a kernel hold no more.
+TEST(Launches, OfAnUpdateAreThoseOfItsBuckets) {
+  const Launched few = launched(2), many = launched(20);
+  EXPECT_EQ(few.step.at("adamw"), 2);
+  EXPECT_EQ(few.step.at("sum_of_squares"), 2);
+  EXPECT_EQ(many.step.at("adamw"), 5);
+  EXPECT_EQ(many.step.at("sum_of_squares"), 3);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "cuda/device_testing.h"
 #include "kernels/all_cases.h"
+#include "kernels/scratch.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -83,11 +84,8 @@ TEST_P(SmallKernels, HaveTheBitsOfTheSpecification) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const Outcome expected = evaluate(GetParam(), {.dtype = dtype, .inputs = dtype});
     CudaDevice device;
-    const Outcome found = evaluate_on(device, GetParam(), dtype, 0);
-    for (size_t i = 0; i < expected.values.size(); ++i) {
-      if (!is_result(GetParam().arguments[i])) continue;
-      EXPECT_EQ(found.values[i], expected.values[i]) << GetParam().arguments[i].name << " in " << name_of(dtype);
-    }
+    SCOPED_TRACE(name_of(dtype));
+    expect_same_results(GetParam(), evaluate_on(device, GetParam(), dtype, 0), expected);
   }
 }
 
@@ -95,12 +93,7 @@ TEST_P(SmallKernels, HaveTheBitsOfTheSpecification) {
 TEST_P(SmallKernels, Repeat) {
   CudaDevice device;
   const Outcome first = evaluate_on(device, GetParam(), DType::float32, 0);
-  const Outcome second = evaluate_on(device, GetParam(), DType::float32, 0);
-  for (size_t i = 0; i < first.values.size(); ++i) {
-    if (is_result(GetParam().arguments[i])) {
-      EXPECT_EQ(first.values[i], second.values[i]) << GetParam().arguments[i].name;
-    }
-  }
+  expect_same_results(GetParam(), evaluate_on(device, GetParam(), DType::float32, 0), first);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SmallKernels, ::testing::ValuesIn(small_cases()),
@@ -153,7 +146,7 @@ TEST(SmallKernels, HalvesOfMastersAreTheSpecifications) {
 
 // The same bits as an update of whole masters, in packs and one by one.
 TEST(SmallKernels, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
-  const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
   for (const int64_t count : {1031, 1032}) {
     CudaDevice device;
     const std::vector<double> nothing(static_cast<size_t>(count));
@@ -165,15 +158,64 @@ TEST(SmallKernels, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
     for (int step = 1; step <= 3; ++step) {
       const OnDevice gradient(device, DType::float32, random_values("gradient " + std::to_string(step), count));
       const OnDevice scalars(device, DType::float64, {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
-      adamw(device.stream, parameters, scalars, gradient, p.in_out(), InOut(Tensor()), m.in_out(), v.in_out());
-      adamw(device.stream, parameters, scalars, gradient, weight.in_out(), rest.in_out(), own_m.in_out(),
-            own_v.in_out());
+      const AdamWParameter whole{
+          .weight_decay = 0.1, .gradient = gradient, .weight = p, .first_moment = m, .second_moment = v};
+      AdamWParameter halves = whole;
+      halves.weight = weight;
+      halves.rest = rest;
+      halves.first_moment = own_m;
+      halves.second_moment = own_v;
+      adamw(device.stream, how, scalars, {whole, halves});
       join_master(device.stream, weight, rest, joined);
       ASSERT_EQ(joined.values(), p.values()) << count << " after " << step;
       ASSERT_EQ(own_m.values(), m.values()) << count << " after " << step;
       ASSERT_EQ(own_v.values(), v.values()) << count << " after " << step;
     }
   }
+}
+
+// Empty ones, odd ones, those that are read in packs and of several blocks; and more than one launch takes.
+std::vector<std::vector<int64_t>> lists() {
+  std::vector<int64_t> many(300);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i * 5 % 17);
+  return {{0, 264, 0, 7, 40'003, 1, 0, 1031, 18, 32'768, 16, 0}, many};
+}
+
+// The same bits as calls of one parameter each, wherever each begins.
+TEST(SmallKernels, AdamWUpdatesAListAsItUpdatesItsParameters) {
+  for (const std::vector<int64_t>& counts : lists()) {
+    std::vector<KernelCase> cases;
+    for (const bool one_by_one : {false, true}) add_adamw_list_case(cases, counts, one_by_one);
+    CudaDevice device;
+    expect_same_results(cases[0], evaluate_on(device, cases[0], DType::float32, 0),
+                        evaluate_on(device, cases[1], DType::float32, 0));
+  }
+}
+
+// Partial sums follow from the counts: not from where a tensor begins, nor from those beside it.
+TEST(SmallKernels, SquaresOfAListAreThoseOfItsTensors) {
+  for (const std::vector<int64_t>& counts : lists()) {
+    std::vector<KernelCase> cases;
+    for (const bool one_by_one : {false, true}) add_squares_list_case(cases, counts, 1, one_by_one);
+    CudaDevice device;
+    expect_same_results(cases[0], evaluate_on(device, cases[0], DType::float32, 0),
+                        evaluate_on(device, cases[1], DType::float32, 0));
+  }
+}
+
+// Two runs and a rest, read in packs, and one element later in memory, where nobody can.
+TEST(SmallKernels, SquaresDoNotDependOnWhereATensorBegins) {
+  constexpr int64_t kCount = 2 * cuda::kSquareRun + 10;
+  std::vector<double> values = wide_values("x", kCount);
+  CudaDevice device;
+  const OnDevice x(device, DType::float32, values);
+  values.insert(values.begin(), 3);
+  const OnDevice later(device, DType::float32, values), sums(device, DType::float64, {0, 0}),
+      scratch(device, DType::float64, 6);
+  const std::vector<Squares> squares = {{x, 0}, {ConstTensor(later).rows(1, kCount), 1}};
+  sum_of_squares(device.stream, squares, sums.in_out(), scratch);
+  EXPECT_GT(sums.values()[0], 0);
+  EXPECT_EQ(sums.values()[1], sums.values()[0]);
 }
 
 // A skipped update reads nothing that could harm: gradients, scalars and moments may be NaN.
@@ -184,7 +226,7 @@ TEST(SmallKernels, ASkippedUpdateChangesNothing) {
   const OnDevice p(device, DType::float32, values), m(device, DType::float32, values),
       v(device, DType::float32, values), gradient(device, DType::float32, bad);
   const OnDevice scalars(device, DType::float64, {NAN, NAN, 0, 0, 1});
-  adamw(device.stream, {}, scalars, gradient, p.in_out(), InOut(Tensor()), m.in_out(), v.in_out());
+  adamw(device.stream, {}, scalars, {{.gradient = gradient, .weight = p, .first_moment = m, .second_moment = v}});
   for (const OnDevice* tensor : {&p, &m, &v}) EXPECT_EQ(tensor->values(), values);
 }
 
@@ -279,8 +321,9 @@ TEST(SmallKernels, SumsNeedTheirScratch) {
   const Owned host(DType::float32, {7, 3});
   const DeviceCopy x(host, device);
   const OnDevice sum(device, DType::float64, 1), sums(device, DType::float64, 3);
-  expect_fault("sum_of_squares: scratch is undefined, needed [1]",
-               [&] { sum_of_squares(device.stream, x.tensor(), sum.in_out()); });
+  expect_fault("sum_of_squares: scratch is undefined, needed [1]", [&] {
+    sum_of_squares(device.stream, {{x.tensor(), 0}}, sum.in_out());
+  });
   expect_fault("sum_columns: scratch is undefined, needed [1, 3]",
                [&] { sum_columns(device.stream, x.tensor(), sums.in_out()); });
 }

@@ -49,12 +49,20 @@ ShiftRope shift_of_value() {
   return how;
 }
 
+AdamWParameter halves_of(int64_t count) {
+  return {.weight_decay = 0.1,
+          .gradient = precise({count}),
+          .weight = activation({count}),
+          .rest = planned(DType::uint16, {count}),
+          .first_moment = precise({count}),
+          .second_moment = precise({count})};
+}
+
 std::vector<Case> all() {
   const Tensor x = activation({kTokens, kHidden}), wide = activation({kTokens, kFfn});
   const Tensor logits = activation({kTokens, kVocab}), q = activation({kTokens, kHeads, kHeadDim});
   const Tensor k = activation({kTokens, kKvHeads, kHeadDim}), w = precise({kHidden}), of_row = precise({kTokens});
-  const Tensor ids = planned(DType::int32, {kTokens}), parameters = precise({kTokens});
-  const Tensor half = activation({kTokens}), rest = planned(DType::uint16, {kTokens});
+  const Tensor ids = planned(DType::int32, {kTokens});
   const Tensor one = planned(DType::float64, {1}), scalars = planned(DType::float64, {kUpdateScalars});
   constexpr double h = kHidden, f = kFfn, kv = kKv, v = kVocab, numbers = 4.0 * kTokens;
   constexpr double rope = 4.0 * kTokens * kHeadDim;
@@ -127,14 +135,25 @@ std::vector<Case> all() {
        [=](Stream& s) { cross_entropy_backward(s, InOut(logits), of_row, ids, 0, 1); }},
       // Of a parameter: gradient, moments and master, all of 4 bytes; all but the gradient written too.
       {"adamw", 28, 8 * kUpdateScalars,
+       [=](Stream& s) { adamw(s, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8}, scalars, {halves_of(kTokens)}); }},
+      {"adamw of a list", 28, 8 * kUpdateScalars,
        [=](Stream& s) {
-         adamw(s, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1}, scalars, parameters, InOut(half),
-               InOut(rest), InOut(parameters), InOut(parameters));
+         AdamWParameter whole = halves_of(kTokens - 1000);
+         whole.weight = precise({kTokens - 1000});
+         whole.rest = Tensor();
+         adamw(s, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8}, scalars, {whole, halves_of(1000)});
        }},
       {"sum_of_squares", 4, 16,
        [=](Stream& s) {
-         const Tensor scratch = planned(DType::float64, sum_of_squares_scratch(s, kTokens));
-         sum_of_squares(s, parameters, InOut(one), scratch);
+         const std::vector<Squares> squares = {{precise({kTokens}), 0}};
+         sum_of_squares(s, squares, InOut(one), planned(DType::float64, sum_of_squares_scratch(s, squares)));
+       }},
+      {"sum_of_squares of a list", 4, 48,
+       [=](Stream& s) {
+         const std::vector<Squares> squares = {
+             {precise({1000}), 0}, {precise({kTokens - 1096}), 0}, {precise({96}), 2}};
+         sum_of_squares(s, squares, InOut(planned(DType::float64, {3})),
+                        planned(DType::float64, sum_of_squares_scratch(s, squares)));
        }},
   };
 }

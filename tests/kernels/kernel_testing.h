@@ -103,6 +103,14 @@ inline void expect_fast_matches_specification(const KernelCase& call, DType dtyp
   expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
 }
 
+// The same bits in all results.
+inline void expect_same_results(const KernelCase& call, const Outcome& found, const Outcome& expected) {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (!is_result(call.arguments[i])) continue;
+    EXPECT_EQ(found.values[i], expected.values[i]) << call.name << ": " << call.arguments[i].name;
+  }
+}
+
 // The same arguments for add_rms_norm_forward and for the two operations that it stands for: x, y, inverse_rms of both.
 inline std::vector<KernelCase> sum_and_norm_both_ways(int64_t rows, int64_t hidden) {
   std::vector<KernelCase> both;

@@ -1,6 +1,7 @@
-// Vocabulary-parallel cross-entropy over shards, and AdamW.
+// Vocabulary-parallel cross-entropy over shards, AdamW and the sums of squares before it.
 #include <array>
 
+#include "kernels/all_cases.h"
 #include "kernels/kernel_testing.h"
 
 namespace shiftron::kernel_testing {
@@ -192,7 +193,7 @@ struct Moments {
 // Decoupled decay, epsilon outside of the root, bias corrections from the device, in the order of PyTorch.
 TEST(AdamW, FollowsTheFormulaOverThreeSteps) {
   Device device;
-  const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1, .learning_rate_scale = 3};
+  const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3};
   Owned p = random_tensor("p", {5});
   Owned m = zeros({5});
   Owned v = zeros({5});
@@ -210,7 +211,13 @@ TEST(AdamW, FollowsTheFormulaOverThreeSteps) {
       e.p = e.p * (1 - 0.03 * 0.1) - 0.03 * (e.m / c1) / (std::sqrt(e.v / c2) + 1e-3);
     }
     const Owned scalars(DType::float64, {kUpdateScalars}, {0.01, 0.25, c1, c2, 0});
-    adamw(device.stream, parameters, scalars, gradient, InOut(p), InOut(Tensor()), InOut(m), InOut(v));
+    adamw(device.stream, how, scalars,
+          {{.weight_decay = 0.1,
+            .learning_rate_scale = 3,
+            .gradient = gradient,
+            .weight = p,
+            .first_moment = m,
+            .second_moment = v}});
     for (int64_t i = 0; i < 5; ++i) {
       const Moments& e = expected[static_cast<size_t>(i)];
       EXPECT_NEAR(p[i], e.p, 1e-14);
@@ -225,7 +232,7 @@ TEST(AdamW, SkipChangesNothing) {
   for (const bool halves : {false, true}) {
     for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
       Device device(DeviceKind::cpu, bodies);
-      const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+      const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
       const Owned scalars(DType::float64, {kUpdateScalars}, {0.01, NAN, 0.1, 0.05, 1});
       Owned gradient(DType::float32, {3}, {NAN, INFINITY, 1});
       Owned p(halves ? DType::bfloat16 : DType::float32, {3}, {1, 2, 3});
@@ -233,8 +240,13 @@ TEST(AdamW, SkipChangesNothing) {
       Owned m(DType::float32, {3}, {4, 5, 6});
       Owned v(DType::float32, {3}, {7, 8, 9});
       const auto update = [&](const Owned& g) {
-        adamw(device.stream, parameters, scalars, g, InOut(p), InOut(halves ? rest.tensor() : Tensor()),
-              InOut(m), InOut(v));
+        adamw(device.stream, how, scalars,
+              {{.weight_decay = 0.1,
+                .gradient = g,
+                .weight = p,
+                .rest = halves ? rest.tensor() : Tensor(),
+                .first_moment = m,
+                .second_moment = v}});
       };
       update(gradient);
       EXPECT_EQ(p.values(), (std::vector<double>{1, 2, 3}));
@@ -244,6 +256,64 @@ TEST(AdamW, SkipChangesNothing) {
       expect_fault("adamw: gradient is [2], not [3]", [&] { update(Owned(DType::float32, {2})); });
     }
   }
+}
+
+// The outcome of a call of a list, and of calls of its parts.
+void expect_same_bits(const std::function<void(std::vector<KernelCase>&, bool one_by_one)>& add) {
+  std::vector<KernelCase> cases;
+  add(cases, false);
+  add(cases, true);
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
+      const How how{.dtype = dtype, .bodies = bodies};
+      SCOPED_TRACE(name_of(dtype));
+      expect_same_results(cases[0], evaluate(cases[0], how), evaluate(cases[1], how));
+    }
+  }
+}
+
+const std::vector<int64_t> kListed = {0, 7, 264, 40'003, 1, 0, 1031, 16};
+
+TEST(AdamW, AListIsUpdatedAsItsParametersAre) {
+  expect_same_bits(
+      [](std::vector<KernelCase>& cases, bool one_by_one) { add_adamw_list_case(cases, kListed, one_by_one); });
+}
+
+TEST(AdamW, ListsOfOneTypeAloneAreTaken) {
+  Device device;
+  const Owned scalars(DType::float64, {kUpdateScalars});
+  const auto parameter = [](const Owned& all) {
+    return AdamWParameter{.gradient = all, .weight = all, .first_moment = all, .second_moment = all};
+  };
+  const Owned narrow(DType::float32, {3}), wide(DType::float64, {3});
+  expect_fault("adamw: a parameter is updated in float64, the first one in float32", [&] {
+    adamw(device.stream, {}, scalars, {parameter(narrow), parameter(wide)});
+  });
+  adamw(device.stream, {}, {}, {});
+  EXPECT_TRUE(device.ledger.kernels().empty());
+}
+
+TEST(SumOfSquares, OfAListAreThoseOfItsTensors) {
+  for (const int64_t of_a_sum : {1, 3}) {
+    expect_same_bits([of_a_sum](std::vector<KernelCase>& cases, bool one_by_one) {
+      add_squares_list_case(cases, kListed, of_a_sum, one_by_one);
+    });
+  }
+}
+
+TEST(SumOfSquares, FaultsNameTheValues) {
+  Device device;
+  const Owned x(DType::float32, {3}, {1, 2, 3}), wide = zeros({3}), sums = zeros({4});
+  const auto sum = [&](const std::vector<Squares>& squares) { sum_of_squares(device.stream, squares, InOut(sums)); };
+  expect_fault("sum_of_squares: sum 1 of 4 behind sum 2", [&] { sum({{x, 2}, {x, 1}}); });
+  expect_fault("sum_of_squares: sum 4 of 4 behind sum 3", [&] { sum({{x, 3}, {x, 4}}); });
+  expect_fault("sum_of_squares: sum -1 of 4", [&] { sum({{x, -1}}); });
+  expect_fault("sum_of_squares: x holds float64, not float32", [&] { sum({{x, 0}, {wide, 1}}); });
+  sum({});
+  EXPECT_EQ(sums.values(), std::vector<double>(4));
+  EXPECT_TRUE(device.ledger.kernels().empty());
+  sum({{x, 1}, {x, 1}, {x, 3}});
+  EXPECT_EQ(sums.values(), (std::vector<double>{0, 28, 0, 14}));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Elementwise, SumsRunInFloat64AndAdd) {
   Device device;
   const Owned x(DType::float32, {3, 2}, {4096, 1, 1, 1e-3, -1, 16777216});
   Owned sum(DType::float64, {1}, {0.5});
-  sum_of_squares(device.stream, x.tensor().view({6}), InOut(sum));
+  sum_of_squares(device.stream, {{x.tensor().view({6}), 0}}, InOut(sum));
   EXPECT_DOUBLE_EQ(sum[0], 0.5 + 16777216.0 + 3 + std::pow(rounded(1e-3, DType::float32), 2) + 0x1p48);
   Owned sums(DType::float64, {2}, {1, 2});
   sum_columns(device.stream, x, InOut(sums));

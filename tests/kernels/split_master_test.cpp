@@ -86,7 +86,7 @@ TEST_P(SplitMaster, InfinitiesAndTheirDifferenceStayWhatTheyAre) {
 TEST_P(SplitMaster, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
   constexpr int64_t kCount = 40'001;
   Device device(DeviceKind::cpu, GetParam());
-  const AdamW parameters{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const AdamW how{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
   const auto random = [](const std::string& name) {
     std::vector<double> values = random_values(name, kCount);
     for (double& value : values) value *= 1.1;
@@ -101,9 +101,15 @@ TEST_P(SplitMaster, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
     const std::string name = "gradient " + std::to_string(step);
     const Owned scalars(DType::float64, {kUpdateScalars},
                         {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
-    adamw(device.stream, parameters, scalars, random(name), InOut(p), InOut(Tensor()), InOut(m), InOut(v));
-    adamw(device.stream, parameters, scalars, random(name), InOut(weight), InOut(rest), InOut(own_m),
-          InOut(own_v));
+    const Owned gradient = random(name);
+    const AdamWParameter whole{
+        .weight_decay = 0.1, .gradient = gradient, .weight = p, .first_moment = m, .second_moment = v};
+    AdamWParameter halves = whole;
+    halves.weight = weight;
+    halves.rest = rest;
+    halves.first_moment = own_m;
+    halves.second_moment = own_v;
+    adamw(device.stream, how, scalars, {whole, halves});
     join_master(device.stream, weight, rest, joined);
     ASSERT_EQ(joined.values(), p.values()) << step;
     ASSERT_EQ(own_v.values(), v.values()) << step;
@@ -124,7 +130,8 @@ TEST_P(SplitMaster, FaultsNameTheValues) {
   expect_fault("join_master: master holds bfloat16, not float32",
                [&] { join_master(device.stream, weight, rest, weight); });
   const auto update = [&](const Tensor& p, const Tensor& low) {
-    adamw(device.stream, {}, scalars, moment, InOut(p), InOut(low), InOut(moment), InOut(moment));
+    adamw(device.stream, {}, scalars,
+          {{.gradient = moment, .weight = p, .rest = low, .first_moment = moment, .second_moment = moment}});
   };
   expect_fault("adamw: weight holds float32, not bfloat16", [&] { update(master, rest); });
   expect_fault("adamw: weight holds bfloat16, not float32", [&] { update(weight, {}); });
