@@ -116,19 +116,15 @@ struct ShiftBackward {
 inline void state_argument(const ShiftRope& how) {
   for (const ConstTensor& tensor : {how.taps, how.rope, how.positions, how.shift_start, how.carried}) state_read(tensor);
 }
-inline void state_argument(const std::vector<ShiftForward>& streams) {
-  for (const auto& [x, how, y] : streams) {
-    state_read(x);
-    state_argument(how);
-    state_write(y);
-  }
+inline void state_argument(const ShiftForward& of) {
+  state_read(of.x);
+  state_argument(of.how);
+  state_write(of.y);
 }
-inline void state_argument(const std::vector<ShiftBackward>& streams) {
-  for (const auto& [d_y, x, how, d_x, d_taps] : streams) {
-    for (const ConstTensor& tensor : {d_y, x}) state_read(tensor);
-    state_argument(how);
-    for (const Tensor& tensor : {d_x, d_taps}) state_write(tensor);
-  }
+inline void state_argument(const ShiftBackward& of) {
+  for (const ConstTensor& tensor : {of.d_y, of.x}) state_read(tensor);
+  state_argument(of.how);
+  for (const Tensor& tensor : {of.d_x, of.d_taps}) state_write(tensor);
 }
 // What the bodies rely on without looking, for whoever makes the rows: an Error where a position is not in a table of
 // `table` positions.

@@ -38,7 +38,13 @@ void tell_argument(std::string& text, const Argument& argument) {
 // Of calls that go together, of each.
 template <typename Call>
 void tell_argument(std::string& text, const std::vector<Call>& calls) {
-  for (const Call& call : calls) tell_argument(text, call.x);
+  for (const Call& call : calls) {
+    if constexpr (requires { call.x; }) {
+      tell_argument(text, call.x);
+    } else {
+      tell_argument(text, call.weight);
+    }
+  }
 }
 
 // The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`
