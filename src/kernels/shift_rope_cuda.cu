@@ -257,8 +257,8 @@ struct Streams {
   }
 };
 
-// Without taps, direction −1 is the whole backward.
-template <typename T, int kWidth, int kParts, bool kFewTaps>
+// Of rows without taps, kRows = 1, direction −1 is the whole backward.
+template <typename T, int kWidth, int kParts, bool kFewTaps, int kRows = kTaps>
 __device__ void mix_rows(const Call& call, const Shares& shares, unsigned block, const HeadRows<const T>& x,
                          const HeadRows<const T>& carried, float direction, const HeadRows<T>& y) {
   constexpr int kMost = kForwardHeads<kParts, kFewTaps>;
@@ -266,15 +266,15 @@ __device__ void mix_rows(const Call& call, const Shares& shares, unsigned block,
     const OwnHeads<kMost> heads(call, shares, first_head);
     const Angles<kWidth, kParts> angles(call, t, element, true);
     Values<kWidth, kParts> z[kMost] = {};
-    for (int64_t first = 0; first < (kFewTaps ? kTaps : call.count); first += kTaps) {
-      Piece<T, kWidth, kParts> of_x[kTaps][kMost];
-      for (int i = 0; i < kTaps; ++i) {
+    for (int64_t first = 0; first < (kFewTaps || kRows == 1 ? kRows : call.count); first += kRows) {
+      Piece<T, kWidth, kParts> of_x[kRows][kMost];
+      for (int i = 0; i < kRows; ++i) {
         const int64_t row = t - first - i;
         const bool there = first + i < call.count && row >= -call.carried_rows;
         const auto from = x.either(carried, row < 0);
         heads.load(of_x[i], from, row < 0 ? call.carried_rows + row : row, element, call.partner, there);
       }
-      for (int i = 0; i < kTaps; ++i) {
+      for (int i = 0; i < kRows; ++i) {
         if (first + i >= call.count) break;
         const bool mixes = call.mixes(t, t - first - i);
         for (int k = 0; k < kMost; ++k) {
@@ -374,8 +374,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   streams.own([](const StreamRows<T>& stream, unsigned block) {
     for_parts(stream.call, [&](auto parts) {
       if (stream.call.taps == nullptr) {
-        mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, block, stream.d_y, {}, -1.0f,
-                                                   stream.result);
+        mix_rows<T, kWidth, parts.value, kFewTaps, 1>(stream.call, stream.shares, block, stream.d_y, {}, -1.0f,
+                                                      stream.result);
       } else {
         mix_rows_backward<T, kWidth, parts.value, kFewTaps>(stream, block);
       }
