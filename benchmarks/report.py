@@ -24,7 +24,7 @@ MODELS = ["toy", "30m", "124m", "1.5b"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
 WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
                  "weight is narrow, else it takes sgemm on the weight as it lies")
-EVERY_PARAMETER = "one call for each parameter, small ones too, and the end of each waits for all threads"
+EVERY_PARAMETER = "each parameter by itself, small ones too, and the end of each waits for all threads"
 # Why a part of the step is above its floor, from what its kernel does.
 REASONS = {
     "products forward": WEIGHT_REASON,

@@ -145,7 +145,7 @@ std::vector<Squares> Trainer::squares() const {
   std::vector<Squares> squares;
   for (const auto& parameter : engine_.parameters().parameters()) {
     const Range part = parameter->part;  // data-parallel ranks share the work
-    if (!parameter->owner || part.size() == 0) continue;
+    if (!parameter->owner) continue;
     squares.push_back({.x = parameter->gradient.view({parameter->gradient.count()}).rows(part.begin, part.size()),
                        .sum = group_of(parameter->spec)});
   }
@@ -181,9 +181,7 @@ void Trainer::update(ConstTensor given) {
   const std::vector<Bucket>& buckets = engine_.parameters().buckets();
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     std::vector<AdamWParameter> parameters;
-    for (const Parameter* parameter : bucket->parameters) {
-      if (parameter->kept.size() > 0) parameters.push_back(update_of(*parameter));
-    }
+    for (const Parameter* parameter : bucket->parameters) parameters.push_back(update_of(*parameter));
     adamw(stream_, how, scalars_, parameters);
     engine_.gather(*bucket);
   }

@@ -32,6 +32,7 @@ REGISTERS, WARP = 65536, 32
 LOCAL_MEMORY = {"rope_kernel": "angles beyond 10⁵ in float64; runs once, at a run's start"}
 NO_ROWS_WRITTEN = {"statistics_kernel", "first_maximum_kernel", "square_partials_kernel"}  # a number for each block
 SINGLE_ELEMENTS = {"statistics_kernel": 1, "gradient_kernel": 2, "whole_kernel": 3}  # of the target, that a variant for packs accesses beside its rows
+BOTH_WAYS = {"adamw_kernel", "square_partials_kernel"}  # in packs where a tensor of a list lets them, else element by element
 
 OWN_WIDTHS = ("forward_rows", "backward_queries", "backward_keys")  # of attention that cuDNN does not serve: elements of a lane
 
@@ -206,14 +207,14 @@ def faults_of(name, architecture, numbers):
     if not numbers["wide_stores"] and stem not in NO_ROWS_WRITTEN:
         yield "goes in packs, and stores nothing by 16 bytes"
     halves = numbers["half_loads"] + numbers["half_stores"]
-    if halves > SINGLE_ELEMENTS.get(stem, 0):
+    if halves > SINGLE_ELEMENTS.get(stem, 0) and stem not in BOTH_WAYS:
         yield f"goes in packs, and accesses elements of 2 bytes in {halves} places"
 
 
 def packed(name):
-    """Whether this is the variant for packs of a kernel: its first number says how many elements it reads at once."""
+    """Whether this kernel has a variant for packs or is one: its first number says how many elements it reads at once."""
     width = re.search(r"[<,] ?(\d+)[,>]", name)
-    return width is not None and int(width.group(1)) > 1 and not name.startswith(OWN_WIDTHS)
+    return re.match(r"\w+", name).group() in BOTH_WAYS or (width is not None and int(width.group(1)) > 1 and not name.startswith(OWN_WIDTHS))
 
 
 def each(values):
