@@ -20,6 +20,7 @@ struct PartList {
   bool full() const { return count == kMost; }
   // With one block at least.
   void add(const Part& part, int64_t blocks_of_part) {
+    CHECK(!full(), "more than ", kMost, " parts");
     CHECK(blocks_of_part <= kMostBlocks - blocks, blocks_of_part, " blocks behind ", blocks);
     parts[count] = part;
     begins[count++] = blocks;
