@@ -19,7 +19,8 @@ PICTURE = DOCUMENT.with_suffix(".svg")
 SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
          "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled",
-         "fp32-layers": "PyTorch, compiled by layers", "autocast-layers": "PyTorch, autocast, compiled by layers", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled by layers"}
+         "fp32-layers": "PyTorch, compiled by layers", "autocast-layers": "PyTorch, autocast, compiled by layers", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled by layers",
+         "bf16-graphs": "PyTorch, bf16 weights with fp32 masters, compiled, replayed as CUDA graphs"}
 MODELS = ["toy", "30m", "124m", "1.5b"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
 WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
