@@ -1,7 +1,8 @@
 // What CUDA bodies are written with, under nvcc and, against the software machine (tests/machine/cuda), under any
 // compiler. Rules: blocks of a multiple of 32 threads, at most 1,024; every thread reaches every barrier and shuffle,
 // all lanes of a warp take part in each; blocks tell each other nothing (a second kernel sums partial results in a
-// fixed order); await_earlier_kernels() comes first; 64-bit offsets; no atomics, no inline assembly, no fast-math names.
+// fixed order); await_earlier_kernels() comes first; 64-bit offsets; no atomics, no inline assembly, no fast-math
+// names.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -42,8 +43,8 @@ inline Grid grid_for(int64_t count) {
   return {.x = (count + kBlockThreads - 1) / kBlockThreads};
 }
 
-// First in every kernel, which may be launched while the one before it in its stream still runs ("programmatic dependent
-// launch", CUDA programming guide): goes on when that one has ended and what it wrote is seen.
+// First in every kernel, which may be launched while the one before it in its stream still runs ("programmatic
+// dependent launch", CUDA programming guide): goes on when that one has ended and what it wrote is seen.
 __device__ inline void await_earlier_kernels() {
 #if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
   cudaTriggerProgrammaticLaunchCompletion();  // the next one may come as soon as all blocks of this one have begun
