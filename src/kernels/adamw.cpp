@@ -31,11 +31,12 @@ DType check_parameter(const Stream& stream, const AdamWParameter& parameter) {
 void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters) {
   if (parameters.empty()) return;
   check_argument(stream, kName, "scalars", scalars, DType::float64, {kUpdateScalars});
-  const DType dtype = check_parameter(stream, parameters.front());
+  DType dtype{};  // the first one's
   Operands reads({scalars}), writes({});
   int64_t count = 0;
   for (const AdamWParameter& parameter : parameters) {
     const DType own = check_parameter(stream, parameter);
+    if (&parameter == &parameters.front()) dtype = own;
     CHECK(own == dtype, kName, ": a parameter is updated in ", name_of(own), ", the first one in ", name_of(dtype));
     const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
     reads.add({gradient, weight, rest, first_moment, second_moment});

@@ -131,29 +131,26 @@ constexpr const char* kName = "adamw";
 template <typename Masters>
 void update_all(const CudaContext& context, const AdamW& how, const ConstTensor& scalars,
                 const std::vector<AdamWParameter>& parameters) {
-  PartList<Part<Masters>> list;
-  const auto launch_list = [&] {
+  auto parts = launcher_of<Part<Masters>>([&](const PartList<Part<Masters>>& list, int64_t) {
     launch_kernel(kName, adamw_kernel<Masters>, Grid{.x = list.blocks}, kBlockThreads, context.stream, how,
                   device_data<double>(scalars), list);
-    list.count = list.blocks = 0;
-  };
+  });
   for (const AdamWParameter& parameter : parameters) {
     const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
     const int64_t count = gradient.count();
     if (rest.defined() != Masters::kSplit || count == 0) continue;
-    if (list.full()) launch_list();
     const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
-    list.add({.masters = Masters::of(parameter),
-              .gradient = device_data<float>(gradient),
-              .first_moment = device_data<float>(first_moment),
-              .second_moment = device_data<float>(second_moment),
-              .count = count,
-              .weight_decay = weight_decay,
-              .learning_rate_scale = learning_rate_scale,
-              .packs = packs},
-             piece_grid(count, packs ? Masters::kPack : 1).x);
+    parts.add({.masters = Masters::of(parameter),
+               .gradient = device_data<float>(gradient),
+               .first_moment = device_data<float>(first_moment),
+               .second_moment = device_data<float>(second_moment),
+               .count = count,
+               .weight_decay = weight_decay,
+               .learning_rate_scale = learning_rate_scale,
+               .packs = packs},
+              piece_grid(count, packs ? Masters::kPack : 1).x);
   }
-  launch_list();
+  parts.launch_rest();
 }
 
 }  // namespace

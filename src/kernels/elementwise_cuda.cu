@@ -173,34 +173,24 @@ void sum_of_squares(const CudaContext& context, const std::vector<Squares>& squa
   constexpr const char* kName = "sum_of_squares";
   check_float32(kName, squares.front().x.dtype());
   auto* partials = device_data<double>(scratch);
-  PartList<SquaresPart> list;
-  int64_t done = 0;  // partial sums of lists that were launched
-  const auto launch_list = [&] {
+  auto tensors = launcher_of<SquaresPart>([&](const PartList<SquaresPart>& list, int64_t launched) {
     launch_kernel(kName, square_partials_kernel, Grid{.x = list.blocks}, kBlockThreads, context.stream, list,
-                  partials + done);
-    done += list.blocks;
-    list.count = list.blocks = 0;
-  };
-  std::vector<SumPart> parts;
+                  partials + launched);
+  });
+  auto totals = launcher_of<SumPart>([&](const PartList<SumPart>& list, int64_t) {
+    launch_kernel(kName, add_partials_kernel, Grid{.x = list.blocks}, kBlockThreads, context.stream, list, partials,
+                  device_data<double>(sums));
+  });
+  std::vector<SumPart> of_sums;
   for (const auto& [x, sum] : squares) {
     if (x.count() == 0) continue;
-    if (list.full()) launch_list();
-    if (parts.empty() || parts.back().sum != sum) parts.push_back({.begin = done + list.blocks, .end = 0, .sum = sum});
-    list.add({device_data<float>(x), x.count()}, square_partials(x.count()));
-    parts.back().end = done + list.blocks;
+    if (of_sums.empty() || of_sums.back().sum != sum) of_sums.push_back({tensors.blocks(), 0, sum});
+    tensors.add({device_data<float>(x), x.count()}, square_partials(x.count()));
+    of_sums.back().end = tensors.blocks();
   }
-  launch_list();
-  PartList<SumPart> totals;
-  const auto launch_totals = [&] {
-    launch_kernel(kName, add_partials_kernel, Grid{.x = totals.blocks}, kBlockThreads, context.stream, totals, partials,
-                  device_data<double>(sums));
-    totals.count = totals.blocks = 0;
-  };
-  for (const SumPart& part : parts) {
-    if (totals.full()) launch_totals();
-    totals.add(part, 1);
-  }
-  launch_totals();
+  tensors.launch_rest();
+  for (const SumPart& part : of_sums) totals.add(part, 1);
+  totals.launch_rest();
 }
 
 void sum_columns(const CudaContext& context, ConstTensor x, Tensor sums, Tensor scratch) {

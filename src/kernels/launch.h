@@ -2,8 +2,10 @@
 // the stream's queue.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <initializer_list>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -35,16 +37,18 @@ void tell_argument(std::string& text, const Argument& argument) {
   }
 }
 
-// Of calls that go together, of each.
+// Of calls that go together, of the first ones.
 template <typename Call>
 void tell_argument(std::string& text, const std::vector<Call>& calls) {
-  for (const Call& call : calls) {
-    if constexpr (requires { call.x; }) {
-      tell_argument(text, call.x);
+  constexpr size_t kTold = 3;
+  for (size_t i = 0; i < std::min(calls.size(), kTold); ++i) {
+    if constexpr (requires { calls[i].x; }) {
+      tell_argument(text, calls[i].x);
     } else {
-      tell_argument(text, call.weight);
+      tell_argument(text, calls[i].weight);
     }
   }
+  if (calls.size() > kTold) text += " and " + std::to_string(calls.size() - kTold) + " others";
 }
 
 // The bodies of one operation. `fast` serves float32 and bfloat16; null where the specification is fast enough. `cuda`

@@ -2,23 +2,27 @@
 // the blocks of one part stand behind those of another.
 #pragma once
 
+#include <utility>
+
 #include "kernels/device_cuda.h"
 
 namespace shiftron::cuda {
 
+// As many as a kernel can take, which may take kOtherParameters bytes beside a list.
+constexpr size_t kOtherParameters = 64;
 template <typename Part>
-struct PartList {
-  static constexpr size_t kOtherParameters = 64;  // bytes that a kernel may take beside a list
-  static constexpr size_t kMost =
-      (kMostParameterBytes - kOtherParameters - sizeof(int64_t)) / (sizeof(Part) + sizeof(int32_t));
+constexpr size_t kMostParts = (kMostParameterBytes - kOtherParameters - sizeof(int64_t)) /
+                              (sizeof(Part) + sizeof(int32_t));
 
+template <typename Part, size_t kMost = kMostParts<Part>>
+struct PartList {
   Part parts[kMost];
   int32_t begins[kMost];  // the first block of each part
   int32_t count = 0;      // parts
   int32_t blocks = 0;     // of all
 
   bool full() const { return count == kMost; }
-  // With one block at least.
+  // Parts may be empty.
   void add(const Part& part, int64_t blocks_of_part) {
     CHECK(!full(), "more than ", kMost, " parts");
     CHECK(blocks_of_part <= kMostBlocks - blocks, blocks_of_part, " blocks behind ", blocks);
@@ -33,19 +37,46 @@ struct PlaceInList {
   int part;
   int block;
 };
-template <typename Part>
-__device__ PlaceInList place_in(const PartList<Part>& list) {
+template <typename Part, size_t kMost>
+__device__ PlaceInList place_in(const PartList<Part, kMost>& list) {
   const int block = static_cast<int>(blockIdx.x);
-  int part = 0, end = list.count;
-  while (end - part > 1) {
-    const int middle = (part + end) / 2;
-    if (list.begins[middle] <= block) {
-      part = middle;
-    } else {
-      end = middle;
+  int part = 0;
+  if constexpr (kMost <= 4) {  // no loop: its registers would be spilled by kernels that have none left
+    for (int i = 1; i < static_cast<int>(kMost); ++i) part += i < list.count && list.begins[i] <= block ? 1 : 0;
+  } else {
+    for (int end = list.count; end - part > 1;) {
+      const int middle = (part + end) / 2;
+      (list.begins[middle] <= block ? part : end) = middle;
     }
   }
   return {.part = part, .block = block - list.begins[part]};
+}
+
+// Parts of any number, in as many launches as they need: launch(list, blocks of the launches before).
+template <typename Part, typename Launch>
+class ListLauncher {
+ public:
+  explicit ListLauncher(Launch launch) : launch_(std::move(launch)) {}
+  void add(const Part& part, int64_t blocks_of_part) {
+    if (list_.full()) launch_rest();
+    list_.add(part, blocks_of_part);
+  }
+  // Once, behind the last part.
+  void launch_rest() {
+    launch_(list_, launched_);
+    launched_ += list_.blocks;
+    list_.count = list_.blocks = 0;
+  }
+  int64_t blocks() const { return launched_ + list_.blocks; }  // of all parts that were added
+
+ private:
+  Launch launch_;
+  PartList<Part> list_;
+  int64_t launched_ = 0;
+};
+template <typename Part, typename Launch>
+ListLauncher<Part, Launch> launcher_of(Launch launch) {
+  return ListLauncher<Part, Launch>(std::move(launch));
 }
 
 }  // namespace shiftron::cuda

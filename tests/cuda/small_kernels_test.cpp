@@ -157,15 +157,10 @@ TEST(SmallKernels, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
     split_master(device.stream, p, weight, rest);
     for (int step = 1; step <= 3; ++step) {
       const OnDevice gradient(device, DType::float32, random_values("gradient " + std::to_string(step), count));
-      const OnDevice scalars(device, DType::float64, {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
+      const OnDevice scalars(device, DType::float64, update_scalars(step));
       const AdamWParameter whole{
           .weight_decay = 0.1, .gradient = gradient, .weight = p, .first_moment = m, .second_moment = v};
-      AdamWParameter halves = whole;
-      halves.weight = weight;
-      halves.rest = rest;
-      halves.first_moment = own_m;
-      halves.second_moment = own_v;
-      adamw(device.stream, how, scalars, {whole, halves});
+      adamw(device.stream, how, scalars, {whole, in_halves(whole, weight, rest, own_m, own_v)});
       join_master(device.stream, weight, rest, joined);
       ASSERT_EQ(joined.values(), p.values()) << count << " after " << step;
       ASSERT_EQ(own_m.values(), m.values()) << count << " after " << step;
@@ -314,6 +309,20 @@ TEST(SmallKernels, RefuseFloat64) {
     refused(name, 0, name[0] == 'e' ? Kind::int32 : Kind::activation);
   }
   refused("adamw_7_0_0", 1, Kind::accumulation);
+}
+
+TEST(SmallKernels, FaultOfAListTellsItsFirstTensors) {
+  CudaDevice device;
+  const OnDevice scalars(device, DType::float64, std::vector<double>(kUpdateScalars));
+  const OnDevice values(device, DType::float64, 3);
+  const AdamWParameter parameter{.gradient = values, .weight = values, .first_moment = values, .second_moment = values};
+  const std::string three =
+      "adamw of float64 [" + std::to_string(kUpdateScalars) + "], float64 [3], float64 [3], float64 [3]";
+  for (const auto& [count, told] : {std::pair{3, three + ":"}, {5, three + " and 2 others:"}}) {
+    expect_fault(told, [&, count = count] {
+      adamw(device.stream, {}, scalars, std::vector<AdamWParameter>(static_cast<size_t>(count), parameter));
+    });
+  }
 }
 
 TEST(SmallKernels, SumsNeedTheirScratch) {

@@ -28,6 +28,20 @@ inline Owned integers(const std::vector<int64_t>& values) {
   return Owned(DType::int32, {static_cast<int64_t>(values.size())}, std::vector<double>(values.begin(), values.end()));
 }
 
+// Of the n-th step: learning rate, gradient factor, bias corrections of moments 0.9 and 0.95, nothing skipped.
+inline std::vector<double> update_scalars(int step) {
+  return {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0};
+}
+// The same update of other tensors: masters in halves, moments of their own.
+inline AdamWParameter in_halves(AdamWParameter whole, const Tensor& weight, const Tensor& rest,
+                                const Tensor& first_moment, const Tensor& second_moment) {
+  whole.weight = weight;
+  whole.rest = rest;
+  whole.first_moment = first_moment;
+  whole.second_moment = second_moment;
+  return whole;
+}
+
 // The call must throw an Error that says `text`.
 inline void expect_fault(const std::string& text, const std::function<void()>& call) {
   try {

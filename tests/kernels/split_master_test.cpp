@@ -99,17 +99,11 @@ TEST_P(SplitMaster, AdamWUpdatesHalvesAsItUpdatesWholeMasters) {
   split_master(device.stream, p, weight, rest);
   for (int step = 1; step <= 3; ++step) {
     const std::string name = "gradient " + std::to_string(step);
-    const Owned scalars(DType::float64, {kUpdateScalars},
-                        {1e-2, 0.5, 1 - std::pow(0.9, step), 1 - std::pow(0.95, step), 0});
+    const Owned scalars(DType::float64, {kUpdateScalars}, update_scalars(step));
     const Owned gradient = random(name);
     const AdamWParameter whole{
         .weight_decay = 0.1, .gradient = gradient, .weight = p, .first_moment = m, .second_moment = v};
-    AdamWParameter halves = whole;
-    halves.weight = weight;
-    halves.rest = rest;
-    halves.first_moment = own_m;
-    halves.second_moment = own_v;
-    adamw(device.stream, how, scalars, {whole, halves});
+    adamw(device.stream, how, scalars, {whole, in_halves(whole, weight, rest, own_m, own_v)});
     join_master(device.stream, weight, rest, joined);
     ASSERT_EQ(joined.values(), p.values()) << step;
     ASSERT_EQ(own_v.values(), v.values()) << step;
