@@ -8,14 +8,14 @@
 
 namespace shiftron::cuda {
 
-// As many as a kernel can take, which may take kOtherParameters bytes beside a list.
-constexpr size_t kOtherParameters = 64;
-template <typename Part>
-constexpr size_t kMostParts = (kMostParameterBytes - kOtherParameters - sizeof(int64_t)) /
-                              (sizeof(Part) + sizeof(int32_t));
-
-template <typename Part, size_t kMost = kMostParts<Part>>
+// Of at most kParts; 0: of as many as a kernel can take, which may take kOtherParameters bytes beside a list.
+template <typename Part, size_t kParts = 0>
 struct PartList {
+  static constexpr size_t kOtherParameters = 64;
+  static constexpr size_t kMost = kParts > 0 ? kParts
+                                             : (kMostParameterBytes - kOtherParameters - sizeof(int64_t)) /
+                                                   (sizeof(Part) + sizeof(int32_t));
+
   Part parts[kMost];
   int32_t begins[kMost];  // the first block of each part
   int32_t count = 0;      // parts
@@ -37,8 +37,9 @@ struct PlaceInList {
   int part;
   int block;
 };
-template <typename Part, size_t kMost>
-__device__ PlaceInList place_in(const PartList<Part, kMost>& list) {
+template <typename Part, size_t kParts>
+__device__ PlaceInList place_in(const PartList<Part, kParts>& list) {
+  constexpr size_t kMost = PartList<Part, kParts>::kMost;
   const int block = static_cast<int>(blockIdx.x);
   int part = 0;
   if constexpr (kMost <= 4) {  // no loop: its registers would be spilled by kernels that have none left
