@@ -107,12 +107,16 @@ std::vector<KernelCase> small_calls() {
   add_swiglu_cases(calls, 3, kWidth);
   add_shift_rope_cases(calls, {"of_every_kernel", {5}, 2, 16, 3});
   add_shift_rope_cases(calls, {"of_every_kernel_carried", {3}, 2, 16, 3, true, true});
+  add_shift_streams_cases(calls, {"of_every_kernel_layer", {5}, 16, {{3, 0}, {2, 2}, {2, 2, false}}});
   std::vector<KernelCase> attention;
   add_attention_cases(attention, {"of_every_kernel", {5, 3}, 8, 4, 2, 8});
   calls.insert(calls.end(), attention.begin(), attention.end());
   add_cross_entropy_cases(calls, 3, kWidth, 0);
   add_combine_case(calls, 3, 5);
   for (const bool halves : {false, true}) add_adamw_case(calls, kWidth, halves, false);
+  const std::vector<int64_t> list = {kWidth, 0, 7, kWidth, 16};
+  add_adamw_list_case(calls, list);
+  add_squares_list_case(calls, list, 4);
   add_split_master_cases(calls, kWidth);
   add_small_cases(calls);
   return calls;
