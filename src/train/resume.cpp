@@ -112,4 +112,12 @@ void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t fi
                   before, now, to_string(optimizer.schedule), optimizer.decay_steps, first_step, is, was, before));
 }
 
+void warn_of_passed_stop(const TrainSection& train, int64_t saved_step, Log& log) {
+  if (train.stop_at < 1 || train.stop_at > saved_step || saved_step >= train.steps) return;
+  log.warning(
+      fmt::format("train.stop_at={} is not ahead of step {}, behind which training goes on: it runs to train.steps={}; "
+                  "a train.stop_at above {} stops it before",
+                  train.stop_at, saved_step, train.steps, saved_step));
+}
+
 }  // namespace shiftron

@@ -34,4 +34,7 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
 // Warns where train.steps differs and the learning rate follows the end of the run.
 void warn_of_new_end(const RunConfig& saved, const RunConfig& config, int64_t first_step, Log& log);
 
+// Warns where the run goes on from train.stop_at or behind it. No refusal: who is told 75 gives the same command again.
+void warn_of_passed_stop(const TrainSection& train, int64_t saved_step, Log& log);
+
 }  // namespace shiftron

@@ -184,6 +184,7 @@ void TrainingRun::tell_resume(const SavedState& state) const {
     }
     warn_of_new_end(state.configuration, config_, first_step_, environment_.log);
   }
+  warn_of_passed_stop(config_.train, saved_step_, environment_.log);
   environment_.events.write("resume", {{"step", saved_step_}});
   environment_.log.info(fmt::format("resuming behind step {}{}", saved_step_,
                                     imported ? ", imported from " + state.imported_from : ""));

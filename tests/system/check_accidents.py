@@ -196,7 +196,15 @@ class Accidents(SystemTest):
         self.assertEqual((run / "config.conf").read_text(), before)
         self.assertEqual(self.steps_of(run), steps)
 
-    def test_going_back_happens_once(self):
+    def test_a_stop_that_is_passed_is_told(self):
+        run = self.folder / "passed-stop"
+        settings = self.settings(run, train__steps=12)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 4}))
+        self.assertNotIn("train.stop_at=", self.expect(75, self.train(1, {**settings, "train.stop_at": 6})))
+        for stop, resumed in ((6, 6), (4, 8)):  # the same command goes on, however far the run has come
+            text = self.expect(0, self.train(1, {**settings, "train.steps": resumed + 2, "train.stop_at": stop}))
+            self.assert_told_once(text, f"train.stop_at={stop} is not ahead of step {resumed}, behind which training goes on: it "
+                                        f"runs to train.steps={resumed + 2}; a train.stop_at above {resumed} stops it before")
         run = self.folder / "back"
         settings = self.settings(run, train__steps=20, checkpoint__every=2, checkpoint__keep=20)
         self.expect(75, self.train(1, {**settings, "train.stop_at": 8}))
