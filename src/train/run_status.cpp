@@ -121,8 +121,12 @@ class Life {
     const std::string job = text_in(event, "job");
     jobs_.read(name, job);
     if (!job.empty()) status_.job = job;
-    if (name == "queued" || name == "requeue") {
+    if (name == "job") {
+      job_began_ = when;
+      nodes_ = text_in(event, "nodes");
+    } else if (name == "queued" || name == "requeue") {
       become(State::queued, when);
+      job_began_ = std::nan("");
       status_.why = text_in(event, "why");
     } else if (name == "start") {
       start(event, when);
@@ -134,8 +138,10 @@ class Life {
                                        text_in(event, "reason"));
     } else if (name == "exit") {
       exit(event, when, job.empty());
-    } else if (name == "left" && status_.state == State::queued) {  // before the program wrote anything
-      end(event, when);
+    } else if (name == "left") {
+      job_began_ = std::nan("");
+      if (status_.state != State::queued) return;
+      end(event, when);  // before the program wrote anything
       status_.why = status_.state == State::done ? "" : reason_of(status_.code) + ", see the job's log in slurm/";
     }
   }
@@ -150,6 +156,11 @@ class Life {
       status_.job = jobs_.of_start;
       status_.why.clear();
       status_.code = 0;
+    } else if (!std::isnan(job_began_)) {
+      become(State::starting, job_began_);
+      status_.where = nodes_;
+      status_.why.clear();
+      status_.code = 0;
     } else if (status_.state == State::running) {
       become(State::silent, sign.value_or(state_began_));
       ended_ = sign.value_or(now_);
@@ -158,7 +169,8 @@ class Life {
     const bool over = status_.state == State::done || status_.state == State::failed || status_.state == State::saved;
     const double last = over && !std::isnan(ended_) ? ended_ : now_;
     if (!std::isnan(first_start_)) status_.wall_seconds = std::max(0.0, last - first_start_);
-    if (status_.state == State::queued && !std::isnan(ended_)) status_.between_seconds += now_ - ended_;
+    const bool waits = status_.state == State::queued || status_.state == State::starting;
+    if (waits && !std::isnan(ended_)) status_.between_seconds += now_ - ended_;
   }
 
  private:
@@ -169,6 +181,7 @@ class Life {
   void start(const json& event, double when) {
     become(State::running, when);
     last_start_ = when;
+    job_began_ = std::nan("");
     status_.job = jobs_.of_start;
     status_.where = hosts_in(event);
     status_.why.clear();
@@ -195,6 +208,8 @@ class Life {
   RunStatus& status_;
   double now_, state_began_;
   double first_start_ = std::nan(""), last_start_ = std::nan(""), ended_ = std::nan("");
+  double job_began_ = std::nan("");  // of the last job that has begun, until it starts or leaves
+  std::string nodes_;                // of it
   Jobs jobs_;
 };
 
@@ -306,7 +321,8 @@ std::string to_text(const RunStatus& status, int width) {
     text += fmt::format(" for {}", duration_text(status.since));
   }
   if (!status.job.empty()) text += fmt::format(", job {}", status.job);
-  if (!status.where.empty() && status.state == State::running) text += " on " + status.where;
+  const bool has_hosts = status.state == State::starting || status.state == State::running;
+  if (!status.where.empty() && has_hosts) text += " on " + status.where;
   text += "\n";
   if (!status.why.empty())
     text += fmt::format("  {}{}\n",

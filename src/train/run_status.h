@@ -11,11 +11,12 @@
 namespace shiftron {
 
 struct RunStatus {
-  // queued: submitted, or on its way back; silent: it should be running and gives no sign of life.
-  enum class State { unknown, queued, running, silent, saved, done, failed };
+  // queued: submitted, or on its way back; starting: its job has hosts and looks at them; silent: it should be running
+  // and gives no sign of life.
+  enum class State { unknown, queued, starting, running, silent, saved, done, failed };
   State state = State::unknown;
   std::string job{};    // of a batch system
-  std::string where{};  // hosts with their ranks, of the last start
+  std::string where{};  // hosts with their ranks, of the last start; hosts of a job that is starting
   std::string why{};    // it is queued again, or has failed
   int code = 0;         // of the last exit
   double since = 0;     // seconds in that state
@@ -37,8 +38,8 @@ struct RunStatus {
   double lost_share() const;    // to restarts: repeated and between, of all
 };
 
-constexpr std::array<const char*, 7> names_of(RunStatus::State) {
-  return {"not started", "queued", "running", "silent", "saved", "done", "failed"};
+constexpr std::array<const char*, 8> names_of(RunStatus::State) {
+  return {"not started", "queued", "starting", "running", "silent", "saved", "done", "failed"};
 }
 
 // Error(bad_input) where `directory` is no run's. `steps`: of its configuration; `now`: seconds since 1970.

@@ -104,6 +104,30 @@ TEST_F(Status, LifeOfAJob) {
   EXPECT_DOUBLE_EQ(status.save_seconds, 30);
 }
 
+TEST_F(Status, AJobThatLooksAtItsHostsIsStarting) {
+  event(0, "queued", R"(,"job":"17")");
+  event(4, "job", R"(,"job":"17","nodes":"node[1-2]")");
+  RunStatus status = read(5);
+  EXPECT_EQ(to_json(status).at("state"), "starting");
+  EXPECT_DOUBLE_EQ(status.since, 60);
+  EXPECT_THAT(to_text(status, 80), HasSubstr("starting for 1:00, job 17 on node[1-2]\n"));
+  event(6, "start", kStart);
+  event(8, "exit", R"(,"code":70)");
+  event(8, "requeue", R"(,"job":"17","why":"crash")");
+  EXPECT_EQ(read(9).state, State::queued);
+  event(10, "job", R"(,"job":"17")");
+  status = read(11);
+  EXPECT_EQ(status.state, State::starting);
+  EXPECT_EQ(status.why, "");
+  EXPECT_DOUBLE_EQ(status.between_seconds, 3 * 60);
+  event(12, "left", R"(,"job":"17","code":76)");
+  EXPECT_EQ(read(13).state, State::failed);
+  event(14, "job", R"(,"job":"18")");  // submitted by hand
+  EXPECT_EQ(read(15).state, State::starting);
+  event(16, "queued", R"(,"job":"19")");  // 18 was killed
+  EXPECT_EQ(read(17).state, State::queued);
+}
+
 TEST_F(Status, ASaveThatFailedIsToldUntilOneSucceeds) {
   event(0, "start", kStart);
   event(1, "checkpoint_failed", R"(,"step":1200,"reason":"no space on the disk")");
