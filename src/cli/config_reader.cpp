@@ -83,10 +83,14 @@ void apply_file(RunConfig& config, const std::string& path) {
   if (!file || is_directory) {
     const char* reason = std::strerror(is_directory ? EISDIR : errno);
     config.reading_faults.push_back("cannot read the configuration file " + path + ": " + reason);
+    config.is_partial = true;
     return;
   }
   const std::vector<Setting> settings = read_lines(file, path, config.reading_faults);
-  if (file.bad()) config.reading_faults.push_back("cannot read the whole configuration file " + path);
+  if (file.bad()) {
+    config.reading_faults.push_back("cannot read the whole configuration file " + path);
+    config.is_partial = true;
+  }
   apply_level(config, settings);
 }
 

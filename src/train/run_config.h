@@ -44,6 +44,7 @@ struct RunConfig {
 
   std::map<std::string, Origin> origins;    // keys that were given
   std::vector<std::string> reading_faults;  // found while reading; validate() lists them with its own
+  bool is_partial = false;                  // a file of it could not be read, and validate() lists those alone
 };
 
 // Applies one level (a file, the command line) over `config`; a list replaces that of weaker levels and repeats add up

@@ -101,14 +101,23 @@ TEST_F(ConfigReader, CollectsEveryFault) {
                   "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
                   "--parallel.tp needs a value (command line)"));
   try {
-    validate(parsed.config, 1);
+    validate(read({"--config", a}).config, 1);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
     EXPECT_THAT(error.what(), HasSubstr("unknown key model.hiden"));
-    EXPECT_THAT(error.what(), HasSubstr("cannot read the configuration file"));
     EXPECT_THAT(error.what(), HasSubstr("optimizer.learning_rate is required"));
     EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("model.layers is required")));
+  }
+}
+
+// Its keys may be all that is missed.
+TEST_F(ConfigReader, OfAFileThatCannotBeReadThatAloneIsTold) {
+  const std::string missing = folder_ / "missing.conf";
+  for (const std::string& path : {missing, folder_.string()}) {
+    EXPECT_THAT(
+        find_faults(read({"--config", path, "--model.heads", "3", "--parallel.tp", "2", "stray"}).config, 3),
+        ElementsAre(HasSubstr("cannot read the configuration file " + path), "unexpected word 'stray' (command line)"));
   }
 }
 
