@@ -194,7 +194,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   BenchmarkOutcome outcome;
   all_agree(world, [&] {
     if (!leads) return;
-    if (const std::string warning = benchmarks.non_finite(answers); !warning.empty()) Log(0).warning(warning);
+    std::string warning = benchmarks.non_finite(answers);
     std::optional<Progress> progress;  // of each metric that has one
     const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {
       if (!scoring.progress) return;
@@ -203,6 +203,8 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
       if (done == all) progress.reset();
     });
     outcome.rows = report.rows();
+    if (warning.empty()) warning = too_large(outcome.rows);
+    if (!warning.empty()) Log(0).warning(warning);
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
     fs::remove_all(scoring.journal, kept);

@@ -51,6 +51,18 @@ TEST(NonFinite, AnswersOfTasksAreCountedAndNamed) {
   EXPECT_TRUE(std::isnan(rows[1].estimate.value)) << "no text was made";
 }
 
+// Of a sound model: a text without blanks is one word.
+TEST(NonFinite, APerplexityThatNoNumberHoldsIsTold) {
+  const Scratch scratch;
+  const CheckpointModel model = saved_model(scratch, model_config());
+  const std::string text = scratch.write("text.txt", std::string(5000, 'x'));
+  ::testing::internal::CaptureStderr();
+  const BenchmarkOutcome outcome = run_benchmarks(
+      model, {.tasks = {"perplexity:" + text}, .output = scratch / "report"}, "a test", *make_single_world(), {});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("perplexity_text word_perplexity exceeds"));
+  EXPECT_TRUE(std::isinf(outcome.rows.at(0).estimate.value));
+}
+
 TEST(NonFinite, NoTextIsMade) {
   const Scratch scratch;
   const CheckpointModel model = spoilt_model(scratch);

@@ -223,6 +223,26 @@ AnsweredTask texts_of(const std::vector<double>& words, const std::vector<double
   return entry;
 }
 
+// e^2000 is no double. What it is made of is compared all the same.
+TEST_F(Compare, APerplexityBeyondAllNumbersIsToldAndCompared) {
+  const BenchmarkReport large({.tasks = {"text"}}, {texts_of({1, 1}, {-1990, -2010})});
+  write("x", {texts_of({1, 1}, {-1990, -2010})});
+  write("y", {texts_of({1, 1}, {-1991, -2012})});
+  EXPECT_THAT(too_large(large.rows()), HasSubstr("text word_perplexity exceeds the largest number"));
+  EXPECT_THAT(results_table(large.rows()), HasSubstr(" inf "));
+  EXPECT_THAT(too_large(BenchmarkReport({.tasks = {"text"}}, {texts_of({1}, {-200})}).rows()), IsEmpty());
+  const Comparison comparison = compare();
+  EXPECT_NEAR(comparison.differences.at(1).difference, -1.5, 1e-12);
+  EXPECT_THAT(to_text(comparison), HasSubstr("| word_perplexity |     2 |       n/a |       n/a |"));
+}
+
+TEST(BenchmarkReport, LargeValuesStayReadable) {
+  EXPECT_EQ(number_text(12.34567), "12.3457");
+  EXPECT_EQ(number_text(999999.99999), "1000000.0000");
+  EXPECT_EQ(number_text(std::exp(200)), "7.2260e+86");
+  EXPECT_EQ(number_text(std::nan("")), "n/a");
+}
+
 // Two short texts become likelier, a long one far less: the perplexity of all their words rises.
 TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
   write("x", {texts_of({1, 1, 100}, {-2, -2, -100})});

@@ -352,10 +352,9 @@ std::string to_text(const Comparison& comparison) {
     width = std::max(width, p.task.size());
     metric_width = std::max(metric_width, p.metric.size());
     most = std::max(most, std::abs(p.difference) + 2 * p.error);
-    cells.push_back({p.task, p.metric, std::to_string(p.items), fmt::format("{:.4f}", p.first),
-                     fmt::format("{:.4f}", p.second), fmt::format("{:+.4f}", p.difference),
-                     fmt::format("{:.4f}", p.error), fmt::format("{}/{}", p.wins, p.losses),
-                     fmt::format("{:.3g}", p.sign_test)});
+    cells.push_back({p.task, p.metric, std::to_string(p.items), number_text(p.first), number_text(p.second),
+                     fmt::format("{:+.4f}", p.difference), fmt::format("{:.4f}", p.error),
+                     fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
   }
   std::string text = fmt::format("{} against {}\n\n", comparison.second, comparison.first) +
                      markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "core/check.h"
@@ -302,6 +303,24 @@ std::string BenchmarkReport::write(const std::string& directory, const ReportFac
   return path;
 }
 
+std::string too_large(const std::vector<ResultRow>& rows) {
+  std::string named;
+  for (const ResultRow& row : rows) {
+    if (std::isinf(row.estimate.value)) named += (named.empty() ? "" : ", ") + row.name + " " + row.metric;
+  }
+  if (named.empty()) return "";
+  return named +
+         " exceeds the largest number: inf in tables, null in JSON; bits_per_byte and the log-likelihoods in "
+         "samples_*.jsonl say how likely the texts are, and `evaluate compare` goes by these";
+}
+
+std::string number_text(double value) {
+  constexpr double kMostInDigits = 1e12;
+  if (std::isnan(value)) return "n/a";
+  return std::isinf(value) || std::abs(value) < kMostInDigits ? fmt::format("{:.4f}", value)
+                                                              : fmt::format("{:.4e}", value);
+}
+
 std::string results_table(const std::vector<ResultRow>& rows) {
   std::vector<std::vector<std::string>> cells = {{"task", "n-shot", "items", "metric", "", "value", "± error"}};
   const std::string* before = nullptr;
@@ -310,8 +329,8 @@ std::string results_table(const std::vector<ResultRow>& rows) {
     before = &row.name;
     cells.push_back({again ? "" : with_space(row.depth) + row.alias,
                      again || row.is_group ? "" : std::to_string(row.fewshot), again ? "" : std::to_string(row.items),
-                     row.metric, row.higher_is_better ? "↑" : "↓", fmt::format("{:.4f}", row.estimate.value),
-                     row.estimate.error ? fmt::format("{:.4f}", *row.estimate.error) : "n/a"});
+                     row.metric, row.higher_is_better ? "↑" : "↓", number_text(row.estimate.value),
+                     row.estimate.error ? number_text(*row.estimate.error) : "n/a"});
   }
   return markdown_table(cells, {1, 2, 5, 6});
 }

@@ -77,6 +77,12 @@ class BenchmarkReport {
   std::vector<ResultRow> rows_;
 };
 
+// What to say of rows whose perplexity no number holds; "" where there is none. Not for answers that are not finite.
+std::string too_large(const std::vector<ResultRow>& rows);
+
+// A value in a table: four digits behind the point, "n/a" where there is none.
+std::string number_text(double value);
+
 // A table in Markdown that reads well as plain text too.
 std::string results_table(const std::vector<ResultRow>& rows);
 
