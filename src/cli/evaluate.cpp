@@ -50,37 +50,58 @@ std::vector<std::string> model_changes(const RunConfig& saved, const RunConfig& 
   return faults;
 }
 
+// What is asked of a checkpoint.
+struct Question {
+  std::string name;            // in messages
+  std::set<std::string> keys;  // of [train] and [data] that change the answer, or what it takes
+};
+
+Question held_out_loss() {
+  return {"the loss of a dataset",
+          {"train.precision", "train.micro_batch", "train.sequence_length", "data.document_reset"}};
+}
+Question answers_of_tasks() {
+  return {"tasks", {"train.precision", "train.sequence_length"}};
+}
+Question text_from_prompt() {
+  return {"generate", {"train.precision", "data.document_reset"}};
+}
+
+std::string advice_on(const std::string& key, const CommandLine& line) {
+  std::string option = key == "train.micro_batch" ? "token-budget" : key.substr(key.find('.') + 1);
+  std::ranges::replace(option, '_', '-');
+  const bool is_asked = key.starts_with("evaluation.") || key == "train.micro_batch";
+  const bool is_option =
+      is_asked && std::ranges::find(line.options, option, &CommandOption::name) != line.options.end();
+  return is_option ? "give --" + option : "leave it out";
+}
+
 // Keys that do nothing here, where the line or a file of it gives them: those of [evaluation], which is of training
 // while the command has options of its own, but for their defaults; others but for what the checkpoint says. So the
 // file of a run passes that asks nothing of its steps.
-std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& now,
-                                      const std::vector<CommandOption>& own) {
-  static const std::set<std::string> kUsed = {"train.precision", "train.micro_batch", "train.sequence_length",
-                                              "data.document_reset"};
+std::vector<std::string> useless_keys(const RunConfig& saved, const RunConfig& now, const CommandLine& line,
+                                      const Question& question) {
+  const std::set<std::string> of_some = held_out_loss().keys;
   std::set<std::string> changed, unusual;
   for (const ChangedKey& key : changed_keys(saved, now)) changed.insert(key.key);
   for (const ChangedKey& key : changed_keys({}, now)) unusual.insert(key.key);
   std::vector<std::string> faults;
   for (const auto& [key, origin] : now.origins) {
     const std::string section = key.substr(0, key.find('.'));
-    if (is_of_model(key) || section == "parallel" || section == "device" || kUsed.contains(key)) continue;
+    if (is_of_model(key) || section == "parallel" || section == "device" || question.keys.contains(key)) continue;
     const auto before = saved.origins.find(key);
     if (origin.unreadable || (before != saved.origins.end() && to_string(before->second) == to_string(origin)))
       continue;
     const bool is_asked = section == "evaluation" && key != "evaluation.every";
     if (!(is_asked ? unusual : changed).contains(key)) continue;
-    std::string option = key.substr(section.size() + 1);
-    std::ranges::replace(option, '_', '-');
-    const bool is_option = is_asked && std::ranges::find(own, option, &CommandOption::name) != own.end();
-    faults.push_back(key + " does nothing for a checkpoint, " + (is_option ? "give --" + option : "leave it out") +
-                     " (" + to_string(origin) + ")");
+    faults.push_back(key + " does nothing for " + (of_some.contains(key) ? question.name : "a checkpoint") + ", " +
+                     advice_on(key, line) + " (" + to_string(origin) + ")");
   }
   return faults;
 }
 
-// The checkpoint's model under `layout`, which the line may override; `own`: the command's options. Throws one Error
-// with every fault of the line.
-CheckpointModel open_with_overrides(const CommandLine& line, const std::vector<CommandOption>& own, int ranks,
+// The checkpoint's model under `layout`, which the line may override. Throws one Error with every fault of the line.
+CheckpointModel open_with_overrides(const CommandLine& line, const Question& question, int ranks,
                                     const ParallelSection& layout,
                                     const std::function<std::string(const RunConfig&)>& layout_fault) {
   CheckpointModel model;
@@ -98,7 +119,7 @@ CheckpointModel open_with_overrides(const CommandLine& line, const std::vector<C
   std::vector<std::string> faults = find_faults(config, ranks, Use::evaluate);
   const std::vector<std::string> changes = model_changes(base, config);
   faults.insert(faults.end(), changes.begin(), changes.end());
-  const std::vector<std::string> useless = useless_keys(base, config, own);
+  const std::vector<std::string> useless = useless_keys(base, config, line, question);
   faults.insert(faults.end(), useless.begin(), useless.end());
   if (const std::string fault = layout_fault(config); !fault.empty()) faults.push_back(fault);
   refuse_faults(faults, "the configuration");
@@ -117,8 +138,9 @@ int run_evaluate(const CommandLine& given) {
   const auto world = session.world();
   CheckpointModel model;
   const auto any_layout = [](const RunConfig&) { return std::string(); };
+  const Question question = line.has("tasks") ? answers_of_tasks() : held_out_loss();
   const auto open = [&] {
-    model = open_with_overrides(line, evaluate_options(), world->size(), {}, any_layout);
+    model = open_with_overrides(line, question, world->size(), {}, any_layout);
   };  // dp over all ranks
   first_agrees(*world, open);
   if (world->rank() != 0) open();
@@ -160,7 +182,7 @@ int run_generate(const CommandLine& line) {
     return detail::concatenate("generate divides a model by tp over all ranks, here ", ranks, ": parallel.tp ", p.tp,
                                ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
   };
-  const auto open = [&] { model = open_with_overrides(line, generate_options(), ranks, {.tp = ranks}, layout_fault); };
+  const auto open = [&] { model = open_with_overrides(line, text_from_prompt(), ranks, {.tp = ranks}, layout_fault); };
   first_agrees(*world, open);
   if (world->rank() != 0) open();
   const GenerateOptions options{.tokens = line.integer("tokens"),

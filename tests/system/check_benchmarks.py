@@ -263,6 +263,16 @@ class Benchmarks(Reports):
                 for text in texts:
                     self.assertIn(text if command is row else text.split(", give")[0], result.stderr)
                 self.assertNotIn("optimizer.clip", result.stderr)  # as the checkpoint has it
+        for command, keys in ((row, ["data.document_reset", "train.micro_batch"]),
+                              (["generate", "--checkpoint", self.steps[0], "--prompt", "The"], ["train.micro_batch", "train.sequence_length"])):
+            values = {"data.document_reset": "false", "train.micro_batch": 2, "train.sequence_length": 16}
+            result = shiftron(*command, *options({key: values[key] for key in keys}))
+            self.assertEqual(result.returncode, 76, result.stderr)
+            for key in keys:
+                advice = "give --token-budget" if command is row and key == "train.micro_batch" else "leave it out"
+                what = "tasks" if command is row else "generate"
+                self.assertIn(f"{key} does nothing for {what}, {advice} (command line)", result.stderr)
+            self.assertIn("2 faults", result.stderr)
         self.assertFalse((self.folder / "never").exists())
         own = self.steps[0].parent.parent / "config.conf"
         self.must(shiftron("generate", "--checkpoint", self.steps[0], "--prompt", "The", "--tokens", "2", "--config", own))
