@@ -97,6 +97,10 @@ FileDescriptor FileDescriptor::create(const std::string& path) {
 }
 
 FileDescriptor FileDescriptor::open_for_appending(const std::string& path, bool make) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {  // which would wait for a reader
+    throw_bad_input("cannot write ", path, ": it is a pipe; move it away");
+  }
   const int descriptor = open_retrying(path, O_WRONLY | (make ? O_CREAT : 0) | O_APPEND, 0666);
   if (descriptor < 0) throw_system_error("write", path, errno);
   return FileDescriptor(descriptor, path);

@@ -19,7 +19,7 @@ class FileDescriptor {
   static FileDescriptor open_for_reading(const std::string& path, bool follow_links = true);
   // A new file; it must not exist yet.
   static FileDescriptor create(const std::string& path);
-  // Made where it is missing, unless `make` is false; append() adds at its end.
+  // Made where it is missing, unless `make` is false; append() adds at its end. A pipe: Error(bad_input).
   static FileDescriptor open_for_appending(const std::string& path, bool make = true);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;

@@ -121,9 +121,9 @@ void JsonLines::sync() {
 }
 
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
-  std::ifstream input(path);
   std::error_code error;
-  if (!input && std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why
+  if (std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
+  std::ifstream input(path);
   for (std::string line; std::getline(input, line);) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (object.is_object()) visit(object);
@@ -192,10 +192,13 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
     refuse_lost_link(directory, words);
     refuse_lost_link(directory + "/checkpoints", words);  // else the run would begin anew, and save nothing
     create_directories_durably(directory);
-    for (const char* file : {"config.conf", "metrics.jsonl", "events.jsonl"}) {
-      if (!std::filesystem::is_directory(directory + "/" + file)) continue;
-      throw_bad_input(directory, "/", file,
-                      " is a directory, where the run keeps a file; move it away, or give another ", words.option);
+    for (const char* file :
+         {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl", "library_choices.json"}) {
+      const auto kind = std::filesystem::status(directory + "/" + file).type();
+      if (kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found) continue;
+      throw_bad_input(directory, "/", file, " is a ",
+                      kind == std::filesystem::file_type::directory ? "directory" : "pipe, a socket or a device",
+                      ", where the run keeps a file; move it away, or give another ", words.option);
     }
     if (const std::string steps = directory + "/checkpoints";
         std::filesystem::exists(steps) && !std::filesystem::is_directory(steps)) {
@@ -224,6 +227,9 @@ void add_log_file(const std::string& directory, Log& log) {
     std::filesystem::create_directories(parent_directory(path));
     FileDescriptor::open_for_appending(path);
     log.add_file(path);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::bad_input) throw;
+    throw_cannot_use(directory, error);
   } catch (const std::exception& error) {
     throw_cannot_use(directory, error);
   }

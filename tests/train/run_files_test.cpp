@@ -1,7 +1,9 @@
 // Files of a run: metrics are moved, never lost.
 #include "train/run_files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -104,6 +106,18 @@ TEST(OpenRun, RefusesWhatCannotBeARunsDirectory) {
                  scratch / "run/" + name + " is a directory, where the run keeps a file; move it away");
     std::filesystem::remove(scratch / "run/" + name);
   }
+  for (const char* name : {"config.conf", "metrics.jsonl", "metrics.superseded.jsonl", "events.jsonl"}) {
+    ASSERT_EQ(::mkfifo((scratch / "run/" + name).c_str(), 0600), 0);  // whoever opens it waits for a reader
+    EXPECT_ERROR(
+        open_run(scratch / "run", log), ExitCode::bad_input,
+        scratch / "run/" + name + " is a pipe, a socket or a device, where the run keeps a file; move it away");
+    std::filesystem::remove(scratch / "run/" + name);
+  }
+  std::filesystem::create_directories(scratch / "run/logs");
+  ASSERT_EQ(::mkfifo((scratch / "run/logs/rank-00000.log").c_str(), 0600), 0);
+  const int reader = ::open((scratch / "run/logs/rank-00000.log").c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_ERROR(add_log_file(scratch / "run", log), ExitCode::bad_input, "rank-00000.log: it is a pipe; move it away");
+  ::close(reader);
   std::filesystem::create_symlink("missing", scratch / "link");
   for (const char* name : {"link", "link/"}) {
     EXPECT_ERROR(open_run(scratch / name, log), ExitCode::bad_input,
