@@ -62,6 +62,7 @@ ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes
   if (is_marked(name_)) {
     take_back();
   } else {
+    if (is_there(name_)) remove_remains();
     refuse_taken(name_);
     take();
   }
@@ -91,6 +92,13 @@ void ExportUnderWay::take_back() {
   if (!lock) refuse_running(name_);
   rename_to_new_name_durably(name_, temporary_);
   lock_ = std::move(lock);
+}
+
+// Of one that was killed when its file had got the name.
+void ExportUnderWay::remove_remains() {
+  if (!is_marked(temporary_)) return;
+  lock_ = FileLock::take(mark_in(temporary_), false);
+  if (lock_) remove();
 }
 
 void ExportUnderWay::sweep() {

@@ -9,8 +9,8 @@
 namespace shiftron {
 
 // The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused,
-// with these words. What a killed one left is swept: such a directory, an empty one, or NAME with the mark still in it.
-// What this one did not finish is removed at its end.
+// with these words. What a killed one left is swept: such a directory, also beside NAME where that is whole, an empty
+// one, or NAME with the mark still in it. What this one did not finish is removed at its end.
 class ExportUnderWay {
  public:
   // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above
@@ -29,10 +29,11 @@ class ExportUnderWay {
   void finish_file(const std::string& file);  // as finish(), the file alone, by its name in the directory
 
  private:
-  void take();       // the directory with its mark
-  void take_back();  // NAME, which a killed export left with its mark
-  void sweep();      // all but the mark
-  void remove();     // all of it
+  void take();            // the directory with its mark
+  void take_back();       // NAME, which a killed export left with its mark
+  void sweep();           // all but the mark
+  void remove();          // all of it
+  void remove_remains();  // beside NAME, of which nobody makes more
 
   const std::string name_, temporary_;
   std::optional<FileLock> lock_;

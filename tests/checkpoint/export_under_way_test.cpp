@@ -66,6 +66,21 @@ TEST_F(Exports, RemainsOfAKilledOneAreSwept) {
   EXPECT_THAT(fault(how()), HasSubstr("is there already"));
 }
 
+// Killed behind the rename of its only file: that is whole, and stays.
+TEST_F(Exports, RemainsBesideAFileAreSwept) {
+  write_text(out_, "whole");
+  fs::create_directory(temporary_);
+  write_text(temporary_ + mark_, "");
+  {
+    const std::optional<FileLock> running = FileLock::take(temporary_ + mark_);
+    EXPECT_THAT(fault(how()), HasSubstr("out is there already"));
+    EXPECT_TRUE(fs::exists(temporary_ + mark_));
+  }
+  EXPECT_THAT(fault(how()), HasSubstr("out is there already"));
+  EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out"});
+  EXPECT_EQ(read_file(out_), "whole");
+}
+
 TEST_F(Exports, ARunningOneIsTold) {
   HuggingFaceExport first = how();
   first.check = [&](const std::string& directory) -> std::map<std::string, std::string> {
