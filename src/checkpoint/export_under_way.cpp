@@ -135,4 +135,11 @@ void ExportUnderWay::finish_file(const std::string& file) {
   rename_to_new_name_durably(temporary_ + "/" + file, name_);
 }
 
+void require_room_for_export(const std::string& directory, uint64_t bytes) {
+  const uint64_t room = free_disk_space(directory);
+  if (room >= bytes) return;
+  throw_crash(directory, ": the export takes at least ", bytes, " bytes, ", room,
+              " are free; free space there, or choose another place");
+}
+
 }  // namespace shiftron

@@ -1,6 +1,7 @@
 // ExportUnderWay: what an export writes has no name of its own until it is whole.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -38,5 +39,8 @@ class ExportUnderWay {
   const std::string name_, temporary_;
   std::optional<FileLock> lock_;
 };
+
+// Throws Error(crash) where the disk of `directory` has less room than the `bytes` that are known of an export.
+void require_room_for_export(const std::string& directory, uint64_t bytes);
 
 }  // namespace shiftron

@@ -14,7 +14,6 @@ namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kRoomForHeader = 16'000'000;  // bytes beside the elements and the tokenizer's pieces
 
 struct Ending {
   const char *ours, *theirs;
@@ -87,10 +86,7 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
         {.name = gguf_name(name), .type = is_norm ? SafetensorsType::F32 : how.type, .shape = name.their_shape});
     total += tensors.back().bytes();
   }
-  if (const uint64_t room = free_disk_space(parent_directory(path)); room < total + kRoomForHeader) {
-    throw_crash(path, ": the export takes ", total + kRoomForHeader, " bytes, ", room,
-                " are free; free space there, or choose another place");
-  }
+  require_room_for_export(parent_directory(path), total);
   GgufWriter writer(path, entries_of(how), tensors);
   StoredRows rows(source, how.model);
   std::vector<std::byte> head;

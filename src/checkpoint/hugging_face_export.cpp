@@ -18,7 +18,6 @@ namespace shiftron {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kRoomForFiles = 16'000'000;  // bytes beside the elements
 
 // A tensor of the export: one parameter as it lies, or taps.
 struct Item {
@@ -72,10 +71,9 @@ class Exporter {
       tensors.push_back(item.tensor);
       total_ += item.tensor.bytes();
     }
-    if (const uint64_t room = free_disk_space(directory); room < total_ + kRoomForFiles) {
-      throw_crash(directory, ": the export takes ", total_ + kRoomForFiles, " bytes, ", room,
-                  " are free; free space there, or choose another place");
-    }
+    uint64_t beside = 0;
+    for (const auto& [name, bytes] : how_.files) beside += bytes.size();
+    require_room_for_export(directory, total_ + beside);
     const auto shards = safetensors_shards(tensors, how_.shard_bytes);
     size_t next = 0;
     for (size_t i = 0; i < shards.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "checkpoint/gguf_export.h"
 #include "checkpoint/hugging_face_imports.h"
+#include "small_disk.h"
 
 namespace shiftron::testing {
 namespace {
@@ -93,6 +94,28 @@ TEST_F(Exports, ARunningOneIsTold) {
   const std::optional<FileLock> last_step = FileLock::take(out_ + mark_);  // it has its name, and still its mark
   EXPECT_THAT(fault(how()), HasSubstr("another export to " + out_ + " is running; wait for it"));
   EXPECT_TRUE(fs::exists(out_ + "/config.json"));
+}
+
+TEST_F(Exports, ASmallOneNeedsLittleRoom) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "no right to mount";
+  MemorySource source(model_);
+  write_hugging_face(source, how(), disk / "out");
+  const ModelConfig plain = small_model({.query = 0, .key = 0, .value = 0});
+  const GgufExport file{.model = plain, .type = SafetensorsType::F32, .positions = 64, .entries = {}};
+  MemorySource source_of_plain(plain);
+  write_gguf(source_of_plain, file, disk / "plain.gguf");
+  { std::ofstream(disk / "filler") << std::string(2 << 20, 'x'); }  // what fits of it
+  for (const char* name : {"another", "another.gguf"}) {
+    const bool is_file = fs::path(name).has_extension();
+    const Error error = error_of([&] {
+      if (is_file) write_gguf(source_of_plain, file, disk / name);
+      if (!is_file) write_hugging_face(source, how(), disk / name);
+    });
+    EXPECT_EQ(error.code(), ExitCode::crash);
+    EXPECT_THAT(error.what(), ::testing::ContainsRegex("another.*: the export takes at least [0-9]{5,6} bytes, "));
+    EXPECT_FALSE(fs::exists(disk / name + ".tmp"));
+  }
 }
 
 TEST_F(Exports, ANameThatIsTakenMeanwhileStays) {
