@@ -9,6 +9,7 @@
 #include "checkpoint/verify.h"
 #include "core/check.h"
 #include "core/directory_lock.h"
+#include "core/file.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
 
@@ -35,12 +36,28 @@ CheckpointSection rule_of(const std::string& checkpoints) {
   throw_bad_input(checkpoints, " holds no valid step; `shiftron checkpoint list` says why");
 }
 
-// The newest step without any fault. Reads every byte of the steps that it meets.
-int64_t newest_whole_step(const std::string& checkpoints, const BytesRead& progress) {
+// A step that was read without a fault, and its manifest, which a step of the same number may not have.
+struct WholeStep {
+  int64_t step = -1;
+  std::string manifest{};
+};
+
+std::string manifest_of(const StepDirectory& entry) {
+  try {
+    return read_file(entry.path + "/" + kManifestName);
+  } catch (const Error&) {  // verify_step() says why
+    return "";
+  }
+}
+
+// The newest step without any fault. Reads every byte of the steps that it meets, but for `known`.
+WholeStep newest_whole_step(const std::string& checkpoints, const WholeStep& known, const BytesRead& progress) {
   std::string faults;
   for (const StepDirectory& entry : list_steps(checkpoints)) {
+    const WholeStep candidate{entry.step, manifest_of(entry)};
+    if (candidate.step == known.step && candidate.manifest == known.manifest) return known;
     const std::vector<std::string> found = verify_step(entry.path, progress);
-    if (found.empty()) return entry.step;
+    if (found.empty()) return candidate;
     faults += "\n  step " + std::to_string(entry.step) + ": " + found.front();
   }
   throw Error("no step of " + checkpoints + " is whole, nothing is removed:" + faults, ExitCode::no_checkpoint);
@@ -102,10 +119,9 @@ std::unique_ptr<DirectoryLock> lock_on_full_disk(const std::string& run, const P
   }
 }
 
-}  // namespace
-
-Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
-                     const BytesRead& progress) {
+// plan_pruning(), which leaves the newest whole step in `whole`, and reads that which is there no second time.
+Pruning planned_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
+                        const BytesRead& progress, WholeStep& whole) {
   const std::string checkpoints = checkpoints_of(run);
   const CheckpointSection rule = rule_of(checkpoints);
   Pruning pruning{.steps = {},
@@ -117,10 +133,19 @@ Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::o
   if (!keep_every) retention.was_to_stay = was_to_stay;
   std::vector<StepDirectory> doomed = superfluous_steps(checkpoints, retention, -1);
   if (doomed.empty()) return pruning;
-  pruning.newest_whole = newest_whole_step(checkpoints, progress);
+  whole = newest_whole_step(checkpoints, whole, progress);
+  pruning.newest_whole = whole.step;
   std::erase_if(doomed, [&](const StepDirectory& entry) { return entry.step == pruning.newest_whole; });
   for (const StepDirectory& entry : doomed) pruning.steps.push_back({entry, check_step(entry.path).bytes()});
   return pruning;
+}
+
+}  // namespace
+
+Pruning plan_pruning(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
+                     const BytesRead& progress) {
+  WholeStep whole;
+  return planned_pruning(run, keep, keep_every, progress, whole);
 }
 
 Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional<int64_t> keep_every,
@@ -128,14 +153,15 @@ Pruning prune(const std::string& run, std::optional<int64_t> keep, std::optional
   checkpoints_of(run);
   std::unique_ptr<DirectoryLock> lock;
   Pruning gone;
+  WholeStep whole;
   try {
     lock = lock_of(run);
   } catch (const NoRoomForLock&) {
-    Pruning planned = plan_pruning(run, keep, keep_every, progress);
+    Pruning planned = planned_pruning(run, keep, keep_every, progress, whole);
     if (planned.steps.empty() && planned.leftovers.empty()) return planned;
     lock = lock_on_full_disk(run, planned, gone);
   }
-  Pruning pruning = plan_pruning(run, keep, keep_every, progress);
+  Pruning pruning = planned_pruning(run, keep, keep_every, progress, whole);
   remove_all_of(pruning, [&] {
     if (lock->look() == DirectoryLock::Hold::taken)
       throw_crash(run, ": another process has taken it over; no further step is removed");

@@ -162,12 +162,35 @@ TEST_F(Prune, OnAFullDisk) {
   EXPECT_EQ(bytes, 20u);
   fill("room");
   EXPECT_THROW(lock(), NoRoomForLock);
-  const Pruning pruned = prune(run_, 1, {});
+  int times = 0;  // that the newest step was read, which may take minutes
+  const Pruning pruned = prune(run_, 1, {}, [&](uint64_t done, uint64_t of) { times += done == of; });
+  EXPECT_EQ(times, 1);
   EXPECT_THAT(steps_of(pruned), ElementsAre(20, 10));
   EXPECT_THAT(there(), ElementsAre(30));
   fill("again");
   EXPECT_THROW(lock(), NoRoomForLock);
   EXPECT_TRUE(prune(run_, 1, {}).steps.empty()) << "needs no lock";
+}
+
+// Behind the first look another step has come under the number of the one that was read.
+TEST_F(Prune, OnAFullDiskAnotherNewestStepIsRead) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "no right to mount";
+  run_ = disk / "run";
+  save(30, {.keep = 7});
+  fs::rename(path(30), disk / "another");
+  for (const int64_t step : {20, 30}) save(step, {.keep = 1});
+  fs::create_directories(path(50) + ".tmp");
+  std::ofstream(path(50) + ".tmp/rank-00000.h5") << "all that was written";
+  { std::ofstream(disk / "filler") << std::string(2 << 20, 'x'); }
+  int times = 0;
+  const Pruning pruned = prune(run_, 1, {}, [&](uint64_t done, uint64_t of) {
+    if (done != of || ++times > 1) return;
+    fs::rename(path(30), disk / "first");
+    fs::rename(disk / "another", path(30));
+  });
+  EXPECT_THAT(steps_of(pruned), ElementsAre(20));
+  EXPECT_EQ(times, 2);
 }
 
 TEST_F(Prune, WhatIsNoRun) {
