@@ -75,6 +75,43 @@ class Corpus(unittest.TestCase):
             self.assertEqual(corpus.download("package", self.out).read_text(), "whole")
         self.assertEqual([path.name for path in self.out.iterdir()], ["package_1_all.deb"])
 
+    def fails(self, call):
+        """stderr of the command where its programs answer as `call` does."""
+        errors = io.StringIO()
+        with (unittest.mock.patch.object(corpus, "call", call), contextlib.redirect_stdout(io.StringIO()),
+              contextlib.redirect_stderr(errors), unittest.mock.patch.object(sys, "argv", ["corpus", str(self.out)])):
+            self.assertEqual(corpus.main(), 1)
+        return errors.getvalue()
+
+    @staticmethod
+    def answering(text, called=None):
+        """A call of any program, which fails with this text."""
+        def call(*command, **_):
+            if called is not None:
+                called.append(command)
+            return subprocess.CompletedProcess(command, 100, text)
+        return call
+
+    def test_a_full_disk_is_told(self):
+        called, packages, temporary = [], f"{self.out}/packages", tempfile.gettempdir()
+        errors = self.fails(self.answering("Err:1\n  Error writing to file - write (28: No space left on device)\n", called))
+        self.assertIn(f"No space left on device: '{packages}'\n  next: df -h '{packages}'; launch/corpus", errors)
+        self.assertEqual(len(called), 1, "newer lists of packages make no room")
+        for package in ("r-cran-janeaustenr", "bible-kjv-text"):
+            (self.out / "packages" / f"{package}_1_all.deb").touch()
+        errors = self.fails(self.answering("tar: Cannot write: No space left on device\n"))
+        self.assertIn(f"No space left on device: '{temporary}'\n  next: df -h {temporary}; launch/corpus", errors)
+
+    def test_other_faults_of_packages(self):
+        errors = self.fails(self.answering("E: Unable to locate package\n"))
+        self.assertIn("next: apt-get update && apt-get download r-cran-janeaustenr", errors)
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.out.write_text("mine")
+        code, errors = self.make()
+        self.assertEqual(code, 1)
+        self.assertIn(f"next: ls -ld '{self.out}/packages'; launch/corpus", errors)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
