@@ -209,6 +209,16 @@ TEST_F(Compare, DifferencesArePairedByItem) {
   EXPECT_THAT(to_text(comparison), HasSubstr("+0.2000"));
 }
 
+TEST_F(Compare, TheReportThatItTookIsNamed) {
+  const std::vector<AnsweredTask> tasks = {task_of("a", {true})};
+  const std::string newest = write("x", tasks), other = write("y", tasks);
+  BenchmarkReport(selection_of(tasks), tasks).write(scratch_ / "x", facts_at("2025-12-31T00-00-00.000000"));
+  EXPECT_THAT(to_text(compare()),
+              HasSubstr("y against x\n  first: " + newest + ", the newest of 2\n  second: " + other + "\n\n"));
+  EXPECT_EQ(to_json(compare())["first_report"], newest);
+  EXPECT_EQ(to_json(compare())["second_report"], other);
+}
+
 // Texts of so many words, and as many bytes, with the log-likelihoods of each.
 AnsweredTask texts_of(const std::vector<double>& words, const std::vector<double>& likelihoods) {
   AnsweredTask entry = task_of("text", std::vector<bool>(words.size(), true));

@@ -152,6 +152,10 @@ class Comparer {
   Comparer(const Evaluation& first, const Evaluation& second) : first_(first), second_(second) {
     comparison_.first = first.name;
     comparison_.second = second.name;
+    comparison_.first_report = first.path;
+    comparison_.second_report = second.path;
+    comparison_.first_among = first.among;
+    comparison_.second_among = second.among;
   }
 
   Comparison compare() {
@@ -271,8 +275,10 @@ std::string drawn(const PairedDifference& paired, double most) {
 Evaluation open_evaluation(const std::string& path) {
   Evaluation evaluation;
   if (fs::is_directory(path)) {
+    evaluation.among = 0;
     for (const auto& entry : fs::recursive_directory_iterator(path)) {
       if (!entry.is_regular_file() || !is_report(entry.path())) continue;
+      ++evaluation.among;
       if (evaluation.path.empty() || entry.path().filename().string() > fs::path(evaluation.path).filename().string()) {
         evaluation.path = entry.path();
       }
@@ -356,7 +362,12 @@ std::string to_text(const Comparison& comparison) {
                      fmt::format("{:+.4f}", p.difference), fmt::format("{:.4f}", p.error),
                      fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
   }
-  std::string text = fmt::format("{} against {}\n\n", comparison.second, comparison.first) +
+  const auto file = [](const std::string& path, int64_t among) {
+    return path + (among > 1 ? fmt::format(", the newest of {}", among) : "");
+  };
+  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", comparison.second, comparison.first,
+                                 file(comparison.first_report, comparison.first_among),
+                                 file(comparison.second_report, comparison.second_among)) +
                      markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
   if (most > 0) {
     text += fmt::format(
@@ -387,6 +398,8 @@ Json to_json(const Comparison& comparison) {
   }
   return {{"first", comparison.first},
           {"second", comparison.second},
+          {"first_report", comparison.first_report},
+          {"second_report", comparison.second_report},
           {"differences", differences},
           {"not_compared", comparison.faults}};
 }
