@@ -100,13 +100,9 @@ void take_tokenizer(const std::string& directory, ForeignModel& model) {
   }
   try {
     const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
-    if (tokenizer.vocab_size() <= model.model.vocab) {
-      model.tokenizer_model = tokenizer.model_bytes();
-    } else {
-      model.without_tokenizer =
-          fmt::format("{} has {} tokens and the model {}, so it is another model's; put its own there and import again",
-                      path, tokenizer.vocab_size(), model.model.vocab);
-    }
+    const std::string fault = vocab_fault(tokenizer, model.model.vocab, path);
+    if (fault.empty()) model.tokenizer_model = tokenizer.model_bytes();
+    if (!fault.empty()) model.without_tokenizer = fault + "; put its own there and import again";
   } catch (const Error& error) {
     pass_on_refusal(error);
     model.without_tokenizer = error.what();

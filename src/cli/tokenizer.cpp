@@ -64,7 +64,7 @@ void check_output(const std::string& output, const std::vector<InputFile>& input
   try {
     FileDescriptor::create(trial);
   } catch (const Error& error) {
-    throw_bad_input("--output ", output, " cannot be written (", error.what(), ")");
+    throw_unwritable("--output", output, error);
   }
   std::filesystem::remove(trial, ignored);
 }

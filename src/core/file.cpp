@@ -291,6 +291,10 @@ uint64_t free_disk_space(const std::string& path) {
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
+void throw_unwritable(const std::string& option, const std::string& path, const std::exception& reason) {
+  throw_bad_input(option, " ", path, " cannot be written (", reason.what(), "); give another, or make room in it");
+}
+
 std::string parent_directory(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";

@@ -119,7 +119,7 @@ void BuildDirectory::lock() {
     std::error_code ignored;
     if (!existed_) fs::remove(output_, ignored);  // empty
     if (error.code() == ExitCode::bad_input) throw;
-    throw_bad_input("--output ", output_, " cannot be written (", error.what(), "); give another, or make room in it");
+    throw_unwritable("--output", output_, error);
   }
 }
 

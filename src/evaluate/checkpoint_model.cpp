@@ -4,6 +4,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/steps.h"
 #include "checkpoint/verify.h"
+#include "core/check.h"
 #include "train/saved_state.h"
 
 namespace shiftron {
@@ -15,11 +16,16 @@ CheckpointModel open_checkpoint(const std::string& directory) {
   return model;
 }
 
+std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name) {
+  if (tokenizer.vocab_size() <= vocab) return "";
+  return detail::concatenate(name, " has ", tokenizer.vocab_size(), " tokens and the model ", vocab,
+                             ", so it is another model's");
+}
+
 Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name) {
   Tokenizer tokenizer(model_bytes, name);
-  if (tokenizer.vocab_size() > vocab) {
-    throw_bad_input(name, " has ", tokenizer.vocab_size(), " tokens and the model ", vocab,
-                    ", so it is another model's; train with model.vocab=", tokenizer.vocab_size(),
+  if (const std::string fault = vocab_fault(tokenizer, vocab, name); !fault.empty()) {
+    throw_bad_input(fault, "; train with model.vocab=", tokenizer.vocab_size(),
                     " or more, on a dataset in which shiftron data verify finds no fault");
   }
   return tokenizer;

@@ -23,6 +23,9 @@ struct CheckpointModel {
 // directory: its newest step is named in the message).
 CheckpointModel open_checkpoint(const std::string& directory);
 
+// Why a tokenizer cannot be that of a model of so many tokens: it has more; "" where it can. `name` stands in it.
+std::string vocab_fault(const Tokenizer& tokenizer, int64_t vocab, const std::string& name);
+
 // `model_bytes`: of a tokenizer for a model of so many tokens; `name` stands in messages. Throws Error(bad_input) where it
 // has more than these.
 Tokenizer tokenizer_within(int64_t vocab, const std::string& model_bytes, const std::string& name);

@@ -30,11 +30,6 @@ nlohmann::ordered_json rounded(nlohmann::ordered_json value, int digits) {
   return value;
 }
 
-[[noreturn]] void throw_cannot_use(const std::string& directory, const std::exception& error,
-                                   const std::string& option = RunWords().option) {
-  throw_bad_input(option, " ", directory, " cannot be written (", error.what(), "); give another, or make room in it");
-}
-
 void refuse_lost_link(const std::string& directory, const RunWords& words) {
   namespace fs = std::filesystem;
   fs::path link = directory;
@@ -215,9 +210,9 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
     return lock;
   } catch (const Error& error) {
     if (error.code() == ExitCode::bad_input) throw;
-    throw_cannot_use(directory, error, words.option);
+    throw_unwritable(words.option, directory, error);
   } catch (const std::exception& error) {
-    throw_cannot_use(directory, error, words.option);
+    throw_unwritable(words.option, directory, error);
   }
 }
 
@@ -229,9 +224,9 @@ void add_log_file(const std::string& directory, Log& log) {
     log.add_file(path);
   } catch (const Error& error) {
     if (error.code() == ExitCode::bad_input) throw;
-    throw_cannot_use(directory, error);
+    throw_unwritable(RunWords().option, directory, error);
   } catch (const std::exception& error) {
-    throw_cannot_use(directory, error);
+    throw_unwritable(RunWords().option, directory, error);
   }
 }
 
