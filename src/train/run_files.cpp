@@ -115,14 +115,18 @@ void JsonLines::sync() {
   fsync_directory(parent_directory(path_));
 }
 
-void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
+void for_each_line(const std::string& path, const std::function<void(const std::string& line)>& visit) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
   std::ifstream input(path);
-  for (std::string line; std::getline(input, line);) {
+  for (std::string line; std::getline(input, line);) visit(line);
+}
+
+void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
+  for_each_line(path, [&](const std::string& line) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (object.is_object()) visit(object);
-  }
+  });
 }
 
 std::string text_in(const nlohmann::json& object, const char* key) {

@@ -35,8 +35,9 @@ class JsonLines {
   std::string missing_;  // at the end of the line before the next
 };
 
-// Calls `visit` for every line of the file that is a JSON object, in their order; a line may be cut by a crash. A file
-// that is missing has none.
+// Calls `visit` for every line of the file, in their order; the last one may be cut. A file that is missing has none.
+void for_each_line(const std::string& path, const std::function<void(const std::string& line)>& visit);
+// The same for every line that is a JSON object.
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit);
 
 // The text at `key` of an object; empty where it is missing or no text.

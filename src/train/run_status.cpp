@@ -18,6 +18,7 @@
 #include "train/run_config.h"
 #include "train/run_files.h"
 #include "train/run_report.h"
+#include "train/step_row.h"
 
 namespace shiftron {
 namespace {
@@ -42,10 +43,17 @@ double number_in(const json& object, const char* key, double otherwise = 0) {
   return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
-std::optional<int64_t> step_in(const json& object) {
+std::optional<int64_t> whole_step(double step) {
   constexpr double kMost = 1e15;  // no run of ours has more
-  const double step = number_in(object, "step", -1);
   return step >= 0 && step <= kMost ? std::optional(static_cast<int64_t>(step)) : std::nullopt;
+}
+
+std::optional<int64_t> step_in(const json& object) {
+  return whole_step(number_in(object, "step", -1));
+}
+
+double finite_or_zero(const std::optional<double>& number) {
+  return number && std::isfinite(*number) ? *number : 0;
 }
 
 int code_in(const json& object) {
@@ -226,18 +234,20 @@ double mean_of_finite(std::span<const double> losses) {
 void read_metrics(const std::string& directory, RunStatus& status) {
   std::vector<double> seconds;
   double tokens_of_step = 0;
-  for_each_json_line(directory + "/metrics.jsonl", [&](const json& row) {
-    if (row.contains("validation_loss")) status.validation_loss = number_in(row, "validation_loss", std::nan(""));
-    const std::optional<int64_t> step = step_in(row);
-    if (!row.contains("step_seconds") || !step) return;
+  for_each_line(directory + "/metrics.jsonl", [&](const std::string& line) {
+    const StepRow row = read_step_row(line).value_or(StepRow{});
+    if (row.validation_loss) status.validation_loss = row.validation_loss;
+    const std::optional<int64_t> step = whole_step(row.step.value_or(-1));
+    if (!row.step_seconds || !step) return;
     status.step = *step;
-    seconds.push_back(number_in(row, "step_seconds"));
+    seconds.push_back(finite_or_zero(row.step_seconds));
     status.step_seconds += seconds.back();
-    status.losses.push_back(number_in(row, "loss", std::nan("")));
-    tokens_of_step = number_in(row, "tokens") / std::max<double>(1, static_cast<double>(status.step));
+    status.losses.push_back(row.loss.value_or(std::nan("")));
+    tokens_of_step = finite_or_zero(row.tokens) / std::max<double>(1, static_cast<double>(status.step));
   });
-  for_each_json_line(directory + "/metrics.superseded.jsonl",
-                     [&](const json& row) { status.repeated_seconds += number_in(row, "step_seconds"); });
+  for_each_line(directory + "/metrics.superseded.jsonl", [&](const std::string& line) {
+    status.repeated_seconds += finite_or_zero(read_step_row(line).value_or(StepRow{}).step_seconds);
+  });
   if (seconds.empty()) return;
   const size_t some = std::min(kLastSteps, seconds.size());
   const double pace = median_of({seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end()});

@@ -1,0 +1,19 @@
+// What a line of metrics.jsonl says of a step, without the rest of the line: such a file has hundreds of megabytes.
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+namespace shiftron {
+
+// Numbers at the line's own keys; NaN where one is null, or no number. Nothing where the key is missing.
+struct StepRow {
+  std::optional<double> step{}, tokens{}, loss{}, step_seconds{}, validation_loss{};
+};
+
+// Reads as far as "step_seconds", behind which our own rows tell nothing of these. Nothing where the line is no JSON
+// object, or was cut by a crash.
+std::optional<StepRow> read_step_row(std::string_view line);
+
+}  // namespace shiftron
