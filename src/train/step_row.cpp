@@ -1,97 +1,71 @@
-// Walks over an object's keys; values that are not asked for are passed by.
+// Events of the parser, which is stopped where nothing more is asked for.
 #include "train/step_row.h"
 
-#include <algorithm>
-#include <charconv>
+#include <nlohmann/json.hpp>
 
 namespace shiftron {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+using Json = nlohmann::json;
 
-class Walk {
+class Reader : public nlohmann::json_sax<Json> {
  public:
-  explicit Walk(std::string_view line) : rest_(line) {}
+  StepRow row;
+  bool faulty = false;
 
-  std::optional<StepRow> run() {
-    pass_blanks();
-    rest_ = rest_.substr(0, rest_.find_last_not_of(kBlanks) + 1);
-    if (!rest_.ends_with('}')) return std::nullopt;
-    rest_.remove_suffix(1);
-    if (!pass('{')) return std::nullopt;
-    StepRow row;
-    while (!rest_.empty()) {
-      const std::optional<std::string_view> key = text();
-      if (!key || !pass(':')) return std::nullopt;
-      const std::string_view value = this->value();
-      if (value.empty()) return std::nullopt;
-      take(row, *key, value);
-      if (row.step_seconds && row.step && row.loss && row.tokens) return row;
-      if (!rest_.empty() && !pass(',')) return std::nullopt;
-    }
-    return row;
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t number) override { return value(static_cast<double>(number)); }
+  bool number_unsigned(number_unsigned_t number) override { return value(static_cast<double>(number)); }
+  bool number_float(number_float_t number, const string_t&) override { return value(number); }
+  bool string(string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
+  bool start_object(std::size_t) override { return begin(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& key) override {
+    if (depth_ > 1) return true;
+    place_ = key == "step"              ? &row.step
+             : key == "tokens"          ? &row.tokens
+             : key == "loss"            ? &row.loss
+             : key == "step_seconds"    ? &row.step_seconds
+             : key == "validation_loss" ? &row.validation_loss
+                                        : nullptr;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    faulty = true;
+    return false;
   }
 
  private:
-  void pass_blanks() { rest_.remove_prefix(std::min(rest_.find_first_not_of(kBlanks), rest_.size())); }
-  bool pass(char wanted) {
-    if (!rest_.starts_with(wanted)) return false;
-    rest_.remove_prefix(1);
-    pass_blanks();
+  bool value(double number = std::nan("")) {
+    if (depth_ == 1 && place_ != nullptr) *place_ = number;
+    return !(row.step && row.tokens && row.loss && row.step_seconds);
+  }
+  bool begin() {
+    const bool goes_on = value();
+    ++depth_;
+    return goes_on;
+  }
+  bool end() {
+    --depth_;
     return true;
   }
 
-  // What stands between the next two quotes, as it is written there.
-  std::optional<std::string_view> text() {
-    if (!rest_.starts_with('"')) return std::nullopt;
-    size_t end = 1;
-    while (end < rest_.size() && rest_[end] != '"') end += rest_[end] == '\\' ? 2 : 1;
-    if (end >= rest_.size()) return std::nullopt;
-    const std::string_view inside = rest_.substr(1, end - 1);
-    rest_.remove_prefix(end + 1);
-    pass_blanks();
-    return inside;
-  }
-
-  // The next value as it is written; empty where it does not end.
-  std::string_view value() {
-    const std::string_view before = rest_;
-    int depth = 0;
-    while (!rest_.empty() && (depth > 0 || (rest_[0] != ',' && rest_[0] != '}'))) {
-      if (rest_[0] == '"') {
-        if (!text()) return {};
-        continue;
-      }
-      if (rest_[0] == '{' || rest_[0] == '[') ++depth;
-      if (rest_[0] == '}' || rest_[0] == ']') --depth;
-      rest_.remove_prefix(1);
-    }
-    if (depth != 0) return {};
-    const std::string_view value = before.substr(0, before.size() - rest_.size());
-    return value.substr(0, value.find_last_not_of(kBlanks) + 1);
-  }
-
-  static void take(StepRow& row, std::string_view key, std::string_view value) {
-    std::optional<double>* const place = key == "step"              ? &row.step
-                                         : key == "tokens"          ? &row.tokens
-                                         : key == "loss"            ? &row.loss
-                                         : key == "step_seconds"    ? &row.step_seconds
-                                         : key == "validation_loss" ? &row.validation_loss
-                                                                    : nullptr;
-    if (place == nullptr) return;
-    double number = 0;
-    const char* const end = value.data() + value.size();
-    const auto read = std::from_chars(value.data(), end, number);
-    *place = read.ec == std::errc() && read.ptr == end ? number : std::nan("");
-  }
-
-  std::string_view rest_;
+  int depth_ = 0;
+  std::optional<double>* place_ = nullptr;  // of the last key of the line's own
 };
 
 }  // namespace
 
 std::optional<StepRow> read_step_row(std::string_view line) {
-  return Walk(line).run();
+  const auto at = [&](size_t place) { return place < line.size() ? line[place] : '\0'; };
+  if (at(line.find_first_not_of(" \t")) != '{' || at(line.find_last_not_of(" \t\r")) != '}') return std::nullopt;
+  Reader reader;
+  Json::sax_parse(line, &reader);
+  return reader.faulty ? std::nullopt : std::optional(reader.row);
 }
 
 }  // namespace shiftron

@@ -12,8 +12,8 @@ struct StepRow {
   std::optional<double> step{}, tokens{}, loss{}, step_seconds{}, validation_loss{};
 };
 
-// Reads as far as "step_seconds", behind which our own rows tell nothing of these. Nothing where the line is no JSON
-// object, or was cut by a crash.
+// Reads until the first four are known: our own rows have them in front, and no other of these beside them. Nothing
+// where the line is no JSON object, or was cut by a crash.
 std::optional<StepRow> read_step_row(std::string_view line);
 
 }  // namespace shiftron

@@ -32,18 +32,15 @@ void expect_as_parsed(const std::string& line) {
 }
 
 TEST(StepRow, IsAsAWholeParserReadsIt) {
-  for (
-      const char* line :
-      {R"({"step":7,"tokens":896,"loss":5.959882499664787,"step_seconds":3.0e-2,"shift":{"0":[1]}})",
-       R"({"step":7,"tokens":896,"loss":null,"step_seconds":1})", R"({"step":40,"validation_loss":1.25})",
-       R"({"step":40,"validation_loss":null})",
-       R"({"step":40,"benchmarks":{"task":{"loss":3,"step":1,"a]}\\\"":[{"step_seconds":9}]}},"loss":2})",
-       R"( { "loss" : -1e-3 , "step_seconds" : "5" , "text" : "}, \"step\":9" , "step" : 3 } )",
-       R"({"step":[1,2],"tokens":{"step":5},"loss":true,"step_seconds":1e400,"step2":4})", R"({})", R"({ })"}) {
-    if (std::string(line).find("1e400") == std::string::npos) expect_as_parsed(line);
-    EXPECT_TRUE(read_step_row(line)) << line;
+  for (const char* line :
+       {R"({"step":7,"tokens":896,"loss":5.959882499664787,"step_seconds":3.0e-2,"shift":{"0":[1]}})",
+        R"({"step":7,"tokens":896,"loss":null,"step_seconds":1})", R"({"step":40,"validation_loss":1.25})",
+        R"({"step":40,"validation_loss":null})",
+        R"({"step":40,"benchmarks":{"task":{"loss":3,"step":1,"a]}\\\"":[{"step_seconds":9}]}},"loss":2})",
+        R"( { "loss" : -1e-3 , "step_seconds" : "5" , "text" : "}, \"step\":9" , "step" : 3 } )",
+        R"({"step":[1,2],"tokens":{"step":5},"loss":true,"step_seconds":[],"step2":4})", R"({})", R"({ })"}) {
+    expect_as_parsed(line);
   }
-  EXPECT_TRUE(std::isnan(*read_step_row(R"({"step_seconds":1e400})")->step_seconds));
 }
 
 TEST(StepRow, LinesThatWereCutAreNone) {
@@ -53,7 +50,7 @@ TEST(StepRow, LinesThatWereCutAreNone) {
     EXPECT_EQ(read_step_row(cut).has_value(), nlohmann::json::accept(cut)) << cut;
   }
   for (const char* line : {"", "7", "[1]", "null", "}", "{", R"({"step"})", R"({"step":})", R"({step:1})",
-                           R"({"step":[1})", R"({"step":1]})", R"({"a\"})"}) {
+                           R"({"step":[1})", R"({"step":1]})", R"({"a\"})", R"({"step":1e400})"}) {
     EXPECT_FALSE(read_step_row(line)) << line;
   }
 }
