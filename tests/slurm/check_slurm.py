@@ -498,6 +498,7 @@ class Slurm(SystemTest):
                               (["--time", "1h"], "--time is '1h'"), (["--array", "a-b"], "--array is 'a-b'"), (["--bogus", "3"], "--bogus 3"),
                               (["--array", "1", "--chain", "2"], "together"), (["--setup", "nowhere"], "nowhere is no file"),
                               (["--array", "3-1"], "--array is '3-1'"), (["--array", "\u0663"], "--array is"), (["--array", "0-99999999"], "1000 at most"),
+                              (["--array", ""], "--array is ''"), (["--setup", ""], "--setup  is no file"),
                               (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
                               (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
                               (["--data.validation", "nowhere"], "data.validation names nowhere"),
