@@ -44,6 +44,9 @@ int build(const CommandLine& line) {
   build.seed = static_cast<uint64_t>(line.integer("seed"));
   build.threads = thread_count(static_cast<int>(line.integer("threads")));
   outlive_failing_writes();
+  if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
+    std::cerr << "data build: warning: " << warning << "\n";
+  }
   const BuildResult result = build_dataset(build);
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},

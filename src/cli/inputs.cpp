@@ -1,6 +1,11 @@
 // Files of text and JSONL on a command line.
 #include "cli/inputs.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+
 namespace shiftron::cli {
 
 CommandOption input_files() {
@@ -9,6 +14,21 @@ CommandOption input_files() {
   option.values = kAnyNumber;
   option.takes_rest = true;
   return option;
+}
+
+std::string repeated_inputs(const std::vector<std::string>& paths) {
+  std::set<std::filesystem::path> known;
+  std::string first;
+  size_t repeated = 0;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const std::filesystem::path file = std::filesystem::canonical(path, error);
+    if (error || known.insert(file).second) continue;
+    if (repeated++ == 0) first = path;
+  }
+  if (repeated == 0) return "";
+  return fmt::format("{}{} named before, maybe by another name: documents count as often as their file is named", first,
+                     repeated == 1 ? " was" : fmt::format(" and {} more of --input were", repeated - 1));
 }
 
 std::string inputs_text(const std::vector<InputFile>& inputs) {

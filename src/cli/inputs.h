@@ -11,6 +11,8 @@
 namespace shiftron::cli {
 
 CommandOption input_files();
+// A warning where a file is named twice, under one name or two; else empty.
+std::string repeated_inputs(const std::vector<std::string>& paths);
 // "3 files read as JSONL, 1 as text".
 std::string inputs_text(const std::vector<InputFile>& inputs);
 nlohmann::ordered_json inputs_json(const std::vector<InputFile>& inputs);

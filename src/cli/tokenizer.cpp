@@ -79,6 +79,9 @@ int train(const CommandLine& line) {
   training.sample_bytes = static_cast<uint64_t>(line.integer("sample-bytes"));
   const std::string output = line.text("output");
   const std::vector<InputFile> inputs = recognise_inputs(training.files);
+  if (const std::string warning = repeated_inputs(training.files); !warning.empty()) {
+    std::cerr << "tokenizer train: warning: " << warning << "\n";
+  }
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
   outlive_failing_writes();
