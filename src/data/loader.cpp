@@ -70,6 +70,7 @@ struct Loader::Implementation {
   }
 
   void read_sample(const SampleLocation& location, int32_t* ids, int32_t* targets, uint8_t* document_start);
+  std::string fingerprint(bool with_weights) const;
 };
 
 void Loader::Implementation::read_sample(const SampleLocation& location, int32_t* ids, int32_t* targets,
@@ -160,13 +161,20 @@ int64_t Loader::dropped_tokens() const {
 }
 
 std::string Loader::fingerprint() const {
-  const Implementation& self = *implementation_;
-  if (self.datasets.size() == 1) return self.datasets.front().fingerprint();
+  return implementation_->fingerprint(implementation_->order.has_value());
+}
+
+std::string Loader::fingerprint_with_weights() const {
+  return implementation_->fingerprint(true);
+}
+
+std::string Loader::Implementation::fingerprint(bool with_weights) const {
+  if (datasets.size() == 1) return datasets.front().fingerprint();
   std::string all;
-  for (size_t i = 0; i < self.datasets.size(); ++i) {
+  for (size_t i = 0; i < datasets.size(); ++i) {
     char weight[40];
-    std::snprintf(weight, sizeof weight, "%.17g", self.given_weights[i]);
-    all += self.datasets[i].fingerprint() + ":" + weight + "\n";
+    std::snprintf(weight, sizeof weight, "%.17g", with_weights ? given_weights[i] : 0.0);
+    all += datasets[i].fingerprint() + ":" + weight + "\n";
   }
   return to_hex(xxh3_128(all));
 }

@@ -29,6 +29,8 @@ class Loader {
   int64_t vocab_size() const;
   int32_t end_of_document() const;
   std::string fingerprint() const;  // of everything that decides which tokens sample i holds, but seed and length
+  // The same with the weights of an order that takes none: steps of older versions name it.
+  std::string fingerprint_with_weights() const;
   std::string tokenizer_hash() const;
   std::string tokenizer_bytes() const;
   int64_t windows() const;         // of one epoch, over all sources

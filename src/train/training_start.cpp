@@ -56,6 +56,11 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     environment.log.warning(
         "data.validation: weights change nothing; an evaluation takes of each source by its windows");
   }
+  if (first_rank() && validation_fingerprint_ == train_->fingerprint()) {
+    environment.log.warning(
+        "data.validation is the data of data.train: its loss is of text that is learned; `shiftron data build "
+        "--validation-fraction` keeps some back");
+  }
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
@@ -146,11 +151,13 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   if (imported) {
     require_tokenizer_of(state.imported_from, path, content, train_->tokenizer_hash(), environment_.log);
   } else {
-    require_same_data("data.train", content.step, content.data_fingerprint, train_->fingerprint());
+    require_same_data("data.train", config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
   }
   if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
-  if (!state.validation_fingerprint.empty()) {
-    require_same_data("data.validation", content.step, state.validation_fingerprint, validation_fingerprint_);
+  const bool counted_weights = validation_ && state.validation_fingerprint == validation_->fingerprint_with_weights();
+  if (!state.validation_fingerprint.empty() && !counted_weights) {
+    require_same_data("data.validation", config_.data.validation, content.step, state.validation_fingerprint,
+                      validation_fingerprint_);
   }
   trainer_->restore(state.trainer);
   // Older versions kept it of every run.

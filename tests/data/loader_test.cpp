@@ -172,6 +172,11 @@ TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
   EXPECT_NE(blend.fingerprint(), Loader({{first, 2}, {second, 1}}, 16, 5, true, true).fingerprint());
   EXPECT_EQ(blend.fingerprint(), Loader({{first, 3}, {second, 1}}, 32, 6, true, true).fingerprint());
   EXPECT_EQ(only_first.fingerprint(), Dataset(first).fingerprint());
+  const Loader in_order({{first, 0}, {second, 0}}, 16, 5, true, false);  // where weights decide nothing
+  const Loader with_weights({{first, 3}, {second, 1}}, 16, 5, true, false);
+  EXPECT_EQ(with_weights.fingerprint(), in_order.fingerprint());
+  EXPECT_EQ(with_weights.fingerprint_with_weights(), blend.fingerprint());
+  EXPECT_NE(in_order.fingerprint(), Loader({{second, 0}, {first, 0}}, 16, 5, true, false).fingerprint());
 }
 
 TEST_F(LoaderTest, UnfitSourcesAreRefused) {

@@ -242,6 +242,28 @@ class Accidents(SystemTest):
             self.assert_told_once(text, f"{key}: the data has changed since step 4 was saved")
         self.expect(0, self.train(1, there))
 
+    def test_weights_of_validation_decide_nothing(self):
+        run = self.folder / "weighted"
+        data = {"--data.train": ["train:1", "validation:3"], "--data.validation": ["train:2", "validation:1"]}
+        settings = options({key: value for key, value in self.settings(run, evaluation__every=2, evaluation__sequences=2).items()
+                            if key != "data.train"})
+
+        def start(stop, data):
+            sources = [word for key, ones in data.items() for one in ones for word in (key, self.folder / "data" / one)]
+            return self.start(1, ["train", *settings, *sources, "--train.stop_at", stop])
+        self.assertIn("data.validation: weights change nothing", self.expect(75, start(2, data)))
+        text = self.expect(76, start(4, {**data, "--data.train": ["train:1", "validation:2"]}))
+        self.assert_told_once(text, "data.train: the data has changed since step 2 was saved",
+                              "restore the dataset (and the order and weights of several), wherever it lies")
+        self.expect(75, start(4, {**data, "--data.validation": ["train", "validation"]}))
+
+    def test_validation_on_the_training_data_is_told(self):
+        settings = self.settings(self.folder / "same-data", evaluation__every=2, evaluation__sequences=2, train__steps=2)
+        for name, told in (("train", 1), ("validation", 0)):
+            places = {"data.validation": self.folder / "data" / name, "output.directory": self.folder / f"on-{name}"}
+            text = self.expect(0, self.train(1, {**settings, **places}))
+            self.assertEqual(text.count("data.validation is the data of data.train"), told, text)
+
     def test_changed_keys_are_named(self):
         run = self.folder / "keys"
         settings = self.settings(run, train__steps=4)
