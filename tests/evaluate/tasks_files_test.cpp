@@ -346,6 +346,28 @@ TEST_F(UserTask, faults_are_told_together) {
   EXPECT_ERROR(registry_.select({taken}), ExitCode::bad_input, "there is a task arc_easy already");
 }
 
+TEST_F(UserTask, keys_that_a_kind_does_not_read_are_refused) {
+  const auto refused = [&](const std::string& kind, const std::string& keys, const std::string& part) {
+    const std::string path =
+        folder_.write("keys.json", "{\"name\": \"keys\", \"files\": {\"test\": \"x.jsonl\"}, \"kind\": \"" + kind +
+                                       "\", " + keys + "}");
+    EXPECT_ERROR(TaskRegistry().select({path}), ExitCode::bad_input, part);
+  };
+  const std::string choices = R"("choices": "options", "gold": "0")", asked = R"("context": "{q}", "target": " {a}")";
+  for (const char* key : {"context", "description", "delimiter", "shots_from", "gold"}) {
+    refused("rolling", '"' + std::string(key) + R"(": "test")",
+            std::string(key) + " changes nothing in a task of kind rolling");
+  }
+  refused("rolling", R"("shots": 2)", "shots changes nothing in a task of kind rolling");
+  refused("log_likelihood", asked + R"(, "until": ["."])", "until changes nothing in a task of kind log_likelihood");
+  refused("generate", asked + ", " + choices, "choices changes nothing in a task of kind generate");
+  refused("multiple_choice", asked + ", " + choices,
+          "target changes nothing in a task of kind multiple_choice with choices");
+  refused("multiple_choice", asked + R"(, "contexts": ["a", "b"], "gold": "0")",
+          "context changes nothing in a task of kind multiple_choice with contexts");
+  refused("multiple_choice", R"("context": "{q}", "shot_target": "x", )" + choices, "shot_target changes nothing");
+}
+
 TEST_F(UserTask, perplexity_of_any_file) {
   const std::string text = folder_.write("my text.txt", "One\ntwo  three\n");
   const std::string lines = folder_.write("docs.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"é\"}\n");

@@ -61,6 +61,7 @@ class TaskFile {
     const std::string kind = text("kind", "");
     if (const auto known = from_string<TaskKind>(kind)) {
       task.kind = *known;
+      refuse_keys_of_other_kinds(task.kind);
     } else {
       fault("kind", "is \"" + kind + "\", not multiple_choice, log_likelihood, rolling or generate");
     }
@@ -217,13 +218,37 @@ class TaskFile {
     return values;
   }
 
+  void refuse_keys_of_other_kinds(TaskKind kind) {
+    std::vector<std::string> unread;
+    std::string reader = "a task of kind " + to_string(kind);
+    switch (kind) {
+      case TaskKind::multiple_choice: {
+        const bool has_contexts = file_.contains("contexts");
+        unread = {has_contexts ? "context" : "target", "shot_target", "measured", "until", "most_tokens"};
+        reader += has_contexts ? " with contexts" : " with choices";
+        break;
+      }
+      case TaskKind::log_likelihood:
+        unread = {"choices", "contexts", "gold", "labels", "measured", "until", "most_tokens"};
+        break;
+      case TaskKind::generate:
+        unread = {"choices", "contexts", "gold", "labels", "measured"};
+        break;
+      case TaskKind::rolling:
+        unread = {"description", "context", "contexts",   "choices", "gold",  "labels",     "shot_target",
+                  "delimiter",   "shots",   "shots_from", "draw",    "until", "most_tokens"};
+        break;
+    }
+    for (const std::string& key : unread) {
+      if (file_.contains(key)) fault(key, "changes nothing in " + reader + "; leave it out");
+    }
+  }
+
   void check_texts(const TaskDefinition& task) {
     const bool chooses = task.kind == TaskKind::multiple_choice;
     const bool has_choices = !task.choices.empty() || !task.choices_from.empty();
     if (chooses && has_choices == !task.contexts.empty()) fault("choices", "or contexts must be there, one of both");
     if (chooses && task.gold.empty()) fault("gold", "must say which choice is right");
-    if (!chooses && (has_choices || !task.contexts.empty()))
-      fault("choices", "and contexts are of multiple_choice alone");
     const bool needs_target = chooses ? !task.contexts.empty() : true;
     if (needs_target && task.target.empty()) fault("target", "is missing");
     if (task.contexts.empty() && task.kind != TaskKind::rolling && task.context.empty()) fault("context", "is missing");
