@@ -66,6 +66,11 @@ void bind_this_rank() {
   CHECK(sched_setaffinity(0, sizeof one, &one) == 0, "bound");
 }
 
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 void run(const std::string& part, MpiSession& session, HostCommunicator& world) {
   const bool last = world.rank() == world.size() - 1;
   if (part == "conformance" || part == "pieces") {
@@ -74,8 +79,11 @@ void run(const std::string& part, MpiSession& session, HostCommunicator& world) 
     CHECK(session.local_rank() == world.rank(), "local rank");
     CHECK(session.local_processors()[static_cast<size_t>(world.rank())] == processors_of_process(), "own processors");
     CHECK(std::getenv("OMPI_MCA_mpi_yield_when_idle") != nullptr, "ranks yield when idle");
+    CHECK(environment("OMPI_MCA_pml") == "ob1", "ranks of one host look for no network");
     conformance::check_host(world, part == "pieces" ? 2 : world.size());
     check_helper_threads(world);
+  } else if (part == "alone") {  // launched by nobody
+    CHECK(world.size() == 1 && environment("OMPI_MCA_pml") == "ob1", "looks for no network");
   } else if (part == "bound") {  // each rank knows what the others may use
     for (int rank = 0; rank < world.size(); ++rank) {
       CHECK(session.local_processors()[static_cast<size_t>(rank)] == std::vector<int>{processor_of(rank)}, "rank ",
