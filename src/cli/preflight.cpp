@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
 #include <set>
 
@@ -25,6 +26,15 @@ std::vector<CommandOption> preflight_options() {
                    between(1, kMostRanks)),
       text_option("bad-hosts", "FILE", "gets the names of unfit hosts, a line each: empty where all are fit"),
       whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), std::to_string(kUsualDeadline))};
+}
+
+// Before a look that would be in vain.
+void require_place_of_names(const std::string& path) {
+  std::error_code error;
+  if (!path.empty() && !std::filesystem::is_directory(path, error) &&
+      std::filesystem::is_directory(parent_directory(path), error))
+    return;
+  throw_bad_input("--bad-hosts '", path, "' is no file that can be written; name one, in a folder that is there");
 }
 
 void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
@@ -56,6 +66,7 @@ int run_preflight_command(const CommandLine& line) {
       }
     }
     validate(parsed.config, world->size());
+    if (parsed.has("bad-hosts")) require_place_of_names(parsed.text("bad-hosts"));
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
   const PreflightResult result =
@@ -70,14 +81,18 @@ int run_preflight_command(const CommandLine& line) {
     }
     for (const HostFault& host : result.warnings)
       std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
-    if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
     if (result.faults.empty()) {
-      std::cout << fmt::format("preflight: {} ranks fit, {:.1f} s\n", world->size(), result.seconds);
-      return;
+      std::cout << fmt::format("preflight: {} ranks fit, {:.1f} s\n", world->size(), result.seconds) << std::flush;
     }
     std::string text;
     for (const HostFault& fault : result.faults) text += fmt::format("\n  {}: {}", fault.host, fault.what);
-    throw Error("hosts are not fit:" + text, ExitCode::crash);
+    if (!text.empty()) text = "hosts are not fit:" + text;
+    try {
+      if (parsed.has("bad-hosts")) keep_names(parsed.text("bad-hosts"), result.faults);
+    } catch (const std::exception& error) {
+      text += (text.empty() ? "" : "\n") + std::string("--bad-hosts: ") + error.what();
+    }
+    if (!text.empty()) throw Error(text, ExitCode::crash);
   });
   return 0;
 }

@@ -52,6 +52,10 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
   const std::string sharing = sharing_warning(started.hosts);
   if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
+  if (first_rank() && !config.data.validation.empty() && !config.origins.contains("evaluation.every")) {
+    environment.log.warning(
+        "data.validation is not read: evaluation.every, the steps between evaluations, is not given");
+  }
   if (first_rank() && validation_ && config.data.validation.front().weight > 0) {
     environment.log.warning(
         "data.validation: weights change nothing; an evaluation takes of each source by its windows");

@@ -257,6 +257,21 @@ class Accidents(SystemTest):
                               "restore the dataset (and the order and weights of several), wherever it lies")
         self.expect(75, start(4, {**data, "--data.validation": ["train", "validation"]}))
 
+    def test_validation_that_is_never_asked_for_is_told(self):
+        settings = {key: value for key, value in self.settings(self.folder / "unasked", train__steps=2).items() if key != "evaluation.every"}
+        settings["data.validation"] = self.folder / "data/validation"
+        self.assert_told_once(self.expect(0, self.train(1, settings)), "data.validation is not read: evaluation.every")
+        never = {**settings, "evaluation.every": 0, "output.directory": self.folder / "never"}
+        self.assertNotIn("data.validation is not read", self.expect(0, self.train(1, never)))
+
+    def test_names_of_bad_hosts_need_a_place_before_the_look(self):
+        settings = options(self.settings(self.folder / "looked-at"))
+        for place in ("", self.folder, self.folder / "nowhere/bad-hosts"):
+            text = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
+            self.assert_told_once(text, f"--bad-hosts '{place}' is no file that can be written")
+        text = self.expect(70, self.start(1, ["preflight", *settings, "--bad-hosts", self.folder / ("long" * 70)]))
+        self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
+
     def test_validation_on_the_training_data_is_told(self):
         settings = self.settings(self.folder / "same-data", evaluation__every=2, evaluation__sequences=2, train__steps=2)
         for name, told in (("train", 1), ("validation", 0)):
