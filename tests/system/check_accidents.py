@@ -205,6 +205,8 @@ class Accidents(SystemTest):
             text = self.expect(0, self.train(1, {**settings, "train.steps": resumed + 2, "train.stop_at": stop}))
             self.assert_told_once(text, f"train.stop_at={stop} is not ahead of step {resumed}, behind which training goes on: it "
                                         f"runs to train.steps={resumed + 2}; a train.stop_at above {resumed} stops it before")
+
+    def test_going_back_happens_once(self):
         run = self.folder / "back"
         settings = self.settings(run, train__steps=20, checkpoint__every=2, checkpoint__keep=20)
         self.expect(75, self.train(1, {**settings, "train.stop_at": 8}))
