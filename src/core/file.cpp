@@ -292,6 +292,8 @@ uint64_t free_disk_space(const std::string& path) {
 }
 
 void throw_unwritable(const std::string& option, const std::string& path, const std::exception& reason) {
+  if (const auto* error = dynamic_cast<const Error*>(&reason); error != nullptr && error->code() == ExitCode::bad_input)
+    throw;
   throw_bad_input(option, " ", path, " cannot be written (", reason.what(), "); give another, or make room in it");
 }
 

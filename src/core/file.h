@@ -80,7 +80,8 @@ void rename_to_new_name_durably(const std::string& from, const std::string& to);
 // Bytes that an ordinary user may still write on the file system that holds `path`. Throws Error(crash).
 uint64_t free_disk_space(const std::string& path);
 
-// Of a place that the user named by `option`: throws Error(bad_input) with the reason.
+// In a handler of `reason`, of a place that the user named by `option`: throws Error(bad_input) with it, or the reason
+// itself where it is one.
 [[noreturn]] void throw_unwritable(const std::string& option, const std::string& path, const std::exception& reason);
 
 // The folder that holds `path`; "." where the path names none.

@@ -118,7 +118,6 @@ void BuildDirectory::lock() {
   } catch (const Error& error) {
     std::error_code ignored;
     if (!existed_) fs::remove(output_, ignored);  // empty
-    if (error.code() == ExitCode::bad_input) throw;
     throw_unwritable("--output", output_, error);
   }
 }

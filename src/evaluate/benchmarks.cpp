@@ -121,6 +121,11 @@ void Benchmarks::forget_texts() {
   }
 }
 
+std::string Benchmarks::warning_of(const std::vector<Answer>& answers, const BenchmarkReport& report) const {
+  const std::string of_answers = non_finite(answers);
+  return of_answers.empty() ? too_large(report.rows()) : of_answers;
+}
+
 std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
   constexpr size_t kMost = 4;
   std::string named, last;
@@ -194,7 +199,6 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   BenchmarkOutcome outcome;
   all_agree(world, [&] {
     if (!leads) return;
-    std::string warning = benchmarks.non_finite(answers);
     std::optional<Progress> progress;  // of each metric that has one
     const BenchmarkReport report = benchmarks.report(answers, [&](int64_t done, int64_t all) {
       if (!scoring.progress) return;
@@ -203,8 +207,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
       if (done == all) progress.reset();
     });
     outcome.rows = report.rows();
-    if (warning.empty()) warning = too_large(outcome.rows);
-    if (!warning.empty()) Log(0).warning(warning);
+    if (const std::string warning = benchmarks.warning_of(answers, report); !warning.empty()) Log(0).warning(warning);
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
     fs::remove_all(scoring.journal, kept);

@@ -38,14 +38,17 @@ class Benchmarks {
   const std::string& origin_of(size_t request) const { return origins_.at(request); }
   // Forgets the texts of requests, whose tokens are known.
   void forget_texts();
-  // On rank 0: which answers hold no finite number, and what to do; empty where all do.
-  std::string non_finite(const std::vector<Answer>& answers) const;
   // On rank 0, of the answers to all requests. The report has the tasks from here on, until it is given back;
   // `pieces` as of aggregate().
   BenchmarkReport report(const std::vector<Answer>& answers, const Pieces& pieces = {});
+  // On rank 0: which answers hold no finite number, or which values of the report are too large for one, and what to
+  // do; empty where there is none.
+  std::string warning_of(const std::vector<Answer>& answers, const BenchmarkReport& report) const;
   void take_back(BenchmarkReport report);
 
  private:
+  std::string non_finite(const std::vector<Answer>& answers) const;
+
   Selection selection_;
   std::vector<AnsweredTask> tasks_;
   std::vector<std::string> origins_;

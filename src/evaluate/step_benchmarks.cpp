@@ -106,10 +106,10 @@ class StepBenchmarks : public StepEvaluation {
 
   std::vector<StepValue> report(int64_t step, const std::vector<Answer>& answers, double began,
                                 const std::function<void()>& each_piece) {
-    std::string warning = benchmarks_.non_finite(answers);
     BenchmarkReport report = benchmarks_.report(answers, [&](int64_t, int64_t) { each_piece(); });
-    if (warning.empty()) warning = too_large(report.rows());
-    if (!warning.empty()) log_.warning(fmt::format("step {}: {}", step, warning));
+    if (const std::string warning = benchmarks_.warning_of(answers, report); !warning.empty()) {
+      log_.warning(fmt::format("step {}: {}", step, warning));
+    }
     std::vector<StepValue> values;
     for (const ResultRow& row : report.rows()) {
       values.push_back(

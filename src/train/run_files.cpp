@@ -212,9 +212,6 @@ std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, 
                                                 [&](const std::string& message) { log.info(message); });
     for (const std::string& path : remove_temporaries(directory)) log.info("removed what a killed start left: " + path);
     return lock;
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::bad_input) throw;
-    throw_unwritable(words.option, directory, error);
   } catch (const std::exception& error) {
     throw_unwritable(words.option, directory, error);
   }
@@ -226,9 +223,6 @@ void add_log_file(const std::string& directory, Log& log) {
     std::filesystem::create_directories(parent_directory(path));
     FileDescriptor::open_for_appending(path);
     log.add_file(path);
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::bad_input) throw;
-    throw_unwritable(RunWords().option, directory, error);
   } catch (const std::exception& error) {
     throw_unwritable(RunWords().option, directory, error);
   }

@@ -40,6 +40,7 @@ class TrainingRun {
   void take_state(const CheckpointContent& content, const SavedState& state);
   void take_products(const Bfloat16Products& products);
   void tell_resume(const SavedState& state) const;
+  void warn_of_validation() const;
   void warn_of_missing_steps() const;
   void initialise_parameters();
   void supersede(int64_t step);

@@ -52,19 +52,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
   const std::string sharing = sharing_warning(started.hosts);
   if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
-  if (first_rank() && !config.data.validation.empty() && !config.origins.contains("evaluation.every")) {
-    environment.log.warning(
-        "data.validation is not read: evaluation.every, the steps between evaluations, is not given");
-  }
-  if (first_rank() && validation_ && config.data.validation.front().weight > 0) {
-    environment.log.warning(
-        "data.validation: weights change nothing; an evaluation takes of each source by its windows");
-  }
-  if (first_rank() && validation_fingerprint_ == train_->fingerprint()) {
-    environment.log.warning(
-        "data.validation is the data of data.train: its loss is of text that is learned; `shiftron data build "
-        "--validation-fraction` keeps some back");
-  }
+  if (first_rank()) warn_of_validation();
   Ledger planned;
   plan_ = plan_memory(config, layout_, environment.world.rank(), environment.share.threads, planned);
   if (tasks_ != nullptr) tasks_->plan(layout_, environment.world.rank(), environment.share.threads, planned);
@@ -76,6 +64,24 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);
   if (tasks_ != nullptr) tasks_->attach(trainer_->engine());
   inquiry_.emplace(environment.watchdog, [this] { return trainer_->engine().groups().under_way(); });
+}
+
+void TrainingRun::warn_of_validation() const {
+  const std::vector<DataSource>& sources = config_.data.validation;
+  if (sources.empty()) return;
+  Log& log = environment_.log;
+  if (!config_.origins.contains("evaluation.every")) {
+    log.warning("data.validation is not read: evaluation.every, the steps between evaluations, is not given");
+  }
+  if (!validation_) return;
+  if (sources.front().weight > 0) {
+    log.warning("data.validation: weights change nothing; an evaluation takes of each source by its windows");
+  }
+  if (validation_fingerprint_ == train_->fingerprint()) {
+    log.warning(
+        "data.validation is the data of data.train: its loss is of text that is learned; `shiftron data build "
+        "--validation-fraction` keeps some back");
+  }
 }
 
 void TrainingRun::open_directory() {

@@ -1,4 +1,4 @@
-// Reading samples of two evaluations, pairing their items, and drawing what differs.
+// Reading samples of two evaluations, and pairing their items.
 #include "evaluate/tasks/benchmark_compare.h"
 
 #include <fmt/format.h>
@@ -152,10 +152,8 @@ class Comparer {
   Comparer(const Evaluation& first, const Evaluation& second) : first_(first), second_(second) {
     comparison_.first = first.name;
     comparison_.second = second.name;
-    comparison_.first_report = first.path;
-    comparison_.second_report = second.path;
-    comparison_.first_among = first.among;
-    comparison_.second_among = second.among;
+    comparison_.first_report = first;
+    comparison_.second_report = second;
   }
 
   Comparison compare() {
@@ -256,20 +254,6 @@ class Comparer {
   Comparison comparison_;
 };
 
-// "|----o----|" of a difference and twice its error between −most and most, with a mark at zero.
-std::string drawn(const PairedDifference& paired, double most) {
-  constexpr int kHalf = 20;  // characters
-  const auto place = [&](double value) {
-    return kHalf + static_cast<int>(std::lround(std::clamp(value / most, -1.0, 1.0) * kHalf));
-  };
-  std::string line(2 * kHalf + 1, ' ');
-  const int begin = place(paired.difference - 2 * paired.error), end = place(paired.difference + 2 * paired.error);
-  for (int i = begin; i <= end; ++i) line[static_cast<size_t>(i)] = '-';
-  line[kHalf] = '|';
-  line[static_cast<size_t>(place(paired.difference))] = 'o';
-  return line;
-}
-
 }  // namespace
 
 Evaluation open_evaluation(const std::string& path) {
@@ -347,61 +331,6 @@ double sign_test(int64_t wins, int64_t losses) {
   double sum = 0;
   for (int64_t k = 0; k <= fewer; ++k) sum += std::exp(log_choose(k) - static_cast<double>(throws) * std::log(2.0));
   return std::min(1.0, 2 * sum);
-}
-
-std::string to_text(const Comparison& comparison) {
-  size_t width = 4, metric_width = 15;
-  double most = 0;
-  std::vector<std::vector<std::string>> cells = {
-      {"task", "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test"}};
-  for (const PairedDifference& p : comparison.differences) {
-    width = std::max(width, p.task.size());
-    metric_width = std::max(metric_width, p.metric.size());
-    most = std::max(most, std::abs(p.difference) + 2 * p.error);
-    cells.push_back({p.task, p.metric, std::to_string(p.items), number_text(p.first), number_text(p.second),
-                     fmt::format("{:+.4f}", p.difference), fmt::format("{:.4f}", p.error),
-                     fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
-  }
-  const auto file = [](const std::string& path, int64_t among) {
-    return path + (among > 1 ? fmt::format(", the newest of {}", among) : "");
-  };
-  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", comparison.second, comparison.first,
-                                 file(comparison.first_report, comparison.first_among),
-                                 file(comparison.second_report, comparison.second_among)) +
-                     markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
-  if (most > 0) {
-    text += fmt::format(
-        "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
-        "{:{}}  {:<21}{:>20}\n",
-        "", width + 2 + metric_width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
-    for (const PairedDifference& p : comparison.differences) {
-      text += fmt::format("{:{}}  {:>{}}  {}\n", p.task, width, p.metric, metric_width, drawn(p, most));
-    }
-  }
-  for (const std::string& fault : comparison.faults) text += "\nnot compared: " + fault + "\n";
-  return text;
-}
-
-Json to_json(const Comparison& comparison) {
-  Json differences = Json::array();
-  for (const PairedDifference& p : comparison.differences) {
-    differences.push_back({{"task", p.task},
-                           {"metric", p.metric},
-                           {"first", p.first},
-                           {"second", p.second},
-                           {"items", p.items},
-                           {"difference", p.difference},
-                           {"error", p.error},
-                           {"wins", p.wins},
-                           {"losses", p.losses},
-                           {"sign_test", p.sign_test}});
-  }
-  return {{"first", comparison.first},
-          {"second", comparison.second},
-          {"first_report", comparison.first_report},
-          {"second_report", comparison.second_report},
-          {"differences", differences},
-          {"not_compared", comparison.faults}};
 }
 
 }  // namespace shiftron

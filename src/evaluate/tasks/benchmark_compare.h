@@ -8,10 +8,12 @@
 
 namespace shiftron {
 
-// One evaluation, as BenchmarkReport::write() or the harness left it.
-struct Evaluation {
+struct ReportFile {
   std::string path{};  // of results_<time>.json
   int64_t among = 1;   // reports of which it is the newest
+};
+// One evaluation, as BenchmarkReport::write() or the harness left it.
+struct Evaluation : ReportFile {
   std::string name{};  // by which tables call it
   nlohmann::ordered_json results{};
 };
@@ -36,9 +38,8 @@ struct PairedDifference {
 };
 
 struct Comparison {
-  std::string first{}, second{};                // names
-  std::string first_report{}, second_report{};  // their files
-  int64_t first_among = 1, second_among = 1;    // reports of which each is the newest
+  std::string first{}, second{};  // names
+  ReportFile first_report{}, second_report{};
   std::vector<PairedDifference> differences{};  // tasks in the first's order
   // What cannot be compared: tasks and metrics that one lacks; items that differ or hold no number, by number.
   std::vector<std::string> faults{};

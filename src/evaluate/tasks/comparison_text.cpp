@@ -1,0 +1,85 @@
+// What is said of two evaluations: a table, a drawing of what differs, JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "evaluate/tasks/benchmark_compare.h"
+#include "evaluate/tasks/benchmark_report.h"
+#include "evaluate/tasks/markdown_table.h"
+
+namespace shiftron {
+namespace {
+
+std::string file_text(const ReportFile& report) {
+  return report.path + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
+}
+
+// "|----o----|" of a difference and twice its error between −most and most, with a mark at zero.
+std::string drawn(const PairedDifference& paired, double most) {
+  constexpr int kHalf = 20;  // characters
+  const auto place = [&](double value) {
+    return kHalf + static_cast<int>(std::lround(std::clamp(value / most, -1.0, 1.0) * kHalf));
+  };
+  std::string line(2 * kHalf + 1, ' ');
+  const int begin = place(paired.difference - 2 * paired.error), end = place(paired.difference + 2 * paired.error);
+  for (int i = begin; i <= end; ++i) line[static_cast<size_t>(i)] = '-';
+  line[kHalf] = '|';
+  line[static_cast<size_t>(place(paired.difference))] = 'o';
+  return line;
+}
+
+}  // namespace
+
+std::string to_text(const Comparison& comparison) {
+  size_t width = 4, metric_width = 15;
+  double most = 0;
+  std::vector<std::vector<std::string>> cells = {
+      {"task", "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test"}};
+  for (const PairedDifference& p : comparison.differences) {
+    width = std::max(width, p.task.size());
+    metric_width = std::max(metric_width, p.metric.size());
+    most = std::max(most, std::abs(p.difference) + 2 * p.error);
+    cells.push_back({p.task, p.metric, std::to_string(p.items), number_text(p.first), number_text(p.second),
+                     fmt::format("{:+.4f}", p.difference), fmt::format("{:.4f}", p.error),
+                     fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
+  }
+  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", comparison.second, comparison.first,
+                                 file_text(comparison.first_report), file_text(comparison.second_report)) +
+                     markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
+  if (most > 0) {
+    text += fmt::format(
+        "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
+        "{:{}}  {:<21}{:>20}\n",
+        "", width + 2 + metric_width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
+    for (const PairedDifference& p : comparison.differences) {
+      text += fmt::format("{:{}}  {:>{}}  {}\n", p.task, width, p.metric, metric_width, drawn(p, most));
+    }
+  }
+  for (const std::string& fault : comparison.faults) text += "\nnot compared: " + fault + "\n";
+  return text;
+}
+
+nlohmann::ordered_json to_json(const Comparison& comparison) {
+  auto differences = nlohmann::ordered_json::array();
+  for (const PairedDifference& p : comparison.differences) {
+    differences.push_back({{"task", p.task},
+                           {"metric", p.metric},
+                           {"first", p.first},
+                           {"second", p.second},
+                           {"items", p.items},
+                           {"difference", p.difference},
+                           {"error", p.error},
+                           {"wins", p.wins},
+                           {"losses", p.losses},
+                           {"sign_test", p.sign_test}});
+  }
+  return {{"first", comparison.first},
+          {"second", comparison.second},
+          {"first_report", comparison.first_report.path},
+          {"second_report", comparison.second_report.path},
+          {"differences", differences},
+          {"not_compared", comparison.faults}};
+}
+
+}  // namespace shiftron
