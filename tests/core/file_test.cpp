@@ -193,5 +193,26 @@ TEST(File, DurableWriteGoesIntoADevice) {
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link"));
 }
 
+// What the user can mend is said as it is; of anything else, which option to change.
+TEST(File, AnUnwritablePlaceKeepsTheUsersOwnFault) {
+  const auto told = [](const std::exception_ptr& thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& reason) {
+      throw_unwritable("--output", "there", reason);
+    }
+  };
+  const auto error = [](const char* text, ExitCode code) { return std::make_exception_ptr(Error(text, code)); };
+  const std::string wrapped = "--output there cannot be written (no room); give another, or make room in it";
+  try {
+    told(error("is in use", ExitCode::bad_input));
+  } catch (const Error& own) {
+    EXPECT_STREQ(own.what(), "is in use");
+    EXPECT_EQ(own.code(), ExitCode::bad_input);
+  }
+  EXPECT_ERROR(told(error("no room", ExitCode::crash)), ExitCode::bad_input, wrapped);
+  EXPECT_ERROR(told(std::make_exception_ptr(std::runtime_error("no room"))), ExitCode::bad_input, wrapped);
+}
+
 }  // namespace
 }  // namespace shiftron
