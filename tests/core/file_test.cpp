@@ -7,7 +7,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <exception>
 #include <filesystem>
+#include <stdexcept>
 
 #include "expect_error.h"
 #include "scratch.h"
@@ -202,15 +204,15 @@ TEST(File, AnUnwritablePlaceKeepsTheUsersOwnFault) {
       throw_unwritable("--output", "there", reason);
     }
   };
-  const auto error = [](const char* text, ExitCode code) { return std::make_exception_ptr(Error(text, code)); };
+  const auto fault = [](const char* text, ExitCode code) { return std::make_exception_ptr(Error(text, code)); };
   const std::string wrapped = "--output there cannot be written (no room); give another, or make room in it";
   try {
-    told(error("is in use", ExitCode::bad_input));
+    told(fault("is in use", ExitCode::bad_input));
   } catch (const Error& own) {
     EXPECT_STREQ(own.what(), "is in use");
     EXPECT_EQ(own.code(), ExitCode::bad_input);
   }
-  EXPECT_ERROR(told(error("no room", ExitCode::crash)), ExitCode::bad_input, wrapped);
+  EXPECT_ERROR(told(fault("no room", ExitCode::crash)), ExitCode::bad_input, wrapped);
   EXPECT_ERROR(told(std::make_exception_ptr(std::runtime_error("no room"))), ExitCode::bad_input, wrapped);
 }
 
