@@ -1,5 +1,6 @@
 // KV shift (paper, equations 8 and 9) fused with rotary positions in CUDA. A thread has the neighbours of one row that
 // one access reads and, where rows are rotated, their partners in the other half, of a few heads, whose angles are one.
+// With the paper's taps it goes through rows that follow each other and keeps what it has read of the last one.
 // A launch has all streams of a call: one alone is too short to fill a GPU.
 #include <algorithm>
 
@@ -16,7 +17,7 @@ constexpr int kTaps = 2;  // whose rows are loaded, and whose gradients are summ
 template <int kParts, bool kFewTaps>
 constexpr int kForwardHeads = kFewTaps ? 4 / kParts : 1;
 template <int kParts, bool kFewTaps>
-constexpr int kBackwardHeads = kFewTaps && kParts == 1 ? 4 : 1;
+constexpr int kBackwardHeads = kFewTaps && kParts == 1 ? 2 : 1;
 
 // What the blocks of one stream need; of x and carried or of d_y and x, as the direction has it.
 template <typename T>
@@ -63,23 +64,88 @@ __device__ void mix_rows(const ShiftCall& call, const ShiftShares& shares, unsig
   });
 }
 
+// Of at most two taps: a thread goes down its rows, and each is loaded while the one before it is mixed.
+template <typename T, int kWidth, int kParts>
+__device__ void walk_rows(const StreamRows<T>& stream, unsigned block) {
+  const ShiftCall& call = stream.call;
+  constexpr int kMost = kForwardHeads<kParts, true>;
+  stream.shares.template each_run<kWidth>(block, [&](int64_t begin, int64_t end, int64_t first_head, int64_t element) {
+    const OwnHeads<kMost> heads(call, stream.shares, first_head);
+    float own[kMost], earlier[kMost];
+    for (int k = 0; k < kMost; ++k) {
+      own[k] = heads.factor(call, k, 0, true);
+      earlier[k] = heads.factor(call, k, 1, true);
+    }
+    HeadPiece<T, kWidth, kParts> before[kMost], now[kMost], next[kMost];
+    const int64_t first = begin - 1;
+    heads.load(before, stream.x.either(stream.carried, first < 0), first < 0 ? call.carried_rows + first : first,
+               element, call.partner, call.count > 1 && first >= -call.carried_rows);
+    heads.load(now, stream.x, begin, element, call.partner, true);
+    RowPlace place = call.place(begin, true);
+    for (int64_t t = begin; t < end; ++t) {
+      const RowPlace next_place = call.place(t + 1, t + 1 < end);
+      heads.load(next, stream.x, t + 1, element, call.partner, t + 1 < end);
+      const bool mixes = call.count > 1 && call.mixes(place, t - 1);
+      const Angles<kWidth, kParts> angles(call, place, element);
+      HeadValues<kWidth, kParts> z[kMost] = {};
+      for (int k = 0; k < kMost; ++k) {
+        before[k].keep(mixes);
+        add_product(z[k], own[k], values_of(now[k]));
+        add_product(z[k], mixes ? earlier[k] : 0.0f, values_of(before[k]));
+        z[k] = angles.rotated(z[k], 1.0f);
+        before[k] = now[k];
+        now[k] = next[k];
+      }
+      heads.store(stream.result, t, element, call.partner, z);
+      place = next_place;
+    }
+  });
+}
+
+// Products of gradients and rows, by tap, of each head of each thread.
+template <int kMost>
+using TapProducts = float[kTaps][kMost][kBlockThreads];
+
+template <int kMost>
+__device__ void clear(TapProducts<kMost>& of_threads) {
+  for (int i = 0; i < kTaps; ++i) {
+    for (int k = 0; k < kMost; ++k) of_threads[i][k][threadIdx.x] = 0.0f;
+  }
+}
+
+// Into partial: of the taps for rows `first` before and more. A warp adds up a tap of a head.
+template <typename T, int kMost>
+__device__ void add_up(const TapProducts<kMost>& of_threads, const StreamRows<T>& stream, unsigned block,
+                       int64_t first) {
+  const ShiftShares& shares = stream.shares;
+  const unsigned lane = threadIdx.x % kWarp, threads = shares.group_threads;
+  for (unsigned each = threadIdx.x / kWarp; each < kTaps * kMost * shares.groups; each += kBlockThreads / kWarp) {
+    const unsigned i = each % kTaps, k = each / kTaps % kMost, group = each / (kTaps * kMost);
+    float sum = 0.0f;
+    for (unsigned j = lane; j < threads; j += kWarp) sum += of_threads[i][k][group * threads + j];
+    sum = warp_sum(sum);
+    const int64_t count = stream.call.count, tap = count - 1 - first - i;
+    const int64_t head = shares.first_head(block, group) + k * shares.all_groups;
+    if (lane == 0 && head < stream.call.heads && tap >= 0) {
+      stream.partial[(head * count + tap) * shares.runs + block / shares.columns] = sum;
+    }
+  }
+}
+
 // d_x of the block's rows s, and Σ g_{s+b} x_s over them for each tap into partial.
-template <typename T, int kWidth, int kParts, bool kFewTaps>
+template <typename T, int kWidth, int kParts>
 __device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
   const ShiftCall& call = stream.call;
-  const ShiftShares& shares = stream.shares;
-  constexpr int kMost = kBackwardHeads<kParts, kFewTaps>;
+  constexpr int kMost = kBackwardHeads<kParts, false>;
   SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
   // Taps whose sums are next; with the first, d_x.
-  for (int64_t summed = 0; summed < (kFewTaps ? kTaps : call.count); summed += kTaps) {
+  for (int64_t summed = 0; summed < call.count; summed += kTaps) {
     __syncthreads();  // the last sums are read
-    for (int i = 0; i < kTaps; ++i) {
-      for (int k = 0; k < kMost; ++k) of_threads[i][k][threadIdx.x] = 0.0f;
-    }
-    shares.each<kWidth>(block, [&](int64_t s, int64_t first_head, int64_t element) {
-      const OwnHeads<kMost> heads(call, shares, first_head);
+    clear<kMost>(of_threads);
+    stream.shares.template each<kWidth>(block, [&](int64_t s, int64_t first_head, int64_t element) {
+      const OwnHeads<kMost> heads(call, stream.shares, first_head);
       HeadValues<kWidth, kParts> z[kMost] = {};
-      const int64_t end = summed == 0 && !kFewTaps ? call.count : summed + kTaps;
+      const int64_t end = summed == 0 ? call.count : summed + kTaps;
       for (int64_t first = summed; first < end; first += kTaps) {
         HeadPiece<T, kWidth, kParts> of_d_y[kTaps][kMost];
         Angles<kWidth, kParts> angles[kTaps];
@@ -105,19 +171,60 @@ __device__ void mix_rows_backward(const StreamRows<T>& stream, unsigned block) {
       if (summed == 0) heads.store(stream.result, s, element, call.partner, z);
     });
     __syncthreads();
-    // A warp adds up a tap of a head.
-    const unsigned lane = threadIdx.x % kWarp, threads = shares.group_threads;
-    for (unsigned each = threadIdx.x / kWarp; each < kTaps * kMost * shares.groups; each += kBlockThreads / kWarp) {
-      const unsigned i = each % kTaps, k = each / kTaps % kMost, group = each / (kTaps * kMost);
-      float sum = 0.0f;
-      for (unsigned j = lane; j < threads; j += kWarp) sum += of_threads[i][k][group * threads + j];
-      sum = warp_sum(sum);
-      const int64_t head = shares.first_head(block, group) + k * shares.all_groups, tap = call.count - 1 - summed - i;
-      if (lane == 0 && head < call.heads && tap >= 0) {
-        stream.partial[(head * call.count + tap) * shares.runs + block / shares.columns] = sum;
-      }
-    }
+    add_up<T, kMost>(of_threads, stream, block, summed);
   }
+}
+
+// The same of at most two taps: a thread goes up its rows, and each is loaded while the one behind it is mixed.
+template <typename T, int kWidth, int kParts>
+__device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) {
+  const ShiftCall& call = stream.call;
+  constexpr int kMost = kBackwardHeads<kParts, true>;
+  SHARED_ARRAY(float, of_threads, [kTaps][kMost][kBlockThreads]);
+  clear<kMost>(of_threads);
+  stream.shares.template each_run<kWidth>(block, [&](int64_t begin, int64_t end, int64_t first_head, int64_t element) {
+    const OwnHeads<kMost> heads(call, stream.shares, first_head);
+    float own[kMost], earlier[kMost];
+    for (int k = 0; k < kMost; ++k) {
+      own[k] = heads.factor(call, k, 0, true);
+      earlier[k] = heads.factor(call, k, 1, true);
+    }
+    HeadPiece<T, kWidth, kParts> d_y[kMost], x[kMost];
+    const bool behind = call.count > 1 && end < call.rows;
+    heads.load(d_y, stream.d_y, end, element, call.partner, behind);
+    RowPlace place_behind = call.place(end, behind), place = call.place(end - 1, true);
+    Angles<kWidth, kParts> angles(call, place_behind, element);
+    HeadValues<kWidth, kParts> g_behind[kMost];
+    for (int k = 0; k < kMost; ++k) g_behind[k] = angles.rotated(values_of(d_y[k]), -1.0f);
+    heads.load(d_y, stream.d_y, end - 1, element, call.partner, true);
+    heads.load(x, stream.x, end - 1, element, call.partner, true);
+    for (int64_t s = end - 1; s >= begin; --s) {
+      const RowPlace next_place = call.place(s - 1, s > begin);
+      HeadPiece<T, kWidth, kParts> next_d_y[kMost], next_x[kMost];
+      heads.load(next_d_y, stream.d_y, s - 1, element, call.partner, s > begin);
+      heads.load(next_x, stream.x, s - 1, element, call.partner, s > begin);
+      angles = {call, place, element};
+      const bool mixes = call.count > 1 && s + 1 < call.rows && call.mixes(place_behind, s);
+      HeadValues<kWidth, kParts> z[kMost] = {};
+      for (int k = 0; k < kMost; ++k) {
+        const auto g = angles.rotated(values_of(d_y[k]), -1.0f);
+        add_product(z[k], own[k], g);
+        of_threads[0][k][threadIdx.x] += dot(g, values_of(x[k]));
+        if (mixes) {
+          add_product(z[k], earlier[k], g_behind[k]);
+          of_threads[1][k][threadIdx.x] += dot(g_behind[k], values_of(x[k]));
+        }
+        g_behind[k] = g;
+        d_y[k] = next_d_y[k];
+        x[k] = next_x[k];
+      }
+      heads.store(stream.result, s, element, call.partner, z);
+      place_behind = place;
+      place = next_place;
+    }
+  });
+  __syncthreads();
+  add_up<T, kMost>(of_threads, stream, block, 0);
 }
 
 // body(Constant<parts>{}).
@@ -137,8 +244,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const PlaceInList at = place_in(streams);
   const StreamRows<T>& stream = streams.parts[at.part];
   for_parts(stream.call, [&](auto parts) {
-    mix_rows<T, kWidth, parts.value, kFewTaps>(stream.call, stream.shares, at.block, stream.x, stream.carried, 1.0f,
-                                               stream.result);
+    if constexpr (kFewTaps) {
+      if (stream.call.taps != nullptr) return walk_rows<T, kWidth, parts.value>(stream, at.block);
+    }
+    constexpr int kRows = kFewTaps ? 1 : kTaps;
+    mix_rows<T, kWidth, parts.value, kFewTaps, kRows>(stream.call, stream.shares, at.block, stream.x, stream.carried,
+                                                      1.0f, stream.result);
   });
 }
 
@@ -152,8 +263,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (stream.call.taps == nullptr) {
       mix_rows<T, kWidth, parts.value, kFewTaps, 1>(stream.call, stream.shares, at.block, stream.d_y, {}, -1.0f,
                                                     stream.result);
+    } else if constexpr (kFewTaps) {
+      walk_rows_backward<T, kWidth, parts.value>(stream, at.block);
     } else {
-      mix_rows_backward<T, kWidth, parts.value, kFewTaps>(stream, at.block);
+      mix_rows_backward<T, kWidth, parts.value>(stream, at.block);
     }
   });
 }

@@ -22,6 +22,11 @@ struct HeadRows {
   }
 };
 
+// What is known of a row before its elements; −1 each where there is no row.
+struct RowPlace {
+  int32_t position = -1, shift_start = -1;
+};
+
 // What all directions know of x and of the ShiftRope.
 struct ShiftCall {
   ShiftCall() = default;
@@ -42,9 +47,18 @@ struct ShiftCall {
     }
   }
   __device__ bool mixes(int64_t t, int64_t row) const {
-    return taps == nullptr || (row >= -carried_rows && row >= shift_start[t]);
+    return taps == nullptr || mixes(RowPlace{.shift_start = shift_start[t]}, row);
+  }
+  __device__ bool mixes(const RowPlace& place, int64_t row) const {
+    return row >= -carried_rows && row >= place.shift_start;
   }
   __device__ bool rotates() const { return cosine != nullptr; }
+  __device__ RowPlace place(int64_t t, bool there) const {
+    RowPlace place;
+    if (there && positions != nullptr) place.position = positions[t];
+    if (there && shift_start != nullptr) place.shift_start = shift_start[t];
+    return place;
+  }
 
   int64_t rows = 0, heads = 0;
   int64_t partner = 0;  // elements between halves
@@ -64,7 +78,7 @@ struct ShiftShares {
   ShiftShares(const ConstTensor& x, const ShiftRope& how, int width, int parts, int heads_of_thread)
       : rows(x.extent(0)), pieces(static_cast<unsigned>(x.extent(2) / (width * parts))) {
     all_groups = (x.extent(1) + heads_of_thread - 1) / heads_of_thread;
-    const unsigned of_row = std::clamp<unsigned>(pieces, 1, kBlockThreads);
+    of_row = std::clamp<unsigned>(pieces, 1, kBlockThreads);
     groups = static_cast<unsigned>(std::clamp<int64_t>(all_groups, 1, kBlockThreads / of_row));
     const unsigned at_once = kBlockThreads / (of_row * groups);
     group_threads = at_once * of_row;
@@ -77,6 +91,20 @@ struct ShiftShares {
 
   __device__ int64_t first_head(unsigned block, unsigned group) const {
     return int64_t{block % columns} * groups + group;
+  }
+
+  // Rows that follow each other, of each piece of the calling thread: body(first row, end, first head, first element).
+  template <int kWidth, typename Body>
+  __device__ void each_run(unsigned block, const Body& body) const {
+    const unsigned group = threadIdx.x / group_threads, own = threadIdx.x % group_threads;
+    if (group >= groups) return;
+    const unsigned rows_of_thread = run / (group_threads / of_row);
+    const int64_t begin = int64_t{block / columns} * run + int64_t{own / of_row} * rows_of_thread;
+    const int64_t end = begin + rows_of_thread < rows ? begin + rows_of_thread : rows;
+    if (begin >= end) return;
+    for (unsigned piece = own % of_row; piece < pieces; piece += of_row) {
+      body(begin, end, first_head(block, group), int64_t{piece} * kWidth);
+    }
   }
 
   // body(row, first head, first element) of each piece of the calling thread.
@@ -92,7 +120,8 @@ struct ShiftShares {
   }
 
   int64_t rows, all_groups, runs;
-  unsigned pieces, groups, group_threads, run, columns;  // pieces of a row of one head
+  unsigned pieces, of_row;  // of a row of one head: pieces, threads
+  unsigned groups, group_threads, run, columns;
 };
 
 template <typename T>
@@ -163,9 +192,12 @@ struct Angles {
   Words<float, kWidth> cosines, sines;
 
   Angles() = default;
-  __device__ Angles(const ShiftCall& call, int64_t t, int64_t element, bool there) {
+  __device__ Angles(const ShiftCall& call, int64_t t, int64_t element, bool there)
+      : Angles(call, call.place(t, kParts > 1 && there), element) {}
+  __device__ Angles(const ShiftCall& call, const RowPlace& place, int64_t element) {
     if constexpr (kParts > 1) {
-      const int64_t entry = there ? call.positions[t] * call.rope_stride + element : 0;
+      const bool there = place.position >= 0;
+      const int64_t entry = there ? place.position * call.rope_stride + element : 0;
       cosines = Words<float, kWidth>(call.cosine + entry, there);
       sines = Words<float, kWidth>(call.sine + entry, there);
     }
