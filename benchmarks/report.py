@@ -21,7 +21,7 @@ SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile":
          "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled",
          "fp32-layers": "PyTorch, compiled by layers", "autocast-layers": "PyTorch, autocast, compiled by layers", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled by layers",
          "bf16-graphs": "PyTorch, bf16 weights with fp32 masters, compiled, replayed as CUDA graphs"}
-MODELS = ["toy", "30m", "124m", "1.5b"]
+MODELS = ["toy", "30m", "124m", "1.5b", "2.9b", "6.7b", "13b", "19b"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
 WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
                  "weight is narrow, else it takes sgemm on the weight as it lies")
