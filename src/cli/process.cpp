@@ -27,7 +27,7 @@ int thread_count(int wanted, const std::vector<std::vector<int>>& processors, in
   }
   double share = 0.0;
   for (const int processor : processors[static_cast<size_t>(local_rank)]) share += 1.0 / users[processor];
-  return std::max(1, static_cast<int>(share + 1e-6));  // thirds add up to a little less than one
+  return std::clamp(static_cast<int>(share + 1e-6), 1, most_threads());  // thirds add up to a little less than one
 }
 
 HostShare share_of(const MpiSession& session, int threads) {

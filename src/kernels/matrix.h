@@ -54,7 +54,8 @@ bool product_of_few_rows(int threads, int64_t m, int64_t n, int64_t k, const Mat
 // to = from, rounded.
 void narrow(const float* from, bfloat16* to, int64_t count);
 
-// The library takes its number of threads from the calling thread's OpenMP setting; given back at the end.
+// The library takes its number of threads from the calling thread's OpenMP settings, which are given back at the end.
+// With fewer threads than these say (OMP_DYNAMIC, OMP_THREAD_LIMIT) it leaves parts of the result as they were.
 class LibraryThreads {
  public:
   explicit LibraryThreads(int threads);
@@ -63,7 +64,7 @@ class LibraryThreads {
   LibraryThreads& operator=(const LibraryThreads&) = delete;
 
  private:
-  int before_;
+  int before_, dynamic_before_;
 };
 
 }  // namespace shiftron::fast

@@ -59,4 +59,8 @@ std::vector<int> processors_of_host() {
   return found;
 }
 
+int most_threads() {
+  return omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
+}
+
 }  // namespace shiftron

@@ -11,4 +11,7 @@ std::vector<int> processors_of_process();
 // Those that it could use were it bound to none: all of the host's, or of the cpuset that holds it.
 std::vector<int> processors_of_host();
 
+// Threads that OpenMP gives this process at once, by OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS.
+int most_threads();
+
 }  // namespace shiftron

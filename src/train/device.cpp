@@ -9,6 +9,7 @@
 #include "core/has_cuda.h"
 #include "core/queue_cuda.h"
 #include "kernels/choose_products.h"
+#include "kernels/processors.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
 
@@ -117,7 +118,13 @@ StartedDevice open_device(const RunConfig& config, const HostShare& share, Strea
   stream.cpu.threads = share.threads;
   stream.deterministic = repeats(config);
   StartedDevice started;
-  if (!is_cuda(config)) return started;
+  if (!is_cuda(config)) {
+    if (const int most = most_threads(); most < share.threads) {
+      throw_bad_input("device.threads=", share.threads, ", and OpenMP gives this process ", most, " on ", host_name(),
+                      ": unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or set device.threads=", most);
+    }
+    return started;
+  }
   CHECK(kHasCuda, "this build has no CUDA");
   if constexpr (kHasCuda) {
     started.queue = start_cuda(stream, share);

@@ -1,4 +1,6 @@
 // Fast bodies against the float64 specification, over the table of awkward calls.
+#include <omp.h>
+
 #include <cstdlib>
 
 #include "kernels/all_cases.h"
@@ -101,6 +103,30 @@ TEST(FastMatmul, NarrowProductsMatchSpecification) {
   add_matmul_cases(cases, 2050, 301, 258);
   add_matmul_cases(cases, 1030, 258, 1023);  // and one of padding
   for (const KernelCase& call : cases) expect_fast_matches_specification(call, DType::float32, 1);
+}
+
+// The library leaves parts of a result as they were where it gets fewer threads than it counts on.
+TEST(FastMatmul, ProductsAreWholeHoweverFewThreadsOpenMpGives) {
+  std::vector<KernelCase> cases;
+  add_matmul_cases(cases, 515, 258, 301);
+  const auto expect_whole = [&] {
+    for (KernelCase call : cases) {
+      expect_fast_matches_specification(call, DType::float32, 1);
+      const auto run = call.run;
+      call.run = [run](Stream& stream, const Tensors& tensors) {
+        stream.cpu.bfloat16 = {ProductsBy::library, ProductsBy::library, ProductsBy::library, ProductsBy::library};
+        run(stream, tensors);
+      };
+      expect_fast_matches_specification(call, DType::bfloat16, 3);
+    }
+  };
+  const int dynamic = omp_get_dynamic(), levels = omp_get_max_active_levels();
+  omp_set_dynamic(1);
+  expect_whole();
+  omp_set_dynamic(dynamic);
+  omp_set_max_active_levels(0);
+  expect_whole();
+  omp_set_max_active_levels(levels);
 }
 
 TEST(FastMatmul, MeasuresAPeak) {

@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import unittest
+import unittest.mock
 
 from harness import PROGRAM, SystemTest, environment, options, step
 
@@ -227,6 +228,14 @@ class CommandLine(SystemTest):
             self.refused([*command.split(), *row], f"{packed} is compressed by gzip; unpack it first, by gunzip -k {packed}")
             row = [word if word != self.folder / "text.jsonl" else "/dev/stdin" for word in self.rows[command]]
             self.refused([*command.split(), *row], "/dev/stdin is a pipe or a device")
+
+    def test_fewer_threads_than_asked_for_are_refused(self):
+        words = ["evaluate", *self.rows["evaluate"], "--device.threads"]
+        for name, value in (("OMP_THREAD_LIMIT", "1"), ("OMP_MAX_ACTIVE_LEVELS", "0")):
+            with unittest.mock.patch.dict(os.environ, {name: value}):
+                self.refused([*words, "2"], "device.threads=2, and OpenMP gives this process 1 on", name)
+                for threads in "01":
+                    self.must_run([*words, threads])
 
     def test_little_memory_is_said_where_threads_lack_it(self):
         draw = random.Random(1)
