@@ -13,6 +13,21 @@ struct WeightGradientSizes {
   static constexpr int64_t kRows = 48;
   WeightGradientSizes(int64_t rows, int64_t in)
       : depths((rows + kDepth - 1) / kDepth), panels((in + kColumns - 1) / kColumns) {}
+  // Of d_w, of one task: fewer where threads then end a tenth earlier, as each task reads all of x.
+  static constexpr int64_t rows_of_task(int threads, int64_t out) {
+    constexpr int64_t kBlock = 6, kFewest = 24;
+    const auto of_thread = [&](int64_t rows) {
+      const int64_t tasks = (out + rows - 1) / rows;
+      return (tasks + threads - 1) / threads * rows;
+    };
+    int64_t best = kRows, most = of_thread(kRows) * 9 / 10;
+    for (int64_t rows = kRows - kBlock; rows >= kFewest; rows -= kBlock) {
+      if (of_thread(rows) >= most) continue;
+      best = rows;
+      most = of_thread(rows);
+    }
+    return best;
+  }
   int64_t bytes(int threads) const {
     return (depths * panels * kColumns * (kDepth / 2) + threads * packed_words(kDepth, kRows)) *
            static_cast<int64_t>(sizeof(uint32_t));

@@ -29,8 +29,9 @@ void weight_gradient_bfloat16(int threads, ConstTensor d_y, ConstTensor x, Tenso
   });
   uint32_t* blocks = panel(sizes.depths, 0);
   const auto block_of = [&](int thread) { return blocks + thread * packed_words(Sizes::kDepth, Sizes::kRows); };
-  parallel_dynamic(threads, (out + Sizes::kRows - 1) / Sizes::kRows, block_of, [&](int64_t task, uint32_t* block) {
-    const int64_t row = task * Sizes::kRows, height = std::min(Sizes::kRows, out - row);
+  const int64_t of_task = Sizes::rows_of_task(threads, out);
+  parallel_dynamic(threads, (out + of_task - 1) / of_task, block_of, [&](int64_t task, uint32_t* block) {
+    const int64_t row = task * of_task, height = std::min(of_task, out - row);
     for (int64_t depth = 0; depth < sizes.depths; ++depth) {
       const LeftTile left = pack_transposed(body, d_y.data<bfloat16>() + depth * Sizes::kDepth * d_y.stride(0) + row,
                                             d_y.stride(0), rows_at(depth), height, block);

@@ -10,6 +10,7 @@
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/matrix_unit_emulator.h"
+#include "kernels/weight_gradient.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -236,6 +237,7 @@ class ByMatrixUnit : public ::testing::TestWithParam<ProductsBy> {
     std::vector<KernelCase> all = all_cases();
     add_matmul_cases(all, 300, 38, 71);
     add_matmul_cases(all, 257, 130, 24);
+    add_matmul_cases(all, 65, 38, 144);
     for (KernelCase& call : all) {
       if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
       const auto run = call.run;
@@ -255,6 +257,16 @@ TEST_P(ByMatrixUnit, ProductsMatchTheSpecification) {
     SCOPED_TRACE(call.name);
     expect_fast_matches_specification(call, DType::bfloat16, 3);
   }
+}
+
+TEST(WeightGradient, TasksHaveFewerRowsWhereThreadsThenEndEarlier) {
+  const auto rows_of_task = fast::WeightGradientSizes::rows_of_task;
+  EXPECT_EQ(rows_of_task(1, 144), 48);
+  EXPECT_EQ(rows_of_task(2, 144), 36);  // 4 tasks, not 3: 72 rows of a thread, not 96
+  EXPECT_EQ(rows_of_task(2, 512), 48);
+  EXPECT_EQ(rows_of_task(8, 512), 36);
+  EXPECT_EQ(rows_of_task(16, 512), 36);
+  EXPECT_EQ(rows_of_task(64, 16), 24);
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, ByMatrixUnit, ::testing::ValuesIn(bodies_here()), name_of_body);
