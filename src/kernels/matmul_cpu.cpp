@@ -146,6 +146,14 @@ void widen_block(int threads, const Matrix& from, int64_t row, int64_t rows, int
   });
 }
 
+void require(bool made, int64_t m, int64_t n, int64_t k) {
+  if (made) return;
+  throw_bad_input(
+      "oneDNN refused a product of ", m, "×", n, "×", k,
+      ": it writes machine code while it runs; allow that here (systemd's MemoryDenyWriteExecute, SELinux's "
+      "execmem), or give it more memory (ulimit -v)");
+}
+
 void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
                        DType c_dtype, int64_t c_stride) {
   thread_local std::vector<float> a_block, b_block, c_block;
@@ -169,10 +177,10 @@ void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, M
           widen_block(threads, b, column, columns, depth, depths, b_block.data());
         else
           widen_block(threads, b, depth, depths, column, columns, b_block.data());
-        CHECK(product_float32(rows, columns, depths, a_block.data(), a.transposed ? rows : depths, a.transposed,
-                              b_block.data(), b.transposed ? depths : columns, b.transposed, keep || depth > 0, tile,
-                              tile_stride),
-              "sgemm refused ", rows, "×", columns, "×", depths);
+        require(product_float32(rows, columns, depths, a_block.data(), a.transposed ? rows : depths, a.transposed,
+                                b_block.data(), b.transposed ? depths : columns, b.transposed, keep || depth > 0, tile,
+                                tile_stride),
+                rows, columns, depths);
       }
       if (direct) continue;
       auto* out = static_cast<bfloat16*>(c) + row * c_stride + column;
@@ -244,10 +252,10 @@ void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix
     if (product_by_library(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
   }
   if (wide) {
-    CHECK(product_float32(m, n, k, static_cast<const float*>(a.data), a.stride, a.transposed,
-                          static_cast<const float*>(b.data), b.stride, b.transposed, keep, static_cast<float*>(c),
-                          c_stride),
-          "sgemm refused ", m, "×", n, "×", k);
+    require(product_float32(m, n, k, static_cast<const float*>(a.data), a.stride, a.transposed,
+                            static_cast<const float*>(b.data), b.stride, b.transposed, keep, static_cast<float*>(c),
+                            c_stride),
+            m, n, k);
     return;
   }
   product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);

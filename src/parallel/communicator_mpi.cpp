@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -291,13 +292,42 @@ std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& ow
   return all;
 }
 
+// Whether a launcher that Open MPI understands has started this process.
+bool is_launched() {
+  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
+                             [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
 // Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
 bool is_on_one_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr) return here != nullptr && std::strcmp(ranks, here) == 0;
-  return std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr;
+  return !is_launched();
 }
+
+// `srun --pty bash` leaves its shell the variables of a step, by which Open MPI takes a program that is started there
+// for a rank of srun's, and ends it where that launcher speaks no PMIx. A step of one task has no other rank: while
+// this lives, nobody sees the step.
+class WithoutStep {
+ public:
+  WithoutStep() {
+    const char* const step = std::getenv(kStep);
+    const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    if (step == nullptr || is_launched() || tasks == nullptr || std::strcmp(tasks, "1") != 0) return;
+    step_ = step;
+    unsetenv(kStep);
+  }
+  ~WithoutStep() {
+    if (!step_.empty()) setenv(kStep, step_.c_str(), 1);
+  }
+  WithoutStep(const WithoutStep&) = delete;
+  WithoutStep& operator=(const WithoutStep&) = delete;
+
+ private:
+  static constexpr const char* kStep = "SLURM_STEP_ID";
+  std::string step_;
+};
 
 }  // namespace
 
@@ -312,7 +342,10 @@ MpiSession::MpiSession(int64_t piece_bytes)
   // Libraries of networks take 0.2 s to find that there is none; shared memory needs none.
   if (is_on_one_host()) set_environment_default("OMPI_MCA_pml", "ob1");
   int provided = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
+  {
+    const WithoutStep without_step;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
+  }
   if (provided < MPI_THREAD_MULTIPLE) {
     throw_bad_input("this MPI provides thread level ", provided, "; MPI_THREAD_MULTIPLE (", MPI_THREAD_MULTIPLE,
                     ") is needed");

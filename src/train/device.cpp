@@ -119,10 +119,7 @@ StartedDevice open_device(const RunConfig& config, const HostShare& share, Strea
   stream.deterministic = repeats(config);
   StartedDevice started;
   if (!is_cuda(config)) {
-    if (const int most = most_threads(); most < share.threads) {
-      throw_bad_input("device.threads=", share.threads, ", and OpenMP gives this process ", most, " on ", host_name(),
-                      ": unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or set device.threads=", most);
-    }
+    start_threads(share.threads);
     return started;
   }
   CHECK(kHasCuda, "this build has no CUDA");

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Every command refuses what it does not know: all faults of a command line at once, exit code 76, before anything is made."""
+import ctypes
 import json
 import os
 import random
@@ -236,6 +237,33 @@ class CommandLine(SystemTest):
                 self.refused([*words, "2"], "device.threads=2, and OpenMP gives this process 1 on", name)
                 for threads in "01":
                     self.must_run([*words, threads])
+
+    def test_threads_that_openmp_cannot_start_are_told(self):
+        words = ["evaluate", *self.rows["evaluate"], "--device.threads", "2"]
+        for stack, phrases in ("64k", ["leaves threads 64 KiB of stack on", "unset it"]), ("16k", ["no threads for OpenMP", "unset OMP_STACKSIZE"]):
+            with unittest.mock.patch.dict(os.environ, {"OMP_STACKSIZE": stack}):
+                self.refused(words, *phrases)
+        with unittest.mock.patch.dict(os.environ, {"OMP_STACKSIZE": "256k"}):
+            self.must_run(words)
+
+    def test_machine_code_that_the_system_forbids_is_told(self):
+        set_mdwe, refuse_exec_gain = 65, 1  # prctl(2), of Linux 6.3
+
+        def forbidden():
+            if ctypes.CDLL(None, use_errno=True).prctl(set_mdwe, refuse_exec_gain, 0, 0, 0) != 0:
+                os._exit(99)
+        result = subprocess.run([PROGRAM, *map(str, ["evaluate", *self.rows["evaluate"]])], capture_output=True, text=True, env=environment(),
+                                check=False, preexec_fn=forbidden)
+        if result.returncode == 99:
+            self.skipTest("this Linux cannot forbid it")
+        self.assertEqual(result.returncode, 76, result.stderr)
+        self.assertRegex(result.stderr, "oneDNN refused a product of .*MemoryDenyWriteExecute")
+
+    def test_a_shell_that_srun_started_is_no_rank(self):
+        step_of_one = {"SLURM_JOB_ID": "77", "SLURM_JOBID": "77", "SLURM_NODELIST": "host", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+        with unittest.mock.patch.dict(os.environ, step_of_one):
+            for command in ("generate", "train", "evaluate"):
+                self.must_run([command, *self.rows[command]])
 
     def test_little_memory_is_said_where_threads_lack_it(self):
         draw = random.Random(1)
