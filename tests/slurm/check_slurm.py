@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -367,6 +368,13 @@ class Slurm(SystemTest):
         self.is_cancelled_before_it_trains("asking", lambda begun: self.tool("squeue", (
             f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x" && '
             f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
+
+    def test_a_program_in_a_shell_of_srun_is_alone(self):
+        """As in srun --pty bash, whose shell has the variables of a step of one task and no PMIx."""
+        run = self.folder / "shell"
+        program = shlex.join(map(str, [PROGRAM, "train", *options(self.settings(run, train__steps=2))]))
+        self.cluster.say("srun", "--ntasks=1", "--mpi=none", "bash", "-c", program)
+        self.assertEqual(last_step(run), 2)
 
     def test_cancelled_while_srun_is_started(self):
         """It loses the first signals; and Slurm would kill the job's script, which cannot tell then, 15 s behind them."""
