@@ -2,15 +2,16 @@
 #define OMPI_SKIP_MPICXX 1  // the C interface only
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <list>
 #include <numeric>
+#include <string_view>
 
 #include "core/environment.h"
 #include "core/log.h"
@@ -292,10 +293,10 @@ std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& ow
   return all;
 }
 
-// Whether a launcher that Open MPI understands has started this process.
-bool is_launched() {
-  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
-                             [](const char* name) { return std::getenv(name) != nullptr; });
+// Whether srun has started this process, or a shell before it (`srun --pty bash`), as the only task of a step.
+bool is_alone_in_its_step() {
+  const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && tasks != nullptr && std::strcmp(tasks, "1") == 0;
 }
 
 // Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
@@ -303,30 +304,33 @@ bool is_on_one_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr) return here != nullptr && std::strcmp(ranks, here) == 0;
-  return !is_launched();
+  return is_alone_in_its_step() || (std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr);
 }
 
-// `srun --pty bash` leaves its shell the variables of a step, by which Open MPI takes a program that is started there
-// for a rank of srun's, and ends it where that launcher speaks no PMIx. A step of one task has no other rank: while
-// this lives, nobody sees the step.
+// By what it finds of a step Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it,
+// and where it does, the second one that is started in one shell. A single task needs none of this: hidden while this
+// lives.
 class WithoutStep {
  public:
   WithoutStep() {
-    const char* const step = std::getenv(kStep);
-    const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-    if (step == nullptr || is_launched() || tasks == nullptr || std::strcmp(tasks, "1") != 0) return;
-    step_ = step;
-    unsetenv(kStep);
+    if (!is_alone_in_its_step()) return;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string_view text = *variable;
+      const size_t end = text.find('=');
+      if (end == text.npos) continue;
+      const std::string_view name = text.substr(0, end);
+      if (name == "SLURM_STEP_ID" || name.starts_with("PMIX_")) hidden_.emplace_back(name, text.substr(end + 1));
+    }
+    for (const auto& [name, value] : hidden_) unsetenv(name.c_str());
   }
   ~WithoutStep() {
-    if (!step_.empty()) setenv(kStep, step_.c_str(), 1);
+    for (const auto& [name, value] : hidden_) setenv(name.c_str(), value.c_str(), 1);
   }
   WithoutStep(const WithoutStep&) = delete;
   WithoutStep& operator=(const WithoutStep&) = delete;
 
  private:
-  static constexpr const char* kStep = "SLURM_STEP_ID";
-  std::string step_;
+  std::vector<std::pair<std::string, std::string>> hidden_;
 };
 
 }  // namespace

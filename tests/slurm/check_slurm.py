@@ -183,9 +183,9 @@ class Slurm(SystemTest):
         for run in (told, knowing):
             self.assert_as_uninterrupted(run)
 
-    def is_cancelled(self, launcher):
-        run = self.folder / f"cancelled-{launcher}"
-        job, = self.submit(run, "--launcher", launcher, train__steps=ENDLESS)
+    def is_cancelled(self, launcher, **more):
+        run = self.folder / "-".join(["cancelled", launcher, *more])
+        job, = self.submit(run, "--launcher", launcher, train__steps=ENDLESS, **more)
         self.trains(run)
         self.cluster.say("scancel", job)
         self.assertEqual(self.ended(run, job), "CANCELLED")
@@ -195,6 +195,7 @@ class Slurm(SystemTest):
 
     def test_cancelled(self):
         self.at_once(lambda: self.is_cancelled("srun"), lambda: self.is_cancelled("mpirun"))
+        self.is_cancelled("srun", nodes=1, tasks=1, parallel__tp=1)  # a single rank, which knows nothing of its step
         self.assert_gone(20)
 
     def test_array_of_seeds(self):
@@ -369,12 +370,14 @@ class Slurm(SystemTest):
             f'if [[ $* == *%e* ]]; then trap "" TERM; mkdir "{begun}/x" && '
             f'while [[ $({which("squeue")} -h -j "$SLURM_JOB_ID" -o %T) == RUNNING ]]; do sleep 0.1; done; fi')))
 
-    def test_a_program_in_a_shell_of_srun_is_alone(self):
-        """As in srun --pty bash, whose shell has the variables of a step of one task and no PMIx."""
-        run = self.folder / "shell"
-        program = shlex.join(map(str, [PROGRAM, "train", *options(self.settings(run, train__steps=2))]))
-        self.cluster.say("srun", "--ntasks=1", "--mpi=none", "bash", "-c", program)
-        self.assertEqual(last_step(run), 2)
+    def test_programs_in_a_shell_of_srun_are_alone(self):
+        """As in srun --pty bash, whose shell has the variables of a step of one task: of PMIx too, which serves a rank once."""
+        for mpi in ("none", "pmix"):
+            run = self.folder / f"shell-{mpi}"
+            lines = [["train", *options(self.settings(run, train__steps=2))], ["generate", "--checkpoint", step(run, 2), "--prompt", "The", "--tokens", "2"]]
+            programs = " && ".join(shlex.join(map(str, [PROGRAM, *line])) for line in lines)
+            self.cluster.say("srun", "--ntasks=1", f"--mpi={mpi}", "bash", "-c", programs)
+            self.assertEqual(last_step(run), 2)
 
     def test_cancelled_while_srun_is_started(self):
         """It loses the first signals; and Slurm would kill the job's script, which cannot tell then, 15 s behind them."""
