@@ -106,6 +106,7 @@ void start_threads(int threads) {
     throw_bad_input("device.threads=", threads, ", and OpenMP gives this process ", most, " on ", host_name(),
                     ": unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or set device.threads=", most);
   }
+  omp_set_dynamic(0);  // or a busy machine would get fewer, now and then
   size_t stack = kLeastStack;
   {
     const Starting starting;
@@ -113,8 +114,8 @@ void start_threads(int threads) {
     if (omp_get_thread_num() > 0) stack = stack_of_thread();
   }
   if (stack < kLeastStack) {
-    throw_bad_input("OMP_STACKSIZE or GOMP_STACKSIZE leaves threads ", stack >> 10, " KiB of stack on ", host_name(),
-                    "; unset it, or give at least ", kLeastStack >> 10, "k");
+    throw_bad_input("OMP_STACKSIZE, GOMP_STACKSIZE or ulimit -s leaves threads ", stack >> 10, " KiB of stack on ",
+                    host_name(), "; unset it, or give at least ", kLeastStack >> 10, "k");
   }
 }
 
