@@ -71,11 +71,7 @@ __device__ void walk_rows(const StreamRows<T>& stream, unsigned block) {
   constexpr int kMost = kForwardHeads<kParts, true>;
   stream.shares.template each_run<kWidth>(block, [&](int64_t begin, int64_t end, int64_t first_head, int64_t element) {
     const OwnHeads<kMost> heads(call, stream.shares, first_head);
-    float own[kMost], earlier[kMost];
-    for (int k = 0; k < kMost; ++k) {
-      own[k] = heads.factor(call, k, 0, true);
-      earlier[k] = heads.factor(call, k, 1, true);
-    }
+    const TwoTaps taps(call, heads);
     HeadPiece<T, kWidth, kParts> before[kMost], now[kMost], next[kMost];
     const int64_t first = begin - 1;
     heads.load(before, stream.x.either(stream.carried, first < 0), first < 0 ? call.carried_rows + first : first,
@@ -90,8 +86,8 @@ __device__ void walk_rows(const StreamRows<T>& stream, unsigned block) {
       HeadValues<kWidth, kParts> z[kMost] = {};
       for (int k = 0; k < kMost; ++k) {
         before[k].keep(mixes);
-        add_product(z[k], own[k], values_of(now[k]));
-        add_product(z[k], mixes ? earlier[k] : 0.0f, values_of(before[k]));
+        add_product(z[k], taps.own[k], values_of(now[k]));
+        add_product(z[k], mixes ? taps.earlier[k] : 0.0f, values_of(before[k]));
         z[k] = angles.rotated(z[k], 1.0f);
         before[k] = now[k];
         now[k] = next[k];
@@ -184,11 +180,7 @@ __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) 
   clear<kMost>(of_threads);
   stream.shares.template each_run<kWidth>(block, [&](int64_t begin, int64_t end, int64_t first_head, int64_t element) {
     const OwnHeads<kMost> heads(call, stream.shares, first_head);
-    float own[kMost], earlier[kMost];
-    for (int k = 0; k < kMost; ++k) {
-      own[k] = heads.factor(call, k, 0, true);
-      earlier[k] = heads.factor(call, k, 1, true);
-    }
+    const TwoTaps taps(call, heads);
     HeadPiece<T, kWidth, kParts> d_y[kMost], x[kMost];
     const bool behind = call.count > 1 && end < call.rows;
     heads.load(d_y, stream.d_y, end, element, call.partner, behind);
@@ -208,10 +200,10 @@ __device__ void walk_rows_backward(const StreamRows<T>& stream, unsigned block) 
       HeadValues<kWidth, kParts> z[kMost] = {};
       for (int k = 0; k < kMost; ++k) {
         const auto g = angles.rotated(values_of(d_y[k]), -1.0f);
-        add_product(z[k], own[k], g);
+        add_product(z[k], taps.own[k], g);
         of_threads[0][k][threadIdx.x] += dot(g, values_of(x[k]));
         if (mixes) {
-          add_product(z[k], earlier[k], g_behind[k]);
+          add_product(z[k], taps.earlier[k], g_behind[k]);
           of_threads[1][k][threadIdx.x] += dot(g_behind[k], values_of(x[k]));
         }
         g_behind[k] = g;

@@ -251,4 +251,16 @@ struct OwnHeads {
   }
 };
 
+// Factors of a thread's heads, for a row and for the one before it.
+template <int kMost>
+struct TwoTaps {
+  float own[kMost], earlier[kMost];
+  __device__ TwoTaps(const ShiftCall& call, const OwnHeads<kMost>& heads) {
+    for (int k = 0; k < kMost; ++k) {
+      own[k] = heads.factor(call, k, 0, true);
+      earlier[k] = heads.factor(call, k, 1, true);
+    }
+  }
+};
+
 }  // namespace shiftron::cuda
