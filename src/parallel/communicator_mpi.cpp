@@ -2,7 +2,6 @@
 #define OMPI_SKIP_MPICXX 1  // the C interface only
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +10,6 @@
 #include <exception>
 #include <list>
 #include <numeric>
-#include <string_view>
 
 #include "core/environment.h"
 #include "core/log.h"
@@ -307,30 +305,25 @@ bool is_on_one_host() {
   return is_alone_in_its_step() || (std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr);
 }
 
-// By what it finds of a step Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it,
-// and where it does, the second one that is started in one shell. A single task needs none of this: hidden while this
-// lives.
+// By this variable Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it, and where it
+// does, the second one that is started in one shell. A single task needs none of this: hidden while this lives.
 class WithoutStep {
  public:
   WithoutStep() {
-    if (!is_alone_in_its_step()) return;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      const std::string_view text = *variable;
-      const size_t end = text.find('=');
-      if (end == text.npos) continue;
-      const std::string_view name = text.substr(0, end);
-      if (name == "SLURM_STEP_ID" || name.starts_with("PMIX_")) hidden_.emplace_back(name, text.substr(end + 1));
-    }
-    for (const auto& [name, value] : hidden_) unsetenv(name.c_str());
+    const char* const step = std::getenv(kStep);
+    if (step == nullptr || !is_alone_in_its_step()) return;
+    step_ = step;
+    unsetenv(kStep);
   }
   ~WithoutStep() {
-    for (const auto& [name, value] : hidden_) setenv(name.c_str(), value.c_str(), 1);
+    if (!step_.empty()) setenv(kStep, step_.c_str(), 1);
   }
   WithoutStep(const WithoutStep&) = delete;
   WithoutStep& operator=(const WithoutStep&) = delete;
 
  private:
-  std::vector<std::pair<std::string, std::string>> hidden_;
+  static constexpr const char* kStep = "SLURM_STEP_ID";
+  std::string step_;
 };
 
 }  // namespace
