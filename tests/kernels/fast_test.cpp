@@ -72,14 +72,9 @@ INSTANTIATE_TEST_SUITE_P(All, FastTest, ::testing::ValuesIn(all_cases()),
 
 // The products in float32 that serve bfloat16 on processors without bfloat16 products.
 TEST(FastMatmul, Bfloat16StorageWithFloat32Products) {
-  for (KernelCase call : all_cases()) {
+  for (const KernelCase& call : all_cases()) {
     if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
-    const auto run = call.run;
-    call.run = [run](Stream& stream, const Tensors& tensors) {
-      stream.cpu.bfloat16 = {ProductsBy::float32, ProductsBy::float32, ProductsBy::float32, ProductsBy::float32};
-      run(stream, tensors);
-    };
-    expect_fast_matches_specification(call, DType::bfloat16, 3);
+    expect_fast_matches_specification(made_by(ProductsBy::float32, call), DType::bfloat16, 3);
   }
 }
 
@@ -110,14 +105,9 @@ TEST(FastMatmul, ProductsAreWholeHoweverFewThreadsOpenMpGives) {
   std::vector<KernelCase> cases;
   add_matmul_cases(cases, 515, 258, 301);
   const auto expect_whole = [&] {
-    for (KernelCase call : cases) {
+    for (const KernelCase& call : cases) {
       expect_fast_matches_specification(call, DType::float32, 1);
-      const auto run = call.run;
-      call.run = [run](Stream& stream, const Tensors& tensors) {
-        stream.cpu.bfloat16 = {ProductsBy::library, ProductsBy::library, ProductsBy::library, ProductsBy::library};
-        run(stream, tensors);
-      };
-      expect_fast_matches_specification(call, DType::bfloat16, 3);
+      expect_fast_matches_specification(made_by(ProductsBy::library, call), DType::bfloat16, 3);
     }
   };
   const int dynamic = omp_get_dynamic(), levels = omp_get_max_active_levels();

@@ -110,6 +110,15 @@ inline void expect_outcome_matches_specification(const KernelCase& call, DType d
   }
 }
 
+// The call with all products of bfloat16 made in one way.
+inline KernelCase made_by(ProductsBy by, KernelCase call) {
+  call.run = [run = call.run, by](Stream& stream, const Tensors& tensors) {
+    stream.cpu.bfloat16 = {by, by, by, by};
+    run(stream, tensors);
+  };
+  return call;
+}
+
 // The same of the body of a device.
 inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
                                               DeviceKind device = DeviceKind::cpu) {

@@ -240,12 +240,7 @@ class ByMatrixUnit : public ::testing::TestWithParam<ProductsBy> {
     add_matmul_cases(all, 65, 38, 144);
     for (KernelCase& call : all) {
       if (!call.name.starts_with("matmul") && !call.name.starts_with("attention")) continue;
-      const auto run = call.run;
-      call.run = [run, by = GetParam()](Stream& stream, const Tensors& tensors) {
-        stream.cpu.bfloat16 = {by, by, by, by};
-        run(stream, tensors);
-      };
-      chosen.push_back(std::move(call));
+      chosen.push_back(made_by(GetParam(), std::move(call)));
     }
     return chosen;
   }
