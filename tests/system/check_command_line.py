@@ -19,11 +19,11 @@ LEGAL = {"4294967297": {"seed", "sample-bytes", "shard-tokens", "train.seed"}}
 NUMBERS = {"N", "N,N,...", "X", "X,X"}  # placeholders in --help; "X" may be any large number
 
 
-def run(words, ranks=1):
-    """Exit code and output of the program; bytes that are no UTF-8 are replaced."""
+def run(words, ranks=1, before=None):
+    """Exit code and output of the program; bytes that are no UTF-8 are replaced. before(): in its process, in front of it."""
     command = [PROGRAM, *words] if ranks == 1 else ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", PROGRAM, *words]
     result = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command], capture_output=True, env=environment(),
-                            timeout=120, check=False, stdin=subprocess.DEVNULL)
+                            timeout=120, check=False, stdin=subprocess.DEVNULL, preexec_fn=before)
     return result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
 
 
@@ -252,12 +252,11 @@ class CommandLine(SystemTest):
         def forbidden():
             if ctypes.CDLL(None, use_errno=True).prctl(set_mdwe, refuse_exec_gain, 0, 0, 0) != 0:
                 os._exit(99)
-        result = subprocess.run([PROGRAM, *map(str, ["evaluate", *self.rows["evaluate"]])], capture_output=True, text=True, env=environment(),
-                                check=False, preexec_fn=forbidden)
-        if result.returncode == 99:
+        code, _, err = run(["evaluate", *self.rows["evaluate"]], before=forbidden)
+        if code == 99:
             self.skipTest("this Linux cannot forbid it")
-        self.assertEqual(result.returncode, 76, result.stderr)
-        self.assertRegex(result.stderr, "oneDNN refused a product of .*MemoryDenyWriteExecute")
+        self.assertEqual(code, 76, err)
+        self.assertRegex(err, "oneDNN refused a product of .*MemoryDenyWriteExecute")
 
     def test_a_shell_that_srun_started_is_no_rank(self):
         step_of_one = {"SLURM_JOB_ID": "77", "SLURM_JOBID": "77", "SLURM_NODELIST": "host", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}
@@ -274,13 +273,12 @@ class CommandLine(SystemTest):
 
         def within(megabytes, words):
             limit = megabytes << 20
-            return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, env=environment(), check=False,
-                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
-        least = next(megabytes for megabytes in range(50, 4000, 5) if within(megabytes, ["--version"]).returncode == 0)
+            return run(words, before=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        least = next(megabytes for megabytes in range(50, 4000, 5) if within(megabytes, ["--version"])[0] == 0)
         for more in (10, 25, 40, 60):
-            result = within(least + more, words)
-            self.assertEqual(result.returncode, 76, f"{least} + {more} MiB: {result.stderr}")
-            self.assertRegex(result.stderr, "shiftron: not enough memory for this work|shiftron: no thread could be started")
+            code, _, err = within(least + more, words)
+            self.assertEqual(code, 76, f"{least} + {more} MiB: {err}")
+            self.assertRegex(err, "shiftron: not enough memory for this work|shiftron: no thread could be started")
 
 
 if __name__ == "__main__":
