@@ -42,7 +42,7 @@ __device__ void mix_rows(const ShiftCall& call, const ShiftShares& shares, unsig
     const OwnHeads<kMost> heads(call, shares, first_head);
     const Angles<kWidth, kParts> angles(call, t, element, true);
     HeadValues<kWidth, kParts> z[kMost] = {};
-    for (int64_t first = 0; first < (kFewTaps || kRows == 1 ? kRows : call.count); first += kRows) {
+    for (int64_t first = 0; first < (kRows == 1 ? 1 : call.count); first += kRows) {
       HeadPiece<T, kWidth, kParts> of_x[kRows][kMost];
       for (int i = 0; i < kRows; ++i) {
         const int64_t row = t - first - i;
