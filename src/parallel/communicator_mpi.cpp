@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <list>
@@ -16,6 +15,7 @@
 #include "core/quiet_thread.h"
 #include "kernels/processors.h"
 #include "parallel/host_communicator.h"
+#include "parallel/launcher.h"
 
 namespace shiftron {
 namespace {
@@ -290,41 +290,6 @@ std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& ow
   }
   return all;
 }
-
-// Whether srun has started this process, or a shell before it (`srun --pty bash`), as the only task of a step.
-bool is_alone_in_its_step() {
-  const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && tasks != nullptr && std::strcmp(tasks, "1") == 0;
-}
-
-// Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
-bool is_on_one_host() {
-  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
-  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (ranks != nullptr) return here != nullptr && std::strcmp(ranks, here) == 0;
-  return is_alone_in_its_step() || (std::getenv("PMIX_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr);
-}
-
-// By this variable Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it, and where it
-// does, the second one that is started in one shell. A single task needs none of this: hidden while this lives.
-class WithoutStep {
- public:
-  WithoutStep() {
-    const char* const step = std::getenv(kStep);
-    if (step == nullptr || !is_alone_in_its_step()) return;
-    step_ = step;
-    unsetenv(kStep);
-  }
-  ~WithoutStep() {
-    if (!step_.empty()) setenv(kStep, step_.c_str(), 1);
-  }
-  WithoutStep(const WithoutStep&) = delete;
-  WithoutStep& operator=(const WithoutStep&) = delete;
-
- private:
-  static constexpr const char* kStep = "SLURM_STEP_ID";
-  std::string step_;
-};
 
 }  // namespace
 
