@@ -16,7 +16,7 @@ enum class Bodies { fast, specification };
 
 // What makes products of bfloat16 on a CPU. Own tiles that the processor lacks: products by the library, attention in float32.
 enum class ProductsBy {
-  float32,    // in blocks that are converted
+  float32,    // own tiles of what is widened
   library,    // oneDNN; attention's tiles in float32
   vectors,    // own tiles by vdpbf16ps
   tiles,      // own tiles by tdpbf16ps

@@ -1,5 +1,5 @@
 // Products on the CPU: of float32 oneDNN's sgemm, and its matmul where a product is narrow; of bfloat16 what was
-// chosen: oneDNN matmul, own tiles, or bfloat16 converted in blocks to float32.
+// chosen: oneDNN matmul or own tiles, of vectors of float32 at the last.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -16,20 +16,10 @@
 #include "kernels/processors.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
+#include "kernels/widened_product.h"
 
 namespace shiftron::fast {
 namespace {
-
-// Blocks of converted operands: large enough that conversion costs some percent of the product, small enough to stay
-// in a few MiB.
-constexpr int64_t kBlockRows = 512;
-constexpr int64_t kBlockColumns = 1024;
-constexpr int64_t kBlockDepth = 1024;
-
-SHIFTRON_CLONES void widen(const bfloat16* from, float* to, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = to_accumulate(from[i]);
-}
 
 // A product of one shape by oneDNN's matmul.
 struct LibraryProduct {
@@ -137,56 +127,12 @@ bool product_by_library(const LibraryProduct& shape, const void* a, const void* 
   return (shape.dtype == DType::float32 ? floats : bfloat16s).run(shape, a, b, c, scratch);
 }
 
-// Converts rows [row, row + rows) and columns [column, column + columns) of a stored matrix.
-void widen_block(int threads, const Matrix& from, int64_t row, int64_t rows, int64_t column, int64_t columns,
-                 float* to) {
-  const auto* data = static_cast<const bfloat16*>(from.data);
-  parallel_blocks(threads, rows, 32, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) widen(data + (row + i) * from.stride + column, to + i * columns, columns);
-  });
-}
-
 void require(bool made, int64_t m, int64_t n, int64_t k) {
   if (made) return;
   throw_bad_input(
       "oneDNN refused a product of ", m, "×", n, "×", k,
       ": it writes machine code while it runs; allow that here (systemd's MemoryDenyWriteExecute, SELinux's "
       "execmem), or give it more memory (ulimit -v)");
-}
-
-void product_converted(int threads, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
-                       DType c_dtype, int64_t c_stride) {
-  thread_local std::vector<float> a_block, b_block, c_block;
-  for (int64_t column = 0; column < n; column += kBlockColumns) {
-    const int64_t columns = std::min(kBlockColumns, n - column);
-    for (int64_t row = 0; row < m; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, m - row);
-      const bool direct = c_dtype == DType::float32;
-      if (!direct) c_block.resize(std::max<size_t>(c_block.size(), rows * columns));
-      float* tile = direct ? static_cast<float*>(c) + row * c_stride + column : c_block.data();
-      const int64_t tile_stride = direct ? c_stride : columns;
-      for (int64_t depth = 0; depth < k; depth += kBlockDepth) {
-        const int64_t depths = std::min(kBlockDepth, k - depth);
-        a_block.resize(std::max<size_t>(a_block.size(), rows * depths));
-        b_block.resize(std::max<size_t>(b_block.size(), columns * depths));
-        if (a.transposed)
-          widen_block(threads, a, depth, depths, row, rows, a_block.data());
-        else
-          widen_block(threads, a, row, rows, depth, depths, a_block.data());
-        if (b.transposed)
-          widen_block(threads, b, column, columns, depth, depths, b_block.data());
-        else
-          widen_block(threads, b, depth, depths, column, columns, b_block.data());
-        require(product_float32(rows, columns, depths, a_block.data(), a.transposed ? rows : depths, a.transposed,
-                                b_block.data(), b.transposed ? depths : columns, b.transposed, keep || depth > 0, tile,
-                                tile_stride),
-                rows, columns, depths);
-      }
-      if (direct) continue;
-      auto* out = static_cast<bfloat16*>(c) + row * c_stride + column;
-      parallel_for(threads, rows, [&](int64_t i) { narrow(tile + i * columns, out + i * c_stride, columns); });
-    }
-  }
 }
 
 }  // namespace
@@ -216,66 +162,90 @@ bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_
                     keep ? 1.0f : 0.0f, c, c_stride) == dnnl_success;
 }
 
-void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
-             DType c_dtype, int64_t c_stride, Tensor scratch) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {  // which the library does not take
-    const auto size = static_cast<size_t>(size_of(c_dtype));
-    for (int64_t row = 0; !keep && row < m; ++row) {
-      std::memset(static_cast<char*>(c) + static_cast<size_t>(row * c_stride) * size, 0, static_cast<size_t>(n) * size);
+void multiply(ProductsBy by, const MatrixProduct& of, const Tensor& scratch) {
+  const Matrix &a = of.a, &b = of.b;
+  if (of.m == 0 || of.n == 0) return;
+  if (of.k == 0) {  // which the library does not take
+    const auto size = static_cast<size_t>(size_of(of.c_dtype));
+    for (int64_t row = 0; !of.keep && row < of.m; ++row) {
+      std::memset(static_cast<char*>(of.c) + static_cast<size_t>(row * of.c_stride) * size, 0,
+                  static_cast<size_t>(of.n) * size);
     }
     return;
   }
-  if (product_of_few_rows(threads, m, n, k, a, b, keep, c, c_dtype, c_stride)) return;
-  const LibraryThreads guard(threads);
+  if (multiply_few_rows(of)) return;
+  const LibraryThreads guard(of.threads);
   const bool wide = a.dtype == DType::float32, packs = scratch.defined() && scratch.count() > 0;
   CHECK(a.dtype == b.dtype && (wide || a.dtype == DType::bfloat16), "products take float32 or bfloat16");
-  CHECK(c_dtype == DType::float32 || !(wide || keep), "a product of float32 and sums are float32");
-  if (!wide && packs && multiply_by_matrix_unit(by, {threads, m, n, k, a, b, keep, c, c_dtype, c_stride, scratch}))
-    return;
-  const bool by_library = wide ? (a.transposed ? gradient_by_library(k, n, m, a.stride) : packs_weight(m, k, n))
-                               : by != ProductsBy::float32;
+  CHECK(of.c_dtype == DType::float32 || !(wide || of.keep), "a product of float32 and sums are float32");
+  if (!wide && packs && multiply_by_matrix_unit(by, of, scratch)) return;
+  const bool by_library =
+      wide ? (a.transposed ? gradient_by_library(of.k, of.n, of.m, a.stride) : packs_weight(of.m, of.k, of.n))
+           : by != ProductsBy::float32;
   if (by_library) {
-    const LibraryProduct shape{m,
-                               n,
-                               k,
+    const LibraryProduct shape{of.m,
+                               of.n,
+                               of.k,
                                a.stride,
                                b.stride,
-                               c_stride,
+                               of.c_stride,
                                a.transposed,
                                b.transposed,
-                               keep,
+                               of.keep,
                                a.dtype,
-                               c_dtype,
-                               threads,
+                               of.c_dtype,
+                               of.threads,
                                packs ? scratch.bytes() : 0};
-    if (product_by_library(shape, a.data, b.data, c, packs ? scratch.raw() : nullptr)) return;
+    if (product_by_library(shape, a.data, b.data, of.c, packs ? scratch.raw() : nullptr)) return;
   }
-  if (wide) {
-    require(product_float32(m, n, k, static_cast<const float*>(a.data), a.stride, a.transposed,
-                            static_cast<const float*>(b.data), b.stride, b.transposed, keep, static_cast<float*>(c),
-                            c_stride),
-            m, n, k);
-    return;
-  }
-  product_converted(threads, m, n, k, a, b, keep, c, c_dtype, c_stride);
+  if (!wide) return multiply_widened(of);
+  require(product_float32(of.m, of.n, of.k, static_cast<const float*>(a.data), a.stride, a.transposed,
+                          static_cast<const float*>(b.data), b.stride, b.transposed, of.keep, static_cast<float*>(of.c),
+                          of.c_stride),
+          of.m, of.n, of.k);
 }
 
 namespace {
 
+Matrix stored(const ConstTensor& x) {
+  return {x.raw(), x.dtype(), x.stride(0)};
+}
+Matrix transpose(const ConstTensor& x) {
+  return {x.raw(), x.dtype(), x.stride(0), true};
+}
+
 // d_x = d_y w + keep · d_x.
 void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep,
                          const Tensor& d_x, const Tensor& scratch) {
-  product(cpu.threads, cpu.bfloat16.to_input, d_y.extent(0), w.extent(1), w.extent(0),
-          {d_y.raw(), d_y.dtype(), d_y.stride(0)}, {w.raw(), w.dtype(), w.stride(0)}, keep, d_x.raw(), d_x.dtype(),
-          d_x.stride(0), scratch);
+  multiply(cpu.bfloat16.to_input,
+           {.threads = cpu.threads,
+            .m = d_y.extent(0),
+            .n = w.extent(1),
+            .k = w.extent(0),
+            .a = stored(d_y),
+            .b = stored(w),
+            .keep = keep,
+            .c = d_x.raw(),
+            .c_dtype = d_x.dtype(),
+            .c_stride = d_x.stride(0)},
+           scratch);
 }
 
 }  // namespace
 
 void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  product(cpu.threads, cpu.bfloat16.forward, x.extent(0), w.extent(0), x.extent(1), {x.raw(), x.dtype(), x.stride(0)},
-          {w.raw(), w.dtype(), w.stride(0), true}, false, y.raw(), y.dtype(), y.stride(0), scratch);
+  multiply(cpu.bfloat16.forward,
+           {.threads = cpu.threads,
+            .m = x.extent(0),
+            .n = w.extent(0),
+            .k = x.extent(1),
+            .a = stored(x),
+            .b = transpose(w),
+            .keep = false,
+            .c = y.raw(),
+            .c_dtype = y.dtype(),
+            .c_stride = y.stride(0)},
+           scratch);
 }
 
 // Unlike the specification it rounds the product too: the library's sums go to y in y's type.
@@ -294,20 +264,25 @@ void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTens
 }
 
 void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
-  const int64_t out = d_y.extent(1), in = x.extent(1), rows = x.extent(0);
-  const Matrix a = {d_y.raw(), d_y.dtype(), d_y.stride(0), true}, b = {x.raw(), x.dtype(), x.stride(0)};
   const ProductsBy by = cpu.bfloat16.to_weight;
+  const MatrixProduct product{.threads = cpu.threads,
+                              .m = d_y.extent(1),
+                              .n = x.extent(1),
+                              .k = x.extent(0),
+                              .a = transpose(d_y),
+                              .b = stored(x),
+                              .keep = true,
+                              .c = d_w.raw(),
+                              .c_dtype = d_w.dtype(),
+                              .c_stride = d_w.stride(0)};
   if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16) {
-    if (multiply_by_matrix_unit(
-            by, {cpu.threads, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0), scratch})) {
-      return;
-    }
+    if (multiply_by_matrix_unit(by, product, scratch)) return;
     if (by == ProductsBy::vectors && tile_body(by) != nullptr) {
       return weight_gradient_bfloat16(cpu.threads, d_y, x, d_w, scratch);
     }
   }
   // Without scratch: the library would lay x out anew, which does not pay here.
-  product(cpu.threads, by, out, in, rows, a, b, true, d_w.raw(), d_w.dtype(), d_w.stride(0));
+  multiply(by, product);
 }
 
 }  // namespace shiftron::fast

@@ -16,6 +16,17 @@ struct Matrix {
   bool transposed = false;
 };
 
+// c [m, n] (+)= a [m, k] · b [k, n]: a and b both float32 or both bfloat16, c float32, or bfloat16 of bfloat16.
+struct MatrixProduct {
+  int threads;
+  int64_t m, n, k;
+  Matrix a, b;
+  bool keep;  // what stands in c, which is float32
+  void* c;
+  DType c_dtype;
+  int64_t c_stride;
+};
+
 // c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, on the calling thread's OpenMP settings: inside of a
 // parallel region one thread. False when the library refuses.
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
@@ -36,20 +47,17 @@ constexpr bool packs_weight(int64_t rows, int64_t in, int64_t out) {
 // lie a multiple of 4 KiB apart besides: those sgemm reads slowly, by 18 to 39 % on Zen 5.
 bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride);
 
-// c (+)= a · b with `threads` threads; a and b both float32 or both bfloat16, c float32 or bfloat16.
 // by: what multiplies bfloat16; own tiles need the scratch.
 // scratch: elements of b's type into which b may be copied in another layout, or undefined.
-void product(int threads, ProductsBy by, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, bool keep, void* c,
-             DType c_dtype, int64_t c_stride, Tensor scratch = {});
+void multiply(ProductsBy by, const MatrixProduct& product, const Tensor& scratch = {});
 
-// c = a · b for at most few_rows(dtype) rows of a and a b that is stored transposed, any types of product(). False for
-// any other product. A row's bits depend on neither the threads nor the other rows.
+// For at most few_rows(dtype) rows of a and a b that is stored transposed. False, and nothing done, for any other
+// product. A row's bits depend on neither the threads nor the other rows.
 // few_rows: with more the library, which multiplies bfloat16 faster than float32, is as fast or faster.
 inline constexpr int64_t few_rows(DType dtype) {
   return dtype == DType::float32 ? 8 : 4;
 }
-bool product_of_few_rows(int threads, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool keep,
-                         void* c, DType c_dtype, int64_t c_stride);
+bool multiply_few_rows(const MatrixProduct& product);
 
 // to = from, rounded.
 void narrow(const float* from, bfloat16* to, int64_t count);

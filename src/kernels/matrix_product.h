@@ -44,21 +44,9 @@ struct MatrixProductCut {
   int threads;
 };
 
-// c (+)= a · b of bfloat16 matrices, rounded once, to c's type.
-struct MatrixProduct {
-  int threads;
-  int64_t m, n, k;
-  Matrix a, b;
-  bool keep;  // what stands in c, which is float32
-  void* c;
-  DType c_dtype;
-  int64_t c_stride;
-  Tensor room;  // MatrixProductCut(threads, m, n, k).bytes()
-};
-
 // By the unit (tiles) or its plain loops (tile_loops). False, and nothing done, by anything else, where this processor
 // has none, and where b is transposed and pairs along k are no words of it. The sum of an element depends on k alone,
-// not on threads.
-bool multiply_by_matrix_unit(ProductsBy by, const MatrixProduct& product);
+// not on threads. room: MatrixProductCut(threads, m, n, k).bytes().
+bool multiply_by_matrix_unit(ProductsBy by, const MatrixProduct& product, const Tensor& room);
 
 }  // namespace shiftron::fast

@@ -123,14 +123,15 @@ class Product {
   }
 
  public:
-  explicit Product(const MatrixProduct& product)
+  Product(const MatrixProduct& product, const Tensor& room)
       : of_(product),
         cut_(product.threads, product.m, product.n, product.k),
         result_{product.c, product.c_dtype, product.c_stride, product.keep},
-        right_(aligned(product.room.raw())) {}
+        room_bytes_(room.bytes()),
+        right_(aligned(room.raw())) {}
 
   void run() const {
-    CHECK(of_.room.bytes() >= cut_.bytes(), "a product needs more scratch than ", of_.room.bytes());
+    CHECK(room_bytes_ >= cut_.bytes(), "a product needs more scratch than ", room_bytes_);
     pack_right_panels(of_.threads, of_.b, of_.k, of_.n, right_);
     uint32_t* memory = right_ + cut_.right_words();
     const int64_t words = cut_.left_words() + cut_.sums();
@@ -238,6 +239,7 @@ class Product {
   const MatrixProduct& of_;
   Cut cut_;
   Result result_;
+  int64_t room_bytes_;
   uint32_t* right_;
 };
 
@@ -294,14 +296,14 @@ int64_t MatrixProductCut::bytes() const {
   return (right_words() + threads * (left_words() + sums())) * static_cast<int64_t>(sizeof(uint32_t)) + kCacheLine;
 }
 
-bool multiply_by_matrix_unit(ProductsBy by, const MatrixProduct& product) {
+bool multiply_by_matrix_unit(ProductsBy by, const MatrixProduct& product, const Tensor& room) {
   if ((by != ProductsBy::tiles && by != ProductsBy::tile_loops) || tile_body(by) == nullptr) return false;
   if (product.b.transposed && !in_words(product.b, product.k)) return false;
   if (by == ProductsBy::tile_loops) {
-    Product<MatrixUnitLoops>(product).run();
+    Product<MatrixUnitLoops>(product, room).run();
   } else {
 #if defined(__x86_64__)
-    Product<MatrixUnit>(product).run();
+    Product<MatrixUnit>(product, room).run();
 #endif
   }
   return true;

@@ -138,37 +138,37 @@ SHIFTRON_CLONES void widen_pairs(const bfloat16* from, int64_t count, float* to)
   if (count % 2 == 1) to[count / 2] = to_accumulate(from[count - 1]);
 }
 
+// x: its rows, in float32.
 template <typename T, typename Y>
-void blocks(int threads, int64_t rows, int64_t outputs, int64_t in, const Rows<const float>& x, const Matrix& w,
-            void* y, int64_t y_stride) {
-  const Rows<const T> weights{static_cast<const T*>(w.data), w.stride};
-  const Rows<Y> to{static_cast<Y*>(y), y_stride};
-  parallel_blocks(threads, outputs, kBlock, [&](int64_t begin, int64_t end) {
-    block(rows, end - begin, in, x, Rows<const T>{weights.at(begin), weights.stride},
+void blocks(const MatrixProduct& of, const Rows<const float>& x) {
+  const Rows<const T> weights{static_cast<const T*>(of.b.data), of.b.stride};
+  const Rows<Y> to{static_cast<Y*>(of.c), of.c_stride};
+  parallel_blocks(of.threads, of.n, kBlock, [&](int64_t begin, int64_t end) {
+    block(of.m, end - begin, of.k, x, Rows<const T>{weights.at(begin), weights.stride},
           Rows<Y>{to.data + begin, to.stride});
   });
 }
 
 }  // namespace
 
-bool product_of_few_rows(int threads, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool keep,
-                         void* c, DType c_dtype, int64_t c_stride) {
-  if (m > few_rows(a.dtype) || a.transposed || !b.transposed || keep || a.dtype != b.dtype) return false;
-  if (a.dtype == DType::float32 && c_dtype == DType::float32) {
-    blocks<float, float>(threads, m, n, k, {static_cast<const float*>(a.data), a.stride}, b, c, c_stride);
+bool multiply_few_rows(const MatrixProduct& of) {
+  const Matrix& a = of.a;
+  if (of.m > few_rows(a.dtype) || a.transposed || !of.b.transposed || of.keep || a.dtype != of.b.dtype) return false;
+  if (a.dtype == DType::float32 && of.c_dtype == DType::float32) {
+    blocks<float, float>(of, {static_cast<const float*>(a.data), a.stride});
     return true;
   }
   if (a.dtype != DType::bfloat16) return false;
   thread_local std::vector<float> widened;
-  widened.resize(std::max(widened.size(), static_cast<size_t>(m * k)));
-  for (int64_t row = 0; row < m; ++row) {
-    widen_pairs(static_cast<const bfloat16*>(a.data) + row * a.stride, k, widened.data() + row * k);
+  widened.resize(std::max(widened.size(), static_cast<size_t>(of.m * of.k)));
+  for (int64_t row = 0; row < of.m; ++row) {
+    widen_pairs(static_cast<const bfloat16*>(a.data) + row * a.stride, of.k, widened.data() + row * of.k);
   }
-  const Rows<const float> x{widened.data(), k};
-  if (c_dtype == DType::float32)
-    blocks<bfloat16, float>(threads, m, n, k, x, b, c, c_stride);
+  const Rows<const float> x{widened.data(), of.k};
+  if (of.c_dtype == DType::float32)
+    blocks<bfloat16, float>(of, x);
   else
-    blocks<bfloat16, bfloat16>(threads, m, n, k, x, b, c, c_stride);
+    blocks<bfloat16, bfloat16>(of, x);
   return true;
 }
 

@@ -72,6 +72,8 @@ struct LeftFloats {
 // meanwhile. Runs on every processor.
 void tile_product_float32(int64_t m, int64_t n, int64_t k, const LeftFloats& a, const float* b, int64_t b_stride,
                           bool keep, float* c, int64_t c_stride, LinesAhead* ahead = nullptr);
+// The width of a right operand at which it is fastest: of one panel of vectors that stay in registers.
+int64_t float32_tile_columns();
 // to [columns, rows] float32 = from [rows, columns]. Runs on every processor.
 void transpose_float32(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
                        int64_t to_stride);

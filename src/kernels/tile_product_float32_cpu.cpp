@@ -192,6 +192,9 @@ SHIFTRON_INLINE void transpose(const T* from, int64_t from_stride, int64_t rows,
   target void multiply_here(int64_t m, int64_t n, const Operands& by) {                                           \
     multiply<lanes, vectors>(m, n, by);                                                                           \
   }                                                                                                               \
+  target int64_t columns_here() {                                                                                 \
+    return int64_t{lanes} * vectors;                                                                              \
+  }                                                                                                               \
   target void transpose_here(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,    \
                              int64_t to_stride) {                                                                 \
     transpose<lanes>(from, from_stride, rows, columns, to, to_stride);                                            \
@@ -218,6 +221,10 @@ SHIFTRON_BY_LENGTH(, 4, 2)
 void tile_product_float32(int64_t m, int64_t n, int64_t k, const LeftFloats& a, const float* b, int64_t b_stride,
                           bool keep, float* c, int64_t c_stride, LinesAhead* ahead) {
   multiply_here(m, n, {k, a, b, b_stride, keep, c, c_stride, ahead});
+}
+
+int64_t float32_tile_columns() {
+  return columns_here();
 }
 
 void transpose_float32(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
