@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hdf5_library.h"
+#include "core/system_error.h"
 
 namespace shiftron {
 
@@ -50,8 +51,7 @@ void reserve_space(hid_t file, hid_t dataset, const std::string& path, const std
     result = ::fallocate(*static_cast<int*>(descriptor), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-    throw_crash("cannot write ", place(path, name), ": ", bytes, " bytes: ", std::strerror(errno),
-                "; free space there, or choose another place");
+    throw_crash("cannot write ", place(path, name), ": ", bytes, " bytes: ", std::strerror(errno), advice_on(errno));
   }
 }
 

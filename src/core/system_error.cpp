@@ -10,6 +10,8 @@ const char* advice_on(int error) {
     case ENOSPC:
     case EDQUOT:
       return "; free space there, or choose another place";
+    case EFBIG:
+      return "; raise the limit of a file's size (ulimit -f), or choose another place";
     case EACCES:
     case EPERM:
       return "; change its permissions, or choose another place";

@@ -27,6 +27,7 @@ TEST(AsError, APathThatAnotherWouldReplaceIsTheUsers) {
 
 TEST(AsError, ADiskThatIsFullOrFailsIsNoFaultOfThePath) {
   for (const auto& [code, advice] : {std::pair{std::errc::no_space_on_device, "; free space there"},
+                                     std::pair{std::errc::file_too_large, "; raise the limit of a file's size"},
                                      std::pair{std::errc::too_many_files_open, "; raise the limit"},
                                      std::pair{std::errc::io_error, "; the disk, or the way to it, fails"}}) {
     EXPECT_EQ(error_of(code).code(), ExitCode::crash);
