@@ -207,45 +207,23 @@ void multiply(ProductsBy by, const MatrixProduct& of, const Tensor& scratch) {
 
 namespace {
 
-Matrix stored(const ConstTensor& x) {
-  return {x.raw(), x.dtype(), x.stride(0)};
-}
-Matrix transpose(const ConstTensor& x) {
-  return {x.raw(), x.dtype(), x.stride(0), true};
-}
+// What enters a product, as it lies or transposed.
+struct Operand {
+  const ConstTensor& of;
+  bool transposed = false;
+  Matrix matrix() const { return {of.raw(), of.dtype(), of.stride(0), transposed}; }
+};
 
-// d_x = d_y w + keep · d_x.
-void product_with_weight(const CpuOptions& cpu, const ConstTensor& d_y, const ConstTensor& w, bool keep,
-                         const Tensor& d_x, const Tensor& scratch) {
-  multiply(cpu.bfloat16.to_input,
-           {.threads = cpu.threads,
-            .m = d_y.extent(0),
-            .n = w.extent(1),
-            .k = w.extent(0),
-            .a = stored(d_y),
-            .b = stored(w),
-            .keep = keep,
-            .c = d_x.raw(),
-            .c_dtype = d_x.dtype(),
-            .c_stride = d_x.stride(0)},
-           scratch);
+// c = a b + keep · c.
+MatrixProduct product_of(const CpuOptions& cpu, const Operand& a, const Operand& b, bool keep, const Tensor& c) {
+  return {cpu.threads, c.extent(0), c.extent(1), a.of.extent(a.transposed ? 0 : 1), a.matrix(), b.matrix(), keep,
+          c.raw(),     c.dtype(),   c.stride(0)};
 }
 
 }  // namespace
 
 void matmul_forward(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Tensor y, Tensor scratch) {
-  multiply(cpu.bfloat16.forward,
-           {.threads = cpu.threads,
-            .m = x.extent(0),
-            .n = w.extent(0),
-            .k = x.extent(1),
-            .a = stored(x),
-            .b = transpose(w),
-            .keep = false,
-            .c = y.raw(),
-            .c_dtype = y.dtype(),
-            .c_stride = y.stride(0)},
-           scratch);
+  multiply(cpu.bfloat16.forward, product_of(cpu, {x}, {w, true}, false, y), scratch);
 }
 
 // Unlike the specification it rounds the product too: the library's sums go to y in y's type.
@@ -256,25 +234,16 @@ void matmul_forward_add(const CpuOptions& cpu, ConstTensor x, ConstTensor w, Con
 }
 
 void matmul_backward_input(const CpuOptions& cpu, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
-  product_with_weight(cpu, d_y, w, false, d_x, scratch);
+  multiply(cpu.bfloat16.to_input, product_of(cpu, {d_y}, {w}, false, d_x), scratch);
 }
 
 void matmul_backward_input_sum(const CpuOptions& cpu, ConstTensor d_y, ConstTensor w, Tensor d_x, Tensor scratch) {
-  product_with_weight(cpu, d_y, w, true, d_x, scratch);
+  multiply(cpu.bfloat16.to_input, product_of(cpu, {d_y}, {w}, true, d_x), scratch);
 }
 
 void matmul_backward_weight(const CpuOptions& cpu, ConstTensor d_y, ConstTensor x, Tensor d_w, Tensor scratch) {
   const ProductsBy by = cpu.bfloat16.to_weight;
-  const MatrixProduct product{.threads = cpu.threads,
-                              .m = d_y.extent(1),
-                              .n = x.extent(1),
-                              .k = x.extent(0),
-                              .a = transpose(d_y),
-                              .b = stored(x),
-                              .keep = true,
-                              .c = d_w.raw(),
-                              .c_dtype = d_w.dtype(),
-                              .c_stride = d_w.stride(0)};
+  const MatrixProduct product = product_of(cpu, {d_y, true}, {x}, true, d_w);
   if (scratch.defined() && scratch.count() > 0 && x.dtype() == DType::bfloat16) {
     if (multiply_by_matrix_unit(by, product, scratch)) return;
     if (by == ProductsBy::vectors && tile_body(by) != nullptr) {

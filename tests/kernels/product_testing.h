@@ -80,4 +80,17 @@ void expect_direct_sums(const Extents& of, bool a_transposed, bool b_transposed,
   }
 }
 
+// multiply(threads, a, b, c): c += a · b, of elements that are a half before.
+template <typename Multiply>
+void expect_bits_of_no_thread(const Extents& of, bool a_transposed, bool b_transposed, const Multiply& multiply) {
+  const Operand a("a", of.m, of.k, a_transposed), b("b", of.k, of.n, b_transposed);
+  Target<float> one(of, 0.5f);
+  multiply(1, a, b, one);
+  for (const int threads : {2, 8}) {
+    Target<float> several(of, 0.5f);
+    multiply(threads, a, b, several);
+    EXPECT_EQ(several.values, one.values) << threads << " threads, " << text_of(of);
+  }
+}
+
 }  // namespace shiftron::kernel_testing

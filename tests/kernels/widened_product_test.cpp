@@ -54,14 +54,10 @@ TEST(WidenedProduct, EqualsDirectSumsWherePartsOfBTakeTurns) {
 TEST(WidenedProduct, BitsDependOnNoThread) {
   for (const Extents of : {Extents{9, 300, 300}, Extents{130, 70, 2100}, Extents{70, 1, 40}}) {
     for (const bool transposed : {false, true}) {
-      const Operand a("a", of.m, of.k, transposed), b("b", of.k, of.n, !transposed);
-      Target<float> one(of, 0.5f);
-      multiply(1, of, a, b, true, one);
-      for (const int threads : {2, 8}) {
-        Target<float> several(of, 0.5f);
-        multiply(threads, of, a, b, true, several);
-        EXPECT_EQ(several.values, one.values) << threads << " threads, " << text_of(of);
-      }
+      expect_bits_of_no_thread(of, transposed, !transposed,
+                               [&](int threads, const Operand& a, const Operand& b, Target<float>& c) {
+                                 multiply(threads, of, a, b, true, c);
+                               });
     }
   }
 }
