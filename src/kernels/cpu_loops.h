@@ -67,9 +67,17 @@ SHIFTRON_INLINE void prefetch_to_write(const void* at) {
 #endif
 }
 
+inline constexpr int64_t kCacheLine = 64;  // bytes
+
+// Where the first cache line in it begins.
+template <typename T>
+T* at_cache_line(T* room) {
+  const auto address = reinterpret_cast<uintptr_t>(room);
+  return reinterpret_cast<T*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
+}
+
 // Rows of row_bytes, `stride` bytes apart, which begin with a line.
 SHIFTRON_INLINE void prefetch_rows_to_write(const void* first, int64_t rows, int64_t row_bytes, int64_t stride) {
-  constexpr int64_t kCacheLine = 64;
   const auto* row = static_cast<const char*>(first);
   for (int64_t i = 0; i < rows; ++i, row += stride) {
     for (int64_t at = 0; at < row_bytes; at += kCacheLine) prefetch_to_write(row + at);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <tuple>
-#include <vector>
 
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"

@@ -14,6 +14,12 @@ struct Matrix {
   DType dtype;
   int64_t stride;
   bool transposed = false;
+
+  // Element (row, column) of what enters the product.
+  template <typename T>
+  const T* element(int64_t row, int64_t column) const {
+    return static_cast<const T*>(data) + (transposed ? column * stride + row : row * stride + column);
+  }
 };
 
 // c [m, n] (+)= a [m, k] · b [k, n]: a and b both float32 or both bfloat16, c float32, or bfloat16 of bfloat16.
@@ -47,7 +53,7 @@ constexpr bool packs_weight(int64_t rows, int64_t in, int64_t out) {
 // lie a multiple of 4 KiB apart besides: those sgemm reads slowly, by 18 to 39 % on Zen 5.
 bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride);
 
-// by: what multiplies bfloat16; own tiles need the scratch.
+// c (+)= a · b. by: what multiplies bfloat16; own tiles need the scratch.
 // scratch: elements of b's type into which b may be copied in another layout, or undefined.
 void multiply(ProductsBy by, const MatrixProduct& product, const Tensor& scratch = {});
 

@@ -14,7 +14,7 @@ namespace {
 using Cut = MatrixProductCut;
 
 constexpr int64_t kTileWords = Cut::kTile * Cut::kTile;
-constexpr int64_t kTileRowBytes = 64, kCacheLine = 64;
+constexpr int64_t kTileRowBytes = 64;
 constexpr int64_t kStepBytes = Cut::kStepWords * 4;
 // Of a cache of 48 KiB: a panel of b has 32, so that a streams past it; a strip of a has all of it at most, which is
 // still less of a loss than results written in many places.
@@ -116,22 +116,17 @@ void multiply(Unit& unit, const uint32_t* left, const uint32_t* right, int64_t s
 
 template <typename Unit>
 class Product {
-  // A row of a tile that lies in two cache lines takes two loads.
-  static uint32_t* aligned(void* room) {
-    const auto address = reinterpret_cast<uintptr_t>(room);
-    return reinterpret_cast<uint32_t*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
-  }
-
  public:
   Product(const MatrixProduct& product, const Tensor& room)
       : of_(product),
         cut_(product.threads, product.m, product.n, product.k),
         result_{product.c, product.c_dtype, product.c_stride, product.keep},
-        room_bytes_(room.bytes()),
-        right_(aligned(room.raw())) {}
+        // A row of a tile that lies in two cache lines takes two loads.
+        right_(at_cache_line(static_cast<uint32_t*>(room.raw()))) {
+    CHECK(room.bytes() >= cut_.bytes(), "a product needs more scratch than ", room.bytes());
+  }
 
   void run() const {
-    CHECK(room_bytes_ >= cut_.bytes(), "a product needs more scratch than ", room_bytes_);
     pack_right_panels(of_.threads, of_.b, of_.k, of_.n, right_);
     uint32_t* memory = right_ + cut_.right_words();
     const int64_t words = cut_.left_words() + cut_.sums();
@@ -239,7 +234,6 @@ class Product {
   const MatrixProduct& of_;
   Cut cut_;
   Result result_;
-  int64_t room_bytes_;
   uint32_t* right_;
 };
 

@@ -65,8 +65,8 @@ const T* row_of(const ConstTensor& tensor, int64_t row) {
 
 template <typename T>
 void fetch(const T* from, int64_t count) {
-  constexpr int64_t kCacheLine = 64 / sizeof(T);
-  for (int64_t at = 0; at < count; at += kCacheLine) __builtin_prefetch(from + at, 0, 2);
+  constexpr int64_t kLine = kCacheLine / sizeof(T);
+  for (int64_t at = 0; at < count; at += kLine) __builtin_prefetch(from + at, 0, 2);
 }
 
 // Calls body(row, begin, end) for pieces of a row. The same piece of the next row is fetched ahead of it: a processor's

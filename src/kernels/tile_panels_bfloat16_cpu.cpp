@@ -14,10 +14,6 @@ namespace {
 using Cut = MatrixProductCut;
 constexpr int64_t kTile = Cut::kTile, kBlock = Cut::kBlock, kTileWords = kTile * kTile;
 
-const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
-  return static_cast<const bfloat16*>(of.data) + row * of.stride + column;
-}
-
 // Sixteen pairs of rows of at most 32 columns each, as words: to [2][16 pairs][16 columns].
 SHIFTRON_BFLOAT16_TARGET void pair_block(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns,
                                          uint32_t* to) {
@@ -107,9 +103,9 @@ void pack_right_panels(int threads, const Matrix& b, int64_t k, int64_t n, uint3
       const int64_t columns = std::min(kBlock, n - column), rows = std::min(kBlock, k - row);
       uint32_t* tiles = to + (panel * steps + step) * Cut::kStepWords;
       if (b.transposed)
-        transpose_rows(element(b, column, row), b.stride, columns, rows, tiles);
+        transpose_rows(b.element<bfloat16>(row, column), b.stride, columns, rows, tiles);
       else
-        pair_block(element(b, row, column), b.stride, rows, columns, tiles);
+        pair_block(b.element<bfloat16>(row, column), b.stride, rows, columns, tiles);
     }
   });
 }
@@ -120,7 +116,7 @@ void pack_left_blocks(const Matrix& a, int64_t row, int64_t rows, int64_t first,
   const auto rows_of = [&](int64_t block) { return std::min(kBlock, rows - block * kBlock); };
   if (!a.transposed) {
     for (int64_t block = 0; block < blocks; ++block) {
-      copy_rows(element(a, row + block * kBlock, first), a.stride, rows_of(block), depth,
+      copy_rows(a.element<bfloat16>(row + block * kBlock, first), a.stride, rows_of(block), depth,
                 to + block * block_steps * Cut::kStepWords, Cut::kStepWords);
     }
     return;
@@ -128,7 +124,7 @@ void pack_left_blocks(const Matrix& a, int64_t row, int64_t rows, int64_t first,
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t at = first + step * kBlock, columns = std::min(kBlock, first + depth - at);
     for (int64_t block = 0; block < blocks; ++block) {
-      transpose_left(element(a, at, row + block * kBlock), a.stride, columns, rows_of(block),
+      transpose_left(a.element<bfloat16>(row + block * kBlock, at), a.stride, columns, rows_of(block),
                      to + (block * block_steps + step) * Cut::kStepWords);
     }
   }

@@ -62,6 +62,8 @@ void transpose_words(const void* from, int64_t from_stride, int64_t rows, int64_
 // paired with zeros. Runs on every processor.
 void pair_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* to, int64_t to_stride);
 
+inline constexpr int kFloat32TileRows = 6;  // of sums, at once
+
 // A left operand in float32, read as it lies: element (m, k) at m · row_stride + k · depth_stride.
 struct LeftFloats {
   const float* data;

@@ -11,7 +11,7 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int kRows = 6;
+constexpr int kRows = kFloat32TileRows;
 constexpr int64_t kPanelFloats = 6144;  // of b, which stay in a first-level cache of 32 KiB
 constexpr int kLinesOfBlock = 4;        // fetched ahead
 

@@ -2,7 +2,6 @@
 // of a's rows, lay them out for the second-level cache and multiply them by one panel after the other.
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu_loops.h"
@@ -12,8 +11,7 @@
 namespace shiftron::fast {
 namespace {
 
-constexpr int64_t kFewestRows = 24, kMostRows = 96;  // of a, of one task
-constexpr int64_t kRowsOfTile = 6;                   // of which they are a multiple
+constexpr int64_t kFewestRows = 24, kMostRows = 96;  // of a, of one task: of whole tiles
 constexpr int64_t kTasksOfThread = 4;                // where there are so many rows
 constexpr int64_t kDepth = 256;                      // of a task's rows at once
 constexpr int64_t kStride = kDepth + 16;             // rows of a power of two would all meet in the same set of a cache
@@ -22,7 +20,6 @@ constexpr int64_t kMostColumns = 1024;               // of b at once
 constexpr int64_t kHeldColumns = 512;                // the same where a task holds their sums
 constexpr int64_t kSummedDepth = 2048;               // of b at once, where c holds the sums
 constexpr int64_t kRowsOfPacking = 32;               // of b
-constexpr int64_t kLine = 64 / sizeof(float);
 
 // to [rows, columns], rows to_stride apart.
 SHIFTRON_CLONES void widen_rows(const bfloat16* from, int64_t stride, int64_t rows, int64_t columns, float* to,
@@ -42,12 +39,6 @@ int64_t equal_part(int64_t whole, int64_t most, int64_t unit) {
   return parts_of(parts_of(whole, parts), unit) * unit;
 }
 
-// Element (row, column) of what enters the product.
-const bfloat16* element(const Matrix& of, int64_t row, int64_t column) {
-  if (of.transposed) std::swap(row, column);
-  return static_cast<const bfloat16*>(of.data) + row * of.stride + column;
-}
-
 class WidenedProduct {
  public:
   explicit WidenedProduct(const MatrixProduct& of)
@@ -56,15 +47,14 @@ class WidenedProduct {
         holds_sums_(of.c_dtype != DType::float32),
         depth_(holds_sums_ ? of.k : equal_part(of.k, kSummedDepth, 1)),
         columns_(equal_part(of.n, std::min(holds_sums_ ? kHeldColumns : kMostColumns, kRightFloats / depth_), width_)),
-        rows_(std::clamp(equal_part(of.m, parts_of(of.m, kTasksOfThread * of.threads), kRowsOfTile), kFewestRows,
+        rows_(std::clamp(equal_part(of.m, parts_of(of.m, kTasksOfThread * of.threads), kFloat32TileRows), kFewestRows,
                          kMostRows)),
         row_tasks_(parts_of(of.m, rows_)),
         groups_(std::clamp(of.threads / row_tasks_, int64_t{1}, columns_ / width_)) {
     thread_local std::vector<float> room;
-    const int64_t floats = right_floats() + of.threads * floats_of_thread() + kLine;
+    const int64_t floats = right_floats() + of.threads * floats_of_thread() + kCacheLine / int64_t{sizeof(float)};
     if (static_cast<int64_t>(room.size()) < floats) room = std::vector<float>(static_cast<size_t>(floats));
-    const auto at = static_cast<int64_t>(reinterpret_cast<uintptr_t>(room.data()) / sizeof(float));
-    right_ = room.data() + (kLine - at % kLine) % kLine;
+    right_ = at_cache_line(room.data());
   }
 
   void run() const {
@@ -123,14 +113,14 @@ class WidenedProduct {
   void pack_transposed(const Right& of) const {
     parallel_for(of_.threads, parts_of(of.columns, width_), [&](int64_t task) {
       const int64_t column = task * width_;
-      transpose_float32(element(of_.b, of.depth, of.column + column), of_.b.stride,
+      transpose_float32(of_.b.element<bfloat16>(of.depth, of.column + column), of_.b.stride,
                         std::min(width_, of.columns - column), of.depths, panel(of, column), width_);
     });
   }
   void pack_rows(const Right& of) const {
     parallel_blocks(of_.threads, of.depths, kRowsOfPacking, [&](int64_t begin, int64_t end) {
       for (int64_t column = 0; column < of.columns; column += width_) {
-        widen_rows(element(of_.b, of.depth + begin, of.column + column), of_.b.stride, end - begin,
+        widen_rows(of_.b.element<bfloat16>(of.depth + begin, of.column + column), of_.b.stride, end - begin,
                    std::min(width_, of.columns - column), panel(of, column) + begin * width_, width_);
       }
     });
@@ -138,7 +128,7 @@ class WidenedProduct {
 
   // [rows][kStride].
   void pack_left(int64_t row, int64_t rows, int64_t depth, int64_t depths, float* to) const {
-    const bfloat16* from = element(of_.a, row, depth);
+    const bfloat16* from = of_.a.element<bfloat16>(row, depth);
     if (of_.a.transposed)
       transpose_float32(from, of_.a.stride, depths, rows, to, kStride);
     else
@@ -149,7 +139,7 @@ class WidenedProduct {
   int64_t width_;            // of a panel
   bool holds_sums_;          // of a task's rows, as c cannot; all of b's depth is there then
   int64_t depth_, columns_;  // of b at once
-  int64_t rows_;             // of a, of one task
+  int64_t rows_;             // of a, of one task: of whole tiles
   int64_t row_tasks_;
   int64_t groups_;  // of panels, each a task for every block of rows: more than one where rows are few
   float* right_ = nullptr;

@@ -110,6 +110,13 @@ inline void expect_outcome_matches_specification(const KernelCase& call, DType d
   }
 }
 
+// The same of the body of a device.
+inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
+                                              DeviceKind device = DeviceKind::cpu) {
+  const How how{.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding};
+  expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
+}
+
 // The call with all products of bfloat16 made in one way.
 inline KernelCase made_by(ProductsBy by, KernelCase call) {
   call.run = [run = call.run, by](Stream& stream, const Tensors& tensors) {
@@ -117,13 +124,6 @@ inline KernelCase made_by(ProductsBy by, KernelCase call) {
     run(stream, tensors);
   };
   return call;
-}
-
-// The same of the body of a device.
-inline void expect_fast_matches_specification(const KernelCase& call, DType dtype, int64_t padding,
-                                              DeviceKind device = DeviceKind::cpu) {
-  const How how{.dtype = dtype, .inputs = dtype, .bodies = Bodies::fast, .device = device, .padding = padding};
-  expect_outcome_matches_specification(call, dtype, padding, evaluate(call, how));
 }
 
 // The same bits in all results.

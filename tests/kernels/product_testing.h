@@ -54,6 +54,21 @@ struct Target {
   std::vector<T> values;
 };
 
+// start + Σ term(i) of i < k, and how large what was added is: each rounding is a share of that at most.
+struct DirectSum {
+  double sum, size;
+};
+template <typename Term>
+DirectSum direct_sum(int64_t k, double start, const Term& term) {
+  DirectSum direct{start, std::abs(start)};
+  for (int64_t i = 0; i < k; ++i) {
+    const double added = term(i);
+    direct.sum += added;
+    direct.size += std::abs(added);
+  }
+  return direct;
+}
+
 // multiply(a, b, c): c (+)= a · b, of elements that are a quarter before where they are kept.
 template <typename T, typename Multiply>
 void expect_direct_sums(const Extents& of, bool a_transposed, bool b_transposed, bool keep, const Multiply& multiply) {
@@ -64,11 +79,8 @@ void expect_direct_sums(const Extents& of, bool a_transposed, bool b_transposed,
   multiply(a, b, c);
   for (int64_t row = 0; row < of.m; ++row) {
     for (int64_t column = 0; column < of.n; ++column) {
-      double sum = keep ? to_accumulate(before) : 0, size = std::abs(sum);
-      for (int64_t i = 0; i < of.k; ++i) {
-        sum += a.at(row, i) * b.at(i, column);
-        size += std::abs(a.at(row, i) * b.at(i, column));
-      }
+      const auto [sum, size] =
+          direct_sum(of.k, keep ? to_accumulate(before) : 0, [&](int64_t i) { return a.at(row, i) * b.at(i, column); });
       // Each of the k additions rounds once, and the result; without fused instructions each of the products, too.
       const double rounding = std::is_same_v<T, float> ? 0 : std::abs(sum) / 256;
       const double bound = size * static_cast<double>(of.k + 2) * std::numeric_limits<float>::epsilon() + rounding;

@@ -1,7 +1,6 @@
 // Small products by every body that runs here, the matrix unit's loops everywhere: edges, memory around, faults.
 #include "kernels/tile_product.h"
 
-#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -10,6 +9,7 @@
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/matrix_unit_emulator.h"
+#include "kernels/product_testing.h"
 #include "kernels/weight_gradient.h"
 
 namespace shiftron::kernel_testing {
@@ -74,12 +74,10 @@ void expect_direct_sums(int64_t m, int64_t n, int64_t k, bool keep, int64_t roun
                         const Left& left, const Right& right) {
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
-      double sum = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0, size = std::abs(sum);
-      for (int64_t depth = 0; depth < k; ++depth) {
-        const double product = static_cast<double>(left(row, depth)) * static_cast<double>(right(depth, column));
-        sum += product;
-        size += std::abs(product);
-      }
+      const double start = keep ? 0.25 * static_cast<double>((row * n + column) % 5) : 0;
+      const auto [sum, size] = direct_sum(k, start, [&](int64_t depth) {
+        return static_cast<double>(left(row, depth)) * static_cast<double>(right(depth, column));
+      });
       const double bound = size * static_cast<double>(roundings) * std::numeric_limits<float>::epsilon();
       ASSERT_NEAR(c[static_cast<size_t>(row * (n + 1) + column)], sum, bound)
           << m << " × " << n << " × " << k << ", element " << row << ", " << column;
