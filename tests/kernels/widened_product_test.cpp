@@ -48,6 +48,8 @@ TEST(WidenedProduct, EqualsDirectSumsWherePartsOfBTakeTurns) {
   expect_product<float>({30, 40, 2060}, true, false, true);
   expect_product<float>({30, 40, 4100}, true, false, false);
   expect_product<bfloat16>({30, 40, 2060}, false, true, false);
+  // Of more tasks than threads, so that a thread holds the sums of another one in between.
+  expect_product<bfloat16>({200, 40, 2060}, false, true, false);
 }
 
 // Of fewer rows than threads have tasks, which divide the panels then.
