@@ -285,8 +285,8 @@ class QuickStart:
     def generate(self):
         lines = []
         for name in CONFIGS:
-            for prompt in PROMPTS:
-                text = self.call(f"generate-{name}", SHIFTRON, "generate", "--checkpoint", step_directory(self.out / name, self.steps),
+            for number, prompt in enumerate(PROMPTS, 1):
+                text = self.call(f"generate-{name}-{number}", SHIFTRON, "generate", "--checkpoint", step_directory(self.out / name, self.steps),
                                  "--prompt", prompt, "--tokens", 64, "--temperature", 0.8, "--seed", 1)
                 lines += [f"{name}: {text.strip()}", ""]
         (self.out / "samples.txt").write_text("\n".join(lines), encoding="utf-8")

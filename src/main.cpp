@@ -1,4 +1,4 @@
-// Entry point: runs the subcommand, and holds the only catch, which turns an error into its exit code.
+// Entry point: runs the subcommand, and holds the last catch, which turns an error into its exit code.
 #include <poll.h>
 #include <unistd.h>
 

@@ -76,7 +76,7 @@ int run_preflight_command(const CommandLine& line) {
                                                own && own->seconds > deadline.seconds ? *own : deadline);
                     });
   first_agrees(*world, [&] {
-    if (const std::string warning = binding_warning(session, parsed.config); !warning.empty()) {
+    if (const std::string warning = binding_warning(session, parsed.config, world->size()); !warning.empty()) {
       std::cerr << "preflight: warning: " << warning << "\n";
     }
     for (const HostFault& host : result.warnings)

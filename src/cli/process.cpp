@@ -35,20 +35,22 @@ HostShare share_of(const MpiSession& session, int threads) {
           .local_rank = session.local_rank()};
 }
 
-std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host) {
+std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host,
+                            int world_size) {
   std::set<int> used;
   for (const std::vector<int>& of_rank : processors) used.insert(of_rank.begin(), of_rank.end());
   const size_t ranks = processors.size();
-  if (ranks == 1 || used.size() >= processors_of_host) return "";
+  if (world_size == 1 || used.size() >= processors_of_host) return "";
   return fmt::format(
-      "the launcher has bound the {} ranks of {} to {} of its {} processors; to compute on all: mpirun --bind-to none, "
+      "the launcher has bound the {} of {} to {} of its {} processors; to compute on all: mpirun --bind-to none, "
       "or --map-by ppr:{}:node:PE={} --bind-to core; srun --cpu-bind=none",
-      ranks, host_name(), used.size(), processors_of_host, ranks, std::max<size_t>(1, processors_of_host / ranks));
+      ranks == 1 ? "rank" : fmt::format("{} ranks", ranks), host_name(), used.size(), processors_of_host, ranks,
+      std::max<size_t>(1, processors_of_host / ranks));
 }
 
-std::string binding_warning(const MpiSession& session, const RunConfig& config) {
+std::string binding_warning(const MpiSession& session, const RunConfig& config, int world_size) {
   if (config.device.kind == DeviceChoice::cuda || config.device.threads > 0) return "";
-  return binding_warning(session.local_processors(), processors_of_host().size());
+  return binding_warning(session.local_processors(), processors_of_host().size(), world_size);
 }
 
 void outlive_failing_writes() {

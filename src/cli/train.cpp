@@ -242,7 +242,8 @@ int run_train(const CommandLine& line) {
   }
   const HostShare share = share_of(session, config.device.threads);
   if (rank == 0) {
-    if (const std::string warning = binding_warning(session, config); !warning.empty()) log.warning(warning);
+    if (const std::string warning = binding_warning(session, config, world->size()); !warning.empty())
+      log.warning(warning);
   }
   const RunEnvironment environment{.world = *world,
                                    .share = share,

@@ -12,10 +12,10 @@ namespace shiftron {
 void hold_stop_signal();
 
 // While it lives SIGUSR1, SIGTERM and SIGHUP (and, with `interactive`, SIGINT) only set a flag; a second SIGINT or
-// SIGTERM ends the process. One that is ignored, as under nohup, stays ignored. The thread that makes it, and those it
-// starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers, where the
-// kernel's signal frame would overwrite what lies below. Made before the first product and used by the thread that
-// makes it.
+// SIGTERM ends the process. One but SIGUSR1 that is ignored, as under nohup, stays ignored. The thread that makes it,
+// and those it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers,
+// where the kernel's signal frame would overwrite what lies below. Made before the first product and used by the thread
+// that makes it.
 class StopSignal {
  public:
   explicit StopSignal(bool interactive);

@@ -218,16 +218,16 @@ def check_events(folder):
     loader.exec_module(local)
     run = folder / "run"
     run.mkdir(exist_ok=True)
-    events = [{"event": "exit", "code": 75}, {"event": "start"}, {"event": "exit", "code": 71}, {"event": "checkpoint"}]
+    events = [{"event": "exit", "code": 75}, {"event": "start"}, {"event": "exit", "code": 72}, {"event": "exit", "code": 71}]
     (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events) + "{torn")
-    check("the last exit line of the events", local.code_of_run(run, None) == 71)
+    check("the first exit line of the last start", local.code_of_run(run, None) == 72)
     before = local.events_end(run)
     check("events older than the job do not count", local.code_of_run(run, before) is None)
     with (run / "events.jsonl").open("a", encoding="utf-8") as file:
-        file.write('\n{"event": "start"}\n')
+        file.write('\n{"event": "queued"}\n')
     check("nor do they behind a younger line", local.code_of_run(run, before) is None)
     with (run / "events.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"event": "exit", "code": 73}\n')
+        file.write('{"event": "start"}\n{"event": "exit", "code": 73}\n')
     check("the job's own exit line", local.code_of_run(run, before) == 73)
     check("all of a file that took the other's place counts", local.code_of_run(run, (before[0] + 1, before[1])) == 73)
     check("no events", local.code_of_run(folder / "absent", None) is None and local.events_end(None) is None)
