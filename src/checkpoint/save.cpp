@@ -157,7 +157,10 @@ void Save::prepare(uint64_t bytes) {
   // Of more steps than `keep` names, as where it was lowered, one goes only behind the next.
   if (free_disk_space(directory_) < bytes) apply_retention(directory_, keep_, -1, log_, options_.at_point);
   require_space(directory_, bytes, "lower checkpoint.keep, remove directories superseded-* and broken-*, or free some");
-  fs::create_directory(temporary_);
+  if (!fs::create_directory(temporary_)) {
+    throw_crash(temporary_,
+                ", which an interrupted save left, cannot be removed; change its permissions, or remove it");
+  }
   fsync_directory(directory_);
   at("directory made");
 }

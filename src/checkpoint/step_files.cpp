@@ -137,6 +137,22 @@ Manifest describe(const StepFile& file, uint64_t block_bytes) {
   return part;
 }
 
+// Throws where no reader would take the step.
+void require_readable(const std::string& temporary, const Manifest& manifest, const std::string& text) {
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const std::string fault = file_fault(temporary, manifest, static_cast<int>(i));
+    if (fault.empty()) continue;
+    throw_crash(fault,
+                "; where several hosts write a step, all must see the same directory: put it on a file system that "
+                "they share");
+  }
+  if (text.size() > kLargestManifest) {
+    throw_crash("the manifest would have ", text.size(), " bytes, of which ", kLargestManifest,
+                " are read: raise parallel.bucket_elements, or take fewer ranks");
+  }
+  check_tiling(parse_manifest(text, "manifest to be written"), "manifest to be written");
+}
+
 }  // namespace
 
 Hdf5Type stored_type(DType dtype) {
@@ -221,8 +237,7 @@ uint64_t commit_step(const std::string& temporary, const std::string& final_dire
   }
   at("tokenizer written");
   const std::string text = to_text(manifest);
-  check_tiling(parse_manifest(text, "manifest to be written"), "manifest to be written");
-
+  require_readable(temporary, manifest, text);
   const std::string manifest_path = temporary + "/" + kManifestName, unfinished = manifest_path + ".tmp";
   write_synced(unfinished, text);
   at("manifest written");

@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
 constexpr size_t kDigits = 8;
 
 // The step of "step-00000500".
@@ -138,8 +137,12 @@ std::vector<std::string> list_temporaries(const std::string& directory) {
 
 void sweep_temporaries(const std::string& directory, Log& log) {
   for (const std::string& path : list_temporaries(directory)) {
-    fs::remove_all(path);
-    log.info("removed what an interrupted save or removal left: " + path);
+    try {
+      fs::remove_all(path);
+      log.info("removed what an interrupted save or removal left: " + path);
+    } catch (const fs::filesystem_error& error) {
+      log.warning("what an interrupted save or removal left stays: " + std::string(as_error(error).what()));
+    }
   }
 }
 
@@ -180,13 +183,20 @@ void remove_step(const StepDirectory& entry, const std::function<void(const std:
 
 void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
                      const std::function<void(const std::string& point)>& at_point) {
+  const auto tell = [&](const std::exception& error) {
+    log.warning(std::string("cannot remove old checkpoints: ") + as_error(error).what());
+  };
   try {
     for (const StepDirectory& entry : superfluous_steps(directory, keep, saved)) {
-      remove_step(entry, at_point);
-      log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
+      try {
+        remove_step(entry, at_point);
+        log.info("removed " + entry.path + ": checkpoint.keep is " + std::to_string(std::max<int64_t>(keep.keep, 1)));
+      } catch (const fs::filesystem_error& error) {
+        tell(error);
+      }
     }
   } catch (const std::exception& error) {
-    log.warning(std::string("cannot remove old checkpoints: ") + error.what());
+    tell(error);
   }
 }
 

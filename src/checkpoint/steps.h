@@ -25,6 +25,7 @@ struct StepDirectory {
 
 inline const char* const kManifestName = "manifest.json";
 inline const char* const kTokenizerName = "tokenizer.model";
+inline constexpr uint64_t kLargestManifest = uint64_t{256} << 20;  // bytes, of one that is read
 
 std::string step_name(int64_t step);  // "step-00000500"
 
@@ -48,7 +49,7 @@ Manifest check_step(const std::string& step_directory);
 // missing directory has none.
 std::vector<std::string> list_temporaries(const std::string& directory);
 
-// Removes what interrupted saves and removals left. Only while no save is running.
+// Removes what interrupted saves and removals left; what cannot be removed is a warning. Only while no save is running.
 void sweep_temporaries(const std::string& directory, Log& log);
 
 // The valid steps that `keep` does not name, newest first; `saved` stays, −1 = none. Steps that are not valid are

@@ -48,7 +48,8 @@ class Communicator : public virtual RankGroup {
   virtual Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) = 0;
   virtual Work all_to_all(Stream& stream, ConstTensor send, Tensor receive) = 0;  // size() equal parts each
   virtual Work broadcast(Stream& stream, InOut tensor, int root) = 0;
-  virtual Work send(Stream& stream, ConstTensor tensor, int to) = 0;
+  // most_ahead > 0: where messages are copied, no more of this rank's wait for their receiver; a further send does too.
+  virtual Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead = 0) = 0;
   virtual Work recv(Stream& stream, Tensor tensor, int from) = 0;
   // Of a rank that fails: what is under way waits for no peer any more. Behind it, of all communicators: abandon().
   virtual void give_up() noexcept {}

@@ -20,6 +20,7 @@ class LonelyCommunicator : public HostCommunicator {
   void exchange_broadcast(void*, int64_t, int) override { refuse(); }
   void exchange_barrier() override { refuse(); }
   void start_send(const void*, int64_t, int) override { refuse(); }
+  void wait_for_receivers(int, int) override { refuse(); }
   std::function<void()> start_recv(void*, int64_t, int) override { refuse(); }
   bool moves_bytes() const override { return moves_bytes_; }
 

@@ -296,7 +296,7 @@ class NcclCommunicator final : public Communicator {
                            handle_->comm(), own);
     });
   }
-  Work send(Stream& stream, ConstTensor tensor, int to) override {
+  Work send(Stream& stream, ConstTensor tensor, int to, int) override {
     if (!calls_.send(stream, tensor, to)) return end_of(stream);
     return start(stream, tensor, {}, "ncclSend", [&](cudaStream_t own) {
       return ncclSend(tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, to, handle_->comm(), own);

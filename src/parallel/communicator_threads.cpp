@@ -48,7 +48,7 @@ struct Group {
   int arrivals = 0;
   uint64_t round = 0;
   std::condition_variable round_ended;
-  std::deque<std::condition_variable> message_came;  // one per receiving rank
+  std::deque<std::condition_variable> message_came;  // one per rank, which receives, or waits for a receiver
   std::vector<Channel> channels;
 
   // Groups being formed: a rank takes its place in the first one with its members where it has none yet.
@@ -145,6 +145,20 @@ class ThreadCommunicator : public HostCommunicator {
     Channel& channel = group_->channel(rank(), to);
     channel.waiting.emplace(channel.sent++, std::move(message));
     group_->message_came[static_cast<size_t>(to)].notify_all();
+  }
+
+  void wait_for_receivers(int to, int most) override {
+    std::unique_lock lock(world_->mutex);
+    const Channel& channel = group_->channel(rank(), to);
+    const auto are_taken = [&] { return static_cast<int>(channel.waiting.size()) <= most; };
+    while (!are_taken()) {
+      if (!world_->failure.empty()) throw_lost("send");
+      if (has_ended(to)) {
+        fail_ended(to, "send");
+        throw_lost("send");
+      }
+      wait(group_->message_came[static_cast<size_t>(rank())], lock, [&] { return are_taken() || has_ended(to); });
+    }
   }
 
   std::function<void()> start_recv(void* data, int64_t bytes, int from) override {
@@ -255,6 +269,7 @@ class ThreadCommunicator : public HostCommunicator {
     }
     const std::vector<std::byte> content = std::move(message->second);
     channel.waiting.erase(message);
+    group_->message_came[static_cast<size_t>(from)].notify_all();  // who waits for receivers
     if (static_cast<int64_t>(content.size()) != bytes) {
       mismatch("rank " + std::to_string(rank()) + " receives " + std::to_string(bytes) + " bytes where rank " +
                std::to_string(from) + " sent " + std::to_string(content.size()));

@@ -218,9 +218,12 @@ Work HostCommunicator::broadcast(Stream& stream, InOut in_out, int root) {
   return start(stream, {}, tensor, [this, tensor, root] { exchange_broadcast(tensor.raw(), tensor.bytes(), root); });
 }
 
-Work HostCommunicator::send(Stream& stream, ConstTensor tensor, int to) {
+Work HostCommunicator::send(Stream& stream, ConstTensor tensor, int to, int most_ahead) {
   if (!calls().send(stream, tensor, to)) return {};
-  return start(stream, tensor, {}, [this, tensor, to] { start_send(tensor.raw(), tensor.bytes(), to); });
+  return start(stream, tensor, {}, [this, tensor, to, most_ahead] {
+    if (most_ahead > 0) wait_for_receivers(to, most_ahead - 1);
+    start_send(tensor.raw(), tensor.bytes(), to);
+  });
 }
 
 Work HostCommunicator::recv(Stream& stream, Tensor tensor, int from) {

@@ -17,8 +17,8 @@
 namespace shiftron {
 
 // Sums are made here, above the exchange of bytes, in rank order: every implementation returns the same bits.
-// Without a queue an operation is done when its call returns, but for recv; a send never waits for its receiver. With one,
-// operations run in a queue of this communicator's own.
+// Without a queue an operation is done when its call returns, but for recv; a send waits for no receiver, unless told
+// how many may be ahead. With one, operations run in a queue of this communicator's own.
 class HostCommunicator : public Communicator, public ControlPlane {
  public:
   HostCommunicator(const std::string& name, int rank, int size) : RankGroup(name, rank, size) {}
@@ -28,7 +28,7 @@ class HostCommunicator : public Communicator, public ControlPlane {
   Work reduce_scatter(Stream& stream, ConstTensor whole, Tensor piece) override;
   Work all_to_all(Stream& stream, ConstTensor send, Tensor receive) override;
   Work broadcast(Stream& stream, InOut tensor, int root) override;
-  Work send(Stream& stream, ConstTensor tensor, int to) override;
+  Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead = 0) override;
   Work recv(Stream& stream, Tensor tensor, int from) override;
 
   void abandon() noexcept override {
@@ -53,6 +53,7 @@ class HostCommunicator : public Communicator, public ControlPlane {
   virtual void exchange_broadcast(void* data, int64_t bytes, int root) = 0;
   virtual void exchange_barrier() = 0;
   virtual void start_send(const void* data, int64_t bytes, int to) = 0;  // copies
+  virtual void wait_for_receivers(int to, int most) = 0;                 // until at most so many copies wait for theirs
   // Call what is returned to finish, drop it to cancel.
   virtual std::function<void()> start_recv(void* data, int64_t bytes, int from) = 0;
   virtual bool moves_bytes() const { return true; }  // false on meta: calls are checked and counted only

@@ -37,6 +37,7 @@ NumberTypes number_types(Precision precision) {
 namespace {
 
 // Of a microbatch: what backward needs, and what its queued weight gradients need.
+constexpr int kMostAhead = 4;  // messages of a forward pass that the next stage has not taken
 constexpr std::array kArenaKinds = {"activations", "operands"};
 
 // Entry of a memory plan.
@@ -309,7 +310,8 @@ void Engine::execute(const Action& action, const Pass& pass) {
       break;
     case ActionKind::send_forward:
       if (pass.alone) break;
-      microbatch.sends.push_back(groups_.channel({own, action.peer, true}).send(stream_, microbatch.output, 1));
+      microbatch.sends.push_back(groups_.channel({own, action.peer, true})
+                                     .send(stream_, microbatch.output, 1, pass.training ? 0 : kMostAhead));
       break;
     case ActionKind::recv_backward:
       microbatch.d_output = d_outputs_.at(action.peer).next();

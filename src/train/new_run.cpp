@@ -30,7 +30,7 @@ NewRun::NewRun(const std::string& directory, Log& log)
 
 NewRun::~NewRun() {
   std::error_code ignored;
-  if (!done_ && list_steps(checkpoints()).empty()) {
+  if (!done_ && is_known_to_be_empty()) {
     if (made_config_) fs::remove(config_file(), ignored);
     if (!was_there_) fs::remove_all(checkpoints(), ignored);
   }
@@ -38,6 +38,14 @@ NewRun::~NewRun() {
   if (was_there_) return;
   fs::remove(directory_ + "/" + DirectoryLock::kName, ignored);  // both go only where they are empty
   fs::remove(directory_, ignored);
+}
+
+bool NewRun::is_known_to_be_empty() const noexcept {
+  try {
+    return list_steps(checkpoints()).empty();
+  } catch (const std::exception&) {  // the disk that failed, maybe: nothing is removed
+    return false;
+  }
 }
 
 void NewRun::require_config(const std::string& text) const {

@@ -26,6 +26,8 @@ class NewRun {
   void done() { done_ = true; }
 
  private:
+  bool is_known_to_be_empty() const noexcept;
+
   const std::string directory_;
   const bool was_there_;
   bool made_config_ = false, done_ = false;

@@ -90,15 +90,20 @@ Pruning one_of(const Pruning& planned) {
   return one;
 }
 
+// What cannot be removed is told when the rest is gone.
 void remove_all_of(const Pruning& pruning, const std::function<void()>& before_each) {
-  for (const Leftover& left : pruning.leftovers) {
+  std::string faults;
+  const auto remove = [&](const auto& one) {
     before_each();
-    fs::remove_all(left.path);
-  }
-  for (const SuperfluousStep& entry : pruning.steps) {
-    before_each();
-    remove_step(entry.step);
-  }
+    try {
+      one();
+    } catch (const fs::filesystem_error& error) {
+      faults += (faults.empty() ? "" : "\n") + std::string(as_error(error).what());
+    }
+  };
+  for (const Leftover& left : pruning.leftovers) remove([&] { fs::remove_all(left.path); });
+  for (const SuperfluousStep& entry : pruning.steps) remove([&] { remove_step(entry.step); });
+  if (!faults.empty()) throw_crash(faults, "\nwhat else was to go is gone");
 }
 
 // The lock of a run that nobody alive held when its disk had no room for one; `gone` makes that room.

@@ -180,6 +180,11 @@ std::string new_run_from(const std::string& step_directory, const std::string& o
 void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone,
                        const std::string& step_directory) {
   std::string faults;
+  for (const std::string& fault : saved.reading_faults) faults += "\n  " + fault;
+  if (!faults.empty()) {
+    throw_bad_input("the run says what this version of the program does not know; go on with the one that saved it:",
+                    faults);
+  }
   bool of_model = false;
   for (const ChangedKey& changed : changed_keys(saved, now)) {
     if (changed.may_differ) continue;

@@ -93,7 +93,8 @@ struct ChangedKey {
 };
 // Keys whose values differ, in the order of the table.
 std::vector<ChangedKey> changed_keys(const RunConfig& before, const RunConfig& after);
-// Throws Error(bad_input) that lists the changed keys that may not differ on resume; `model_alone`: those of [model]
+// Throws Error(bad_input) that lists the changed keys that may not differ on resume, or what could not be read of
+// `saved`; `model_alone`: those of [model]
 // and [shift], since `saved` speaks of nothing else. `step_directory`: a message names the way to a new run from that
 // step, where there is one.
 void require_resumable(const RunConfig& saved, const RunConfig& now, bool model_alone = false,

@@ -9,7 +9,8 @@ namespace shiftron {
 
 // A batch system's allocation ends at a stated time. Before that the run has to stop and save, and a stop asked for now
 // takes effect behind the step after the next one at the latest (a result is read while the next step runs). So the
-// time is up while there is still room for three steps and a save, each as long as the longest so far, and a margin.
+// time is up while there is still room for three steps, a save, and what is due meanwhile, each as long as the longest
+// so far, and a margin.
 class TimeLimit {
  public:
   using Clock = std::chrono::system_clock;    // the batch system's: the host's wall clock
@@ -26,13 +27,18 @@ class TimeLimit {
   void add_save(double seconds) { save_ = std::max(save_.value_or(0), seconds); }
   void add_evaluation(double seconds) { evaluation_ = std::max(evaluation_, seconds); }
 
+  // What is due before the stop's own save.
+  struct Due {
+    bool save = false;  // behind the next step: the time may be up only then, and the stop's comes two steps later
+    bool evaluation = false;  // behind one of those steps
+  };
   // Seconds that the run needs from now on to leave nothing half done.
-  double needed(bool evaluates) const {
-    return kSteps * step_ + save_.value_or(kUnknownSave) + (evaluates ? evaluation_ : 0) + kMargin;
+  double needed(Due due) const {
+    const double save = save_.value_or(kUnknownSave);
+    return kSteps * step_ + save + (due.save ? save : 0) + (due.evaluation ? evaluation_ : 0) + kMargin;
   }
-  // `evaluates`: the held-out loss is due behind one of those steps.
-  bool is_up(Clock::time_point now, bool evaluates) const {
-    return end_ && std::chrono::duration<double>(*end_ - now).count() < needed(evaluates);
+  bool is_up(Clock::time_point now, Due due) const {
+    return end_ && std::chrono::duration<double>(*end_ - now).count() < needed(due);
   }
   std::optional<Clock::time_point> end() const { return end_; }
 

@@ -48,7 +48,7 @@ void TrainingRun::evaluate(int64_t step, const DueEvaluation& due) {
 
 // Asked by every rank as often: whether the run is not to stop.
 bool TrainingRun::goes_on(Watchdog::Section& section) {
-  const bool wanted = stop_ || stop_requested(false);
+  const bool wanted = stop_ || stop_requested({});
   stop_ = !joined_texts(environment_.world, wanted ? "1" : "").empty();
   section.renew();
   return !stop_;
@@ -170,17 +170,18 @@ void TrainingRun::settle() {
     report_.step(step, result, trainer_->group_names(), ledger_);
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
-  const bool has_targets = result.counted > 0;
-  if (!first_rank()) leave_to_another(has_targets ? ExitCode::non_finite : ExitCode::bad_input);
-  if (!has_targets) {
-    throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
-                    ": no counted target was in it; give data.train longer documents, raise train.global_batch, or set "
-                    "data.document_reset=false");
-  }
-  throw Error(
-      fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; {}", result.skipped_in_row,
-                  step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
-      ExitCode::non_finite);
+  // Others leave behind rank 0, which reads steps to find the way out: of many ranks that takes seconds.
+  first_agrees(environment_.world, [&] {
+    if (result.counted == 0) {
+      throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
+                      ": no counted target was in it; give data.train longer documents, raise train.global_batch, or "
+                      "set data.document_reset=false");
+    }
+    throw Error(
+        fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; {}", result.skipped_in_row,
+                    step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
+        ExitCode::non_finite);
+  });
 }
 
 // Nothing is under way, and all steps are told.
@@ -210,23 +211,24 @@ bool TrainingRun::wants_evaluation(int64_t step) const {
   return every > 0 && (step % every == 0 || step == config_.train.steps);
 }
 
-// Whether somebody asked the run to stop, or there is just time left to do so. `evaluates`: an evaluation comes before
-// the stop could take effect.
-bool TrainingRun::stop_requested(bool evaluates) {
+// Whether somebody asked the run to stop, or there is just time left to do so. `due`: before the stop could take
+// effect.
+bool TrainingRun::stop_requested(TimeLimit::Due due) {
   if (environment_.stop_requested()) return true;
   const auto now = TimeLimit::Clock::now();
-  if (!limit_.is_up(now, evaluates)) return false;
+  if (!limit_.is_up(now, due)) return false;
   if (!told_of_limit_) {
     told_of_limit_ = true;
     environment_.log.info(
         fmt::format("{:.0f} s are left of the allocation, and {:.0f} s may be needed: saving and stopping",
-                    std::chrono::duration<double>(*limit_.end() - now).count(), limit_.needed(evaluates)));
+                    std::chrono::duration<double>(*limit_.end() - now).count(), limit_.needed(due)));
   }
   return true;
 }
 
-bool TrainingRun::evaluates_soon(int64_t step) const {
-  return wants_evaluation(step) || wants_evaluation(step + 1) || wants_evaluation(step + 2);
+TimeLimit::Due TrainingRun::due_from(int64_t step) const {
+  return {.save = wants_save(step),
+          .evaluation = wants_evaluation(step) || wants_evaluation(step + 1) || wants_evaluation(step + 2)};
 }
 
 // What follows needs the step to be done and told.
@@ -286,8 +288,7 @@ ExitCode TrainingRun::run() {
     {
       // While the device works on this step, the host learns of the one before: one rule on every device.
       const auto section = environment_.watchdog.enter(fmt::format("step {}", step), deadline);
-      trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_),
-                     stop_requested(evaluates_soon(step)));
+      trainer_->step(step, training_batches(config_, layout_, dp(), step, *train_), stop_requested(due_from(step)));
       if (unread_step_ > 0) settle();
       unread_step_ = step;
       if (drains_behind(step)) drain();

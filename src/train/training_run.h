@@ -68,8 +68,8 @@ class TrainingRun {
   bool wants_save(int64_t step) const;
   bool wants_evaluation(int64_t step) const;
   bool drains_behind(int64_t step) const;
-  bool evaluates_soon(int64_t step) const;
-  bool stop_requested(bool evaluates);
+  TimeLimit::Due due_from(int64_t step) const;
+  bool stop_requested(TimeLimit::Due due);
   int dp() const { return trainer_->engine().groups().at.dp; }
   bool first_rank() const { return environment_.world.rank() == 0; }
   std::string checkpoints() const { return config_.output.directory + "/checkpoints"; }

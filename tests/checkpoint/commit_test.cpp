@@ -148,6 +148,36 @@ TEST(Commit, WhatTheDiskGivesBackIsComparedWithMemory) {
   EXPECT_THAT(result.reason, HasSubstr("reads back other bytes than were written"));
 }
 
+// As where hosts have a directory of that name each.
+TEST(Commit, AFileThatRank0DoesNotSeeIsNoneOfTheStep) {
+  const TemporaryDirectory directory;
+  SaveOptions options = small_blocks();
+  options.at_point = [&](const std::string& point) {
+    const std::string file = directory.path() + "/step-00000010.tmp/rank-00001.h5";
+    if (point == "reports gathered") fs::remove(file);
+  };
+  const SaveResult result = save_state(directory.path(), kSmallModel, kCommitWriter, 10, 10, {}, options);
+  EXPECT_FALSE(result.saved);
+  EXPECT_THAT(result.reason, HasSubstr("rank-00001.h5"));
+  EXPECT_THAT(result.reason, HasSubstr("put it on a file system that they share"));
+  EXPECT_THAT(names_in(directory.path()), ElementsAre());
+}
+
+TEST(Commit, AManifestThatNobodyWouldReadIsNotWritten) {
+  const TemporaryDirectory directory;
+  run_thread_ranks(1, [&](HostCommunicator& world) {
+    Ledger ledger;
+    Log log;
+    const ParameterSet set = make_set(kSmallModel, {}, 0, ledger);
+    CheckpointContent content = content_at(10);
+    content.configuration = std::string(kLargestManifest, 'x');
+    const SaveResult result = save_checkpoint(directory.path(), content, set, world, {}, log, small_blocks());
+    EXPECT_FALSE(result.saved);
+    EXPECT_THAT(result.reason, HasSubstr("raise parallel.bucket_elements"));
+  });
+  EXPECT_THAT(names_in(directory.path()), ElementsAre());
+}
+
 TEST(Commit, AParameterThatNoRankWritesIsFound) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, [&](HostCommunicator& world) {

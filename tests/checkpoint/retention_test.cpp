@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/fixture.h"
+#include "without_rights.h"
 
 namespace shiftron {
 namespace {
@@ -95,6 +96,34 @@ TEST_F(Retained, NoStepIsReadWhereNoneCanGo) {
   const double one = seconds([&] { check_step(source_.path() + "/" + step_name(3)); });
   const double all = seconds([&] { EXPECT_TRUE(superfluous_steps(source_.path(), {.keep = 12}, 11).empty()); });
   EXPECT_LT(all, 3 * one) << "of 12 steps";
+}
+
+// A step that somebody protected, or that another user copied there: its name goes, its files cannot.
+TEST_F(Retained, WhatCannotBeRemovedStopsNoSave) {
+  const TemporaryDirectory place;
+  const std::string& directory = place.path();
+  for (const int64_t step : {1, 2, 3}) add(directory, step);
+  open_to_all(directory, true);
+  for (const int64_t step : {1, 3}) open_to_all(directory + "/" + step_name(step), true);
+  open_to_all(directory + "/" + step_name(2), false);
+  {
+    const WithoutRights somebody;
+    ASSERT_TRUE(somebody.holds());
+    apply_retention(directory, {.keep = 1}, 3, log_);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000003", "trash-step-00000002"));
+    EXPECT_TRUE(save_state(directory, kRetainedModel, {}, 4, 1, {.keep = 1}).saved);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000004", "trash-step-00000002"));
+    sweep_temporaries(directory, log_);
+  }
+  fs::rename(directory + "/trash-step-00000002", directory + "/step-00000005.tmp");
+  {
+    const WithoutRights somebody;
+    const SaveResult result = save_state(directory, kRetainedModel, {}, 5, 1, {.keep = 1});
+    EXPECT_FALSE(result.saved);
+    EXPECT_THAT(result.reason,
+                ::testing::HasSubstr("step-00000005.tmp, which an interrupted save left, cannot be removed"));
+  }
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000004", "step-00000005.tmp"));
 }
 
 TEST_F(Retained, LaterStepsAreSupersededNotDeleted) {

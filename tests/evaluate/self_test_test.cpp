@@ -133,7 +133,9 @@ class Faulty final : public Communicator {
     return real_.all_to_all(stream, send, receive);
   }
   Work broadcast(Stream& stream, InOut tensor, int root) override { return real_.broadcast(stream, tensor, root); }
-  Work send(Stream& stream, ConstTensor tensor, int to) override { return real_.send(stream, tensor, to); }
+  Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead) override {
+    return real_.send(stream, tensor, to, most_ahead);
+  }
   Work recv(Stream& stream, Tensor tensor, int from) override { return real_.recv(stream, tensor, from); }
   void abandon() noexcept override { real_.abandon(); }
 

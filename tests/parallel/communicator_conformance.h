@@ -1,6 +1,9 @@
 // What every communicator must do: checks over a group, for any implementation; each throws Error where it fails.
 #pragma once
 
+#include <chrono>
+#include <thread>
+
 #include "parallel/conformance_ranks.h"
 
 namespace shiftron::conformance {
@@ -227,6 +230,34 @@ inline void check_order(const Group& group, Reader reader) {
   for (int other = size - 1; other >= 0; --other) {
     if (other != group.rank()) receive(other);
   }
+}
+
+// Copies that nobody takes do not grow in number: rank 0 is held back by the third message until rank 1, late, takes
+// one.
+inline void check_sends_ahead(const Group& group) {
+  if (group.size() < 2 || group.tested.sends_wait) return;
+  constexpr int kMessages = 5;
+  constexpr int64_t kCount = 1 << 18;  // beyond any eager limit
+  Rank rank(group.tested);
+  group.control.barrier();
+  if (group.rank() == 0) {
+    std::vector<double> passed;  // seconds
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kMessages; ++i) {
+      const Tensor values = rank.put(numbers<float>(i, kCount));
+      rank.await(group.data.send(rank.stream, values, 1, 2));
+      passed.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    if (group.tested.queue == nullptr) CHECK(passed[2] > 0.15, "the third message was sent after ", passed[2], " s");
+  } else if (group.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int i = 0; i < kMessages; ++i) {
+      const Tensor received = rank.blank<float>(kCount);
+      expect_same(rank.read<float>(received, group.data.recv(rank.stream, received, 0)), numbers<float>(i, kCount),
+                  "sends ahead");
+    }
+  }
+  group.control.barrier();
 }
 
 // Wrong calls are refused before anything moves, on every rank alike.

@@ -93,6 +93,7 @@ inline void check_host(HostCommunicator& world, int limit) {
   const Tested tested = of_host(world, *control);
   check_all(tested, limit);
   check_large(whole(tested));
+  check_sends_ahead(whole(tested));
   check_text(world);
   check_split(world);
   check_traffic(world);
@@ -105,6 +106,7 @@ inline void check_host_on_queues(HostCommunicator& world, Queue& queue, int limi
   tested.queue = &queue;
   tested.counts = {0, 1, 3001};
   check_all(tested, limit);
+  check_sends_ahead(whole(tested));
   check_streams(tested);
   check_channels(tested);
   check_traffic(world, &queue);

@@ -33,7 +33,9 @@ class Wrapped : public Communicator {
     return inner_->all_to_all(stream, send, receive);
   }
   Work broadcast(Stream& stream, InOut tensor, int root) override { return inner_->broadcast(stream, tensor, root); }
-  Work send(Stream& stream, ConstTensor tensor, int to) override { return inner_->send(stream, tensor, to); }
+  Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead) override {
+    return inner_->send(stream, tensor, to, most_ahead);
+  }
   Work recv(Stream& stream, Tensor tensor, int from) override { return inner_->recv(stream, tensor, from); }
   void abandon() noexcept override { inner_->abandon(); }
 

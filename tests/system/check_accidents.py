@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+import ctypes
 import json
 import math
 import os
@@ -11,6 +12,17 @@ import time
 import unittest
 
 from harness import LAYOUTS, PROGRAM, SystemTest, environment, events, last_step, lines, losses, options, scaled, shiftron, step
+
+
+def xxh3_128(data):
+    """As 32 hexadecimal digits, of the library that the program uses."""
+    class Digest(ctypes.Structure):
+        _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+    function = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    function.restype, function.argtypes = Digest, [ctypes.c_char_p, ctypes.c_size_t]
+    digest = function(data, len(data))
+    return f"{digest.high:016x}{digest.low:016x}"
 
 
 class Accidents(SystemTest):
@@ -324,6 +336,28 @@ class Accidents(SystemTest):
         self.assertIn(f"no step from before them is kept, but {kept} has the parameters of step", text)
         self.follow(text, kept, self.folder / "lost-and-pruned-new", f"--config {run}/config.conf --optimizer.learning_rate 5e+29",
                     ["--config", run / "config.conf", "--optimizer.learning_rate", "1e-2", "--train.stop_at", "1"], 75)
+
+    def test_the_reason_is_told_however_long_it_takes_to_find(self):
+        """Of thousands of ranks a manifest is read for a second, in which the others must not leave."""
+        run = self.folder / "slow-way-out"
+        settings = self.settings(run, optimizer__learning_rate="1e30", train__steps=20)
+        self.expect(75, self.train(2, {**settings, "train.stop_at": 1}))
+        manifest = step(run, 1) / "manifest.json"
+        body = manifest.read_text().split("\n", 1)[1].removesuffix("}\n") + " " * (120 << 20) + "}\n"
+        manifest.write_text(f'{{"xxh3_128":"{xxh3_128(body.encode())}",\n{body}')
+        text = self.expect(72, self.train(2, settings))
+        self.assert_told_once(text, "steps in a row had no finite loss and gradient")
+        self.assertEqual([event["code"] for event in events(run, "exit")], [75, 72])
+
+    def test_a_save_that_is_due_before_the_last_one_has_its_time(self):
+        run = self.folder / "allocation"
+        settings = self.settings(run, checkpoint__every=1, train__steps=60)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 2}))
+        rows = [{**event, "seconds": 100} if event["event"] == "checkpoint" else event for event in lines(run / "events.jsonl")]
+        (run / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        # Of two saves of 100 s there is time for one.
+        text = self.expect(75, self.start(1, ["train", *options(settings), "--end-time", int(time.time()) + 150]))
+        self.assertIn("s may be needed: saving and stopping", text)
 
     def test_steps_without_a_target_are_the_datas_fault(self):
         letters, data = self.folder / "letters.jsonl", self.folder / "letters"

@@ -17,6 +17,7 @@
 #include "scratch.h"
 #include "train/resume.h"
 #include "train/small_model.h"
+#include "without_rights.h"
 
 namespace shiftron::testing {
 namespace {
@@ -205,6 +206,25 @@ TEST_F(Convert, AFailureAtAnyPointLeavesNothing) {
       fs::remove_all(place("out"));
     }
   }
+}
+
+// The disk that failed may not even list what lies there.
+TEST_F(Convert, AFailureIsToldWhereNothingCanBeLooked) {
+  const std::string checkpoints = place("out") + "/checkpoints";
+  open_to_all(scratch_.path(), true);
+  ConvertOptions options;
+  options.write.at_point = [&](const std::string& point) {
+    if (point != "half written") return;
+    fs::permissions(checkpoints, fs::perms::none);
+    throw_crash("disk on fire");
+  };
+  {
+    const WithoutRights somebody;
+    ASSERT_TRUE(somebody.holds());
+    EXPECT_ERROR(to("tp=2,pp=2", "out", options), ExitCode::crash, "disk on fire");
+  }
+  EXPECT_TRUE(fs::exists(checkpoints));
+  open_to_all(checkpoints, true);
 }
 
 TEST_F(Convert, ParametersAloneInHalves) {

@@ -13,6 +13,7 @@
 #include "scratch.h"
 #include "small_disk.h"
 #include "train/small_model.h"
+#include "without_rights.h"
 
 namespace shiftron::testing {
 namespace {
@@ -116,6 +117,24 @@ TEST_F(Prune, WhatWasInterruptedGoesToo) {
   EXPECT_FALSE(fs::exists(begun));
   EXPECT_TRUE(fs::exists(kept));
   EXPECT_TRUE(prune(run_, {}, {}).leftovers.empty());
+}
+
+// One that belongs to somebody else stays; it keeps nothing else.
+TEST_F(Prune, WhatCannotBeRemovedIsToldWhenTheRestIsGone) {
+  for (const int64_t step : {10, 20, 30}) save(step, {.keep = 1});
+  const std::string trash = set_aside(path(10), "trash-");
+  open_to_all(trash, false);
+  for (const std::string& place : {scratch_.path(), run_, run_ + "/checkpoints", path(20), path(30)}) {
+    open_to_all(place, true);
+  }
+  {
+    const WithoutRights somebody;
+    ASSERT_TRUE(somebody.holds());
+    EXPECT_ERROR(prune(run_, {}, {}), ExitCode::crash, "what else was to go is gone");
+    EXPECT_ERROR(prune(run_, {}, {}), ExitCode::crash, trash);
+  }
+  EXPECT_TRUE(fs::exists(trash));
+  EXPECT_THAT(there(), ElementsAre(30));
 }
 
 // While the newest step is read, which takes minutes, a run takes the directory over and begins a save.

@@ -318,6 +318,17 @@ TEST(RunConfig, RefusesAResumeWithOtherNumbers) {
   }
 }
 
+// Of a later version: its value would become this one's default, and the next step would say so.
+TEST(RunConfig, RefusesAResumeOfWhatItDoesNotKnow) {
+  for (const auto& [json, fault] : {std::pair{R"({"model": {"key_of_tomorrow": true}})", "model.key_of_tomorrow"},
+                                    std::pair{R"({"train": {"precision": "fp8"}})", "fp8"}}) {
+    const RunConfig saved = config_from_json(json, "step-00000004");
+    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "go on with the one that saved it");
+    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, fault);
+    EXPECT_ERROR(require_resumable(saved, RunConfig{}), ExitCode::bad_input, "step-00000004");
+  }
+}
+
 TEST(RunConfig, HashInputIgnoresWhatMayDiffer) {
   const std::string input = hash_input(small_config_with({}));
   EXPECT_EQ(hash_input(small_config_with({{"parallel.tp", "2"}, {"train.stop_at", "3"}, {"output.directory", "x"}})),

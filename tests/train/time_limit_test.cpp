@@ -14,36 +14,37 @@ const Time kNow{seconds(1000)};
 TEST(TimeLimit, NoneIsNeverUp) {
   TimeLimit limit;
   limit.add_step(1e9);
-  EXPECT_FALSE(limit.is_up(kNow, true));
+  EXPECT_FALSE(limit.is_up(kNow, {.save = true, .evaluation = true}));
 }
 
 TEST(TimeLimit, LeavesRoomForThreeStepsAndASave) {
   TimeLimit limit(kNow + seconds(60), 10.0);
-  EXPECT_FALSE(limit.is_up(kNow, false));
+  EXPECT_FALSE(limit.is_up(kNow, {}));
   limit.add_step(15);
-  EXPECT_FALSE(limit.is_up(kNow, false));  // 3 * 15 + 10 + 5 = 60
-  EXPECT_TRUE(limit.is_up(kNow + seconds(1), false));
+  EXPECT_FALSE(limit.is_up(kNow, {}));  // 3 * 15 + 10 + 5 = 60
+  EXPECT_TRUE(limit.is_up(kNow + seconds(1), {}));
   limit.add_step(16);
-  EXPECT_TRUE(limit.is_up(kNow, false));
+  EXPECT_TRUE(limit.is_up(kNow, {}));
 }
 
 TEST(TimeLimit, TheLongestCounts) {
   TimeLimit limit(kNow + seconds(100), std::nullopt);
-  EXPECT_DOUBLE_EQ(limit.needed(false), TimeLimit::kUnknownSave + TimeLimit::kMargin);
+  EXPECT_DOUBLE_EQ(limit.needed({}), TimeLimit::kUnknownSave + TimeLimit::kMargin);
   limit.add_save(4);
   limit.add_save(2);
   limit.add_step(3);
   limit.add_step(1);
-  EXPECT_DOUBLE_EQ(limit.needed(false), 9 + 4 + TimeLimit::kMargin);
+  EXPECT_DOUBLE_EQ(limit.needed({}), 9 + 4 + TimeLimit::kMargin);
   limit.add_evaluation(20);
-  EXPECT_DOUBLE_EQ(limit.needed(true), 9 + 4 + 20 + TimeLimit::kMargin);
-  EXPECT_DOUBLE_EQ(limit.needed(false), 9 + 4 + TimeLimit::kMargin);
+  EXPECT_DOUBLE_EQ(limit.needed({.evaluation = true}), 9 + 4 + 20 + TimeLimit::kMargin);
+  EXPECT_DOUBLE_EQ(limit.needed({.save = true}), 9 + 2 * 4 + TimeLimit::kMargin);
+  EXPECT_DOUBLE_EQ(limit.needed({}), 9 + 4 + TimeLimit::kMargin);
 }
 
 TEST(TimeLimit, AnEarlierStartsSaveIsKnown) {
   TimeLimit limit(kNow + seconds(100), 90.0);
-  EXPECT_FALSE(limit.is_up(kNow, false));
-  EXPECT_TRUE(limit.is_up(kNow + seconds(6), false));
+  EXPECT_FALSE(limit.is_up(kNow, {}));
+  EXPECT_TRUE(limit.is_up(kNow + seconds(6), {}));
 }
 
 }  // namespace
