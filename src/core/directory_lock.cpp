@@ -252,6 +252,11 @@ bool DirectoryLock::create(const std::string& path) {
   return true;
 }
 
+std::string DirectoryLock::path() const {
+  const std::lock_guard guard(mutex_);
+  return path_;
+}
+
 DirectoryLock::Hold DirectoryLock::look() const {
   const std::lock_guard lock(mutex_);
   return look_unlocked();

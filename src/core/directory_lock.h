@@ -40,6 +40,7 @@ class DirectoryLock {
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
   static constexpr const char* kName = ".lock";  // of the folder in the directory
+  std::string path() const;                      // of the file that says that this process holds it
 
   // Whether its last holder was a process of this host that has ended; false where that cannot be seen from here.
   static bool left_by_the_dead(const std::string& directory);

@@ -6,16 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/host.h"
+#include "parallel/agree.h"
 
 namespace shiftron {
 namespace {
@@ -174,6 +177,31 @@ bool Events::write_failure(int code, const std::string& message) const noexcept 
   } catch (...) {
     return true;
   }
+}
+
+void require_shared(ControlPlane& world, const std::string& directory, const std::string& written) {
+  constexpr auto kMostDelay = std::chrono::seconds(10);  // of a network file system
+  constexpr uint64_t kLongest = 4096;
+  const std::string path = world.broadcast_text(written, 0);
+  const auto seen = [&]() -> std::string {
+    try {
+      return read_file(path, kLongest);
+    } catch (const Error&) {
+      return "";
+    }
+  };
+  const std::string text = world.broadcast_text(world.rank() == 0 ? seen() : "", 0);
+  all_agree(world, [&] {
+    const auto start = std::chrono::steady_clock::now();
+    while (text.empty() || seen() != text) {
+      if (std::chrono::steady_clock::now() - start > kMostDelay) {
+        throw_bad_input(directory, " on ", host_name(),
+                        " does not show what rank 0 wrote there: output.directory must lie "
+                        "on a file system that all hosts share");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
 }
 
 std::optional<double> last_save_seconds(const std::string& directory) {

@@ -11,6 +11,7 @@
 #include "core/directory_lock.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "parallel/control_plane.h"
 
 namespace shiftron {
 
@@ -75,6 +76,10 @@ std::optional<double> last_save_seconds(const std::string& directory);
 // Makes the run's directory where it is missing, and locks it: one process writes there. Removes what killed processes
 // left half written. Error(bad_input): it is in use, by whom, or it cannot be written.
 std::unique_ptr<DirectoryLock> open_run(const std::string& directory, Log& log, const RunWords& words = {});
+
+// Throws Error(bad_input) on every rank unless all see `written`, a file below `directory` that rank 0 names: no step
+// of theirs could be saved.
+void require_shared(ControlPlane& world, const std::string& directory, const std::string& written);
 
 // Adds DIRECTORY/logs/rank-NNNNN.log to `log`. Error(bad_input) where it cannot be written.
 void add_log_file(const std::string& directory, Log& log);

@@ -89,6 +89,7 @@ void TrainingRun::open_directory() {
   all_agree(world, [&] {
     if (first_rank()) environment_.lock = open_run(config_.output.directory, environment_.log);
   });
+  require_shared(world, config_.output.directory, first_rank() ? environment_.lock->path() : "");
   all_agree(world, [&] { add_log_file(config_.output.directory, environment_.log); });
   environment_.events = Events(config_.output.directory, world.rank());  // a refused start has left no trace
   if (first_rank() && environment_.end_time) {

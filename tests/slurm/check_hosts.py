@@ -62,6 +62,10 @@ class TwoHosts(SystemTest):
         self.must_run("nsenter", "-t", holder, "-m", "mount", "-t", "tmpfs", "none", run)
         text = self.expect(70, self.preflight(run))
         self.assertIn("must lie on a shared file system", text)
+        # Who never asked is told before the first step: no step could be saved.
+        text = self.expect(76, self.start_on_both(PROGRAM, "train", *options(self.settings(run))))
+        self.assertIn("on h2.lab does not show what rank 0 wrote there", text)
+        self.assertFalse((run / "metrics.jsonl").exists())
 
     def must_run(self, *words):
         job = Job(list(map(str, words)), self.folder / "output-words")
