@@ -79,7 +79,7 @@ class Directory:
             pass
         self.marker.seek(0)
         lines = self.marker.read().splitlines()
-        self.names = {name for name in lines if name == pathlib.PurePath(name).name and not name.startswith(("#", "."))}
+        self.names = {name for name in lines if name and name == pathlib.PurePath(name).name and not name.startswith(("#", "."))}
         if not lines:
             self.write(MARKER_HEAD)
 

@@ -1,5 +1,7 @@
 # What a job of launch/slurm does: looks at its hosts, trains, and by the exit code comes back or stays away.
-set -u
+set +efC +o pipefail -u; trap - ERR  # whatever the lines of --setup have set
+unset "${!SQUEUE_@}" "${!SINFO_@}" CDPATH  # filters of the user's own questions
+export SLURM_EXPORT_ENV=ALL  # ranks get what --setup has loaded, also where jobs begin with nothing
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}  # Slurm does not tell MPI where ranks share cores
 run=$root options=()
 if $seeds; then
@@ -7,6 +9,8 @@ if $seeds; then
   options=(--train.seed "$SLURM_ARRAY_TASK_ID" --output.directory "$run")
 fi
 name=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}
+# Slurm's commands take it too: of the last task of an array SLURM_JOB_ID is the number of the whole array.
+resubmit="sbatch ${SLURM_ARRAY_TASK_ID:+--array=$SLURM_ARRAY_TASK_ID }$root/slurm/job.sh"
 place=${1:-0}  # in its chain; 0: no part of it, as when submitted by hand
 
 say() { printf '%s job %s: %s\n' "$(date -u +%FT%TZ)" "$name" "$1"; }
@@ -18,15 +22,22 @@ newest_step() { find "$run/checkpoints" -path '*/step-*/manifest.json' 2> /dev/n
 # Slurm has begun to end the job, though there was time left: somebody cancelled it, or Slurm takes it back by itself.
 taken_back() {
   local state
-  state=$(squeue -h -j "$SLURM_JOB_ID" -o %T) || return 1  # the controller is away: it ends nothing
-  [[ $state != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999}))
+  state=$(squeue -h -j "$name" -o %T) || return 1  # the controller is away: it ends nothing
+  [[ -n $state && $state != RUNNING ]] && (($(date +%s) + 5 < ${ends:-9999999999}))
 }
-brought_back() { [[ $(scontrol show job -o "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); }
+brought_back() { [[ $(scontrol show job -o "$name") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); }
 followed() { squeue -h -u "$UID" -t PENDING -o %E | grep -Eq "after[a-z]*:$SLURM_JOB_ID([^0-9]|\$)"; }
 # Slurm's names of the hosts of a file: node1 where a host calls itself node1.site.org, or otherwise altogether.
 nodes_of() {
   awk '{ split($1, part, "."); if (NR == FNR) bad[part[1]] = $1; else if (part[1] in bad) { print $2; named[part[1]] } }
     END { for (host in bad) if (!(host in named)) print bad[host] }' "$1" <(sinfo -h -N -n "$SLURM_JOB_NODELIST" -o '%n %N')
+}
+submit() {  # words of sbatch; the new job gets nothing of what Slurm told this one
+  local variable without=()
+  for variable in "${!SLURM_@}"; do
+    if [[ ! $variable =~ ^SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT)$ ]]; then without+=(-u "$variable"); fi
+  done
+  env "${without[@]}" sbatch "$@"
 }
 crashes=
 count_crash() {  # in $crashes: how many there were without a newer step
@@ -50,19 +61,19 @@ again() {  # why
   fi
   if taken_back; then
     if brought_back; then event requeue ",\"why\":\"$1\""; say "$1; Slurm brings it back by itself"; exit 75; fi
-    say "$1; Slurm ends the job, which does not come back by itself. Next: sbatch $root/slurm/job.sh"
+    say "$1; Slurm ends the job, which does not come back by itself. Next: $resubmit"
     leave 75
   fi
   event requeue ",\"why\":\"$1\""
   say "$1; it comes back"
   local pause answer
   for pause in 5 10 20 40 80 160; do  # a controller may be away for some minutes
-    if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then exit 75; fi  # who stays keeps the nodes for Slurm's KillWait
+    if answer=$(scontrol requeue "$name" 2>&1); then exit 75; fi  # who stays keeps the nodes for Slurm's KillWait
     if [[ -n $answer ]]; then say "$answer"; fi
     if [[ $answer == *disabled* || $answer == *denied* ]]; then break; fi
     sleep "$pause"
   done
-  say "Slurm does not requeue here. Next: sbatch $root/slurm/job.sh, or launch/slurm --chain"
+  say "Slurm does not requeue here. Next: $resubmit, or launch/slurm --chain"
   leave 75
 }
 
@@ -92,7 +103,7 @@ if ((place > 1)) && [[ -e $run/slurm/chain-over ]]; then
 fi
 
 # N/A without a limit; nothing where the controller is away. Of a job that is being cancelled it is that moment, and no limit.
-read -r state ends < <(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o '%T %e')
+read -r state ends < <(SLURM_TIME_FORMAT=standard squeue -h -j "$name" -o '%T %e')
 ends=$([[ ${state:-COMPLETING} != COMPLETING && $ends == *T* ]] && date -d "$ends" +%s)
 if [[ -n $told ]]; then stopped_early; fi
 
@@ -104,8 +115,8 @@ fi
 # Ranks are bound to cores where a host has one for each; a device is chosen by the rank's number on its host.
 # Of what the job may use: not as OMP_NUM_THREADS says, and two threads of a core are one.
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-share=$(lscpu -p=CORE,SOCKET 2> /dev/null | awk '!/^#/ { all++; if (!seen[$0]++) cores++ } END { print (all ? cores / all : 1) }')
-cores=$(awk "BEGIN { print int($processors * $share / ${SLURM_NTASKS_PER_NODE:-1} + 1e-6) }")
+share=$(lscpu -p=CORE,SOCKET 2> /dev/null | LC_ALL=C awk '!/^#/ { all++; if (!seen[$0]++) cores++ } END { print (all ? cores / all : 1) }')
+cores=$(LC_ALL=C awk "BEGIN { print int($processors * $share / ${SLURM_NTASKS_PER_NODE:-1} + 1e-6) }")
 if [[ $launcher == srun ]]; then
   launch=(srun --mpi=pmix --kill-on-bad-exit=0 --unbuffered "--cpu-bind=$( ((cores > 0)) && echo cores || echo none)"
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})  # which srun does not take from the job since Slurm 22.05
@@ -159,7 +170,7 @@ elif ((code == 70)) && [[ -s $run/slurm/bad-hosts ]]; then
   say "unfit: $bad"
   event unfit ",\"hosts\":\"$bad\""
   count_crash  # hosts may be unfit one behind the other, without end
-  if ((chain == 0 && crashes < most_crashes)) && following=$(sbatch --parsable --exclude="$bad" --dependency="afterany:$SLURM_JOB_ID" \
+  if ((chain == 0 && crashes < most_crashes)) && following=$(submit --parsable --exclude="$bad" --dependency="afterany:$name" \
     ${SLURM_ARRAY_TASK_ID:+--array="$SLURM_ARRAY_TASK_ID"} "$root/slurm/job.sh"); then
     following=${following%%;*}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
     say "job $following goes on without $bad"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """launch/benchmarks-data gives of invented Parquet files the JSONL of tests/evaluate/data/hub, and says what it cannot read.
 Without pyarrow it is skipped (77), but for the errors that need none."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -33,6 +34,9 @@ def main() -> int:
             code, output = convert(*arguments)
             expect(code == 76 and part in output and "next: " in output, f"{arguments}: {code} {output}")
             expect((folder / "same").read_text() == "a dataset", "an input was replaced")
+        os.mkfifo(folder / "pipe")
+        code, output = convert(folder / "pipe", __file__)
+        expect(code == 76 and "is no regular file" in output and (folder / "pipe").is_fifo(), f"a pipe: {code} {output}")
         code, output = convert(folder / "x/a.jsonl", DATA / "parquet/arc_easy_test.parquet")
         if "has no pyarrow" in output and not faults:
             print(output)

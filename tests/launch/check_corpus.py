@@ -56,6 +56,17 @@ class Corpus(unittest.TestCase):
                 self.assertFalse((self.out / "SOURCES.md").exists())
                 shutil.rmtree(self.out)
 
+    def test_files_of_the_same_names_stay(self):
+        for name in ("train/one-novel.jsonl", "held-out.txt", "SOURCES.md", "figures.json"):
+            with self.subTest(name=name):
+                path = self.out / name
+                path.parent.mkdir(parents=True)
+                path.write_text("of the user")
+                code, errors = self.make()
+                self.assertEqual((code, path.read_text()), (76, "of the user"))
+                self.assertIn(f"{path} would be overwritten", errors)
+                shutil.rmtree(self.out)
+
     def test_a_download_that_was_cut(self):
         self.out.mkdir()
         said = "half"

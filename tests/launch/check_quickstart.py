@@ -102,7 +102,7 @@ class Directories(unittest.TestCase):
                 (self.out / name).write_text("made")
         self.run_phases("--out", "out", run=make_all)
         self.make("out/mine/notes.txt", "out/vanilla/notes.txt", "out/report.txt")
-        (self.folder / "out" / quickstart.MARKER).open("a").write("../out/mine\n..\n.\n/\n")
+        (self.folder / "out" / quickstart.MARKER).open("a").write("../out/mine\n..\n.\n/\n\n")
         self.assertEqual(self.run_phases("--out", "out", "--fresh"), 0)
         left = set(files(self.folder / "out")) - {quickstart.MARKER}
         self.assertEqual(left, {"corpus/packages/a.deb", "mine/notes.txt", "vanilla/notes.txt", "report.txt"})

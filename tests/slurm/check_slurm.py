@@ -96,6 +96,18 @@ class Slurm(SystemTest):
         finally:
             self.cluster.environment["SHIFTRON"] = before
 
+    @contextlib.contextmanager
+    def shell(self, **variables):
+        """What is submitted meanwhile is so from a shell with these."""
+        before = dict(self.cluster.environment)
+        self.cluster.environment |= variables
+        try:
+            yield
+        finally:
+            for name in variables:
+                self.cluster.environment.pop(name)
+            self.cluster.environment |= {name: before[name] for name in variables if name in before}
+
     def log(self, run):
         return "".join(path.read_text(errors="replace") for path in sorted((run / "slurm").glob("log-*")))
 
@@ -205,6 +217,39 @@ class Slurm(SystemTest):
             self.assertEqual(self.ended(run, f"{job}_{seed}"), "COMPLETED", self.log(run)[-3000:])
             self.assertEqual(sorted(losses(run / f"seed-{seed}")), [1, 2, 3, 4])
         self.assertEqual(len({str(losses(run / f"seed-{seed}")) for seed in (3, 4, 7)}), 3)
+
+    def test_the_last_seed_of_an_array_comes_back(self):
+        """Its SLURM_JOB_ID is the number of the whole array. The user's squeue shows another partition alone."""
+        run = self.folder / "last-seed"
+        with self.shell(SQUEUE_PARTITION="nowhere"):
+            job, = self.submit(run, "--array", "0-1", nodes=1, tasks=2, train__steps=ENDLESS)
+        seeds = [f"{job}_{seed}" for seed in (0, 1)]
+        for seed in (0, 1):
+            self.trains(run / f"seed-{seed}")
+        last = next(one for one in seeds if self.cluster.job(one)["JobId"] == job)
+        other = next(one for one in seeds if one != last)
+        self.tell(run, last)
+        self.comes_back(run, last)
+        self.assertEqual((self.cluster.job(other)["JobState"], self.restarts(other)), ("RUNNING", 0), self.log(run)[-3000:])
+        self.cluster.say("scancel", job)
+
+    def test_what_a_shell_says_changes_nothing(self):
+        """Variables that sbatch takes before a script's options, and what an allocation told; a setup that leaves its options behind, in a
+        job that begins with an empty environment."""
+        run, setup, loaded = self.folder / "shell", self.folder / "strict-setup", self.folder / "loaded"
+        setup.write_text("set -efuo pipefail\nexport LOADED=yes\n")
+        with (self.program(f'echo "${{LOADED:-no}}" >> "{loaded}"'),
+              self.shell(SBATCH_TIMELIMIT="3", SBATCH_NO_REQUEUE="1", SBATCH_EXPORT="NONE", SLURM_RESTART_COUNT="4", SLURM_MEM_PER_NODE="1")):
+            job, = self.submit(run, "--setup", setup, nodes=1, tasks=2, train__steps=ENDLESS)
+            loaded.write_text("")
+        told = self.cluster.job(job)
+        self.assertEqual((told["TimeLimit"], told["Requeue"]), ("00:05:00", "1"))
+        self.trains(run)
+        self.tell(run, job)
+        self.comes_back(run, job)
+        self.assertIn("start 1 on", self.log(run))
+        self.assertEqual(set(loaded.read_text().split()), {"yes"})
+        self.cluster.say("scancel", job)
 
     def test_chain(self):
         """Of four jobs; the second one is cancelled before it is its turn: the third does not start beside the first."""
@@ -329,6 +374,12 @@ class Slurm(SystemTest):
         code, out, err = self.launch(run, nodes=1, tasks=2, train__steps=5)
         self.assertEqual(code, 76, out)
         self.assertIn(f"job {first} of {run} is in the queue", err)
+        link = self.folder / "link"
+        link.symlink_to(self.folder)
+        with self.shell(SQUEUE_STATES="PENDING"):
+            code, out, err = self.launch(link / run.name, nodes=1, tasks=2, train__steps=5)
+        self.assertEqual(code, 76, out)
+        self.assertIn(f"job {first} of ", err)
         self.assertEqual((run / "slurm" / "config.conf").read_text(), config)  # with which the first one comes back
 
     def is_cancelled_before_it_trains(self, name, begins, *words):
