@@ -25,13 +25,13 @@ class GpuAccidents(SystemTest):
         return self.settings(run, device__kind="cuda", train__steps=self.STEPS, train__precision="bf16", train__deterministic="repeat", train__global_batch=2,
                              train__sequence_length=16, model__layers=1, checkpoint__every=1)
 
-    def start_failing(self, run, fault):
-        """The job, of which the call that `fault` names is to fail, and where its report will be."""
+    def start_failing(self, run, fault, ranks=1, **more):
+        """The job, of which the call that `fault` names is to fail, and where rank 0's report will be."""
         report = self.folder / f"report-{run.name}"
         os.environ["SHIFTRON_MACHINE_REPORT"] = str(report)
         if fault:
             os.environ["SHIFTRON_MACHINE_FAIL"] = fault
-        job = self.train(1, self.settings_of(run))
+        job = self.train(ranks, {**self.settings_of(run), **more})
         os.environ.pop("SHIFTRON_MACHINE_FAIL", None)
         os.environ.pop("SHIFTRON_MACHINE_REPORT", None)
         return job, report.with_name(report.name + ".0")
@@ -80,6 +80,22 @@ class GpuAccidents(SystemTest):
             for number in sorted({1 + count * (2 * part + 1) // (2 * parts) for part in range(parts)} | ({1, count} if FULL else set())):
                 with self.subTest(kind=kind, number=number):
                     self.check_failure(f"{kind}:{number}", whole)
+
+    def test_a_load_that_fails_rejects_no_step(self):
+        run = self.folder / "load"
+        self.expect(0, self.start_failing(run, "")[0])
+        job, report = self.start_failing(run, "")  # has nothing to do
+        self.expect(0, job)
+        calls = json.loads(report.read_text())["calls"]
+        for kind in ("copy", "event", "kernel"):  # refused at once, or told late, the device being lost
+            with self.subTest(kind=kind):
+                job, report = self.start_failing(run, f"{kind}:{calls[kind] * 3 // 10}")
+                text = self.expect(70, job)
+                self.assert_told_once(text, f"step-{self.STEPS:08d} could not be read, which says nothing of its content: rank 0: ")
+                self.assertNotIn("cannot be used", text)
+                self.assertEqual(json.loads(report.read_text())["left"], {})
+                self.assertEqual(events(run, "exit")[-1]["code"], 70)
+        self.assertIn(f"resuming behind step {self.STEPS}\n", self.expect(0, self.train(1, self.settings_of(run))))
 
     def test_a_wish_that_names_no_kind_is_refused(self):
         job, _ = self.start_failing(self.folder / "misspelt", "kernels:1")
