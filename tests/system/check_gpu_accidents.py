@@ -15,6 +15,7 @@ BAD_INPUT = NO_MEMORY | {"cudaGetDeviceCount"}
 
 class GpuAccidents(SystemTest):
     STEPS = 3
+    OF_INITIAL_WEIGHTS = 25  # a copy of a fresh start among those of its parameters
 
     def tearDown(self):
         for name in ("SHIFTRON_MACHINE_FAIL", "SHIFTRON_MACHINE_REPORT"):
@@ -96,6 +97,27 @@ class GpuAccidents(SystemTest):
                 self.assertEqual(json.loads(report.read_text())["left"], {})
                 self.assertEqual(events(run, "exit")[-1]["code"], 70)
         self.assertIn(f"resuming behind step {self.STEPS}\n", self.expect(0, self.train(1, self.settings_of(run))))
+
+    def test_a_rank_that_fails_alone_says_why(self):
+        run = self.folder / "alone"
+        job, _ = self.start_failing(run, f"1/copy:{self.OF_INITIAL_WEIGHTS}", 2)
+        self.assertIn("[rank 1] error: upload of ", self.expect(70, job))
+        self.assertIn("cudaMemcpyAsync", next(event["error"] for event in events(run, "exit") if event["rank"] == 1))
+        job, _ = self.start_failing(run, "1/event:1", 2)
+        self.assertIn("[rank 1] error: cudaEventCreateWithFlags: out of memory", self.expect(76, job))
+        self.expect(0, self.train(2, self.settings_of(run)))
+        job, _ = self.start_failing(run, f"1/copy:{self.OF_INITIAL_WEIGHTS}", 2)  # of the step's, of which all ranks hear
+        self.assert_told_once(self.expect(70, job), "could not be read, which says nothing of its content: rank 1: upload of ")
+
+    def test_a_rank_that_fails_alone_in_decoding_says_why(self):
+        run = self.folder / "decoding"
+        self.expect(0, self.train(2, {**self.settings_of(run), "parallel.tp": 2}))
+        words = ["generate", "--checkpoint", step(run, self.STEPS), "--prompt", "The", "--tokens", "4"]
+        os.environ["SHIFTRON_MACHINE_REPORT"] = str(self.folder / "report-decoding")
+        self.expect(0, self.start(2, words))
+        launches = json.loads((self.folder / "report-decoding.1").read_text())["calls"]["launch"]
+        os.environ["SHIFTRON_MACHINE_FAIL"] = f"1/launch:{launches * 9 // 10}"
+        self.assertIn("too many resources requested for launch", self.expect(70, self.start(2, words)))
 
     def test_a_wish_that_names_no_kind_is_refused(self):
         job, _ = self.start_failing(self.folder / "misspelt", "kernels:1")
