@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -202,8 +201,10 @@ Order Chooser::next() {
   }
 }
 
+// Whatever is wrong with a step leaves with no_checkpoint; the rest, a GPU's faults and lack of memory too, is not of
+// its content.
 bool is_of_the_machine(const std::exception& error) {
-  return dynamic_cast<const SystemError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return as_error(error).code() != ExitCode::no_checkpoint;
 }
 
 // Those that are not empty.

@@ -386,11 +386,12 @@ std::vector<int32_t> generate(const CheckpointModel& model, const std::string& p
   const auto show_text = [&](int32_t token) {
     if (show) show(tokenizer.text_of(token));
   };
-  std::vector<int32_t> made;
-  told_by_first(world, [&] {
-    made = continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(), show_text);
-  });
-  return made;
+  try {
+    return continue_tokens(decoder, ids, options, tokenizer.vocab_size(), tokenizer.end_of_document(), show_text);
+  } catch (const NonFiniteLogits& error) {  // all ranks see them; other faults are a rank's own
+    if (world.rank() > 0) leave_to_another(error.code());
+    throw;
+  }
 }
 
 }  // namespace shiftron

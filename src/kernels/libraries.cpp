@@ -5,6 +5,7 @@
 
 #include "core/has_cuda.h"
 #include "core/json_reason.h"
+#include "kernels/foreign_choices.h"
 #include "kernels/kernels.h"
 
 namespace shiftron {
@@ -30,6 +31,24 @@ LibraryChoices choices_from(const std::string& text, const std::string& source) 
           .attention = attention_choices_from(part("attention"), source)};
 }
 
+template <typename Part>
+bool is_foreign(const Part& choices, const Part& own) {
+  return choices.device != own.device || choices.library != own.library;
+}
+
+// ForeignChoices where they are no such text, or of another device or version than `own`.
+void adopt_here(const std::string& text, const std::string& source, const LibraryChoices& own, KeptLibraries& kept) {
+  bool foreign = true;
+  try {
+    const LibraryChoices choices = choices_from(text, source);
+    foreign = is_foreign(choices.products, own.products) || is_foreign(choices.attention, own.attention);
+    kept.adopt(choices);
+  } catch (const Error& error) {
+    if (foreign) throw ForeignChoices(error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 Libraries::Libraries(Stream& stream)
@@ -49,7 +68,7 @@ std::string Libraries::choices() const {
 }
 
 void Libraries::adopt(const std::string& choices, const std::string& source) {
-  if (kept_ != nullptr) kept_->adopt(choices_from(choices, source));
+  if (kept_ != nullptr) adopt_here(choices, source, kept_->choices(), *kept_);
 }
 
 std::vector<std::string> Libraries::refusals() const {

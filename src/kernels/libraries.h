@@ -38,8 +38,8 @@ class Libraries {
   void time_candidates(bool timed);
   // What shapes got so far, as JSON; "" on a CPU.
   std::string choices() const;
-  // From now on shapes take these, those made before too, and what they need for it is made here. Error(bad_input) that
-  // begins with `source` where they are of another device or version, or no such text. Nothing on a CPU.
+  // From now on shapes take these, those made before too, and what they need for it is made here. ForeignChoices where
+  // they are of another device or version, or no such text, which begins with `source` then. Nothing on a CPU.
   void adopt(const std::string& choices, const std::string& source);
   // What the libraries do not serve, so that slower kernels of our own do it, and why.
   std::vector<std::string> refusals() const;

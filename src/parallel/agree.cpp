@@ -61,7 +61,8 @@ void told_by_first(const ControlPlane& world, const std::function<void()>& work)
   try {
     work();
   } catch (const Error& error) {
-    if (world.rank() == 0 || error.code() == ExitCode::hang) throw;  // a lost peer is not seen alike
+    const bool own = error.code() == ExitCode::crash || error.code() == ExitCode::hang;  // a failing GPU, a lost peer
+    if (world.rank() == 0 || own) throw;
     leave_to_another(error.code());
   }
 }

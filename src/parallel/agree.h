@@ -19,7 +19,8 @@ void all_agree(ControlPlane& world, const std::function<void()>& work);
 // Rank 0 alone runs `check`; where it fails, all throw as above.
 void first_agrees(ControlPlane& world, const std::function<void()>& check);
 
-// For `work` whose errors are alike on every rank: rank 0 alone tells them.
+// For `work` whose errors are alike on every rank: rank 0 alone tells them. A crash and a lost peer need not be, so
+// that whoever has them tells.
 void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 
 // What each rank says, one behind the other, on every rank.

@@ -67,7 +67,11 @@ void BucketExchange::sum_over_holders(Stream& stream, const Bucket& bucket) {
     i = next;
     Communicator* group = group_of(holders);
     if (group == nullptr || begin >= end) continue;
-    group->all_reduce(stream, InOut(bucket.gradients.rows(begin, end - begin)), Reduction::sum).wait(stream);
+    const InOut rows(bucket.gradients.rows(begin, end - begin));
+    group->all_reduce(stream, rows, Reduction::sum).wait(stream);
+    // Data-parallel ranks have made that sum in a group each.
+    const bool alike = set_.divided() || group->size() <= 2 || group->sums_in_rank_order(stream);
+    if (!alike) groups_.dp->broadcast(stream, rows, 0).wait(stream);
   }
 }
 

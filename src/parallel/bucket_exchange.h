@@ -11,7 +11,8 @@ namespace shiftron {
 
 // The sums over data-parallel ranks start as soon as a bucket's gradients are complete; those over tp, over ranks that share a
 // KV head and over the holders of a tied table are made behind them, of what this rank updates: copies stay alike to the
-// bit even where the ranks of different dp groups add in different orders.
+// bit even where the ranks of different dp groups add in different orders. Where the groups behind them may do so too, and
+// nothing is divided, the first data-parallel rank's are sent to the others.
 class BucketExchange {
  public:
   BucketExchange(const Groups& groups, ParameterSet& set) : groups_(groups), set_(set) {}

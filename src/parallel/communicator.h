@@ -51,6 +51,9 @@ class Communicator : public virtual RankGroup {
   // most_ahead > 0: where messages are copied, no more of this rank's wait for their receiver; a further send does too.
   virtual Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead = 0) = 0;
   virtual Work recv(Stream& stream, Tensor tensor, int from) = 0;
+  // Whether every group that sums the same numbers on such a stream gets the same bits; else one group's ranks alone do.
+  // Sums of two numbers are those of any order. On meta: as on the device that is planned for.
+  virtual bool sums_in_rank_order(const Stream&) const { return false; }
   // Of a rank that fails: what is under way waits for no peer any more. Behind it, of all communicators: abandon().
   virtual void give_up() noexcept {}
   // Of a rank that fails: gives up what is under way, returns when nothing of it touches memory any more.

@@ -30,6 +30,7 @@ class HostCommunicator : public Communicator, public ControlPlane {
   Work broadcast(Stream& stream, InOut tensor, int root) override;
   Work send(Stream& stream, ConstTensor tensor, int to, int most_ahead = 0) override;
   Work recv(Stream& stream, Tensor tensor, int from) override;
+  bool sums_in_rank_order(const Stream& stream) const override { return stream.backend() == DeviceKind::cpu; }
 
   void abandon() noexcept override {
     if (queue_ != nullptr) queue_->drop();

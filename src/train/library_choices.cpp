@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/foreign_choices.h"
+
 namespace shiftron {
 namespace {
 
@@ -11,8 +13,7 @@ std::string adopt(Libraries& libraries, const std::string& choices, const std::s
   try {
     libraries.adopt(choices, source);
     return "";
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::bad_input) throw;
+  } catch (const ForeignChoices& error) {
     return error.what();
   }
 }

@@ -9,7 +9,8 @@
 
 namespace shiftron {
 
-// Ranks that need the same memory and exchange the same.
+// Ranks that need the same memory and exchange the same, but for what data-parallel ranks hand over behind their sums,
+// the first of them most.
 struct RankKind {
   int rank = 0;       // the first of them
   int64_t ranks = 0;  // how many there are

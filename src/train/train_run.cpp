@@ -265,7 +265,10 @@ void TrainingRun::end_at_once() {
 ExitCode TrainingRun::run() {
   {
     const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
-    told_by_first(environment_.world, [&] { resume(); });
+    bool resumed = false;
+    told_by_first(environment_.world, [&] { resumed = resume(); });
+    if (!resumed) begin();
+    keep_configuration();
     choose_algorithms();
     measure_peak();
     told_by_first(environment_.world, [&] {

@@ -35,7 +35,9 @@ class TrainingRun {
   void check_vocabulary() const;
   void open_directory();
   void write_start() const;
-  void resume();
+  bool resume();
+  void begin();
+  void keep_configuration() const;
   std::optional<CheckpointContent> load_step();
   void take_state(const CheckpointContent& content, const SavedState& state);
   void take_products(const Bfloat16Products& products);

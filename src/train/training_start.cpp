@@ -229,24 +229,30 @@ void TrainingRun::initialise_parameters() {
       });
 }
 
-void TrainingRun::resume() {
+// False where there is no step to go on from.
+bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
-  if (content) {
-    const SavedState state = saved_state(content->state_json, checkpoints());
-    take_state(*content, state);
-    if (first_rank()) {
-      tell_resume(state);
-      supersede_later_steps(checkpoints(), content->step, environment_.log);
-      supersede(content->step);
-    }
-    environment_.world.barrier();
-  } else {
-    initialise_parameters();
-    if (first_rank()) {
-      warn_of_missing_steps();
-      supersede(0);
-    }
+  if (!content) return false;
+  const SavedState state = saved_state(content->state_json, checkpoints());
+  take_state(*content, state);
+  if (first_rank()) {
+    tell_resume(state);
+    supersede_later_steps(checkpoints(), content->step, environment_.log);
+    supersede(content->step);
   }
+  environment_.world.barrier();
+  return true;
+}
+
+// Its faults are a rank's own, of its device.
+void TrainingRun::begin() {
+  initialise_parameters();
+  if (!first_rank()) return;
+  warn_of_missing_steps();
+  supersede(0);
+}
+
+void TrainingRun::keep_configuration() const {
   if (first_rank() && first_step_ <= config_.train.steps + 1) {
     write_file_durably(config_.output.directory + "/config.conf", to_config_text(config_));
   }

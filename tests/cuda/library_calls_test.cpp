@@ -2,6 +2,7 @@
 // whole device, and is done before the first step.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "cuda/blas.h"
@@ -9,6 +10,7 @@
 #include "cuda/device_training.h"
 #include "cuda/dnn.h"
 #include "machine/cuda/counts.h"
+#include "machine/cuda/injection.h"
 #include "train/library_choices.h"
 
 namespace shiftron::testing {
@@ -216,6 +218,29 @@ TEST(AdoptedChoices, LeaveNothingToTheFirstStep) {
       EXPECT_EQ(Made(), before);
     });
   }
+}
+
+// Where the GPU has no memory for what another rank chose, that is told, and nothing is chosen anew.
+TEST(AdoptedChoices, ThatLackMemoryAreNotForeign) {
+  RunConfig config = config_of({});
+  config.train.deterministic = Deterministic::repeat;
+  const auto world = make_single_world();
+  Ledger ledger;
+  DeviceRank rank(config, *world, ledger);
+  Log log;
+  const auto choose = [&](const std::string& kept) {
+    return choose_algorithms(config, *rank.trainer, rank.reader(1), *world, kept, "kept", log);
+  };
+  auto kept = nlohmann::ordered_json::parse(choose(""));
+  AttentionChoices attention = attention_choices_from(kept.at("attention").dump(), "own");
+  AttentionChoice& changed = attention.of.begin()->second;
+  changed = another(changed);
+  kept["attention"] = nlohmann::ordered_json::parse(to_json(attention));
+  {
+    const machine::InjectionScope scope(std::make_shared<machine::Injection>(machine::CallKind::attention, 1));
+    kernel_testing::expect_fault("cudnnBackendCreateDescriptor", [&] { choose(kept.dump()); });
+  }
+  EXPECT_EQ(nlohmann::ordered_json::parse(choose(kept.dump())), kept);
 }
 
 TEST(TimedCandidates, AreFreedBehindTheTiming) {

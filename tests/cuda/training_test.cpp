@@ -101,5 +101,35 @@ TEST(CudaTraining, LayoutsAreLikeOneRankOfTheCpu) {
   }
 }
 
+// The norms of tp, keys and values that it shares: a communicator of each data-parallel rank sums them.
+TEST(CudaTraining, CopiesOfDataParallelRanksAreAlikeToTheBit) {
+  constexpr int kRanks = 8;
+  NEED_GPUS(kRanks);
+  RunConfig config = on_device(small_config(all_shifts()[1].shift, Precision::fp32), DeviceChoice::cuda);
+  config.model.kv_heads = 1;
+  config.train.micro_batch = 1;
+  config.parallel.tp = 4;
+  using Copy = std::map<std::string, std::vector<double>>;
+  std::map<int, Copy> masters[2], moments[2];  // of each dp, by tp and name
+  std::mutex mutex;
+  run_thread_ranks(kRanks, [&](HostCommunicator& world) {
+    Ledger ledger;
+    DeviceRank rank(config, world, ledger);
+    for (int64_t step = 1; step <= 3; ++step) rank.step(step);
+    const Coordinates at = rank.trainer->engine().groups().at;
+    const std::lock_guard lock(mutex);
+    for (const auto& parameter : rank.parameters().parameters()) {
+      const Range all{0, parameter->box.extent.count()};
+      masters[at.dp][at.tp][parameter->spec.name] = masters_of(rank.parameters(), *parameter, all);
+      moments[at.dp][at.tp][parameter->spec.name] = first_moments_of(rank.parameters(), *parameter, all);
+    }
+  });
+  for (const auto& of_dp : {masters, moments}) {
+    for (const auto& [tp, copy] : of_dp[0]) {
+      for (const auto& [name, values] : copy) EXPECT_EQ(of_dp[1].at(tp).at(name), values) << name << ", tp " << tp;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shiftron::testing

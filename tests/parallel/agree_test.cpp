@@ -58,6 +58,21 @@ TEST(AllAgree, TheFirstFaultIsToldByRankZeroAlone) {
   EXPECT_EQ(fails_on({1, 2}), (std::vector<Told>{{76, "rank 1: no\nway 1 (on 2 of 3 ranks)"}, {76, ""}, {76, ""}}));
 }
 
+TEST(ToldByFirst, FaultsOfAllAreToldByRankZeroAndCrashesByWhoHasThem) {
+  const auto fails_on = [](std::vector<int> failing, ExitCode code) {
+    return thrown(3, [=](ControlPlane& world) {
+      told_by_first(world, [&] {
+        if (std::ranges::find(failing, world.rank()) != failing.end()) throw Error("no way", code);
+      });
+    });
+  };
+  EXPECT_EQ(fails_on({0, 1, 2}, ExitCode::bad_input), (std::vector<Told>{{76, "no way"}, {76, ""}, {76, ""}}));
+  for (const ExitCode own : {ExitCode::crash, ExitCode::hang}) {
+    const Told told{static_cast<int>(own), "no way"};
+    EXPECT_EQ(fails_on({2}, own), (std::vector<Told>{{0, ""}, {0, ""}, told}));
+  }
+}
+
 TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
   for (const bool fails : {true, false}) {
     const std::vector<Told> told = thrown(2, [&](ControlPlane& world) {

@@ -15,6 +15,7 @@ BAD_INPUT = NO_MEMORY | {"cudaGetDeviceCount"}
 
 class GpuAccidents(SystemTest):
     STEPS = 3
+    OF_INITIAL_WEIGHTS = 25  # a copy of a fresh start among those of its parameters
 
     def tearDown(self):
         for name in ("SHIFTRON_MACHINE_FAIL", "SHIFTRON_MACHINE_REPORT"):
@@ -25,13 +26,13 @@ class GpuAccidents(SystemTest):
         return self.settings(run, device__kind="cuda", train__steps=self.STEPS, train__precision="bf16", train__deterministic="repeat", train__global_batch=2,
                              train__sequence_length=16, model__layers=1, checkpoint__every=1)
 
-    def start_failing(self, run, fault):
-        """The job, of which the call that `fault` names is to fail, and where its report will be."""
+    def start_failing(self, run, fault, ranks=1, **more):
+        """The job, of which the call that `fault` names is to fail, and where rank 0's report will be."""
         report = self.folder / f"report-{run.name}"
         os.environ["SHIFTRON_MACHINE_REPORT"] = str(report)
         if fault:
             os.environ["SHIFTRON_MACHINE_FAIL"] = fault
-        job = self.train(1, self.settings_of(run))
+        job = self.train(ranks, {**self.settings_of(run), **more})
         os.environ.pop("SHIFTRON_MACHINE_FAIL", None)
         os.environ.pop("SHIFTRON_MACHINE_REPORT", None)
         return job, report.with_name(report.name + ".0")
@@ -80,6 +81,43 @@ class GpuAccidents(SystemTest):
             for number in sorted({1 + count * (2 * part + 1) // (2 * parts) for part in range(parts)} | ({1, count} if FULL else set())):
                 with self.subTest(kind=kind, number=number):
                     self.check_failure(f"{kind}:{number}", whole)
+
+    def test_a_load_that_fails_rejects_no_step(self):
+        run = self.folder / "load"
+        self.expect(0, self.start_failing(run, "")[0])
+        job, report = self.start_failing(run, "")  # has nothing to do
+        self.expect(0, job)
+        calls = json.loads(report.read_text())["calls"]
+        for kind in ("copy", "event", "kernel"):  # refused at once, or told late, the device being lost
+            with self.subTest(kind=kind):
+                job, report = self.start_failing(run, f"{kind}:{calls[kind] * 3 // 10}")
+                text = self.expect(70, job)
+                self.assert_told_once(text, f"step-{self.STEPS:08d} could not be read, which says nothing of its content: rank 0: ")
+                self.assertNotIn("cannot be used", text)
+                self.assertEqual(json.loads(report.read_text())["left"], {})
+                self.assertEqual(events(run, "exit")[-1]["code"], 70)
+        self.assertIn(f"resuming behind step {self.STEPS}\n", self.expect(0, self.train(1, self.settings_of(run))))
+
+    def test_a_rank_that_fails_alone_says_why(self):
+        run = self.folder / "alone"
+        job, _ = self.start_failing(run, f"1/copy:{self.OF_INITIAL_WEIGHTS}", 2)
+        self.assertIn("[rank 1] error: upload of ", self.expect(70, job))
+        self.assertIn("cudaMemcpyAsync", next(event["error"] for event in events(run, "exit") if event["rank"] == 1))
+        job, _ = self.start_failing(run, "1/event:1", 2)
+        self.assertIn("[rank 1] error: cudaEventCreateWithFlags: out of memory", self.expect(76, job))
+        self.expect(0, self.train(2, self.settings_of(run)))
+        job, _ = self.start_failing(run, f"1/copy:{self.OF_INITIAL_WEIGHTS}", 2)  # of the step's, of which all ranks hear
+        self.assert_told_once(self.expect(70, job), "could not be read, which says nothing of its content: rank 1: upload of ")
+
+    def test_a_rank_that_fails_alone_in_decoding_says_why(self):
+        run = self.folder / "decoding"
+        self.expect(0, self.train(2, {**self.settings_of(run), "parallel.tp": 2}))
+        words = ["generate", "--checkpoint", step(run, self.STEPS), "--prompt", "The", "--tokens", "4"]
+        os.environ["SHIFTRON_MACHINE_REPORT"] = str(self.folder / "report-decoding")
+        self.expect(0, self.start(2, words))
+        launches = json.loads((self.folder / "report-decoding.1").read_text())["calls"]["launch"]
+        os.environ["SHIFTRON_MACHINE_FAIL"] = f"1/launch:{launches * 9 // 10}"
+        self.assertIn("too many resources requested for launch", self.expect(70, self.start(2, words)))
 
     def test_a_wish_that_names_no_kind_is_refused(self):
         job, _ = self.start_failing(self.folder / "misspelt", "kernels:1")

@@ -59,6 +59,11 @@ struct Case {
   int64_t x() const { return R() / layout.tp * h() * b(); }  // the residual stream of a microbatch, this rank's rows
   bool full() const { return config.parallel.recompute.of_stage(0) == RecomputeKind::full; }
   bool zero() const { return config.parallel.zero == 1; }
+  // NCCL's sums of more than two, without zero, go from the first dp rank to the others.
+  bool sends_copies(const std::string& group) const {
+    const int64_t ranks = group == "tp" ? layout.tp : group == "kv_replica" ? layout.tp / config.model.kv_heads : 2;
+    return config.device.kind == DeviceChoice::cuda && !zero() && layout.dp > 1 && ranks > 2;
+  }
   bool tied() const { return config.model.tie_embeddings && stage_of(pieces() - 1) != 0; }
 };
 
@@ -175,7 +180,9 @@ inline Bytes exchanged(const Case& c) {
     for (const auto& [group, ranges] : bucket.held) {
       for (const Range& range : ranges) {
         const int64_t elements = std::min(range.end, mine.end) - std::max(range.begin, mine.begin);
-        if (!group.empty() && elements > 0) bytes[group + " all_reduce"] += elements * c.a();
+        if (group.empty() || elements <= 0) continue;
+        bytes[group + " all_reduce"] += elements * c.a();
+        if (c.sends_copies(group)) bytes["dp broadcast"] += c.replica() == 0 ? elements * c.a() : 0;
       }
     }
   }

@@ -105,6 +105,23 @@ TEST(Traffic, IsWhatTheFormulasSay) {
   }
 }
 
+// Copies of which several groups of more than two make the sum.
+TEST(Traffic, OfCopiesOnAGpuIsWhatTheFormulasSay) {
+  for (const int tp : {2, 4, 8}) {
+    for (const bool zero : {false, true}) {
+      RunConfig config = small_run({one_forward_one_backward, tp, 1, 1, 3});
+      config.parallel.zero = zero;
+      config.train.precision = Precision::bf16;
+      config.device.kind = DeviceChoice::cuda;
+      SCOPED_TRACE(::testing::Message() << "tp " << tp << " zero " << zero);
+      expect_formulas(config, 3);
+      Ledger planned;
+      plan_memory(config, {.tp = tp, .dp = 3}, 0, 1, planned);
+      EXPECT_EQ(planned.traffic().contains("dp broadcast"), tp > 2 && !zero);
+    }
+  }
+}
+
 // Sums over the other holders go part by part: all dp ranks together hand over what one does without zero 1.
 TEST(Traffic, OfCopiesIsDividedByZero) {
   RunConfig config = small_run({one_forward_one_backward, 4, 2, 1, 3});

@@ -7,8 +7,8 @@
 namespace shiftron::machine {
 
 struct NcclOptions {
-  uint64_t seed = 0;              // of the order in which ranks are added, drawn anew for every sum
-  bool fixed_sums = false;        // that order follows from the numbers of ranks and elements, as NCCL's does
+  uint64_t seed = 0;              // of the order in which ranks are added, drawn anew for every sum and communicator
+  bool fixed_sums = false;        // that order follows from the devices and the number of elements, as NCCL's does
   bool rounds_every_sum = false;  // sums of bfloat16 are rounded behind every rank, as where they go round a ring
   int lost_rank = -1;             // of every communicator: its operations begin and never go on
   bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError; where a process

@@ -300,7 +300,9 @@ std::vector<int> Clique::order_of_sum(const NcclCall& call, size_t piece) {
   std::vector<int> ranks(static_cast<size_t>(size_));
   std::iota(ranks.begin(), ranks.end(), 0);
   const uint64_t draw = options_.fixed_sums ? call.count : options_.seed + 0x9E3779B97F4A7C15 * ++table_.sums;
-  std::seed_seq drawn{draw & 0xFFFFFFFF, draw >> 32, uint64_t{piece}};
+  uint64_t devices = 0;  // of other ones, another order
+  for (int rank = 0; rank < size_; ++rank) devices = 31 * devices + static_cast<uint64_t>(seat(rank).device);
+  std::seed_seq drawn{draw & 0xFFFFFFFF, draw >> 32, uint64_t{piece}, devices};
   std::mt19937 random(drawn);
   std::shuffle(ranks.begin(), ranks.end(), random);
   return ranks;
