@@ -153,6 +153,19 @@ TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
   EXPECT_EQ(sanitized_model_name(".a"), ".a");
 }
 
+// As "--checkpoint .." names a step: its report would lie outside of the output.
+TEST(BenchmarkReport, ADirectoryOfDotsIsCalledByItsName) {
+  const Scratch scratch;
+  const std::filesystem::path before = std::filesystem::current_path(), step = scratch / "step-00000001";
+  std::filesystem::create_directories(step / "a/b");
+  std::filesystem::current_path(step / "a/b");
+  const std::vector<std::string> found = {model_name_of("../.."), model_name_of("./.././../"), model_name_of("."),
+                                          model_name_of("../../a"), model_name_of("/")};
+  std::filesystem::current_path(before);
+  EXPECT_THAT(found, ElementsAre("step-00000001", "step-00000001", "b", "../../a", "/"));
+  EXPECT_EQ(sanitized_model_name("/"), "__");
+}
+
 TEST(BenchmarkReport, LongNamesFitAFileSystem) {
   const Scratch scratch;
   std::string name = "perplexity_";
