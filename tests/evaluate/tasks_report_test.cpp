@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "core/check.h"
@@ -365,6 +366,41 @@ TEST_F(Compare, EachFilterOfTheHarnessIsCompared) {
   EXPECT_NEAR(plain.difference, 1.0 / 3, 1e-12);
   EXPECT_DOUBLE_EQ(filtered.difference, 1);
   EXPECT_DOUBLE_EQ(filtered.second - filtered.first, 1);
+}
+
+// Of a report: its samples of task a, and what it says itself, as the harness may have written them.
+void rewrite(
+    const std::string& results, const std::function<void(Json& sample, int64_t item)>& change,
+    const std::function<void(Json& report)>& change_report = [](Json&) {}) {
+  const std::string time = "2026-01-01T00-00-00.000000";
+  const std::string samples = std::filesystem::path(results).parent_path() / ("samples_a_" + time + ".jsonl");
+  std::istringstream lines(read_file(samples));
+  std::string changed;
+  int64_t item = 0;
+  for (std::string line; std::getline(lines, line); ++item) {
+    Json sample = Json::parse(line);
+    change(sample, item);
+    changed += sample.dump() + "\n";
+  }
+  std::ofstream(samples) << changed;
+  Json report = Json::parse(read_file(results));
+  change_report(report);
+  std::ofstream(results) << report.dump();
+}
+
+// The harness writes an item of f1 and mcc as [gold, prediction]: the mean of these says nothing.
+TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
+  const auto as_f1 = [](int64_t predicted) {
+    return [=](Json& sample, int64_t item) {
+      sample["metrics"] = Json::array({"f1"});
+      sample["f1"] = Json::array({1, item == 0 ? 1 : predicted});
+    };
+  };
+  rewrite(write("x", {task_of("a", {true, true, false})}), as_f1(0));
+  rewrite(write("y", {task_of("a", {true, true, true})}), as_f1(1));
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.differences, IsEmpty());
+  EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 have no finite number")));
 }
 
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {

@@ -60,8 +60,18 @@ struct Sample {
   std::map<std::string, std::optional<Value>> values;  // of metrics, higher is better; unset: no finite number
 };
 
-std::optional<Value> value_of(const Json& value) {
-  const bool weighted = value.is_array() && value.size() == 2 && value[1].is_number();
+// How a metric of such a name, of any filter, becomes that of a task; nothing for one that this program lacks.
+std::optional<Aggregation> aggregation_of(const std::string& metric) {
+  const std::vector<Metric> known = known_metrics();
+  const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
+  return found == known.end() ? std::nullopt : std::optional(found->aggregation);
+}
+
+// Pairs of other metrics are what the harness aggregates by itself: f1 and mcc of [gold, prediction].
+std::optional<Value> value_of(const std::string& metric, const Json& value) {
+  const std::optional<Aggregation> how = aggregation_of(metric);
+  const bool weighted = (how == Aggregation::weighted_perplexity || how == Aggregation::bits) && value.is_array() &&
+                        value.size() == 2 && value[1].is_number();
   const Json& number = weighted ? value[0] : value;
   if (!number.is_number() || !std::isfinite(number.get<double>())) return std::nullopt;
   return Value{number.get<double>(), weighted ? value[1].get<double>() : 1};
@@ -102,7 +112,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
       const bool answered = has_answers(json);
       for (const auto& metric : json.at("metrics")) {
         const auto name = metric.get<std::string>();
-        sample.values[filtered_name(name, json)] = answered ? value_of(json.at(name)) : std::nullopt;
+        sample.values[filtered_name(name, json)] = answered ? value_of(name, json.at(name)) : std::nullopt;
       }
     } catch (const Json::exception& error) {
       throw_bad_input(where, " is no sample of the harness: ", error.what());
@@ -118,12 +128,6 @@ std::string listed(const std::vector<int64_t>& numbers) {
     text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
   }
   return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more" : text;
-}
-
-bool is_of_bits(const std::string& metric) {
-  const std::vector<Metric> known = known_metrics();
-  const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
-  return found != known.end() && found->aggregation == Aggregation::bits;
 }
 
 // D = Σd / Σw, and its error as of a ratio: √(n/(n−1)·Σ(d − D·w)²) / Σw; of a mean w = 1. Both divided by `unit`. False
@@ -241,7 +245,7 @@ class Comparer {
     const std::string where = task + ", " + metric + ": item ";
     if (!without.empty()) fault(where + listed(without) + " have no finite number in one of both: left out");
     if (!differ.empty()) fault(where + listed(differ) + " differ in the words or bytes counted: left out");
-    if (!summarize(differences, is_of_bits(metric) ? std::log(2.0) : 1, paired)) return;
+    if (!summarize(differences, aggregation_of(metric) == Aggregation::bits ? std::log(2.0) : 1, paired)) return;
     comparison_.differences.push_back(paired);
   }
 
