@@ -403,6 +403,35 @@ TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
   EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 have no finite number")));
 }
 
+// What a report says of a metric decides what a win is; of perplexities log-likelihoods are compared all the same.
+TEST_F(Compare, LowerIsBetterWhereReportsSaySo) {
+  const auto as_ter = [](double of_last) {
+    return [=](Json& sample, int64_t item) {
+      sample["metrics"] = Json::array({"ter"});
+      sample["ter"] = item == 2 ? of_last : 0.25;
+    };
+  };
+  const auto lower = [](Json& report) { report["higher_is_better"] = {{"a", {{"ter", false}}}}; };
+  rewrite(write("x", {task_of("a", {true, true, false})}), as_ter(0.5), lower);
+  rewrite(write("y", {task_of("a", {true, true, true})}), as_ter(1.25), lower);
+  const Comparison comparison = compare();
+  ASSERT_THAT(comparison.differences, SizeIs(1));
+  const PairedDifference& paired = comparison.differences[0];
+  EXPECT_DOUBLE_EQ(paired.difference, 0.25);
+  EXPECT_EQ(paired.wins, 0);
+  EXPECT_EQ(paired.losses, 1);
+  EXPECT_EQ(to_json(comparison)["differences"][0]["higher_is_better"], false);
+  const std::string text = to_text(comparison), drawing = text.substr(text.rfind("ter"));
+  EXPECT_LT(drawing.find('o'), drawing.find('|')) << text;
+  write("x", {texts_of({1, 1}, {-2, -2})});
+  write("y", {texts_of({1, 1}, {-1, -1})});
+  const Comparison of_texts = compare();
+  const PairedDifference& words = of_texts.differences.at(1);
+  EXPECT_EQ(words.metric, "word_perplexity");
+  EXPECT_EQ(words.wins, 2);
+  EXPECT_TRUE(words.higher_is_better);
+}
+
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {
   write("x", {task_of("a", {true, false})});
   AnsweredTask other = task_of("a", {true, false});

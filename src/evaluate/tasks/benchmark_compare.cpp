@@ -57,7 +57,7 @@ struct Value {
 // What is compared of one item.
 struct Sample {
   std::string hash;                                    // of its document, its prompt and its target
-  std::map<std::string, std::optional<Value>> values;  // of metrics, higher is better; unset: no finite number
+  std::map<std::string, std::optional<Value>> values;  // of metrics; unset: no finite number
 };
 
 // How a metric of such a name, of any filter, becomes that of a task; nothing for one that this program lacks.
@@ -134,11 +134,12 @@ std::string listed(const std::vector<int64_t>& numbers) {
 // where nothing is left to divide by.
 bool summarize(const std::vector<Value>& differences, double unit, PairedDifference& paired) {
   double sum = 0, weights = 0, squares = 0;
+  int64_t higher = 0, lower = 0;
   for (const auto& [difference, weight] : differences) {
     sum += difference;
     weights += weight;
-    paired.wins += difference > 0 ? 1 : 0;
-    paired.losses += difference < 0 ? 1 : 0;
+    higher += difference > 0 ? 1 : 0;
+    lower += difference < 0 ? 1 : 0;
   }
   if (!(weights > 0)) return false;
   const double mean = sum / weights;
@@ -147,6 +148,8 @@ bool summarize(const std::vector<Value>& differences, double unit, PairedDiffere
   paired.items = static_cast<int64_t>(differences.size());
   paired.difference = mean / unit;
   if (differences.size() > 1) paired.error = std::sqrt(squares * count / (count - 1)) / weights / unit;
+  paired.wins = paired.higher_is_better ? higher : lower;
+  paired.losses = paired.higher_is_better ? lower : higher;
   paired.sign_test = sign_test(paired.wins, paired.losses);
   return true;
 }
@@ -224,12 +227,31 @@ class Comparer {
     return results[task][key].get<double>();
   }
 
+  // As the first report that says so does; of perplexities and bits log-likelihoods are compared.
+  bool higher_is_better(const std::string& task, const std::string& metric) const {
+    const std::optional<Aggregation> how = aggregation_of(metric);
+    if (how && how != Aggregation::mean) return true;
+    for (const Evaluation* evaluation : {&first_, &second_}) {
+      const Json of_task = object_in(object_in(evaluation->results, "higher_is_better"), task);
+      const auto found = of_task.find(metric.substr(0, metric.find(',')));
+      if (found != of_task.end() && found->is_boolean()) return found->get<bool>();
+    }
+    return true;
+  }
+
+  // What `object` holds there; an empty object where that is none.
+  static Json object_in(const Json& object, const std::string& key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_object() ? *found : Json::object();
+  }
+
   void add(const std::string& task, const std::string& metric, const std::vector<int64_t>& common,
            const std::map<int64_t, Sample>& ours, const std::map<int64_t, Sample>& theirs) {
     PairedDifference paired{.task = task,
                             .metric = metric,
                             .first = reported(first_, task, metric),
-                            .second = reported(second_, task, metric)};
+                            .second = reported(second_, task, metric),
+                            .higher_is_better = higher_is_better(task, metric)};
     std::vector<Value> differences;
     std::vector<int64_t> without, differ;
     for (const int64_t number : common) {
