@@ -432,6 +432,15 @@ TEST_F(Compare, LowerIsBetterWhereReportsSaySo) {
   EXPECT_TRUE(words.higher_is_better);
 }
 
+TEST_F(Compare, AReportWithoutSamplesIsRefused) {
+  const auto none = [](Json& report) { report["task_hashes"] = Json::object(); };
+  const std::string results = write("x", {task_of("a", {true})});
+  rewrite(
+      results, [](Json&, int64_t) {}, none);
+  EXPECT_ERROR(open_evaluation(results), ExitCode::bad_input,
+               results + " names no samples: items are compared by them (lm_eval writes samples with --log_samples)");
+}
+
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {
   write("x", {task_of("a", {true, false})});
   AnsweredTask other = task_of("a", {true, false});

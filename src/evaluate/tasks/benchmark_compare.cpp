@@ -28,6 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kResults = "results_";
 constexpr const char* kNoFilter = "none";
+constexpr const char* kWritesSamples = "lm_eval writes samples with --log_samples";
 constexpr uint64_t kLargestReport = uint64_t{1} << 32;  // bytes
 
 Json parsed(const std::string& text, const std::string& where) {
@@ -96,7 +97,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
   const std::string path = fs::path(evaluation.path).parent_path() /
                            ("samples_" + sanitized_model_name(task) + "_" + time_of(evaluation) + ".jsonl");
   if (!fs::exists(path)) {
-    throw_bad_input(path, " is missing: items are compared by it (lm_eval writes it with --log_samples)");
+    throw_bad_input(path, " is missing: items are compared by it (", kWritesSamples, ")");
   }
   std::istringstream lines(read_file(path, kLargestReport));
   std::map<int64_t, Sample> samples;
@@ -308,6 +309,9 @@ Evaluation open_evaluation(const std::string& path) {
       throw_bad_input(evaluation.path, " lacks \"", key,
                       "\": it is no report of an evaluation whose samples were written");
     }
+  }
+  if (evaluation.results["task_hashes"].empty()) {
+    throw_bad_input(evaluation.path, " names no samples: items are compared by them (", kWritesSamples, ")");
   }
   evaluation.name = path;
   return evaluation;
