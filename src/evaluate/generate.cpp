@@ -350,15 +350,16 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
                                      const std::function<void(int32_t)>& show) {
   CHECK(!prompt.empty() && options.chunk > 0, "nothing to continue: ", prompt.size(), " tokens, chunk ", options.chunk);
   const auto length = static_cast<int64_t>(prompt.size());
+  const bool stops = options.parts_documents && decoder.shift_stops_at_documents();
   std::vector<double> logits;
   for (auto begin = prompt.begin(); begin < prompt.end();) {
     auto behind = begin + std::min(options.chunk, prompt.end() - begin);
-    if (decoder.shift_stops_at_documents()) {
+    if (stops) {
       const auto last = std::find(begin, behind, end);
       if (last != behind) behind = last + 1;
     }
     logits = decoder.feed_last({begin, behind});
-    if (decoder.shift_stops_at_documents() && behind[-1] == end) decoder.begin_document();
+    if (stops && behind[-1] == end) decoder.begin_document();
     begin = behind;
   }
   const Philox random(options.seed, "generate");
