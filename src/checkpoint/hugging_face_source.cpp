@@ -55,13 +55,14 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
     throw_bad_input(directory, ": config.json says ", model.layers, " layers, the files hold ", files_.tensors().size(),
                     " tensors");
   }
-  if (norm_head_ && model.tie_embeddings) model.tie_embeddings = false;
+  const bool is_tied = model.tie_embeddings;
+  if (norm_head_) model.tie_embeddings = false;
   check_sizes();
   read_taps(how);
   for (const HuggingFaceName& name : hugging_face_names(model)) {
     add(name, name.stream < 0 ? weight_place(name) : Place{.values = taps_.at({name.layer, name.stream})});
   }
-  check_tied_head();
+  if (is_tied) check_tied_head();
   finish({".rotary_emb.inv_freq"});  // which follows from rope_theta
 }
 
@@ -230,7 +231,6 @@ HuggingFaceSource::Place HuggingFaceSource::weight_place(const HuggingFaceName& 
 
 // Where the head is tied, files may hold it all the same; then it must be the embedding.
 void HuggingFaceSource::check_tied_head() {
-  if (!config_.model.tie_embeddings) return;
   const Entry* head = take_if_there("lm_head.weight");
   if (head == nullptr) return;
   const Entry& table = *files_.find("model.embed_tokens.weight");

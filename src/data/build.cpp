@@ -35,12 +35,21 @@ struct ShardPlan {
   int64_t documents = 0;
 };
 
-// Whole documents, in order, up to `shard_tokens` each; a longer document has a shard of its own.
-std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens) {
+// Whole documents, in order, up to `shard_tokens` each; a longer document has a shard of its own. Throws
+// Error(bad_input) where they are more than `most`.
+std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens, size_t most) {
   std::vector<ShardPlan> plan;
   for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
     for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
-      if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) plan.emplace_back();
+      if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) {
+        if (plan.size() == most) {
+          // Any two neighbours hold more than shard_tokens.
+          const int64_t enough = 2 * buckets.tokens() / static_cast<int64_t>(most - 1) + 1;
+          throw_bad_input("--shard-tokens ", shard_tokens, " makes more than the ", most, " shards that ",
+                          kDescriptionFile, " can hold; give --shard-tokens ", enough, " or more");
+        }
+        plan.emplace_back();
+      }
       plan.back().tokens += document.tokens;
       ++plan.back().documents;
     }
@@ -48,9 +57,9 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
   return plan;
 }
 
-std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header, int64_t shard_tokens,
-                                      const std::string& directory, Progress& progress) {
-  const std::vector<ShardPlan> plan = plan_shards(buckets, shard_tokens);
+std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header,
+                                      const std::vector<ShardPlan>& plan, const std::string& directory,
+                                      Progress& progress) {
   std::vector<ShardRecord> records;
   std::unique_ptr<ShardWriter> writer;
   int64_t documents_left = 0;
@@ -213,9 +222,13 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
     Progress progress("writing shards", all_tokens, "tokens", output);
     const ShardHeader header{tokenizer.vocab_size(), tokenizer.end_of_document(), tokenizer.hash(),
                              names_of_inputs(options.inputs)};
+    std::vector<std::vector<ShardPlan>> plans;
+    for (const DocumentBuckets& part : buckets) {
+      plans.push_back(plan_shards(part, options.shard_tokens, most_described_shards(header)));
+    }
     for (size_t i = 0; i < parts.size(); ++i) {
       DatasetDescription description{header, buckets[i].text_bytes(), {}};
-      description.shards = write_shards(buckets[i], header, options.shard_tokens, directory.work(parts[i]), progress);
+      description.shards = write_shards(buckets[i], header, plans[i], directory.work(parts[i]), progress);
       texts.push_back(description.to_text());
       result.datasets.push_back({directory.target(parts[i]), description.documents(), description.tokens(),
                                  description.text_bytes, static_cast<int64_t>(description.shards.size()),

@@ -13,7 +13,6 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kLargestDescription = uint64_t{64} << 20;
 constexpr uint64_t kLargestModel = uint64_t{1} << 30;
 constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` names every fault)";
 

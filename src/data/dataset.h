@@ -14,6 +14,8 @@
 namespace shiftron {
 
 constexpr char kDescriptionFile[] = "dataset.json";
+constexpr uint64_t kLargestDescription = uint64_t{64} << 20;  // bytes of it
+constexpr size_t kMostShards = size_t{1} << 20;
 constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kWorkName[] = ".building";  // of the folder in a build's output while it is not finished
 
@@ -29,6 +31,9 @@ struct DatasetDescription {
   // `path` stands in messages. Throws Error(bad_input): bad JSON, missing keys, unsafe names, numbers out of range.
   static DatasetDescription parse(const std::string& text, const std::string& path);
 };
+
+// Shards that always fit a dataset.json: at most kMostShards.
+size_t most_described_shards(const ShardHeader& header);
 
 // Files that stay open for reading, of one dataset or of several together: the one used least lately goes first.
 class OpenShards {

@@ -1,4 +1,5 @@
 // dataset.json: written and read.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
@@ -111,6 +112,23 @@ std::string DatasetDescription::to_text() const {
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+size_t most_described_shards(const ShardHeader& header) {
+  constexpr int64_t kLongest = INT64_MAX;
+  const std::string hash(32, '0');
+  const ShardRecord longest{.file = shard_name(kMostShards),
+                            .bytes = kLongest,
+                            .tokens = kMostTokens,
+                            .documents = kMostTokens,
+                            .tokens_offset = kLongest,
+                            .block_hash_offset = kLongest,
+                            .block_hash_xxh3_128 = hash,
+                            .xxh3_128 = hash};
+  constexpr uint64_t kSums = 32;  // bytes that tokens and documents of all shards may be longer
+  const uint64_t one = DatasetDescription{header, kLongest, {longest}}.to_text().size() + kSums;
+  const uint64_t each = DatasetDescription{header, kLongest, {longest, longest}}.to_text().size() + kSums - one;
+  return std::min<size_t>(kMostShards, one > kLargestDescription ? 0 : (kLargestDescription - one) / each + 1);
+}
+
 DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
   constexpr int kDeepest = 8;
   refuse_deep_json(content, kDeepest, [&] {
@@ -135,7 +153,7 @@ DatasetDescription DatasetDescription::parse(const std::string& content, const s
   const nlohmann::json& shards = member(json, "shards", path);
   if (!shards.is_array() || shards.empty()) throw_bad_input(path, ": no shards");
   for (const nlohmann::json& shard : shards) result.shards.push_back(parse_shard(shard, type, path));
-  if (result.shards.size() > (size_t{1} << 20) || result.tokens() > kMostTokens) {
+  if (result.shards.size() > kMostShards || result.tokens() > kMostTokens) {
     throw_bad_input(path, ": too many shards or tokens");
   }
   number(json, "tokens", result.tokens(), result.tokens(), path);

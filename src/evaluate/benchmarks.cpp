@@ -164,7 +164,7 @@ void Benchmarks::take_back(BenchmarkReport report) {
 ReportFacts facts_of(const CheckpointModel& model, const BenchmarkOptions& options, const Tokenizer& tokenizer,
                      const std::string& code_version, double began) {
   const int32_t end = tokenizer.end_of_document();
-  return {.model_name = model.directory,
+  return {.model_name = model_name_of(model.directory),
           .configuration = configuration_of(model, options),
           .max_length = options.scorer.max_length > 0 ? options.scorer.max_length : model.config.train.sequence_length,
           .end_of_document = tokenizer.piece(end),

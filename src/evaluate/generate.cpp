@@ -65,7 +65,6 @@ struct Decoder::Implementation {
   std::vector<std::vector<AttentionState>> states;  // of each piece here
   const int64_t hidden;
   const bool shift_stops_at_documents;
-  Tensor whole_logits;  // [1, vocab] A
   int64_t fed = 0;
 
   Implementation(Stream& its_stream, const Groups& its_groups, ParameterSet& set, std::vector<ModelPiece> of_model,
@@ -121,8 +120,24 @@ struct Decoder::Implementation {
     return x;
   }
 
-  // Where the head is: logits of this rank's vocabulary, [rows, local vocab]; valid until the next call. Nothing is
-  // under way before it.
+  Run run_of(int64_t rows, const Documents& documents) {
+    return {.stream = stream,
+            .activations = activations,
+            .operands = operands,
+            .scratch = scratch,
+            .groups = groups,
+            .training = false,
+            .gather_rows = false,
+            .rows = rows,
+            .sequence_length = rows,
+            .documents = documents,
+            .loss_scale = 1,
+            .microbatch = 0,
+            .weight_gradients = unused};
+  }
+
+  // Where the head is: what the last layer returns, [rows, hidden]; valid until the next call. Nothing is under way
+  // before it.
   Tensor feed(const std::vector<int32_t>& ids) {
     const auto rows = static_cast<int64_t>(ids.size());
     activations.release();
@@ -140,23 +155,21 @@ struct Decoder::Implementation {
       std::iota(first + kPositions * rows, first + (kPositions + 1) * rows, static_cast<int32_t>(fed));
     }
     const Tensor tokens = row(kIds);
-    Run run{.stream = stream, .activations = activations, .operands = operands, .scratch = scratch, .groups = groups,
-            .training = false, .gather_rows = false, .rows = rows, .sequence_length = rows,
-            .documents = {row(kAttentionStart), row(kShiftStart), row(kPositions)}, .loss_scale = 1, .microbatch = 0,
-            .weight_gradients = unused};
+    Run run = run_of(rows, {row(kAttentionStart), row(kShiftStart), row(kPositions)});
     fed += rows;
-    const Tensor x = through_pieces(run, tokens);
-    if (head == nullptr) return {};
-    const Tensor logits = head->logits(run, x);
-    whole_logits = scratch.allocate(pinned_logits.dtype(), pinned_logits.shape());
-    return logits;
+    return through_pieces(run, tokens);
   }
 
-  // Row `row` over the whole vocabulary, on the host of every rank.
-  std::vector<double> whole(const Tensor& logits, int64_t row) {
+  // Of row `row` of what feed() returned, over the whole vocabulary, on the host of every rank.
+  std::vector<double> logits(const Tensor& x, int64_t row) {
     std::vector<double> values;
     if (head != nullptr) {
-      values = whole_of_head(logits, row);
+      const Tensor whole = logits_of_head(x.rows(row, 1));
+      download(stream, whole, pinned_logits);
+      finish(stream);
+      const auto widened = [&](const auto* from) { return std::vector<double>(from, from + pinned_logits.count()); };
+      values = pinned_logits.dtype() == DType::float64 ? widened(pinned_logits.host_data<double>())
+                                                       : widened(pinned_logits.host_data<float>());
     } else {
       finish(stream);
     }
@@ -169,16 +182,23 @@ struct Decoder::Implementation {
   }
 
   // Shards may be uneven: each rank adds its own columns to zeros.
-  std::vector<double> whole_of_head(const Tensor& logits, int64_t row) {
+  Tensor logits_of_head(const Tensor& x) {
+    ArenaScope scope(activations);
+    scratch.release();
+    Run run = run_of(1, {});
+    const Tensor own_logits = head->logits(run, x);
+    const Tensor whole = scratch.allocate(pinned_logits.dtype(), pinned_logits.shape());
     const Range own = head->vocabulary();
-    fill_zero(stream, whole_logits);
-    copy(stream, logits.rows(row, 1), whole_logits.slice(1, own.begin, own.size()));
-    groups.tp->all_reduce(stream, InOut(whole_logits), Reduction::sum).wait(stream);
-    download(stream, whole_logits, pinned_logits);
-    finish(stream);
-    const auto widened = [&](const auto* values) { return std::vector<double>(values, values + pinned_logits.count()); };
-    return pinned_logits.dtype() == DType::float64 ? widened(pinned_logits.host_data<double>())
-                                                   : widened(pinned_logits.host_data<float>());
+    fill_zero(stream, whole);
+    copy(stream, own_logits, whole.slice(1, own.begin, own.size()));
+    groups.tp->all_reduce(stream, InOut(whole), Reduction::sum).wait(stream);
+    return whole;
+  }
+
+  // On meta: measures what any feed of so many rows takes.
+  void plan_rows(int64_t rows) {
+    const Tensor x = feed(std::vector<int32_t>(static_cast<size_t>(rows)));
+    if (head != nullptr) logits_of_head(x.rows(0, 1));
   }
 
   MemoryPlan peaks() const {
@@ -217,7 +237,7 @@ Decoder::Decoder(const RunConfig& config, const std::function<void(ParameterSet&
     const auto meta_world = make_meta_world(world.rank(), world.size());
     Own model(config, std::move(planned), nullptr, make_groups(*meta_world, layout, kv_heads), stream, capacity);
     Implementation meta(model, config.model, {}, capacity, most);
-    meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
+    meta.plan_rows(most);
     plan = meta.peaks();
   }
   auto ledger = std::make_unique<Ledger>();
@@ -254,7 +274,7 @@ Decoder::Decoder(const RunConfig& config, Engine& engine, ControlPlane* stages, 
   with_meta_engine(config, groups.layout, groups.layout.rank(groups.at), engine.stream().cpu.threads,
                    [&](Engine& meta_engine) {
                      Implementation meta(meta_engine, nullptr, config.model, {}, capacity, most);
-                     meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
+                     meta.plan_rows(most);
                      plan = meta.peaks();
                    });
   implementation_ = std::make_unique<Implementation>(engine, stages, config.model, plan, capacity, most);
@@ -266,7 +286,7 @@ void Decoder::plan_live(const RunConfig& config, const ParallelLayout& layout, i
   with_meta_engine(config, layout, rank, threads, [&](Engine& engine) {
     const Ledger engine_alone = *engine.stream().ledger;
     Implementation meta(engine, nullptr, config.model, {}, capacity, most);
-    meta.feed(std::vector<int32_t>(static_cast<size_t>(most)));
+    meta.plan_rows(most);
     add_planned_memory(engine.stream(), engine_alone, planned);
   });
 }
@@ -307,15 +327,15 @@ void Decoder::start_profile() {
 }
 
 std::vector<std::vector<double>> Decoder::feed(const std::vector<int32_t>& ids) {
-  const Tensor logits = implementation_->feed(ids);
+  const Tensor x = implementation_->feed(ids);
   std::vector<std::vector<double>> result;
-  for (int64_t row = 0; row < std::ssize(ids); ++row) result.push_back(implementation_->whole(logits, row));
+  for (int64_t row = 0; row < std::ssize(ids); ++row) result.push_back(implementation_->logits(x, row));
   return result;
 }
 
 std::vector<double> Decoder::feed_last(const std::vector<int32_t>& ids) {
-  const Tensor logits = implementation_->feed(ids);
-  return implementation_->whole(logits, std::ssize(ids) - 1);
+  const Tensor x = implementation_->feed(ids);
+  return implementation_->logits(x, std::ssize(ids) - 1);
 }
 
 namespace {
@@ -350,15 +370,16 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
                                      const std::function<void(int32_t)>& show) {
   CHECK(!prompt.empty() && options.chunk > 0, "nothing to continue: ", prompt.size(), " tokens, chunk ", options.chunk);
   const auto length = static_cast<int64_t>(prompt.size());
+  const bool stops = options.parts_documents && decoder.shift_stops_at_documents();
   std::vector<double> logits;
   for (auto begin = prompt.begin(); begin < prompt.end();) {
     auto behind = begin + std::min(options.chunk, prompt.end() - begin);
-    if (decoder.shift_stops_at_documents()) {
+    if (stops) {
       const auto last = std::find(begin, behind, end);
       if (last != behind) behind = last + 1;
     }
     logits = decoder.feed_last({begin, behind});
-    if (decoder.shift_stops_at_documents() && behind[-1] == end) decoder.begin_document();
+    if (stops && behind[-1] == end) decoder.begin_document();
     begin = behind;
   }
   const Philox random(options.seed, "generate");

@@ -61,6 +61,8 @@ struct GenerateOptions {
   double temperature = 0;  // 0 = greedy
   uint64_t seed = 0;
   int64_t chunk = 256;     // tokens of the prompt fed at once
+  // With shift.reset=always the shift starts anew behind the end of a document, as in training; else it mixes across.
+  bool parts_documents = true;
   std::function<bool(int32_t token)> ends_with{};  // whether nothing is wanted behind this token
 };
 

@@ -222,8 +222,9 @@ std::optional<std::string> Scorer::continued(Decoder& decoder, const Prompt& pro
   };
   decoder.restart();
   try {
-    continue_tokens(decoder, prompt.tokens, {.tokens = rules.most_tokens, .ends_with = ends}, tokenizer_.vocab_size(),
-                    tokenizer_.end_of_document(), {});
+    const GenerateOptions options{
+        .tokens = rules.most_tokens, .parts_documents = false /* as in scores */, .ends_with = ends};
+    continue_tokens(decoder, prompt.tokens, options, tokenizer_.vocab_size(), tokenizer_.end_of_document(), {});
   } catch (const NonFiniteLogits&) {  // of all ranks that decode together; others answer on
     return std::nullopt;
   }

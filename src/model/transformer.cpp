@@ -220,7 +220,7 @@ Tensor TransformerStage::decode(Run& run, const Tensor& ids, const Tensor& input
 Tensor TransformerStage::logits(Run& run, const Tensor& x) const {
   CHECK(last(), "logits are made on the last stage");
   RmsNorm::Saved unused;
-  return loss_->logits(run, final_norm_->forward(run, x, unused));
+  return loss_->unrounded_logits(run, final_norm_->forward(run, x, unused));
 }
 
 Tensor TransformerStage::normed(Run& run, const Tensor& x) const {

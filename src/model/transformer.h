@@ -84,7 +84,7 @@ class TransformerStage {
   // that follow those in `states`; `input` as in forward().
   Tensor decode(Run& run, const Tensor& ids, const Tensor& input, std::vector<AttentionState>& states) const;
   std::vector<AttentionState> make_states(Arena& arena, int64_t capacity) const;
-  // On the last stage: logits [rows, local vocab] in run.scratch of what its last layer returned.
+  // On the last stage: logits [rows, local vocab] A in run.scratch of what its last layer returned.
   Tensor logits(Run& run, const Tensor& x) const;
   // On the last stage: such rows behind the last norm, [rows, hidden] in run.scratch, and logits of these over the
   // tokens `range` of this rank's vocabulary, [rows, range.size()] A in run.scratch.

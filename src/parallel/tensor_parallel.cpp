@@ -229,12 +229,16 @@ Range VocabularyParallelLoss::vocabulary() const {
   return {head_->box.offset[0], head_->box.offset[0] + head_->box.extent[0]};
 }
 
-Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x) const {
-  return logits(run, x, {0, head_->box.extent[0]});
+Tensor VocabularyParallelLoss::unrounded_logits(Run& run, const Tensor& x) const {
+  return logits(run, x, {0, head_->box.extent[0]}, accumulation_type(x.dtype()));
 }
 
 Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x, Range range) const {
-  Tensor y = run.scratch.allocate(x.dtype(), {x.extent(0), range.size()});
+  return logits(run, x, range, x.dtype());
+}
+
+Tensor VocabularyParallelLoss::logits(Run& run, const Tensor& x, Range range, DType type) const {
+  Tensor y = run.scratch.allocate(type, {x.extent(0), range.size()});
   ArenaScope scope(run.scratch);
   const Tensor weight = as_matrix(head_->weight, head_->spec.shape[1]).rows(range.begin, range.size());
   matmul_forward(run.stream, x, weight, y, product_scratch(run, weight, x.extent(0)));
@@ -278,7 +282,7 @@ void VocabularyParallelLoss::add_losses(Run& run, Chunk& chunk, Tensor totals) c
   const int shards = run.groups.tp->size(), blocks = chunk.blocks;
   const int64_t rows = chunk.rows();
   if (run.training && shards == 1 && blocks == 1) {
-    chunk.logits.push_back(logits(run, chunk.x));
+    chunk.logits.push_back(logits(run, chunk.x, {0, head_->box.extent[0]}));
     cross_entropy(run.stream, InOut(chunk.logits[0]), chunk.target, run.loss_scale, chunk.loss, InOut(totals));
     return;
   }

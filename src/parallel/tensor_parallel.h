@@ -81,8 +81,8 @@ class VocabularyParallelLoss {
   // In training: run.loss_scale · d(sum of losses)/d_x is saved, the head's gradient added.
   void forward(Run& run, const Tensor& x, const Tensor& targets, Saved& saved, Tensor totals, Tensor losses) const;
   Tensor backward(Run&, const Saved& saved) const { return saved.d_x; }
-  // logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab].
-  Tensor logits(Run& run, const Tensor& x) const;
+  // Logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab] A, sums as they are.
+  Tensor unrounded_logits(Run& run, const Tensor& x) const;
   // The same of the tokens `range` of this rank's vocabulary, in A: bfloat16 operands are widened, products not
   // rounded.
   Tensor precise_logits(Run& run, const Tensor& x, Range range) const;
@@ -92,6 +92,7 @@ class VocabularyParallelLoss {
   struct Chunk;
   // Of the tokens `range` of this rank's vocabulary.
   Tensor logits(Run& run, const Tensor& x, Range range) const;
+  Tensor logits(Run& run, const Tensor& x, Range range, DType type) const;
   // A block's tokens: within this rank's vocabulary, and the first one's number in the whole.
   Range block_of(const Chunk& chunk, int block) const;
   int64_t first_token(const Chunk& chunk, int block) const;

@@ -602,6 +602,21 @@ TEST_F(HuggingFaceImports, ATiedHeadMayBeStoredToo) {
   EXPECT_EQ(HuggingFaceSource(out_).find(TensorGroup::parameters, "head.weight"), -1);
 }
 
+// Normed or not, a head that is said to be tied and differs is refused.
+TEST_F(HuggingFaceImports, ATiedHeadThatDiffersIsRefusedWithNormHeadToo) {
+  write(small_model(kPaper));
+  set({{"tie_word_embeddings", true}});
+  for (const bool norm : {false, true}) {
+    EXPECT_THAT(fault({.norm_head = norm}), HasSubstr("lm_head.weight is not model.embed_tokens.weight"));
+  }
+  write(small_model(kPaper, 2, true));
+  const std::vector<float> table = source_->values("embedding.weight");
+  rewrite([](auto&, auto&) {}, {{{.name = "lm_head.weight", .shape = {19, 10}}, table}});
+  HuggingFaceSource read(out_, {.norm_head = true});
+  EXPECT_FALSE(read.model().tie_embeddings);
+  EXPECT_EQ(whole(read, "head.weight").size(), table.size());
+}
+
 // A shift that the files lack begins as the identity: the model computes the same.
 TEST_F(HuggingFaceImports, ShiftsThatAreAskedFor) {
   HuggingFaceSource wider(out_, {.previous = {1, 3, std::nullopt}});

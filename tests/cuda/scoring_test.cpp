@@ -1,4 +1,5 @@
 // Answers to what tasks ask, on a GPU or on the machine that stands in for one, against those of the CPU.
+#include <bit>
 #include <cmath>
 
 #include "checkpoint/restore.h"
@@ -128,6 +129,27 @@ TEST(CudaScoring, LiveWeightsDecodeAsOnTheCpu) {
       for (size_t i = 0; i < expected[feed].size(); ++i) {
         ASSERT_NEAR(found[feed][i], expected[feed][i], bound) << i;
       }
+    }
+  }
+}
+
+// A GPU's products of bfloat16 leave logits unrounded too, of heads that ranks divide as well.
+TEST(CudaScoring, Bfloat16LogitsAreNotRounded) {
+  RunConfig config = model_config(Precision::bf16);
+  config.train.global_batch = 4;
+  const auto expected = decoded_live(config, DeviceChoice::cpu, {}, 1);
+  // What layers pass on, and partial sums over tp, are rounded on both sides.
+  const double bound = 2 * kBfloat16 * std::log(static_cast<double>(config.model.vocab));
+  for (const int tp : {1, 2}) {
+    NEED_GPUS(tp);
+    const auto found = decoded_live(config, DeviceChoice::cuda, {.tp = tp}, tp);
+    for (size_t feed = 0; feed < expected.size(); ++feed) {
+      int rounded = 0;
+      for (size_t i = 0; i < expected[feed].size(); ++i) {
+        ASSERT_NEAR(found[feed][i], expected[feed][i], bound) << "tp " << tp << ", " << i;
+        rounded += (std::bit_cast<uint32_t>(static_cast<float>(found[feed][i])) & 0xffff) == 0 ? 1 : 0;
+      }
+      EXPECT_LT(rounded, 4) << "of " << expected[feed].size();
     }
   }
 }

@@ -14,7 +14,9 @@
 #include <numeric>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "core/hash.h"
 #include "core/hdf5_file.h"
@@ -266,6 +268,45 @@ TEST(Build, FaultsOfTheInputAreNamedAndLeaveNothing) {
   bad = good;
   bad.shard_tokens = 0;
   expect_fault(bad, "shard tokens 0");
+}
+
+// Every command would refuse its dataset.json.
+TEST(Build, MoreShardsThanADescriptionHoldsAreRefused) {
+  const Scratch scratch;
+  BuildOptions options = example_build(scratch, {});
+  options.document_separator = BuildOptions().document_separator;
+  const size_t most = most_described_shards({330, 1, to_hex(xxh3_128("model")), "lines.jsonl"});
+  std::string lines;
+  for (size_t i = 0; i <= most; ++i) lines += "{\"text\":\"a\"}\n";
+  options.inputs = {scratch.write("lines.jsonl", lines)};
+  options.shard_tokens = 1;
+  std::ostringstream lines_shown;
+  double now = 0;
+  bool wrote = false;
+  const auto clock = [&] {  // so many shards would take minutes
+    const bool writes = lines_shown.str().starts_with("writing shards");
+    lines_shown.str("");
+    if (writes && !std::exchange(wrote, true)) throw std::runtime_error("shards are written");
+    return now += 10;
+  };
+  EXPECT_ERROR(build_dataset(options, {&lines_shown, false, clock}), ExitCode::bad_input,
+               "--shard-tokens 1 makes more than the " + std::to_string(most) +
+                   " shards that dataset.json can hold; give --shard-tokens ");
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
+// The widest that may be stated of each of them.
+TEST(Build, ADescriptionHoldsAsManyShardsAsItSays) {
+  DatasetDescription description{{100000, 3, to_hex(xxh3_128("model")), "test"}, INT64_MAX, {}};
+  const std::string hash = to_hex(xxh3_128("shard"));
+  const size_t most = most_described_shards(description.header);
+  description.shards.assign(
+      most, {shard_name(most), INT64_MAX, int64_t{1} << 33, int64_t{1} << 33, INT64_MAX, INT64_MAX, hash, hash});
+  const size_t bytes = description.to_text().size();
+  EXPECT_LE(bytes, kLargestDescription);
+  EXPECT_GT(bytes, kLargestDescription / 8 * 7);
+  EXPECT_LE(most, kMostShards);
+  EXPECT_GT(most, kMostShards / 8);
 }
 
 TEST(Build, NothingIsOverwritten) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <tuple>
 
@@ -197,6 +198,30 @@ TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
   continue_tokens(used, {7, kEnd}, {.tokens = 1, .chunk = 1}, config.model.vocab, kEnd, {});
   used.restart();
   EXPECT_EQ(feed_in_chunks(used, next, 1), feed_in_chunks(fresh, next, 1));
+}
+
+// Logits are sums of float32 in every precision: rounded to bfloat16 they would often be alike, and the lowest number
+// of them the likeliest.
+TEST(Decoder, LogitsAreNotRoundedToBrainFloats) {
+  RunConfig config = small_config({}, Precision::bf16);
+  for (const bool tied : {false, true}) {
+    config.model.tie_embeddings = tied;
+    const Rows whole = decode(config, 1, kLength);
+    for (const int ranks : {1, 2}) {
+      std::vector<Rows> last(static_cast<size_t>(ranks));
+      run_thread_ranks(ranks, [&](HostCommunicator& world) {
+        Decoder decoder(config, set_weights, world, {}, kLength, kLength);
+        last[static_cast<size_t>(world.rank())] = {decoder.feed_last(prompt_of(config.model.vocab))};
+      });
+      for (const Rows& rows : {last.front(), last.back(), Rows{whole.back()}}) {
+        int rounded = 0;
+        for (const double logit : rows[0])
+          rounded += (std::bit_cast<uint32_t>(static_cast<float>(logit)) & 0xffff) == 0 ? 1 : 0;
+        EXPECT_LT(rounded, 4) << "of " << rows[0].size() << ", " << ranks << " ranks";
+        EXPECT_LE(relative_difference(rows[0], whole.back()), 0.02) << ranks << " ranks";
+      }
+    }
+  }
 }
 
 // A trainer's own weights, as they are behind a change and wherever stages hold them, decode as weights do that were

@@ -99,6 +99,46 @@ TEST(Scorer, GenerationStops) {
   EXPECT_GT(cut, 0);
 }
 
+// Texts of one token that a model generates behind many contexts, and how many of them are not greedy when it scores
+// them; `told`: those that were asked.
+int not_greedy(const CheckpointModel& model, const ScorerOptions& options, int& told) {
+  const Tokenizer tokenizer(example_model(), "example");
+  std::vector<Request> prompts, scored;
+  for (const char* first : {"the", "key", "value and", "once more", "of which", "a longer", "rest"}) {
+    for (const char* last : {" the", " key", " and", " value", " x", " part", " in front", " falls"}) {
+      prompts.push_back(
+          {.kind = RequestKind::generate, .context = std::string(first) + last, .generation = {.most_tokens = 1}});
+    }
+  }
+  const auto texts = answered(model, 1, prompts, options);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    // Where it is scored as the token that was generated: no other has its text, and it merges with no other.
+    int32_t generated = -1, alike = 0;
+    for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+      if (tokenizer.text_of(token) != texts[i].text) continue;
+      generated = token;
+      ++alike;
+    }
+    auto tokens = tokenizer.encode(prompts[i].context);
+    tokens.push_back(generated);
+    if (alike != 1 || tokenizer.encode(prompts[i].context + texts[i].text) != tokens) continue;
+    scored.push_back({.context = prompts[i].context, .continuation = texts[i].text});
+  }
+  told = static_cast<int>(scored.size());
+  const auto answers = answered(model, 1, scored, options);
+  return static_cast<int>(std::ranges::count(answers, false, &Answer::greedy));
+}
+
+// Scores mix across a token in front of a text, where training with shift.reset=always starts anew: so do texts.
+TEST(Scorer, GeneratedTextsReadAFirstTokenAsScoresDo) {
+  const Scratch scratch;
+  RunConfig config = model_config();
+  config.model.shift.reset = ShiftReset::always;
+  int told = 0;
+  EXPECT_EQ(not_greedy(saved_model(scratch, config), {.beginning = BeginningToken::always}, told), 0);
+  EXPECT_GT(told, 10);
+}
+
 TEST(Scorer, RequestsThatCannotBeAnsweredAreNamed) {
   const Scratch scratch;
   const CheckpointModel model = saved_model(scratch);

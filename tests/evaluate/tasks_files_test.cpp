@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "evaluate/task_data.h"
@@ -406,6 +407,22 @@ TEST_F(UserTask, perplexities_of_files_of_one_name_have_names_of_their_own) {
   std::ranges::reverse(asked);
   TaskRegistry again;
   EXPECT_THAT(again.select(asked).tasks, ::testing::UnorderedElementsAreArray(tasks));
+}
+
+// JSON would hold other bytes than the names of files do, and both files the same ones.
+TEST_F(UserTask, perplexities_of_files_whose_names_are_no_utf8_have_names_that_are) {
+  std::vector<std::string> asked;
+  for (const char* name : {"caf\xE9.txt", "caf\xE8.txt", "\xE6\x97\xA5\xC3.txt"})
+    asked.push_back("perplexity:" + folder_.write(name, "text"));
+  const std::vector<std::string> tasks = registry_.select(asked).tasks;
+  ASSERT_EQ(tasks.size(), 3U);
+  EXPECT_TRUE(tasks[0].starts_with("perplexity_") && tasks[1].starts_with("perplexity_")) << tasks[0];
+  EXPECT_NE(tasks[0], tasks[1]);
+  EXPECT_EQ(tasks[2], "perplexity_日_");
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(nlohmann::json::parse(nlohmann::json(tasks[i]).dump()), tasks[i]);
+    EXPECT_EQ(registry_.load(tasks[i], "").items.size(), 1U);
+  }
 }
 
 TEST_F(UserTask, perplexity_of_a_text_by_its_first_line) {

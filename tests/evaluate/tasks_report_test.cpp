@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "core/check.h"
@@ -151,6 +152,19 @@ TEST(BenchmarkReport, NamesOfModelsBecomePartsOfPaths) {
   EXPECT_EQ(sanitized_model_name("./step-1"), "step-1");
   EXPECT_EQ(sanitized_model_name("/a/b"), "__a__b");
   EXPECT_EQ(sanitized_model_name(".a"), ".a");
+}
+
+// As "--checkpoint .." names a step: its report would lie outside of the output.
+TEST(BenchmarkReport, ADirectoryOfDotsIsCalledByItsName) {
+  const Scratch scratch;
+  const std::filesystem::path before = std::filesystem::current_path(), step = scratch / "step-00000001";
+  std::filesystem::create_directories(step / "a/b");
+  std::filesystem::current_path(step / "a/b");
+  const std::vector<std::string> found = {model_name_of("../.."), model_name_of("./.././../"), model_name_of("."),
+                                          model_name_of("../../a"), model_name_of("/")};
+  std::filesystem::current_path(before);
+  EXPECT_THAT(found, ElementsAre("step-00000001", "step-00000001", "b", "../../a", "/"));
+  EXPECT_EQ(sanitized_model_name("/"), "__");
 }
 
 TEST(BenchmarkReport, LongNamesFitAFileSystem) {
@@ -352,6 +366,79 @@ TEST_F(Compare, EachFilterOfTheHarnessIsCompared) {
   EXPECT_NEAR(plain.difference, 1.0 / 3, 1e-12);
   EXPECT_DOUBLE_EQ(filtered.difference, 1);
   EXPECT_DOUBLE_EQ(filtered.second - filtered.first, 1);
+}
+
+// Of a report: its samples of task a, and what it says itself, as the harness may have written them.
+void rewrite(
+    const std::string& results, const std::function<void(Json& sample, int64_t item)>& change,
+    const std::function<void(Json& report)>& change_report = [](Json&) {}) {
+  const std::string time = "2026-01-01T00-00-00.000000";
+  const std::string samples = std::filesystem::path(results).parent_path() / ("samples_a_" + time + ".jsonl");
+  std::istringstream lines(read_file(samples));
+  std::string changed;
+  int64_t item = 0;
+  for (std::string line; std::getline(lines, line); ++item) {
+    Json sample = Json::parse(line);
+    change(sample, item);
+    changed += sample.dump() + "\n";
+  }
+  std::ofstream(samples) << changed;
+  Json report = Json::parse(read_file(results));
+  change_report(report);
+  std::ofstream(results) << report.dump();
+}
+
+// The harness writes an item of f1 and mcc as [gold, prediction]: the mean of these says nothing.
+TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
+  const auto as_f1 = [](int64_t predicted) {
+    return [=](Json& sample, int64_t item) {
+      sample["metrics"] = Json::array({"f1"});
+      sample["f1"] = Json::array({1, item == 0 ? 1 : predicted});
+    };
+  };
+  rewrite(write("x", {task_of("a", {true, true, false})}), as_f1(0));
+  rewrite(write("y", {task_of("a", {true, true, true})}), as_f1(1));
+  const Comparison comparison = compare();
+  EXPECT_THAT(comparison.differences, IsEmpty());
+  EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 have no finite number")));
+}
+
+// What a report says of a metric decides what a win is; of perplexities log-likelihoods are compared all the same.
+TEST_F(Compare, LowerIsBetterWhereReportsSaySo) {
+  const auto as_ter = [](double of_last) {
+    return [=](Json& sample, int64_t item) {
+      sample["metrics"] = Json::array({"ter"});
+      sample["ter"] = item == 2 ? of_last : 0.25;
+    };
+  };
+  const auto lower = [](Json& report) { report["higher_is_better"] = {{"a", {{"ter", false}}}}; };
+  rewrite(write("x", {task_of("a", {true, true, false})}), as_ter(0.5), lower);
+  rewrite(write("y", {task_of("a", {true, true, true})}), as_ter(1.25), lower);
+  const Comparison comparison = compare();
+  ASSERT_THAT(comparison.differences, SizeIs(1));
+  const PairedDifference& paired = comparison.differences[0];
+  EXPECT_DOUBLE_EQ(paired.difference, 0.25);
+  EXPECT_EQ(paired.wins, 0);
+  EXPECT_EQ(paired.losses, 1);
+  EXPECT_EQ(to_json(comparison)["differences"][0]["higher_is_better"], false);
+  const std::string text = to_text(comparison), drawing = text.substr(text.rfind("ter"));
+  EXPECT_LT(drawing.find('o'), drawing.find('|')) << text;
+  write("x", {texts_of({1, 1}, {-2, -2})});
+  write("y", {texts_of({1, 1}, {-1, -1})});
+  const Comparison of_texts = compare();
+  const PairedDifference& words = of_texts.differences.at(1);
+  EXPECT_EQ(words.metric, "word_perplexity");
+  EXPECT_EQ(words.wins, 2);
+  EXPECT_TRUE(words.higher_is_better);
+}
+
+TEST_F(Compare, AReportWithoutSamplesIsRefused) {
+  const auto none = [](Json& report) { report["task_hashes"] = Json::object(); };
+  const std::string results = write("x", {task_of("a", {true})});
+  rewrite(
+      results, [](Json&, int64_t) {}, none);
+  EXPECT_ERROR(open_evaluation(results), ExitCode::bad_input,
+               results + " names no samples: items are compared by them (lm_eval writes samples with --log_samples)");
 }
 
 TEST_F(Compare, AMetricOfOneSideAloneIsTold) {

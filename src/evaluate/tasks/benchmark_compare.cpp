@@ -28,6 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kResults = "results_";
 constexpr const char* kNoFilter = "none";
+constexpr const char* kWritesSamples = "lm_eval writes samples with --log_samples";
 constexpr uint64_t kLargestReport = uint64_t{1} << 32;  // bytes
 
 Json parsed(const std::string& text, const std::string& where) {
@@ -57,11 +58,21 @@ struct Value {
 // What is compared of one item.
 struct Sample {
   std::string hash;                                    // of its document, its prompt and its target
-  std::map<std::string, std::optional<Value>> values;  // of metrics, higher is better; unset: no finite number
+  std::map<std::string, std::optional<Value>> values;  // of metrics; unset: no finite number
 };
 
-std::optional<Value> value_of(const Json& value) {
-  const bool weighted = value.is_array() && value.size() == 2 && value[1].is_number();
+// How a metric of such a name, of any filter, becomes that of a task; nothing for one that this program lacks.
+std::optional<Aggregation> aggregation_of(const std::string& metric) {
+  const std::vector<Metric> known = known_metrics();
+  const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
+  return found == known.end() ? std::nullopt : std::optional(found->aggregation);
+}
+
+// Pairs of other metrics are what the harness aggregates by itself: f1 and mcc of [gold, prediction].
+std::optional<Value> value_of(const std::string& metric, const Json& value) {
+  const std::optional<Aggregation> how = aggregation_of(metric);
+  const bool weighted = (how == Aggregation::weighted_perplexity || how == Aggregation::bits) && value.is_array() &&
+                        value.size() == 2 && value[1].is_number();
   const Json& number = weighted ? value[0] : value;
   if (!number.is_number() || !std::isfinite(number.get<double>())) return std::nullopt;
   return Value{number.get<double>(), weighted ? value[1].get<double>() : 1};
@@ -86,7 +97,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
   const std::string path = fs::path(evaluation.path).parent_path() /
                            ("samples_" + sanitized_model_name(task) + "_" + time_of(evaluation) + ".jsonl");
   if (!fs::exists(path)) {
-    throw_bad_input(path, " is missing: items are compared by it (lm_eval writes it with --log_samples)");
+    throw_bad_input(path, " is missing: items are compared by it (", kWritesSamples, ")");
   }
   std::istringstream lines(read_file(path, kLargestReport));
   std::map<int64_t, Sample> samples;
@@ -102,7 +113,7 @@ std::map<int64_t, Sample> read_samples(const Evaluation& evaluation, const std::
       const bool answered = has_answers(json);
       for (const auto& metric : json.at("metrics")) {
         const auto name = metric.get<std::string>();
-        sample.values[filtered_name(name, json)] = answered ? value_of(json.at(name)) : std::nullopt;
+        sample.values[filtered_name(name, json)] = answered ? value_of(name, json.at(name)) : std::nullopt;
       }
     } catch (const Json::exception& error) {
       throw_bad_input(where, " is no sample of the harness: ", error.what());
@@ -120,21 +131,16 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more" : text;
 }
 
-bool is_of_bits(const std::string& metric) {
-  const std::vector<Metric> known = known_metrics();
-  const auto found = std::ranges::find(known, metric.substr(0, metric.find(',')), &Metric::name);
-  return found != known.end() && found->aggregation == Aggregation::bits;
-}
-
 // D = Σd / Σw, and its error as of a ratio: √(n/(n−1)·Σ(d − D·w)²) / Σw; of a mean w = 1. Both divided by `unit`. False
 // where nothing is left to divide by.
 bool summarize(const std::vector<Value>& differences, double unit, PairedDifference& paired) {
   double sum = 0, weights = 0, squares = 0;
+  int64_t higher = 0, lower = 0;
   for (const auto& [difference, weight] : differences) {
     sum += difference;
     weights += weight;
-    paired.wins += difference > 0 ? 1 : 0;
-    paired.losses += difference < 0 ? 1 : 0;
+    higher += difference > 0 ? 1 : 0;
+    lower += difference < 0 ? 1 : 0;
   }
   if (!(weights > 0)) return false;
   const double mean = sum / weights;
@@ -143,6 +149,8 @@ bool summarize(const std::vector<Value>& differences, double unit, PairedDiffere
   paired.items = static_cast<int64_t>(differences.size());
   paired.difference = mean / unit;
   if (differences.size() > 1) paired.error = std::sqrt(squares * count / (count - 1)) / weights / unit;
+  paired.wins = paired.higher_is_better ? higher : lower;
+  paired.losses = paired.higher_is_better ? lower : higher;
   paired.sign_test = sign_test(paired.wins, paired.losses);
   return true;
 }
@@ -220,12 +228,31 @@ class Comparer {
     return results[task][key].get<double>();
   }
 
+  // As the first report that says so does; of perplexities and bits log-likelihoods are compared.
+  bool higher_is_better(const std::string& task, const std::string& metric) const {
+    const std::optional<Aggregation> how = aggregation_of(metric);
+    if (how && how != Aggregation::mean) return true;
+    for (const Evaluation* evaluation : {&first_, &second_}) {
+      const Json of_task = object_in(object_in(evaluation->results, "higher_is_better"), task);
+      const auto found = of_task.find(metric.substr(0, metric.find(',')));
+      if (found != of_task.end() && found->is_boolean()) return found->get<bool>();
+    }
+    return true;
+  }
+
+  // What `object` holds there; an empty object where that is none.
+  static Json object_in(const Json& object, const std::string& key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_object() ? *found : Json::object();
+  }
+
   void add(const std::string& task, const std::string& metric, const std::vector<int64_t>& common,
            const std::map<int64_t, Sample>& ours, const std::map<int64_t, Sample>& theirs) {
     PairedDifference paired{.task = task,
                             .metric = metric,
                             .first = reported(first_, task, metric),
-                            .second = reported(second_, task, metric)};
+                            .second = reported(second_, task, metric),
+                            .higher_is_better = higher_is_better(task, metric)};
     std::vector<Value> differences;
     std::vector<int64_t> without, differ;
     for (const int64_t number : common) {
@@ -241,7 +268,7 @@ class Comparer {
     const std::string where = task + ", " + metric + ": item ";
     if (!without.empty()) fault(where + listed(without) + " have no finite number in one of both: left out");
     if (!differ.empty()) fault(where + listed(differ) + " differ in the words or bytes counted: left out");
-    if (!summarize(differences, is_of_bits(metric) ? std::log(2.0) : 1, paired)) return;
+    if (!summarize(differences, aggregation_of(metric) == Aggregation::bits ? std::log(2.0) : 1, paired)) return;
     comparison_.differences.push_back(paired);
   }
 
@@ -282,6 +309,9 @@ Evaluation open_evaluation(const std::string& path) {
       throw_bad_input(evaluation.path, " lacks \"", key,
                       "\": it is no report of an evaluation whose samples were written");
     }
+  }
+  if (evaluation.results["task_hashes"].empty()) {
+    throw_bad_input(evaluation.path, " names no samples: items are compared by them (", kWritesSamples, ")");
   }
   evaluation.name = path;
   return evaluation;

@@ -30,10 +30,11 @@ struct PairedDifference {
   double first = 0, second = 0;  // values of the metric, as reported
   int64_t items = 0;             // that both answered, and that are the same in both
   // Mean over items of the second's value less the first's; of perplexities and bits, the items' difference in
-  // log-likelihood over their words or bytes (of bits in bits). Higher is better.
+  // log-likelihood over their words or bytes (of bits in bits).
   double difference = 0;
   double error = 0;              // its standard error; 0 for a single item
-  int64_t wins = 0, losses = 0;  // items in which the second's value is higher, lower
+  bool higher_is_better = true;  // the difference; of perplexities and bits always
+  int64_t wins = 0, losses = 0;  // items in which the second is better, worse
   double sign_test = 1;          // probability of so uneven wins and losses, or more, where both are alike
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "core/check.h"
@@ -358,6 +359,12 @@ std::string sanitized_model_name(const std::string& name) {
   size_t end = kKept;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not amid a character
   return text.substr(0, end) + "__" + to_hex(xxh3_64(name));
+}
+
+std::string model_name_of(const std::string& directory) {
+  if (directory.find_first_not_of("./") != std::string::npos) return directory;
+  const std::string name = std::filesystem::canonical(directory).filename();
+  return name.empty() ? directory : name;
 }
 
 }  // namespace shiftron

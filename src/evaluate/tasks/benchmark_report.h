@@ -91,5 +91,7 @@ std::string time_of_report();
 // As a part of a path: each run of characters that file systems refuse becomes "__"; without ./ and ../ at its
 // beginning, which would hide it. More than 200 bytes end in a hash of all.
 std::string sanitized_model_name(const std::string& name);
+// What a report calls a model by: its directory, by the name that it has where `directory` is made of dots and slashes.
+std::string model_name_of(const std::string& directory);
 
 }  // namespace shiftron

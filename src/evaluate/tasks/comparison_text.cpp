@@ -15,17 +15,19 @@ std::string file_text(const ReportFile& report) {
   return report.path + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
 }
 
-// "|----o----|" of a difference and twice its error between −most and most, with a mark at zero.
+// "|----o----|" of a difference and twice its error between −most and most, with a mark at zero, the better to the
+// right.
 std::string drawn(const PairedDifference& paired, double most) {
   constexpr int kHalf = 20;  // characters
   const auto place = [&](double value) {
     return kHalf + static_cast<int>(std::lround(std::clamp(value / most, -1.0, 1.0) * kHalf));
   };
   std::string line(2 * kHalf + 1, ' ');
-  const int begin = place(paired.difference - 2 * paired.error), end = place(paired.difference + 2 * paired.error);
+  const double better = paired.higher_is_better ? paired.difference : -paired.difference;
+  const int begin = place(better - 2 * paired.error), end = place(better + 2 * paired.error);
   for (int i = begin; i <= end; ++i) line[static_cast<size_t>(i)] = '-';
   line[kHalf] = '|';
-  line[static_cast<size_t>(place(paired.difference))] = 'o';
+  line[static_cast<size_t>(place(better))] = 'o';
   return line;
 }
 
@@ -70,6 +72,7 @@ nlohmann::ordered_json to_json(const Comparison& comparison) {
                            {"items", p.items},
                            {"difference", p.difference},
                            {"error", p.error},
+                           {"higher_is_better", p.higher_is_better},
                            {"wins", p.wins},
                            {"losses", p.losses},
                            {"sign_test", p.sign_test}});

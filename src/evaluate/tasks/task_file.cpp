@@ -310,6 +310,11 @@ std::string perplexity_name(const std::string& path, size_t parts) {
   }
   const auto is_odd = [](unsigned char c) { return c < 0x80 && !std::isalnum(c) && c != '-' && c != '.'; };
   std::replace_if(name.begin(), name.end(), is_odd, '_');
+  for (size_t i = 0; i < name.size();) {  // JSON holds UTF-8 alone
+    const size_t length = utf8_length(std::string_view(name).substr(i));
+    if (length == 0) name[i] = '_';
+    i += std::max<size_t>(length, 1);
+  }
   return "perplexity_" + name;
 }
 
