@@ -44,28 +44,23 @@ class Corpus(unittest.TestCase):
             self.assertEqual(sorted(self.documents()), sorted(title for title, _ in SOURCES["One Novel"]))
             (self.out / "train" / "one-novel.jsonl").write_text("cut off")
 
+    def stays(self, name, phrase):
+        """A user's file of that name in the directory, which is refused with the phrase."""
+        with self.subTest(name=name):
+            path = self.out / name
+            path.parent.mkdir(parents=True)
+            path.write_text("of the user")
+            code, errors = self.make()
+            self.assertEqual((code, path.read_text()), (76, "of the user"))
+            self.assertIn(phrase.format(path=path, folder=path.parent, name=path.name) + "\n  next: launch/corpus DIR", errors)
+            self.assertEqual([found for found in self.out.rglob("*") if found.is_file()], [path])
+            shutil.rmtree(self.out)
+
     def test_files_of_others_stay(self):
         for name in ("train/dataset.json", "held-out/.notes"):
-            with self.subTest(name=name):
-                path = self.out / name
-                path.parent.mkdir(parents=True)
-                path.write_text("of the user")
-                code, errors = self.make()
-                self.assertEqual((code, path.read_text()), (76, "of the user"))
-                self.assertIn(f"{path.parent} holds {path.name}, which this command has not made\n  next: launch/corpus DIR", errors)
-                self.assertFalse((self.out / "SOURCES.md").exists())
-                shutil.rmtree(self.out)
-
-    def test_files_of_the_same_names_stay(self):
+            self.stays(name, "{folder} holds {name}, which this command has not made")
         for name in ("train/one-novel.jsonl", "held-out.txt", "SOURCES.md", "figures.json"):
-            with self.subTest(name=name):
-                path = self.out / name
-                path.parent.mkdir(parents=True)
-                path.write_text("of the user")
-                code, errors = self.make()
-                self.assertEqual((code, path.read_text()), (76, "of the user"))
-                self.assertIn(f"{path} would be overwritten", errors)
-                shutil.rmtree(self.out)
+            self.stays(name, "{path} would be overwritten, and no SOURCES.md says that this command has made it")
 
     def test_a_download_that_was_cut(self):
         self.out.mkdir()
