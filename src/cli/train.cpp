@@ -134,8 +134,8 @@ std::vector<std::string> directories_of(const std::vector<DataSource>& sources) 
   return directories;
 }
 
-// `hosts`: of each started rank.
-void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
+// `hosts`: of each started rank; `threads`: that this one would have.
+void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int threads) {
   const RunConfig& config = parsed.config;
   const auto started = static_cast<int64_t>(hosts.size());
   const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
@@ -144,10 +144,12 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts) {
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
-  const int threads = thread_count(config.device.threads);
+  if (ranks != started) {  // it is another run that is planned
+    hosts.clear();
+    threads = thread_count(config.device.threads);
+  }
   std::vector<RankKind> kinds = plan_kinds(config, layout, threads);
   for (RankKind& kind : kinds) plan_step_benchmarks(config, layout, kind.rank, threads, kind.planned);
-  if (ranks != started) hosts.clear();  // it is another run that is planned
   if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds, hosts);
   nlohmann::ordered_json plan = nlohmann::ordered_json::array();
   for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
@@ -168,7 +170,8 @@ int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
   const std::vector<std::string> hosts = world->gather_text(host_name(), 0);
-  first_agrees(*world, [&] { tell_plan(parsed, hosts); });
+  const int threads = share_of(session, parsed.config.device.threads).threads;
+  first_agrees(*world, [&] { tell_plan(parsed, hosts, threads); });
   return 0;
 }
 

@@ -175,7 +175,7 @@ std::string fault_of_unseen(const std::string& directory, size_t written, const 
 
 int64_t steps_in_need_of_room(const RunConfig& config, int64_t there) {
   const CheckpointSection& checkpoint = config.checkpoint;
-  const int64_t saves = checkpoint.every > 0 ? (config.train.steps - 1) / checkpoint.every + 1 : 1;
+  const int64_t saves = checkpoint.every > 0 ? (config.train.steps - 1) / checkpoint.every + 2 : 1;  // step 0 too
   const int64_t at_once = std::min(std::max<int64_t>(checkpoint.keep, 1) + 1, saves);
   return std::clamp<int64_t>(at_once - there, 1, 2);
 }
@@ -212,8 +212,8 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   }
   all_agree(world, [&] {
     if (world.rank() != 0 || !report.disk_fault.empty()) return;
-    constexpr int64_t kBytesOfParameter = 12;  // master and two moments in float32
-    const auto step = static_cast<uint64_t>(count_parameters(config).total * kBytesOfParameter);
+    const int64_t bytes = 3 * size_of(number_types(config.train.precision).accumulation);  // master and two moments
+    const auto step = static_cast<uint64_t>(count_parameters(config).total * bytes);
     const auto there = static_cast<int64_t>(list_steps(directory + "/checkpoints").size());
     const auto steps = static_cast<uint64_t>(steps_in_need_of_room(config, there));
     if (const uint64_t room = free_disk_space(directory); room < steps * step) {

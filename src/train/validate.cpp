@@ -156,7 +156,8 @@ void Checker::check_versions() {
     }
   }
   const bool computes = use_ == Use::train || use_ == Use::evaluate;
-  if (!kHasCuda || !computes || config_.device.kind != DeviceChoice::cuda) return;
+  if (!(kHasCuda && computes) && use_ != Use::dry_run) return;
+  if (config_.device.kind != DeviceChoice::cuda) return;
   fault_if(config_.train.precision == Precision::fp64, {"device.kind", "train.precision"},
            "precision fp64 not on device cuda: its operations are in bf16 and fp32");
 }

@@ -245,6 +245,7 @@ void expect_counts(const RunConfig& config, int ranks) {
 // On any machine, and nothing of the host's memory: what a GPU's libraries and bodies ask for is not what the CPU's do.
 TEST(Plan, OfAGpuRunIsMadeWithoutOne) {
   RunConfig config = small_run();
+  config.train.precision = Precision::fp32;
   const auto plan = [&](int ranks) {
     EXPECT_EQ(find_faults(config, ranks, Use::dry_run), std::vector<std::string>{});
     Ledger planned;

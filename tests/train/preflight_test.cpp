@@ -122,8 +122,9 @@ TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
   EXPECT_EQ(steps_in_need_of_room(config, 1), 1);
   config.checkpoint.every = 0;
   EXPECT_EQ(steps_in_need_of_room(config, 0), 1);
-  config.checkpoint.every = 100;
-  EXPECT_EQ(steps_in_need_of_room(config, 0), 1);
+  config.checkpoint.every = 100;  // step 0 goes behind the last one
+  EXPECT_EQ(steps_in_need_of_room(config, 0), 2);
+  EXPECT_EQ(steps_in_need_of_room(config, 1), 1);
 }
 
 }  // namespace

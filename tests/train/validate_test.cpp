@@ -240,6 +240,9 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
 TEST(Validate, AGpuNeedsABuildWithCuda) {
   const Pairs gpu = {{"device.kind", "cuda"}},
               double_precision = {{"device.kind", "cuda"}, {"train.precision", "fp64"}};
+  EXPECT_THAT(find_faults(small_config_with(gpu), 1, Use::dry_run), IsEmpty());
+  EXPECT_THAT(find_faults(small_config_with(double_precision), 1, Use::dry_run),
+              ElementsAre(HasSubstr("precision fp64 not on device cuda")));
   if (!kHasCuda) {
     EXPECT_THAT(find_faults(small_config_with(gpu), 1),
                 ElementsAre("device.kind cuda not in this version, which has cpu (a.conf:1)"));
