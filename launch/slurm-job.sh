@@ -8,8 +8,8 @@ if $seeds; then
   run=$root/seed-$SLURM_ARRAY_TASK_ID
   options=(--train.seed "$SLURM_ARRAY_TASK_ID" --output.directory "$run")
 fi
+# Of the last task of an array SLURM_JOB_ID is the number of the whole array: Slurm's commands get this.
 name=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}
-# Slurm's commands take it too: of the last task of an array SLURM_JOB_ID is the number of the whole array.
 resubmit="sbatch ${SLURM_ARRAY_TASK_ID:+--array=$SLURM_ARRAY_TASK_ID }$root/slurm/job.sh"
 place=${1:-0}  # in its chain; 0: no part of it, as when submitted by hand
 
@@ -35,7 +35,7 @@ nodes_of() {
 submit() {  # words of sbatch; the new job gets nothing of what Slurm told this one
   local variable without=()
   for variable in "${!SLURM_@}"; do
-    if [[ ! $variable =~ ^SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT)$ ]]; then without+=(-u "$variable"); fi
+    if [[ " $kept " != *" $variable "* ]]; then without+=(-u "$variable"); fi
   done
   env "${without[@]}" sbatch "$@"
 }

@@ -36,8 +36,8 @@ NumberTypes number_types(Precision precision) {
 
 namespace {
 
-// Of a microbatch: what backward needs, and what its queued weight gradients need.
 constexpr int kMostAhead = 4;  // messages of a forward pass that the next stage has not taken
+// Of a microbatch: what backward needs, and what its queued weight gradients need.
 constexpr std::array kArenaKinds = {"activations", "operands"};
 
 // Entry of a memory plan.
