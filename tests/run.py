@@ -128,6 +128,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through finally: ctest goes too
     try:
         sys.exit(main())
     except KeyboardInterrupt:

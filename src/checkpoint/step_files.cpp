@@ -139,9 +139,8 @@ Manifest describe(const StepFile& file, uint64_t block_bytes) {
 
 // Throws where no reader would take the step.
 void require_readable(const std::string& temporary, const Manifest& manifest, const std::string& text) {
-  for (size_t i = 0; i < manifest.files.size(); ++i) {
-    const std::string fault = file_fault(temporary, manifest, static_cast<int>(i));
-    if (fault.empty()) continue;
+  const std::string fault = first_file_fault(temporary, manifest);
+  if (!fault.empty()) {
     throw_crash(fault,
                 "; where several hosts write a step, all must see the same directory: put it on a file system that "
                 "they share");

@@ -115,12 +115,18 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
   }
 }
 
+std::string first_file_fault(const std::string& step_directory, const Manifest& manifest) {
+  std::string fault;
+  for (size_t i = 0; i < manifest.files.size() && fault.empty(); ++i) {
+    fault = file_fault(step_directory, manifest, static_cast<int>(i));
+  }
+  return fault;
+}
+
 Manifest check_step(const std::string& step_directory) {
   Manifest manifest = read_manifest(step_directory);
-  for (size_t i = 0; i < manifest.files.size(); ++i) {
-    const std::string fault = file_fault(step_directory, manifest, static_cast<int>(i));
-    if (!fault.empty()) throw Error(fault, ExitCode::no_checkpoint);
-  }
+  const std::string fault = first_file_fault(step_directory, manifest);
+  if (!fault.empty()) throw Error(fault, ExitCode::no_checkpoint);
   return manifest;
 }
 

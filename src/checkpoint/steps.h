@@ -40,6 +40,7 @@ Manifest read_manifest(const std::string& step_directory);
 
 // Empty where the file is there with its size; else the fault with the file and the tensors that are lost.
 std::string file_fault(const std::string& step_directory, const Manifest& manifest, int file);
+std::string first_file_fault(const std::string& step_directory, const Manifest& manifest);  // of all files
 
 // The fast check: manifest whole and sound, every file there with its size. Throws Error(no_checkpoint) naming the
 // file.

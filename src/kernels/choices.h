@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "core/check.h"
+#include "kernels/foreign_choices.h"
 
 namespace shiftron {
 
@@ -17,12 +17,12 @@ struct Choices {
   std::map<Shape, Choice> of;
   bool operator==(const Choices&) const = default;
 
-  // Takes those of `other` over its own. Error(bad_input) where they are of another device or version; `what` and
+  // Takes those of `other` over its own. ForeignChoices where they are of another device or version; `what` and
   // `library_name` stand in the message.
   void adopt(const Choices& other, const char* what, const char* library_name) {
     if (other.device != device || other.library != library) {
-      throw_bad_input(what, " chosen on ", other.device, " with ", library_name, " ", other.library, ", this is ",
-                      device, " with ", library);
+      throw ForeignChoices(detail::concatenate(what, " chosen on ", other.device, " with ", library_name, " ",
+                                               other.library, ", this is ", device, " with ", library));
     }
     for (const auto& [shape, choice] : other.of) of.insert_or_assign(shape, choice);
   }

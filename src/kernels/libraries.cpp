@@ -19,33 +19,17 @@ std::string text_of(const LibraryChoices& choices) {
       .dump(1);
 }
 
+// ForeignChoices where it is no such text.
 LibraryChoices choices_from(const std::string& text, const std::string& source) {
-  Json read;
   try {
-    read = Json::parse(text);
+    const Json read = Json::parse(text);
+    const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
+    return {.products = product_choices_from(part("products"), source),
+            .attention = attention_choices_from(part("attention"), source)};
   } catch (const Json::exception& error) {
-    throw_bad_input(source, ": ", json_reason(error));
-  }
-  const auto part = [&](const char* name) { return read.is_object() ? read.value(name, Json()).dump() : "null"; };
-  return {.products = product_choices_from(part("products"), source),
-          .attention = attention_choices_from(part("attention"), source)};
-}
-
-template <typename Part>
-bool is_foreign(const Part& choices, const Part& own) {
-  return choices.device != own.device || choices.library != own.library;
-}
-
-// ForeignChoices where they are no such text, or of another device or version than `own`.
-void adopt_here(const std::string& text, const std::string& source, const LibraryChoices& own, KeptLibraries& kept) {
-  bool foreign = true;
-  try {
-    const LibraryChoices choices = choices_from(text, source);
-    foreign = is_foreign(choices.products, own.products) || is_foreign(choices.attention, own.attention);
-    kept.adopt(choices);
+    throw ForeignChoices(source + ": " + json_reason(error));
   } catch (const Error& error) {
-    if (foreign) throw ForeignChoices(error.what());
-    throw;
+    throw ForeignChoices(error.what());
   }
 }
 
@@ -68,7 +52,7 @@ std::string Libraries::choices() const {
 }
 
 void Libraries::adopt(const std::string& choices, const std::string& source) {
-  if (kept_ != nullptr) adopt_here(choices, source, kept_->choices(), *kept_);
+  if (kept_ != nullptr) kept_->adopt(choices_from(choices, source));
 }
 
 std::vector<std::string> Libraries::refusals() const {

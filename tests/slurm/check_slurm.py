@@ -269,6 +269,17 @@ class Slurm(SystemTest):
         self.assertEqual(events(run, "queued")[1:], [])  # of the first alone: others would follow its start
         self.assert_as_uninterrupted(run)
 
+    def test_ctrl_c_between_jobs_of_a_chain(self):
+        """While sbatch has the second one: it is told, and there is no third."""
+        run = self.folder / "interrupted"
+        with self.tool("sbatch", 'if [[ $* == *" 2" ]]; then kill -INT $PPID; sleep 1; fi'):
+            code, out, err = self.launch(run, "--chain", "4", nodes=1, tasks=2, train__steps=ENDLESS)
+        jobs = self.cluster.say("squeue", "-h", "-o", "%A %o").splitlines()
+        jobs = sorted((line.split()[0] for line in jobs if str(run) in line), key=int)
+        self.cluster.say("scancel", *jobs)
+        self.assertEqual((code, out, len(jobs)), (130, "", 2), err)
+        self.assertIn(f"job {', '.join(jobs)} of 4 had been submitted\n  next: scancel {' '.join(jobs)}", err)
+
     def test_last_of_a_chain(self):
         run = self.folder / "last"
         job, = self.submit(run, "--chain", "1", nodes=1, tasks=2, train__steps=ENDLESS)
