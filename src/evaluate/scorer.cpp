@@ -202,7 +202,7 @@ std::string Scorer::key_of(const Prompt& prompt, const GenerationRules& rules) c
     hash.update(text.data(), text.size());
   };
   add(identity_);
-  add("generate");
+  add("generate 2");  // counts the rules by which texts are made: those of earlier ones are no answers any more
   add(to_string(config_.train.precision));
   add(std::to_string(rules.most_tokens));
   for (const std::string& stop : rules.until) add(stop);
