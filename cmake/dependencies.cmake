@@ -1,4 +1,5 @@
 # Every foreign library of the project, as one imported target each.
+include(CheckCXXSourceCompiles)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
@@ -12,6 +13,13 @@ if(HDF5_FOUND)
 else()
   find_package(HDF5 REQUIRED COMPONENTS C)
   set(HDF5_TARGET hdf5::hdf5)
+endif()
+set(CMAKE_REQUIRED_LIBRARIES ${HDF5_TARGET})
+check_cxx_source_compiles("#include <hdf5.h>
+int main() { return H5Pset_file_locking(0, 0, 1) < 0; }" SHIFTRON_HDF5_WITHOUT_LOCKS)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(NOT SHIFTRON_HDF5_WITHOUT_LOCKS)
+  message(FATAL_ERROR "HDF5 ${HDF5_VERSION} has no H5Pset_file_locking, which came with 1.10.7; name a later one by PKG_CONFIG_PATH or HDF5_ROOT")
 endif()
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
@@ -39,7 +47,6 @@ shiftron_import(json nlohmann_json::nlohmann_json)
 shiftron_import(hdf5 ${HDF5_TARGET})
 shiftron_import(xxhash PkgConfig::XXHASH)
 # Where the library chooses among vectors while it runs (Debian builds it so on x86-64), hashes are twice as fast.
-include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
 check_cxx_source_compiles("#include <xxh_x86dispatch.h>
 int main() { return static_cast<int>(XXH3_64bits(\"\", 0)); }" SHIFTRON_XXHASH_DISPATCH)

@@ -11,15 +11,16 @@
 #include <new>
 #include <set>
 
+#include "core/host_limits.h"
 #include "kernels/processors.h"
 
 namespace shiftron::cli {
 
 int thread_count(int wanted) {
-  return thread_count(wanted, {processors_of_process()}, 0);
+  return thread_count(wanted, {processors_of_process()}, 0, processor_quota());
 }
 
-int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank) {
+int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank, int quota) {
   if (wanted > 0) return wanted;
   std::map<int, int> users;
   for (const std::vector<int>& of_rank : processors) {
@@ -27,11 +28,13 @@ int thread_count(int wanted, const std::vector<std::vector<int>>& processors, in
   }
   double share = 0.0;
   for (const int processor : processors[static_cast<size_t>(local_rank)]) share += 1.0 / users[processor];
+  // Threads that wait for others of the team would use up the time of these.
+  if (quota > 0) share = std::min(share, static_cast<double>(quota) / static_cast<double>(processors.size()));
   return std::clamp(static_cast<int>(share + 1e-6), 1, most_threads());  // thirds add up to a little less than one
 }
 
 HostShare share_of(const MpiSession& session, int threads) {
-  return {.threads = thread_count(threads, session.local_processors(), session.local_rank()),
+  return {.threads = thread_count(threads, session.local_processors(), session.local_rank(), processor_quota()),
           .local_rank = session.local_rank()};
 }
 

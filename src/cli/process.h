@@ -17,8 +17,8 @@ inline constexpr double kMostRanks = 1'000'000;
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);
 // The same of rank `local_rank` of a host where rank i may use `processors[i]`: one that several may use is divided
-// among them. At least 1.
-int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank);
+// among them, and so is the `quota` of processors' time of their control group (0: none). At least 1.
+int thread_count(int wanted, const std::vector<std::vector<int>>& processors, int local_rank, int quota = 0);
 
 // Of this rank; `threads` > 0 as in thread_count().
 HostShare share_of(const MpiSession& session, int threads);

@@ -1,10 +1,13 @@
-// Version and commit come from CMake (cmake/version.cmake) as definitions of this file alone.
+// Version and commit come from CMake (cmake/version.cmake) to this file alone.
 #include "cli/version.h"
 
 #include "core/has_cuda.h"
 #include "core/stream.h"
 #include "parallel/versions_cuda.h"
 
+#if __has_include("cli/commit.h")
+#include "cli/commit.h"
+#endif
 #ifndef SHIFTRON_VERSION
 #define SHIFTRON_VERSION "unknown"
 #endif

@@ -241,8 +241,8 @@ bool DirectoryLock::create(const std::string& path) {
                        {"processes", processes_of_this_host()}};
   const std::string text = holder.dump() + "\n";
   errno = ENOSPC;  // what a short write means
-  if (::write(descriptor, text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(descriptor) != 0) {
-    const int error = errno;
+  const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (const int error = written ? sync_error(descriptor) : errno; error != 0) {
     ::unlink(path.c_str());
     ::close(descriptor);
     throw_cannot_write(path, error);

@@ -64,6 +64,14 @@ void write_through(const std::string& path, std::string_view bytes) {
 
 }  // namespace
 
+int sync_error(int descriptor) {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
 FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
   const int descriptor =
       open_retrying(path, O_RDONLY | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW));  // a pipe does not wait
@@ -189,7 +197,7 @@ void FileDescriptor::expect_front_to_back() const {
 }
 
 void FileDescriptor::sync() {
-  if (::fsync(descriptor_) != 0) throw_system_error("write", path_, errno);
+  if (const int error = sync_error(descriptor_); error != 0) throw_system_error("write", path_, error);
 }
 
 void FileDescriptor::close() {
@@ -214,12 +222,14 @@ std::string read_file(const std::string& path, uint64_t limit) {
 void write_file_durably(const std::string& path, std::string_view bytes) {
   struct stat status {};
   const bool there = ::stat(path.c_str(), &status) == 0;
+  const mode_t permissions = status.st_mode & 07777;
   if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return write_through(path, bytes);
   const std::string target = behind_links(path);
   const std::string temporary = target + kTemporary + std::to_string(::getpid());
   try {
     ::unlink(temporary.c_str());
     FileDescriptor file = FileDescriptor::create(temporary);
+    if (there) ::fchmod(file.get(), permissions);  // another's file may be replaced, and its rights not be given
     file.append(bytes.data(), bytes.size());
     file.sync();
     file.close();
@@ -246,25 +256,25 @@ std::vector<std::string> remove_temporaries(const std::string& directory) {
 void fsync_directory(const std::string& directory) {
   const int descriptor = open_retrying(directory, O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) throw_system_error("open the directory", directory, errno);
-  const int result = ::fsync(descriptor);
-  const int error = errno;
+  const int error = sync_error(descriptor);
   ::close(descriptor);
   // Some network file systems know no fsync of directories; their renames are synchronous.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) throw_system_error("write the directory", directory, error);
+  if (error != 0 && error != EINVAL && error != ENOTSUP) throw_system_error("write the directory", directory, error);
 }
 
 void create_directories_durably(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> holders;  // of the folders that are made, outermost last
   std::error_code ignored;
-  fs::path missing = fs::path(path).lexically_normal();
+  const fs::path behind_links = fs::weakly_canonical(path);  // where a link is followed by "..", another folder
+  fs::path missing = behind_links;
   if (!missing.has_filename()) missing = missing.parent_path();  // "a/"
   while (!missing.empty() && !fs::exists(missing, ignored)) {
     const fs::path above = missing.parent_path();
     holders.push_back(above.empty() ? "." : above.string());
     missing = above;
   }
-  fs::create_directories(path);
+  fs::create_directories(behind_links);
   for (auto holder = holders.rbegin(); holder != holders.rend(); ++holder) fsync_directory(*holder);
 }
 

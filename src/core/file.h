@@ -51,12 +51,15 @@ class FileDescriptor {
   std::string path_;
 };
 
+// Has the disk hold what was written to the file or folder; 0, else the errno. A signal does not interrupt it.
+int sync_error(int descriptor);
+
 // The whole file. Errors as FileDescriptor; more than `limit` bytes: Error(bad_input).
 std::string read_file(const std::string& path, uint64_t limit = UINT64_MAX);
 
 // Writes `path` so that after a crash the old or the new content is there, whole: temporary file, fsync, rename,
-// fsync of the directory. The temporary is removed on failure. A link stays, what it leads to is written; a device or a
-// pipe gets the bytes. Throws Error(crash).
+// fsync of the directory. The temporary is removed on failure. Permissions stay. A link stays, what it leads to is
+// written; a device or a pipe gets the bytes. Throws Error(crash).
 void write_file_durably(const std::string& path, std::string_view bytes);
 
 // Removes the temporaries that killed calls of write_file_durably() left in `directory`; returns them. Only while no

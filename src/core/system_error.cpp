@@ -34,6 +34,15 @@ const char* advice_on(int error) {
       return "; the disk, or the way to it, fails: see dmesg";
     case ESTALE:
       return "; the file system has lost it: mount it anew";
+    case ESHUTDOWN:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case EREMOTEIO:
+    case ECOMM:
+    case ECONNRESET:
+      return "; the way to the file system fails: start again when it is back";
     default:
       return "";
   }
@@ -45,8 +54,23 @@ bool is_of_the_path(int error) {
 }
 
 bool is_of_the_system(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == ESTALE || error == EACCES ||
-         error == EPERM;
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EEXIST:
+    case EISDIR:
+    case ENXIO:  // a socket
+    case EINVAL:
+    case EROFS:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return false;
+    default:  // file systems of a network tell many things
+      return true;
+  }
 }
 
 }  // namespace shiftron

@@ -21,7 +21,7 @@ inline void pass_on_refusal(const Error& error) {
 // Whether a failed call with this errno says that another path would do: one that leads nowhere, or where one may not.
 bool is_of_the_path(int error);
 
-// Whether a failed call with this errno is of the kind of SystemError.
+// Whether a failed call with this errno is of the kind of SystemError: all that speaks neither of the path nor of room.
 bool is_of_the_system(int error);
 
 // What to do about it, behind a message; "" where there is nothing to say.

@@ -53,6 +53,7 @@ struct Loader::Implementation {
   std::vector<double> given_weights;  // 0 = not given
   std::vector<int64_t> windows;       // per dataset
   int64_t all_windows = 0;
+  std::vector<int64_t> quotas;  // of an order: samples of each dataset in kBlendBlock
   int64_t sequence_length;
   bool document_reset;
   std::optional<SampleOrder> order;  // none: windows one after another
@@ -122,7 +123,8 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
     weights.push_back(source.weight > 0 ? source.weight : static_cast<double>(count));
   }
   if (!shuffle) return;
-  check_quotas(sources, self.windows, self.all_windows, blend_quotas(weights));
+  self.quotas = blend_quotas(weights);
+  check_quotas(sources, self.windows, self.all_windows, self.quotas);
   self.order.emplace(self.windows, weights, seed);
 }
 
@@ -149,6 +151,17 @@ const std::vector<int64_t>& Loader::windows_of_sources() const {
   return implementation_->windows;
 }
 
+std::vector<double> Loader::passes(int64_t samples) const {
+  const Implementation& self = *implementation_;
+  std::vector<double> passes;
+  for (size_t i = 0; i < self.windows.size(); ++i) {
+    const double share = static_cast<double>(self.order ? self.quotas[i] : self.windows[i]) /
+                         static_cast<double>(self.order ? kBlendBlock : self.all_windows);
+    passes.push_back(share * static_cast<double>(samples) / static_cast<double>(self.windows[i]));
+  }
+  return passes;
+}
+
 int64_t Loader::tokens() const {
   int64_t sum = 0;
   for (const Dataset& dataset : implementation_->datasets) sum += dataset.tokens();
@@ -166,6 +179,12 @@ std::string Loader::fingerprint() const {
 
 std::string Loader::fingerprint_with_weights() const {
   return implementation_->fingerprint(true);
+}
+
+std::vector<std::string> Loader::fingerprints_of_sources() const {
+  std::vector<std::string> all;
+  for (const Dataset& dataset : implementation_->datasets) all.push_back(dataset.fingerprint());
+  return all;
 }
 
 std::string Loader::Implementation::fingerprint(bool with_weights) const {

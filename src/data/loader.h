@@ -31,10 +31,12 @@ class Loader {
   std::string fingerprint() const;  // of everything that decides which tokens sample i holds, but seed and length
   // The same with the weights of an order that takes none: steps of older versions name it.
   std::string fingerprint_with_weights() const;
+  std::vector<std::string> fingerprints_of_sources() const;  // of each one's tokens alone
   std::string tokenizer_hash() const;
   std::string tokenizer_bytes() const;
   int64_t windows() const;         // of one epoch, over all sources
   const std::vector<int64_t>& windows_of_sources() const;
+  std::vector<double> passes(int64_t samples) const;  // how often so many go through each source
   int64_t dropped_tokens() const;  // behind the last whole window of each source
   int64_t tokens() const;          // over all sources
 

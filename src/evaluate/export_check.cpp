@@ -8,7 +8,7 @@
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/stored_rows.h"
-#include "core/host_memory.h"
+#include "core/host_limits.h"
 #include "core/philox.h"
 #include "core/progress.h"
 #include "evaluate/plain_forward.h"

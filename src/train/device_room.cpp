@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
 #include "core/has_cuda.h"
 #include "core/host.h"
+#include "core/host_limits.h"
+#include "core/memory_cuda.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
 #include "train/rank_kinds.h"
@@ -82,28 +86,53 @@ std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& chang
 }
 
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
-                    const cuda::DeviceRoom& room) {
+                    const RoomOfRank& room) {
   const int64_t needed = planned.memory_total();
   const int64_t beside = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);  // of benchmarks
   const Coordinates at = layout.coordinates(rank);
   std::string text = fmt::format(
-      "not enough memory on the device of rank {} on {} (tp {}, pp {}, dp {}): {} are planned, {} of {} are free, "
+      "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} are planned{}, {} of {} are free, "
       "{} are missing. The plan:\n{}",
-      rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed), gigabytes(room.available), gigabytes(room.total),
-      gigabytes(needed - room.available), memory_table(planned));
+      room.where, rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
+      room.ranks == 1 ? "" : fmt::format(", {} by the {} others there", gigabytes(room.planned_beside), room.ranks - 1),
+      gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_beside - room.available),
+      memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
     const std::optional<int64_t> training = bytes_behind(config, change, rank, layout.ranks(), threads);
     if (!training || *training + beside >= needed) continue;
     const int64_t bytes = *training + beside;
-    less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes), bytes > room.available ? " *" : "");
+    less += fmt::format("  {:<30} {:>12}{}\n", change.text, gigabytes(bytes),
+                        bytes * room.ranks > room.available ? " *" : "");
   }
   if (!less.empty()) text += "As many ranks would need less with (*: still too much):\n" + less;
-  return text +
-         fmt::format(
-             "With more ranks a larger parallel.tp or parallel.pp helps too. device.reserve ({} MiB) is an estimate "
-             "of what CUDA, its graphs and NCCL take; shiftron train --dry-run counts other plans",
-             config.device.reserve);
+  const bool on_gpu = config.device.kind == DeviceChoice::cuda;
+  return text + fmt::format(
+                    "With more {} a larger parallel.tp or parallel.pp helps too. {}shiftron train --dry-run "
+                    "counts other plans",
+                    on_gpu ? "ranks" : "hosts",
+                    on_gpu ? fmt::format("device.reserve ({} MiB) is an estimate of what CUDA, its graphs and "
+                                         "NCCL take; ",
+                                         config.device.reserve)
+                           : "");
+}
+
+// Of each rank's host before any of them has taken what it plans; where it is not known, as much as there may be.
+RoomOfRank room_on_host(ControlPlane& world, int64_t planned) {
+  constexpr HostRoom kUnknown{.available = int64_t{1} << 60, .total = int64_t{1} << 60};
+  const HostRoom host = host_room().value_or(kUnknown);
+  RoomOfRank room{.available = host.available, .total = host.total, .planned_beside = -planned, .ranks = 0};
+  room.where = "host";
+  std::error_code ignored;  // containers of one host may bear its name
+  const std::string here = host_name() + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+  std::istringstream ranks(joined_texts(world, fmt::format("{} {}\n", here, planned)));
+  std::string name;
+  for (int64_t bytes = 0; ranks >> name >> bytes;) {
+    if (name != here) continue;
+    room.planned_beside += bytes;
+    ++room.ranks;
+  }
+  return room;
 }
 
 }  // namespace
@@ -117,8 +146,8 @@ std::string memory_table(const Ledger& planned) {
 }
 
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
-                  const Ledger& planned, const cuda::DeviceRoom& room) {
-  const int64_t missing = planned.memory_total() - room.available;
+                  const Ledger& planned, const RoomOfRank& room) {
+  const int64_t missing = planned.memory_total() + room.planned_beside - room.available;
   int lacking = -1;  // the rank that lacks most
   int64_t most = 0;
   const std::vector<std::string> all = world.gather_text(std::to_string(missing), 0);
@@ -138,10 +167,13 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
 
 int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
                                int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log) {
+  if (stream.device == DeviceKind::cpu) {
+    require_room(world, config, layout, stream.cpu.threads, planned, room_on_host(world, planned.memory_total()));
+  }
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return 0;
-    cuda::DeviceRoom room = cuda::device_room();
-    room.available /= ranks_of_memory;
+    const cuda::DeviceRoom device = cuda::device_room();
+    const RoomOfRank room{.available = device.available / ranks_of_memory, .total = device.total};
     log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}", thousands(room.total),
                          ranks_of_memory > 1 ? fmt::format(", which {} ranks share,", ranks_of_memory) : "",
                          thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));

@@ -5,7 +5,6 @@
 
 #include "core/ledger.h"
 #include "core/log.h"
-#include "core/memory_cuda.h"
 #include "core/stream.h"
 #include "parallel/control_plane.h"
 #include "parallel/layout.h"
@@ -16,13 +15,20 @@ namespace shiftron {
 // Lines of a plan: what each category takes.
 std::string memory_table(const Ledger& planned);
 
-// Called by all ranks, each with its own plan and device. Where one does not fit, all of them end with bad_input, and
+// What a rank's plan has to fit into, beside what `ranks` − 1 others of its host plan there.
+struct RoomOfRank {
+  int64_t available = 0, total = 0, planned_beside = 0;  // bytes
+  int ranks = 1;
+  const char* where = "device";
+};
+
+// Called by all ranks, each with its own plan and room. Where one does not fit, all of them end with bad_input, and
 // the first one tells by how much it does not, of the rank that lacks most, and what changes would take less.
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
-                  const Ledger& planned, const cuda::DeviceRoom& room);
+                  const Ledger& planned, const RoomOfRank& room);
 
-// The same of this rank's GPU as it is now, divided among `ranks_of_memory`; the log tells both. Nothing on a CPU.
-// Returns the bytes that are free.
+// The same of this rank's GPU as it is now, divided among `ranks_of_memory`; the log tells both, and the bytes that are
+// free are returned. On a CPU of its host, whose ranks need room together, where that is known; 0 is returned.
 int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
                                int ranks_of_memory, const Stream& stream, const Ledger& planned, Log& log);
 

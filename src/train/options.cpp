@@ -234,7 +234,8 @@ std::vector<Option> option_table() {
       option("device.kind", "where tensors live", PLACE(device.kind)),
       option("device.reserve", "MiB that the plan of a GPU leaves to its context, graphs and communication",
              PLACE(device.reserve), between(0, kLargestCount)),
-      option("device.threads", "threads per rank, 0 = processors it is bound to / ranks that share them",
+      option("device.threads",
+             "threads per rank, 0 = processors it is bound to, or its control group's quota / ranks that share them",
              PLACE(device.threads), between(0, 4096)),
   };
 }

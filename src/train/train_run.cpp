@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/save.h"
 #include "core/event.h"
 #include "core/trace_range.h"
 #include "kernels/choose_products.h"
+#include "kernels/kernels.h"
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/device.h"
@@ -177,8 +179,11 @@ void TrainingRun::settle() {
                       ": no counted target was in it; give data.train longer documents, raise train.global_batch, or "
                       "set data.document_reset=false");
     }
+    const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
     throw Error(
-        fmt::format("{} steps in a row had no finite loss and gradient, the last is step {}; {}", result.skipped_in_row,
+        fmt::format("{} steps in a row had no {}, the last is step {}; {}", result.skipped_in_row,
+                    finite ? fmt::format("gradient norm whose square float32 holds (up to {:.1e})", kLargestNorm)
+                           : "finite loss and gradient",
                     step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
         ExitCode::non_finite);
   });

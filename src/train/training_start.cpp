@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -77,10 +78,13 @@ void TrainingRun::warn_of_validation() const {
   if (sources.front().weight > 0) {
     log.warning("data.validation: weights change nothing; an evaluation takes of each source by its windows");
   }
-  if (validation_fingerprint_ == train_->fingerprint()) {
-    log.warning(
-        "data.validation is the data of data.train: its loss is of text that is learned; `shiftron data build "
-        "--validation-fraction` keeps some back");
+  const std::vector<std::string> learned = train_->fingerprints_of_sources();
+  const std::vector<std::string> held_out = validation_->fingerprints_of_sources();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (std::ranges::find(learned, held_out[i]) == learned.end()) continue;
+    log.warning("data.validation: " + sources[i].directory +
+                " is data of data.train: its loss is of text that is learned; `shiftron data build "
+                "--validation-fraction` keeps some back");
   }
 }
 
@@ -296,12 +300,18 @@ void TrainingRun::announce() const {
   if (!first_rank()) return;
   int64_t local = 0;
   for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
-  environment_.log.info(
-      fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; {} windows of {} tokens in an epoch ({} "
-                  "tokens dropped); "
-                  "GEMM peak {:.0f} GFLOP/s",
-                  layout_.ranks(), text_of(layout_), static_cast<double>(local) / 1e6, thousands(train_->windows()),
-                  config_.train.sequence_length, train_->dropped_tokens(), peak_ / 1e9));
+  environment_.log.info(fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; GEMM peak {:.0f} GFLOP/s", layout_.ranks(),
+                                    text_of(layout_), static_cast<double>(local) / 1e6, peak_ / 1e9));
+  const std::vector<DataSource>& sources = config_.data.train;
+  const std::vector<double> passes = train_->passes(config_.train.steps * config_.train.global_batch);
+  std::string read;  // how often
+  for (size_t i = 0; i < sources.size(); ++i) {
+    read += fmt::format("{}{:.3g} times{}", i == 0 ? "" : ", ", passes[i],
+                        sources.size() > 1 ? " " + sources[i].directory : "");
+  }
+  environment_.log.info(fmt::format("{} windows of {} tokens ({} tokens dropped); {} steps read them {}",
+                                    thousands(train_->windows()), config_.train.sequence_length,
+                                    train_->dropped_tokens(), thousands(config_.train.steps), read));
 }
 
 }  // namespace shiftron

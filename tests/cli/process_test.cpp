@@ -59,6 +59,15 @@ TEST(ThreadCount, RanksOfANodeShareItsProcessors) {
   EXPECT_EQ(thread_count(3, {eight, eight}, 1), 3);
 }
 
+TEST(ThreadCount, AQuotaOfProcessorsTimeIsShared) {
+  const std::vector<int> eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(thread_count(0, {eight}, 0, 3), 3);
+  EXPECT_EQ(thread_count(0, {eight, eight}, 1, 3), 1);
+  EXPECT_EQ(thread_count(0, {eight, eight}, 1, 0), 4);
+  EXPECT_EQ(thread_count(0, {eight, eight}, 1, 16), 4);
+  EXPECT_EQ(thread_count(6, {eight, eight}, 1, 3), 6);
+}
+
 TEST(ThreadCount, BoundRanksTakeWhatTheyAreBoundTo) {
   const Processors each_its_own = {{0, 1, 2, 3}, {4, 5, 6, 7}};
   EXPECT_EQ(thread_count(0, each_its_own, 0), 4);

@@ -123,6 +123,30 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   EXPECT_THROW(create_directories_durably(scratch / "file/below"), std::filesystem::filesystem_error);
 }
 
+// Behind a link ".." is the folder above what it leads to.
+TEST(File, DirectoriesBehindALinkAreMadeWhereItLeads) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "there/inner");
+  std::filesystem::create_directory_symlink(scratch / "there/inner", scratch / "link");
+  for (int again = 0; again < 2; ++again) {
+    create_directories_durably(scratch / "link/../a/b/c");
+    EXPECT_TRUE(std::filesystem::is_directory(scratch / "there/a/b/c"));
+    EXPECT_FALSE(std::filesystem::exists(scratch / "a"));
+  }
+}
+
+TEST(File, DurableWriteKeepsPermissions) {
+  const Scratch scratch;
+  const std::string path = scratch.write("file", "old");
+  for (const mode_t permissions : {0600, 0664, 0444}) {
+    ASSERT_EQ(::chmod(path.c_str(), permissions), 0);
+    write_file_durably(path, "new");
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, permissions);
+  }
+}
+
 TEST(File, ANameThatIsTakenIsNotRenamedTo) {
   const Scratch scratch;
   std::filesystem::create_directory(scratch / "from");

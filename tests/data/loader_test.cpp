@@ -179,6 +179,18 @@ TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
   EXPECT_NE(in_order.fingerprint(), Loader({{second, 0}, {first, 0}}, 16, 5, true, false).fingerprint());
 }
 
+TEST_F(LoaderTest, PassesThroughEachSourceAreByItsShare) {
+  const std::string a = build(), b = build(3);
+  const Loader alone({{a, 0}}, 16, 1, true, true);
+  EXPECT_DOUBLE_EQ(alone.passes(3 * alone.windows())[0], 3);
+  const Loader blend({{a, 3}, {b, 1}}, 16, 1, true, true);
+  const std::vector<double> passes = blend.passes(1000);
+  EXPECT_DOUBLE_EQ(passes[0] * static_cast<double>(blend.windows_of_sources()[0]), 750);
+  EXPECT_DOUBLE_EQ(passes[1] * static_cast<double>(blend.windows_of_sources()[1]), 250);
+  EXPECT_EQ(blend.fingerprints_of_sources()[0], alone.fingerprint());
+  EXPECT_NE(blend.fingerprints_of_sources()[1], alone.fingerprint());
+}
+
 TEST_F(LoaderTest, UnfitSourcesAreRefused) {
   const std::string directory = build(5);
   EXPECT_ERROR(loader(scratch_ / "missing", 16), ExitCode::bad_input, "missing is no dataset");

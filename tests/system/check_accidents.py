@@ -4,6 +4,8 @@ import ctypes
 import json
 import math
 import os
+import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -287,11 +289,85 @@ class Accidents(SystemTest):
         self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
 
     def test_validation_on_the_training_data_is_told(self):
+        """Also of one source among several, in any order and with weights."""
         settings = self.settings(self.folder / "same-data", evaluation__every=2, evaluation__sequences=2, train__steps=2)
-        for name, told in (("train", 1), ("validation", 0)):
-            places = {"data.validation": self.folder / "data" / name, "output.directory": self.folder / f"on-{name}"}
-            text = self.expect(0, self.train(1, {**settings, **places}))
-            self.assertEqual(text.count("data.validation is the data of data.train"), told, text)
+        first, second = self.folder / "data" / "train", self.folder / "data" / "validation"
+        runs = [([first], [first], [first]), ([first], [second], []), ([f"{first}:1", f"{second}:3"], [first, second], [first, second]),
+                ([first, second], [second], [second]), ([first, second], [second, first], [first, second]),
+                ([f"{first}:1"], [first], [first])]
+        for number, (learned, held_out, told) in enumerate(runs):
+            sources = [word for key, places in (("train", learned), ("validation", held_out)) for place in places for word in (f"--data.{key}", place)]
+            own = {key: value for key, value in settings.items() if key not in ("data.train", "data.validation")}
+            text = self.expect(0, self.start(1, ["train", *options({**own, "output.directory": self.folder / f"on-{number}"}), *sources]))
+            for place in (first, second):
+                self.assertEqual(text.count(f"data.validation: {place} is data of data.train"), int(place in told), text)
+
+    def test_how_often_a_source_is_read_is_told(self):
+        first, second = self.folder / "data" / "train", self.folder / "data" / "validation"
+        settings = self.settings(self.folder / "passes", train__steps=2)
+        text = self.expect(0, self.train(1, settings))
+        self.assertRegex(text, r"windows of \d+ tokens \(\d+ tokens dropped\); 2 steps read them [0-9.e-]+ times\n")
+        own = {key: value for key, value in settings.items() if key != "data.train"}
+        text = self.expect(0, self.start(1, ["train", *options({**own, "output.directory": self.folder / "passes-of-two"}),
+                                             "--data.train", f"{first}:1", "--data.train", f"{second}:99"]))
+        found = re.search(rf"2 steps read them ([0-9.e-]+) times {first}, ([0-9.e-]+) times {second}\n", text)
+        self.assertTrue(found, text)
+        self.assertGreater(float(found[2]), 20 * float(found[1]))
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is missing\n  next: launch/install-deps")
+    def test_a_file_system_that_fails_takes_no_step_away(self):
+        """What Lustre, FUSE and NFS tell while a server is away is no damage: the newest step stays the newest."""
+        run = self.folder / "on-a-network"
+        settings = self.settings(run, checkpoint__every=2, train__steps=4)
+        self.expect(0, self.train(1, settings))
+        newest = step(run, 4)
+        for calls, file, error in (("open,openat", "manifest.json", "ESHUTDOWN"), ("pread64", "rank-00000.h5", "ENOTCONN"),
+                                   ("open,openat", "rank-00000.h5", "ETIMEDOUT")):
+            fails = ["strace", "-f", "-q", "-o", "/dev/null", "-P", newest / file, "-e", f"trace={calls}", "-e", f"inject={calls}:error={error}"]
+            words = ["train", *options({**settings, "train.steps": 8})]
+            ended = subprocess.run(list(map(str, [*fails, PROGRAM, *words])), env=environment(), capture_output=True, text=True, check=False,
+                                   timeout=scaled(60))
+            self.assertEqual(ended.returncode, 70, (error, ended.stdout, ended.stderr))
+            self.assertIn("start again when it is back", ended.stdout + ended.stderr)
+            self.assertEqual(self.steps_of(run), ["step-00000002", "step-00000004"])
+            ended = subprocess.run(list(map(str, [*fails, PROGRAM, "checkpoint", "verify", newest])), env=environment(), capture_output=True,
+                                   text=True, check=False, timeout=scaled(60))
+            self.assertEqual(ended.returncode, 70, (error, ended.stdout, ended.stderr))
+        interrupted = ["strace", "-f", "-q", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:error=EINTR:when=3+4"]
+        words = ["train", *options({**settings, "train.steps": 8})]
+        ended = subprocess.run(list(map(str, [*interrupted, PROGRAM, *words])), env=environment(), capture_output=True, text=True, check=False,
+                               timeout=scaled(60))
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertEqual(len(losses(run)), 8)
+
+    def control_group(self, megabytes):
+        """A control group with so much memory, in the one that holds this process; skips where none can be made."""
+        for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, inside = line.split(":", 2)
+            mount, limit = {"": ("/sys/fs/cgroup", "memory.max"), "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")}.get(
+                controllers, (None, None))
+            if not mount:
+                continue
+            for held in (mount + inside, mount):
+                group = pathlib.Path(held, f"shiftron-test-{os.getpid()}")
+                try:
+                    group.mkdir()
+                    self.addCleanup(group.rmdir)
+                    (group / limit).write_text(str(megabytes << 20), encoding="utf-8")
+                    return group
+                except OSError:
+                    continue
+        return self.skipTest("no control group can be made here")
+
+    def test_a_run_that_does_not_fit_its_control_group_is_refused(self):
+        """As Slurm and containers hold jobs: the kernel would kill it without a word."""
+        group = self.control_group(400)
+        settings = self.settings(self.folder / "too-large", train__micro_batch=512, train__global_batch=512, train__sequence_length=512)
+        ended = subprocess.run(list(map(str, [PROGRAM, "train", *options(settings)])), env=environment(), capture_output=True, text=True, check=False,
+                               timeout=scaled(60), preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))  # pylint: disable=W1509
+        self.assertEqual(ended.returncode, 76, ended.stdout + ended.stderr)
+        self.assertRegex(ended.stderr, r"not enough memory on the host of rank 0 on \S+ .* are planned, 0\.\d+ GB of 0\.419 GB are free")
+        self.assertIn("train.micro_batch=256", ended.stderr)
 
     def test_changed_keys_are_named(self):
         run = self.folder / "keys"
@@ -327,6 +403,12 @@ class Accidents(SystemTest):
         text = self.expect(72, self.train(1, self.settings(run, checkpoint__every=0, optimizer__learning_rate="1e30")))
         self.assertIn("no step was saved before them: begin a new run with a lower optimizer.learning_rate: "
                       f"shiftron train --config {run}/config.conf --optimizer.learning_rate 5e+29 --output.directory NEW", text)
+
+    def test_a_norm_that_is_finite_and_too_large_is_told_as_that(self):
+        settings = self.settings(self.folder / "steep", checkpoint__every=0, train__precision="fp64", optimizer__clip=0, optimizer__learning_rate="1e20")
+        text = self.expect(72, self.train(1, settings))
+        self.assertIn("3 steps in a row had no gradient norm whose square float32 holds (up to 1.8e+19)", text)
+        self.assertNotIn("nan", text)
 
     def test_a_way_out_where_only_skipped_steps_are_kept(self):
         run = self.folder / "lost-and-pruned"

@@ -215,7 +215,7 @@ class RunFiles(SystemTest):
 class Words(SystemTest):
     def test_help_and_version(self):
         version = self.must(shiftron("--version"))
-        self.assertRegex(version, r"^shiftron \d+\.\d+\.\d+\ncommit \S+\nbackends .*cpu")
+        self.assertRegex(version, r"^shiftron \d+\.\d+\.\d+\ncommit \S+( and changes)?\nbackends .*cpu")
         top = self.must(shiftron("--help"))
         commands = re.findall(r"(?m)^  ([a-z-]+(?: [a-z-]+)?)  +\S", top)
         self.assertGreaterEqual(len(commands), 13)

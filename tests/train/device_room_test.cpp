@@ -74,6 +74,39 @@ TEST(DeviceRoom, TheRankThatLacksMostIsNamedWithItsPlan) {
   }
 }
 
+// Ranks of a host need its room together.
+TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
+  RunConfig config = config_of({});
+  config.device.kind = DeviceChoice::cpu;
+  config.train.global_batch = 8;
+  const int64_t planned = plan_of(config, make_layout({}, 2), 0).memory_total();
+  const ParallelLayout layout = make_layout(config.parallel, 2);
+  for (const int64_t missing : {int64_t{0}, int64_t{1}}) {
+    std::mutex mutex;
+    std::string text;
+    int refused = 0;
+    run_thread_ranks(2, [&](HostCommunicator& world) {
+      try {
+        require_room(world, config, layout, 1, plan_of(config, layout, world.rank()),
+                     {.available = 2 * planned - missing,
+                      .total = int64_t{1} << 40,
+                      .planned_beside = planned,
+                      .ranks = 2,
+                      .where = "host"});
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        ++refused;
+        if (world.rank() == 0) text = error.what();
+      }
+    });
+    EXPECT_EQ(refused, missing == 0 ? 0 : 2);
+    if (missing == 0) continue;
+    EXPECT_THAT(text, HasSubstr("on the host of rank 0 on "));
+    EXPECT_THAT(text, HasSubstr(" by the 1 others there, "));
+    EXPECT_THAT(text, Not(HasSubstr("device.reserve")));
+  }
+}
+
 // What is told to take less is planned, and what cannot be is not told.
 TEST(DeviceRoom, KeysThatHelpAreTold) {
   RunConfig config = config_of({});

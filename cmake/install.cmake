@@ -1,0 +1,6 @@
+# PREFIX/bin/shiftron, and in PREFIX/share/shiftron configurations and the scripts that start runs, which find that program.
+include(GNUInstallDirs)
+install(TARGETS shiftron RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron)
+install(PROGRAMS launch/local launch/slurm launch/draw-loss DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)
+install(FILES launch/slurm-job.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)
