@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/their_config.h"
 #include "core/enum_names.h"
 #include "model/config.h"
 
@@ -38,7 +39,7 @@ struct HuggingFaceConfig {
 
 // Llama's sizes and defaults in transformers; `model.shift.form` is free. Throws Error(bad_input) that begins with
 // `source` and names the key: what this model cannot compute is refused.
-HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source);
+HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source);
 
 std::string to_hugging_face_text(const HuggingFaceConfig& config);    // config.json
 std::string generation_config_text(const HuggingFaceConfig& config);  // generation_config.json
