@@ -230,9 +230,13 @@ TEST(HuggingFaceExport, ReadsNoMoreThanPieces) {
     total = of;
   };
   write_hugging_face(source, how, directory.path() + "/out");
+  how.progress = {};
   EXPECT_LE(source.largest_read, 1 << 20);
   EXPECT_EQ(last, total);
   EXPECT_GT(total, 24'000'000u);
+  source.values("head.weight")[2'000'001] = NAN;
+  const Error error = error_of([&] { write_hugging_face(source, how, directory.path() + "/other"); });
+  EXPECT_THAT(error.what(), HasSubstr("head.weight holds a value that is not finite at element 2000001:"));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which hold memory back
