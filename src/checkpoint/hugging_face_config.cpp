@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -70,6 +71,27 @@ class Keys {
   const Json& json_;
   std::string source_;
 };
+
+void read_tokens(const Keys& keys, HuggingFaceConfig& config) {
+  const int64_t vocab = config.model.vocab;
+  if (keys.has("bos_token_id")) config.begin_token = keys.whole("bos_token_id", {}, 0, vocab - 1);
+  constexpr char kEnd[] = "eos_token_id";
+  if (!keys.has(kEnd)) return;
+  const Json given = keys.at(kEnd), listed = given.is_array() ? given : Json::array({given});
+  config.end_tokens.clear();
+  for (const Json& token : listed) {
+    if (!token.is_number_unsigned() || token.get<uint64_t>() >= static_cast<uint64_t>(vocab)) {
+      keys.refuse(kEnd, "must be a token from 0 to " + std::to_string(vocab - 1) + ", or a list of such");
+    }
+    config.end_tokens.push_back(token.get<int64_t>());
+  }
+}
+
+// The token, a list of several, null where there is none.
+Json end_json(const std::vector<int64_t>& tokens) {
+  if (tokens.empty()) return {};
+  return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
+}
 
 // Keys of which others say whether they have an effect.
 void refuse_by_other_keys(const Keys& keys, int64_t head_dim) {
@@ -184,6 +206,7 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
   model.init_std = has_init_std ? keys.positive("initializer_range", kInitStd) : kInitStd;
   config.positions = keys.whole("max_position_embeddings", 2048);
   config.norm_head = keys.flag("norm_head");
+  read_tokens(keys, config);
   refuse_other_models(json, source);
   refuse_by_other_keys(keys, model.head_dim);
   if (config.form == HuggingFaceForm::kv_shift) read_kv_shift(keys, config);
@@ -192,10 +215,16 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
   return config;
 }
 
+void read_generation_config(const std::string& directory, HuggingFaceConfig& config) {
+  const std::string path = directory + "/generation_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const Json json = read_their_config(path);
+  read_tokens(Keys(json, path), config);
+}
+
 std::string to_hugging_face_text(const HuggingFaceConfig& config) {
   const ModelConfig& model = config.model;
   const ModelType& type = type_of(config.form);
-  const Json end = config.end_of_document ? Json(*config.end_of_document) : Json();
   const int largest = most_previous_tokens(model.shift);
   CHECK(config.form != HuggingFaceForm::baichuan_m1 && (config.form != HuggingFaceForm::llama || largest == 0),
         "a shift of ", largest, " is no ", type.name);
@@ -216,8 +245,8 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
                {"tie_word_embeddings", model.tie_embeddings},
                {"attention_bias", false},
                {"mlp_bias", false},
-               {"bos_token_id", Json()},  // no such token: documents end, nothing begins them
-               {"eos_token_id", end},
+               {"bos_token_id", config.begin_token ? Json(*config.begin_token) : Json()},
+               {"eos_token_id", end_json(config.end_tokens)},
                {"pad_token_id", Json()},
                {"dtype", dtype_name(config.type)}};
   if (config.form == HuggingFaceForm::kv_shift) {
@@ -249,7 +278,8 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
 
 std::string generation_config_text(const HuggingFaceConfig& config) {
   Json json = {{"_from_model_config", true}};
-  if (config.end_of_document) json["eos_token_id"] = *config.end_of_document;
+  if (!config.end_tokens.empty()) json["eos_token_id"] = end_json(config.end_tokens);
+  if (config.begin_token) json["bos_token_id"] = *config.begin_token;
   const int64_t vocab = config.model.vocab;
   if (const int64_t used = config.tokenizer_vocab.value_or(vocab); used < vocab) {
     std::vector<int64_t> behind(static_cast<size_t>(vocab - used));

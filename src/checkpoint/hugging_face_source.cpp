@@ -43,6 +43,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& directory, const Hugging
     : SafetensorsSource(directory), norm_head_(how.norm_head) {
   const std::string config = directory + "/config.json";
   config_ = parse_hugging_face_config(read_their_config(config), config);
+  read_generation_config(directory, config_);
   ModelConfig& model = config_.model;
   if (config_.norm_head && !how.norm_head) {
     throw_bad_input(directory,

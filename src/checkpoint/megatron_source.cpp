@@ -169,6 +169,7 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
     : SafetensorsSource(without_pickles(directory)) {
   if (files_.find("model." + std::string(kTable)) != nullptr) prefix_ = "model.";
   read_config(directory + "/config.json");
+  read_generation_config(directory, config_);
   ShiftConfig& shift = config_.model.shift;
   int* const streams[] = {&shift.query, &shift.key, &shift.value};
   for (size_t stream = 0; stream < 3; ++stream) {

@@ -451,6 +451,35 @@ TEST_F(HuggingFaceImports, KeysThatChangeNothingAreTaken) {
   EXPECT_EQ(HuggingFaceSource(out_).model().init_std, 0.02);  // a standard deviation of 0 says nothing of weights
 }
 
+// generation_config.json, of what it says, goes before config.json.
+TEST_F(HuggingFaceImports, TokensThatEndATextAreReadAndWritten) {
+  const auto ends = [&] { return HuggingFaceSource(out_).config().end_tokens; };
+  const std::string other = out_ + "/generation_config.json";
+  EXPECT_EQ(ends(), std::vector<int64_t>{2});
+  set({{"eos_token_id", 5}, {"bos_token_id", 1}});
+  EXPECT_EQ(ends(), std::vector<int64_t>{2});
+  EXPECT_EQ(HuggingFaceSource(out_).config().begin_token, 1);
+  write_text(other, R"({"eos_token_id": [7, 18]})");
+  EXPECT_EQ(ends(), (std::vector<int64_t>{7, 18}));
+  const HuggingFaceConfig read = HuggingFaceSource(out_).config();
+  for (const std::string& text : {to_hugging_face_text(read), generation_config_text(read)}) {
+    EXPECT_EQ(json::parse(text)["eos_token_id"], json::parse("[7, 18]"));
+    EXPECT_EQ(json::parse(text)["bos_token_id"], 1);
+  }
+  fs::remove(other);
+  EXPECT_EQ(ends(), std::vector<int64_t>{5});
+  for (const json& odd : {json(19), json(-1), json("2"), json({7, 19}), json({7, nullptr})}) {
+    set({{"eos_token_id", odd}});
+    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token from 0 to 18"));
+  }
+  set({{"eos_token_id", nullptr}, {"bos_token_id", 19}});
+  EXPECT_THAT(fault(), HasSubstr("bos_token_id is 19"));
+  set({{"bos_token_id", nullptr}});
+  EXPECT_EQ(ends(), std::vector<int64_t>{});
+  write_text(other, R"({"eos_token_id": 19})");
+  EXPECT_THAT(fault(), HasSubstr("generation_config.json: eos_token_id is 19"));
+}
+
 TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {
   const auto change_one = [&](const std::string& name, const std::function<void(SafetensorsTensor&)>& change) {
     write(small_model(kPaper));
