@@ -15,7 +15,7 @@ namespace shiftron {
 struct GgufExport {
   ModelConfig model;                            // without any shift
   SafetensorsType type = SafetensorsType::F16;  // of the matrices: F32, F16, BF16; norms are F32
-  int64_t positions = 0;                        // of the training's sequences; llama.context_length
+  int64_t positions = 0;                        // tokens of a text that it is made for; llama.context_length
   std::vector<GgufEntry> entries;               // beside the sizes: names, tokenizer.ggml.*
   // Bytes of elements written so far, of how many.
   std::function<void(uint64_t done, uint64_t total)> progress{};

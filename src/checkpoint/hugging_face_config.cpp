@@ -3,19 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "checkpoint/embedded_files.h"
-#include "checkpoint/json_fields.h"
 #include "core/check.h"
-#include "core/json_outline.h"
-#include "core/json_reason.h"
 
 namespace shiftron {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = TheirConfig;
 constexpr int64_t kMostPrevious = 3;
 
 struct ModelType {
@@ -37,13 +35,10 @@ class Keys {
  public:
   Keys(const Json& json, std::string source) : json_(json), source_(std::move(source)) {}
 
-  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  bool has(const char* key) const { return has_key(json_, key); }
   const Json& at(const char* key) const { return json_[key]; }
   [[noreturn]] void refuse(const char* key, const std::string& reason) const {
-    std::string value =
-        json_.contains(key) ? json_[key].dump(-1, ' ', true, Json::error_handler_t::replace) : "missing";
-    if (value.size() > 80) value = value.substr(0, 77) + "...";
-    throw_bad_input(source_, ": ", key, " is ", value, ": ", reason);
+    refuse_key(json_, source_, key, reason);
   }
   int64_t whole(const char* key, std::optional<int64_t> otherwise, int64_t least = 1,
                 int64_t most = kLargestHuggingFaceSize) const {
@@ -77,46 +72,58 @@ class Keys {
   std::string source_;
 };
 
-// What changes the model's function and is not in ours.
-void refuse_other_models(const Keys& keys, int64_t head_dim) {
-  for (const char* key : {"attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "add_qkv_bias"}) {
-    if (keys.flag(key)) keys.refuse(key, "this model has no biases");
+void read_tokens(const Keys& keys, HuggingFaceConfig& config) {
+  const int64_t vocab = config.model.vocab;
+  if (keys.has("bos_token_id")) config.begin_token = keys.whole("bos_token_id", {}, 0, vocab - 1);
+  constexpr char kEnd[] = "eos_token_id";
+  if (!keys.has(kEnd)) return;
+  const Json given = keys.at(kEnd), listed = given.is_array() ? given : Json::array({given});
+  config.end_tokens.clear();
+  for (const Json& token : listed) {
+    if (!token.is_number_unsigned() || token.get<uint64_t>() >= static_cast<uint64_t>(vocab)) {
+      keys.refuse(kEnd, "must be a token from 0 to " + std::to_string(vocab - 1) + ", or a list of such");
+    }
+    config.end_tokens.push_back(token.get<int64_t>());
   }
-  const std::string activation = keys.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") keys.refuse("hidden_act", "this model's activation is silu");
+}
+
+// The token, a list of several, null where there is none.
+Json end_json(const std::vector<int64_t>& tokens) {
+  if (tokens.empty()) return {};
+  return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
+}
+
+// Keys of which others say whether they have an effect.
+void refuse_by_other_keys(const Keys& keys, int64_t head_dim) {
   const bool no_layer_slides = keys.has("sliding_window_layers") && keys.at("sliding_window_layers").empty();
   if (keys.has("sliding_window") && !no_layer_slides &&
       (!keys.has("use_sliding_window") || keys.flag("use_sliding_window"))) {
     keys.refuse("sliding_window", "this model attends to all tokens before");
   }
-  for (const char* key : {"partial_rotary_factor", "rotary_pct"}) {
-    if (keys.positive(key, 1) != 1) keys.refuse(key, "this model rotates whole heads");
-  }
   if (keys.has("rope_dim") && keys.whole("rope_dim", {}) != head_dim) {
     keys.refuse("rope_dim", "this model rotates whole heads, of " + std::to_string(head_dim));
   }
-  if (keys.text("rope_version", "huggingface") != "huggingface") {
-    keys.refuse("rope_version", "this model rotates halves, as Hugging Face's Llama does");
-  }
-  if (keys.flag("qk_norm") || keys.flag("use_qk_norm"))
-    keys.refuse("qk_norm", "this model has no norms of queries and keys");
-  if (keys.has("quantization_config"))
-    keys.refuse("quantization_config", "quantised weights are not read: write them in F32 or BF16");
 }
 
 // RoPE's base, out of rope_theta or, as transformers 5 writes it, rope_parameters.
 double rope_base(const Keys& keys, const std::string& source, double otherwise) {
   constexpr const char* kNames[] = {"rope_scaling", "rope_parameters"};
-  if (keys.has(kNames[0]) && keys.has(kNames[1]) && keys.at(kNames[0]) != keys.at(kNames[1])) {
+  const auto stands = [&](const char* name) { return keys.has(name) && keys.at(name) != false; };
+  if (stands(kNames[0]) && stands(kNames[1]) && keys.at(kNames[0]) != keys.at(kNames[1])) {
     keys.refuse(kNames[0],
                 std::string("it differs from ") + kNames[1] + ", which stands there too; keep the one that is meant");
   }
   for (const char* name : kNames) {
-    if (!keys.has(name)) continue;
+    if (!stands(name)) continue;
+    if (keys.at(name) == true) keys.refuse(name, kUnscaled);
     if (!keys.at(name).is_object()) keys.refuse(name, "must be an object");
+    if (std::ranges::any_of(keys.at(name), [](const Json& member) { return member.is_object(); })) {
+      keys.refuse(name,
+                  "this model rotates alike in every layer; of one kind of layers, its members stand here themselves");
+    }
     const Keys rope(keys.at(name), source + ": " + name);
     if (rope.text("rope_type", rope.text("type", "default")) != "default") {
-      keys.refuse(name, "this model rotates by rope_theta alone, without scaling");
+      keys.refuse(name, kUnscaled);
     }
     if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "this model rotates whole heads");
     if (rope.has("rope_theta")) return rope.positive("rope_theta", 1);
@@ -161,24 +168,16 @@ void read_baichuan(const Keys& keys, HuggingFaceConfig& config) {
 
 }  // namespace
 
-HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source) {
-  refuse_deep_json(text, kDeepestJson, [&] {  // messages show values, by recursion
-    throw_bad_input(source, ": nested deeper than ", kDeepestJson);
-  });
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(source, ": no valid JSON: ", json_reason(error));
-  }
-  if (!json.is_object()) throw_bad_input(source, ": it is no JSON object");
+HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source) {
   const Keys keys(json, source);
   const std::string name = keys.text("model_type", "");
   const auto type = std::ranges::find_if(kModelTypes, [&](const ModelType& known) { return name == known.name; });
   if (type == std::end(kModelTypes)) {
-    keys.refuse("model_type",
-                "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1; where a model computes what "
-                "Llama does, set model_type to llama");
+    keys.refuse(
+        "model_type",
+        "read are llama, kv_shift_llama, LlamaCanon and baichuan_m1. Others may hold the same tensors and compute "
+        "something else by multipliers, soft caps, another rotation or layers without one; only a model that "
+        "is known to have none of these is read with model_type set to llama");
   }
   HuggingFaceConfig config{.model = {}, .form = type->form};
   ModelConfig& model = config.model;
@@ -202,20 +201,30 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   // What the model's own class takes where the file is silent.
   model.rope_base = rope_base(keys, source, config.form == HuggingFaceForm::baichuan_m1 ? 1e5 : 1e4);
   model.tie_embeddings = keys.flag("tie_word_embeddings");
-  model.init_std = keys.positive("initializer_range", 0.02);
+  constexpr double kInitStd = 0.02;  // also for 0, which says nothing of weights that are there
+  const bool has_init_std = keys.has("initializer_range") && keys.at("initializer_range") != 0;
+  model.init_std = has_init_std ? keys.positive("initializer_range", kInitStd) : kInitStd;
   config.positions = keys.whole("max_position_embeddings", 2048);
   config.norm_head = keys.flag("norm_head");
-  refuse_other_models(keys, model.head_dim);
+  read_tokens(keys, config);
+  refuse_other_models(json, source);
+  refuse_by_other_keys(keys, model.head_dim);
   if (config.form == HuggingFaceForm::kv_shift) read_kv_shift(keys, config);
   if (config.form == HuggingFaceForm::canon) read_canon(keys, config);
   if (config.form == HuggingFaceForm::baichuan_m1) read_baichuan(keys, config);
   return config;
 }
 
+void read_generation_config(const std::string& directory, HuggingFaceConfig& config) {
+  const std::string path = directory + "/generation_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const Json json = read_their_config(path);
+  read_tokens(Keys(json, path), config);
+}
+
 std::string to_hugging_face_text(const HuggingFaceConfig& config) {
   const ModelConfig& model = config.model;
   const ModelType& type = type_of(config.form);
-  const Json end = config.end_of_document ? Json(*config.end_of_document) : Json();
   const int largest = most_previous_tokens(model.shift);
   CHECK(config.form != HuggingFaceForm::baichuan_m1 && (config.form != HuggingFaceForm::llama || largest == 0),
         "a shift of ", largest, " is no ", type.name);
@@ -236,8 +245,8 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
                {"tie_word_embeddings", model.tie_embeddings},
                {"attention_bias", false},
                {"mlp_bias", false},
-               {"bos_token_id", Json()},  // no such token: documents end, nothing begins them
-               {"eos_token_id", end},
+               {"bos_token_id", config.begin_token ? Json(*config.begin_token) : Json()},
+               {"eos_token_id", end_json(config.end_tokens)},
                {"pad_token_id", Json()},
                {"dtype", dtype_name(config.type)}};
   if (config.form == HuggingFaceForm::kv_shift) {
@@ -269,7 +278,8 @@ std::string to_hugging_face_text(const HuggingFaceConfig& config) {
 
 std::string generation_config_text(const HuggingFaceConfig& config) {
   Json json = {{"_from_model_config", true}};
-  if (config.end_of_document) json["eos_token_id"] = *config.end_of_document;
+  if (!config.end_tokens.empty()) json["eos_token_id"] = end_json(config.end_tokens);
+  if (config.begin_token) json["bos_token_id"] = *config.begin_token;
   const int64_t vocab = config.model.vocab;
   if (const int64_t used = config.tokenizer_vocab.value_or(vocab); used < vocab) {
     std::vector<int64_t> behind(static_cast<size_t>(vocab - used));

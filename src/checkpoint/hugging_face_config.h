@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/their_config.h"
 #include "core/enum_names.h"
 #include "model/config.h"
 
@@ -26,8 +28,9 @@ struct HuggingFaceConfig {
   ModelConfig model;  // with all sizes filled in
   HuggingFaceForm form = HuggingFaceForm::llama;
   SafetensorsType type = SafetensorsType::F32;  // of the matrices: F64, F32, BF16; written, not read
-  int64_t positions = 0;                        // of the training's sequences; max_position_embeddings
-  std::optional<int64_t> end_of_document{};     // the token; written, not read
+  int64_t positions = 0;                        // tokens of a text that it is made for; max_position_embeddings
+  std::vector<int64_t> end_tokens{};            // each ends a text
+  std::optional<int64_t> begin_token{};         // stands in front of a text
   std::optional<int64_t> tokenizer_vocab{};     // tokens behind these are never to be made; written, not read
   // Read, not written:
   bool states_shift = false;    // model.shift's query, key and value were stated; else the tensors say them
@@ -38,7 +41,11 @@ struct HuggingFaceConfig {
 
 // Llama's sizes and defaults in transformers; `model.shift.form` is free. Throws Error(bad_input) that begins with
 // `source` and names the key: what this model cannot compute is refused.
-HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& source);
+HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source);
+
+// What generation_config.json of the directory, where it is there, says of tokens goes before what config.json says.
+// Throws Error(bad_input) that names file and key.
+void read_generation_config(const std::string& directory, HuggingFaceConfig& config);
 
 std::string to_hugging_face_text(const HuggingFaceConfig& config);    // config.json
 std::string generation_config_text(const HuggingFaceConfig& config);  // generation_config.json

@@ -117,7 +117,7 @@ class Exporter {
       }
     }
     std::vector<std::byte> bytes;
-    store_values(taps.data(), static_cast<int64_t>(taps.size()), item.tensor.type, item.tensor.name, bytes);
+    store_values(taps.data(), 0, static_cast<int64_t>(taps.size()), item.tensor.type, item.tensor.name, bytes);
     append(writer, bytes);
   }
 

@@ -5,12 +5,10 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "core/file.h"
 
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
 constexpr int64_t kMostTaps = 4;
 const char* const kStreams[] = {"query", "key", "value"};
 constexpr char kPacked[] = "W_pack.weight";  // query, key and value one behind the other
@@ -44,7 +42,8 @@ struct HuggingFaceSource::Found {
 HuggingFaceSource::HuggingFaceSource(const std::string& directory, const HuggingFaceImport& how)
     : SafetensorsSource(directory), norm_head_(how.norm_head) {
   const std::string config = directory + "/config.json";
-  config_ = parse_hugging_face_config(read_file(config, kLongestConfig), config);
+  config_ = parse_hugging_face_config(read_their_config(config), config);
+  read_generation_config(directory, config_);
   ModelConfig& model = config_.model;
   if (config_.norm_head && !how.norm_head) {
     throw_bad_input(directory,

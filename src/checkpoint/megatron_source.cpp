@@ -8,15 +8,14 @@
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
-#include "core/file.h"
-#include "core/json_reason.h"
 
 namespace shiftron {
 namespace {
 
-using Json = nlohmann::ordered_json;
-constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
+using Json = TheirConfig;
 constexpr int kMostPrevious = 3;
+constexpr char kExtraState[] = "_extra_state";  // of scaled types
+constexpr uint64_t kMostLayers = 10'000;        // something is made for each before its tensors are looked at
 constexpr char kQkv[] = "self_attention.linear_qkv.weight", kProjection[] = "self_attention.linear_proj.weight";
 constexpr char kUp[] = "mlp.linear_fc1.weight", kDown[] = "mlp.linear_fc2.weight";
 constexpr char kTable[] = "embedding.word_embeddings.weight", kHead[] = "output_layer.weight";
@@ -34,47 +33,6 @@ constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
      {"rms_norm_eps", "norm_epsilon", "layernorm_epsilon"},
      {"tie_word_embeddings", "tie_embeddings", ""},
      {"max_position_embeddings", "sequence_length", "seq_length"}}};
-
-struct Needed {
-  const char* key;
-  std::vector<Json> values;  // those that are read, beside null
-  const char* reason;
-};
-const std::vector<Needed>& needed() {
-  static const char* const unscaled = "this model rotates by rope_theta alone, without scaling";
-  static const char* const weight_itself = "this model's norms multiply by the weight itself";
-  static const char* const every_token = "this model attends to all tokens before";
-  static const char* const softmax =
-      "this model's attention is the softmax of products over the root of the head's size";
-  static const char* const silu = "this model's activation is silu, and nothing is added or cut";
-  static const std::vector<Needed> list = {
-      {"rotary_interleaved", {false}, "this model rotates halves, as Hugging Face's Llama does"},
-      {"rotary_percent", {1.0}, "this model rotates whole heads"},
-      {"position_embedding_type", {"rope"}, "this model knows positions by RoPE alone"},
-      {"no_rope_freq", {0}, "this model rotates in every layer"},
-      {"use_rope_scaling", {false}, unscaled},
-      {"rotary_seq_len_interpolation_factor", {1}, unscaled},
-      {"normalization", {"RMSNorm"}, "this model's norms are RMSNorm"},
-      {"layernorm_zero_centered_gamma", {false}, weight_itself},
-      {"apply_layernorm_1p", {false}, weight_itself},
-      {"gated_linear_unit", {true}, "this model's MLP is SwiGLU"},
-      {"swiglu", {true}, "this model's MLP is SwiGLU"},
-      {"activation_func", {"silu", "swish", "F.silu", "torch.nn.functional.silu"}, silu},
-      {"squared_relu", {false}, silu},
-      {"quick_geglu", {false}, silu},
-      {"glu_linear_offset", {0}, silu},
-      {"activation_func_clamp_value", {}, silu},
-      {"add_bias_linear", {false}, "this model has no biases"},
-      {"qk_layernorm", {false}, "this model has no norms of queries and keys"},
-      {"window_size", {Json({-1, -1}), Json({-1, 0})}, every_token},
-      {"softmax_scale", {}, softmax},
-      {"softmax_type", {"vanilla"}, softmax},
-      {"attention_output_gate", {false}, "this model's attention has no gate"},
-      {"multi_latent_attention", {false}, "this model has a matrix for keys and one for values"},
-      {"num_moe_experts", {}, "this model has no experts"},
-      {"num_experts", {}, "this model has no experts"}};
-  return list;
-}
 
 [[noreturn]] void refuse_pickles(const std::string& directory, const std::string& file) {
   throw_bad_input(
@@ -120,45 +78,23 @@ bool has_megatron_tensors(const std::string& directory) {
   }
 }
 
-Json parse(const std::string& path) {
-  try {
-    Json json = Json::parse(read_file(path, kLongestConfig));
-    if (json.is_object()) return json;
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(path, ": no valid JSON: ", json_reason(error));
-  }
-  throw_bad_input(path, ": it is no JSON object");
-}
-
-bool has(const Json& json, const char* key) {
-  return json.contains(key) && !json[key].is_null();
-}
-
-void refuse_other_models(const Json& json, const std::string& path) {
-  for (const Needed& one : needed()) {
-    if (has(json, one.key) && std::ranges::find(one.values, json[one.key]) == one.values.end()) {
-      throw_bad_input(path, ": ", one.key, " is ", shown_name(json[one.key].dump()), ": ", one.reason);
-    }
-  }
-}
-
 // Arguments that say the same in another way, or nothing.
 Json with_plain_arguments(Json json, const std::string& path) {
   constexpr char kUntied[] = "untie_embeddings_and_output_weights";
-  if (has(json, kUntied)) {
+  if (has_key(json, kUntied)) {
     if (!json[kUntied].is_boolean()) throw_bad_input(path, ": ", kUntied, " must be true or false");
     const bool tied = !json[kUntied].get<bool>();
     for (const char* name : {"tie_word_embeddings", "tie_embeddings"}) {
-      if (has(json, name) && json[name] != tied) {
+      if (has_key(json, name) && json[name] != tied) {
         throw_bad_input(path, ": ", kUntied, " and ", name, " contradict each other; keep one");
       }
     }
     json["tie_word_embeddings"] = tied;
   }
   // Without grouped queries Megatron-LM takes as many groups as heads, whatever this number is.
-  if (has(json, "group_query_attention") && json["group_query_attention"] == false) json.erase("num_query_groups");
+  if (has_key(json, "group_query_attention") && json["group_query_attention"] == false) json.erase("num_query_groups");
   // What positions there may be, beside the length that the model was trained on.
-  if (has(json, "seq_length") || has(json, "sequence_length")) json.erase("max_position_embeddings");
+  if (has_key(json, "seq_length") || has_key(json, "sequence_length")) json.erase("max_position_embeddings");
   return json;
 }
 
@@ -168,7 +104,7 @@ Json with_llama_keys(Json json, const std::string& path) {
     const char* given = nullptr;
     Json value;
     for (const char* name : names) {
-      if (!has(json, name) || (given != nullptr && std::string_view(given) == name)) continue;
+      if (!has_key(json, name) || (given != nullptr && std::string_view(given) == name)) continue;
       if (given != nullptr && json[name] != value) {
         throw_bad_input(path, ": ", given, " and ", name, " are the same size, and differ; keep one");
       }
@@ -180,6 +116,12 @@ Json with_llama_keys(Json json, const std::string& path) {
   }
   if (!json.contains("model_type")) json["model_type"] = "llama";
   return json;
+}
+
+// Of a tensor that holds all of them.
+uint64_t layers_of(const SafetensorsDirectory::Entry& entry) {
+  const std::vector<uint64_t>& shape = entry.tensor->shape;
+  return shape.empty() || entry.tensor->count() == 0 ? 0 : shape[0];
 }
 
 }  // namespace
@@ -201,26 +143,33 @@ const SafetensorsSource::Entry* MegatronSource::entry_of(int64_t layer, const st
   return files_.find(prefix_ + "decoder.layers." + std::to_string(layer) + "." + ending);
 }
 
-// Of the stacked projections, or how many numbers stand in the names.
+// Of the tensors that hold all of them, or how many numbers stand in the names. Throws where these tensors disagree.
 uint64_t MegatronSource::count_layers() const {
-  if (const Entry* all = stacked(kProjection); all != nullptr && !all->tensor->shape.empty()) {
-    return all->tensor->count() > 0 ? all->tensor->shape[0] : 0;
-  }
   const std::string prefix = prefix_ + "decoder.layers.";
   std::set<std::string> numbers;
+  const Entry* first = stacked(kProjection);
   for (const auto& [name, entry] : files_.tensors()) {
-    if (!name.starts_with(prefix)) continue;
+    if (!name.starts_with(prefix) || name.ends_with(kExtraState)) continue;
     const std::string number = name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
-    if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
+    if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
       numbers.insert(number);
+    } else if (first != nullptr && layers_of(entry) != layers_of(*first)) {
+      throw_bad_input(entry.file->path(), ": tensor ", name, " is ", entry.tensor->shape_text(), ", ",
+                      first->tensor->name, " holds ", layers_of(*first), " layers");
+    }
   }
-  return numbers.size();
+  const uint64_t layers = first != nullptr ? layers_of(*first) : numbers.size();
+  if (layers > kMostLayers) {
+    throw_bad_input(files_.directory(), ": the files hold ", layers, " layers, read are at most ", kMostLayers);
+  }
+  return layers;
 }
 
 MegatronSource::MegatronSource(const std::string& directory, const std::array<std::optional<int>, 3>& previous)
     : SafetensorsSource(without_pickles(directory)) {
   if (files_.find("model." + std::string(kTable)) != nullptr) prefix_ = "model.";
   read_config(directory + "/config.json");
+  read_generation_config(directory, config_);
   ShiftConfig& shift = config_.model.shift;
   int* const streams[] = {&shift.query, &shift.key, &shift.value};
   for (size_t stream = 0; stream < 3; ++stream) {
@@ -237,12 +186,12 @@ MegatronSource::MegatronSource(const std::string& directory, const std::array<st
     for (size_t at = width - 1; at < taps.size(); at += width) taps[at] = 1;
     add(name, {.values = std::move(taps)});
   }
-  finish({"_extra_state", "rotary_pos_emb.inv_freq"});  // of scaled types; follows from RoPE's base
+  finish({kExtraState, "rotary_pos_emb.inv_freq"});  // which follows from RoPE's base
 }
 
 // Sizes that are not given are those of the tensors.
 void MegatronSource::read_config(const std::string& path) {
-  const Json given = parse(path);
+  const Json given = read_their_config(path);
   refuse_other_models(given, path);
   Json json = with_llama_keys(with_plain_arguments(given, path), path);
   for (const auto& names : kKeys) {
@@ -286,7 +235,7 @@ void MegatronSource::read_config(const std::string& path) {
   if (!json.contains("num_attention_heads")) {
     throw_bad_input(path, ": num_attention_heads (or heads) is missing, and no tensor says it");
   }
-  if (has(given, "group_query_attention") && given["group_query_attention"] == false) {
+  if (has_key(given, "group_query_attention") && given["group_query_attention"] == false) {
     otherwise("num_key_value_heads", whole("num_attention_heads"));
   }
   if (whole("head_dim") > 0 && rows > attended)
@@ -299,7 +248,7 @@ void MegatronSource::read_config(const std::string& path) {
         ": the head is tied (tie_word_embeddings, or untie_embeddings_and_output_weights false), but the files hold ",
         prefix_, kHead, "; keep one of them");
   }
-  config_ = parse_hugging_face_config(json.dump(), path);
+  config_ = parse_hugging_face_config(json, path);
   if (config_.form != HuggingFaceForm::llama) throw_bad_input(path, ": model_type must be llama, or left out");
   const ModelConfig& model = config_.model;  // before anything is made of its sizes
   const uint64_t stated = (static_cast<uint64_t>(model.heads) + 2 * static_cast<uint64_t>(model.kv_heads)) *

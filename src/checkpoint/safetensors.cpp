@@ -38,7 +38,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   };
   std::vector<Found> tensors;
   std::map<std::string, std::string> metadata;
-  std::string fault;  // the first one
+  std::string fault;             // the first one
+  bool is_unknown_type = false;  // the fault: a format that goes on has types that this program does not know
 
   bool start_object(std::size_t) override {
     if (place_ == Place::start) return enter(Place::top);
@@ -112,8 +113,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (std::exchange(has_type_, true)) return twice();
     const auto names = names_of(SafetensorsType{});
     const auto found = std::ranges::find_if(names, [&](const char* name) { return text == name; });
-    if (found == names.end())
+    if (found == names.end()) {
+      is_unknown_type = true;
       return refuse("tensor " + shown_name(*name_) + " has the unknown dtype " + shown_name(text));
+    }
     current_.tensor.type = static_cast<SafetensorsType>(found - names.begin());
     return true;
   }
@@ -280,8 +283,11 @@ std::string SafetensorsTensor::shape_text() const {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor::open_for_reading(path)) {
+  HeaderReader reader;
   const auto refuse = [&](const std::string& fault) {
-    throw_bad_input(path, ": ", fault, "; it is no whole safetensors file, fetch or write it anew");
+    throw_bad_input(path, ": ", fault,
+                    reader.is_unknown_type ? "; this program knows no such type, write it anew in F32 or BF16"
+                                           : "; it is no whole safetensors file, fetch or write it anew");
   };
   const uint64_t size = file_.size();
   if (size < kLengthBytes) refuse("it has " + std::to_string(size) + " bytes");
@@ -294,7 +300,6 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(FileDescriptor
   file_.read_at(kLengthBytes, header.data(), header.size());
   if (header.empty() || header[0] != '{') refuse("its header does not begin with {");
   if (header.find('\0') != header.npos) refuse("its header holds a zero byte");  // which would end it for the parser
-  HeaderReader reader;
   if (!nlohmann::json::sax_parse(header, &reader) || !reader.fault.empty()) refuse(reader.fault);
 
   std::ranges::sort(reader.tensors, {}, [](const auto& found) { return std::pair(found.begin, found.end); });

@@ -24,19 +24,18 @@ void put(std::vector<std::byte>& bytes, int64_t index, To value) {
 }  // namespace
 
 template <typename From>
-void store_values(const From* from, int64_t count, SafetensorsType type, const std::string& path,
+void store_values(const From* from, int64_t first, int64_t count, SafetensorsType type, const std::string& path,
                   std::vector<std::byte>& bytes) {
   bytes.resize(static_cast<size_t>(count) * size_of(type));
   for (int64_t i = 0; i < count; ++i) {
     const auto value = to_accumulate(from[i]);
     const auto single = static_cast<float>(value);
     if (!std::isfinite(value)) {
-      throw_bad_input(path, " holds a value that is not finite at element ", i,
-                      " of a piece: this step cannot be used");
+      throw_bad_input(path, " holds a value that is not finite at element ", first + i, ": this step cannot be used");
     }
     if (type != SafetensorsType::F64 && !std::isfinite(stored_value(single, type))) {
-      throw_bad_input(path, " holds ", value, " at element ", i, " of a piece, which is too large for ",
-                      to_string(type), "; choose another precision");
+      throw_bad_input(path, " holds ", value, " at element ", first + i, ", which is too large for ", to_string(type),
+                      "; choose another precision");
     }
     if (type == SafetensorsType::F64) {
       put(bytes, i, static_cast<double>(value));
@@ -51,9 +50,12 @@ void store_values(const From* from, int64_t count, SafetensorsType type, const s
     }
   }
 }
-template void store_values(const double*, int64_t, SafetensorsType, const std::string&, std::vector<std::byte>&);
-template void store_values(const float*, int64_t, SafetensorsType, const std::string&, std::vector<std::byte>&);
-template void store_values(const bfloat16*, int64_t, SafetensorsType, const std::string&, std::vector<std::byte>&);
+template void store_values(const double*, int64_t, int64_t, SafetensorsType, const std::string&,
+                           std::vector<std::byte>&);
+template void store_values(const float*, int64_t, int64_t, SafetensorsType, const std::string&,
+                           std::vector<std::byte>&);
+template void store_values(const bfloat16*, int64_t, int64_t, SafetensorsType, const std::string&,
+                           std::vector<std::byte>&);
 
 double stored_value(double value, SafetensorsType type) {
   if (type == SafetensorsType::F64) return value;
@@ -87,10 +89,10 @@ DType StoredRows::read(int index, const Box& box, std::vector<std::byte>& values
 
 void StoredRows::for_each_piece(const std::string& name, SafetensorsType type, const Visit& visit) {
   const int index = find(name);
-  for_each_rows(whole_box(shapes_.at(name)), kPiece, [&](const Box& box, int64_t) {
+  for_each_rows(whole_box(shapes_.at(name)), kPiece, [&](const Box& box, int64_t first) {
     for_type(read(index, box, values_), [&](auto element) {
       const auto* from = reinterpret_cast<const decltype(element)*>(values_.data());
-      store_values(from, box.extent.count(), type, "parameters/" + name, bytes_);
+      store_values(from, first, box.extent.count(), type, "parameters/" + name, bytes_);
     });
     visit(bytes_);
   });

@@ -13,11 +13,11 @@
 
 namespace shiftron {
 
-// `count` values as `type` (F64, F32, F16, BF16) stores them. bfloat16 is what a bf16 run's products read (the nearest,
-// ties away from zero), float16 the nearest, ties to even. Throws Error(bad_input) that names the tensor where a value
-// is not finite, or too large for the type.
+// `count` values, of a tensor from its element `first`, as `type` (F64, F32, F16, BF16) stores them. bfloat16 is what a
+// bf16 run's products read (the nearest, ties away from zero), float16 the nearest, ties to even. Throws
+// Error(bad_input) that names tensor and element where a value is not finite, or too large for the type.
 template <typename From>
-void store_values(const From* from, int64_t count, SafetensorsType type, const std::string& path,
+void store_values(const From* from, int64_t first, int64_t count, SafetensorsType type, const std::string& path,
                   std::vector<std::byte>& bytes);
 // What store_values() makes of a value, as a number.
 double stored_value(double value, SafetensorsType type);

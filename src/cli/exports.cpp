@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "data/hugging_face_tokenizer.h"
 #include "data/utf8.h"
 #include "evaluate/export_check.h"
+#include "train/saved_state.h"
 
 namespace shiftron::cli {
 namespace {
@@ -98,9 +100,27 @@ std::string name_of(std::string file) {
   return printable(fs::path(file).stem().string());
 }
 
+ModelOrigin origin_of(const CheckpointModel& model) {
+  return saved_state(model.content.state_json, model.directory).origin;
+}
+
+// Tokens of a text that the model is made for, here or where it comes from.
+int64_t positions_of(const CheckpointModel& model) {
+  return std::max(origin_of(model).positions, model.config.train.sequence_length);
+}
+
+const std::string kEndless = "no token ends a text: whoever generates goes on to a limit";
+
 // Keys of the tokenizer, or that there is none.
 std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::vector<std::string>& notes) {
-  const std::vector<GgufEntry> none = {{"tokenizer.ggml.model", std::string("none")}};
+  std::vector<GgufEntry> none = {{"tokenizer.ggml.model", std::string("none")}};
+  const ModelOrigin origin = origin_of(model);
+  if (!origin.end_tokens.empty()) {
+    none.push_back({"tokenizer.ggml.eos_token_id", static_cast<uint32_t>(origin.end_tokens.front())});
+  }
+  if (origin.begin_token) {
+    none.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
+  }
   if (model.content.tokenizer_model.empty()) return none;
   auto said = sayable([&] { return gguf_tokenizer(tokenizer_of(model), model.config.model.vocab); },
                       "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
@@ -129,16 +149,22 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   how.config = {.model = model.config.model,
                 .form = form_of(line, model.config.model),
                 .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
-                .positions = model.config.train.sequence_length};
+                .positions = positions_of(model)};
+  const ModelOrigin origin = origin_of(model);
+  how.config.end_tokens = origin.end_tokens;
+  how.config.begin_token = origin.begin_token;
   std::vector<std::string> notes;
   if (!model.content.tokenizer_model.empty()) {
     const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has none", notes);
     if (tokenizer) {
-      how.config.end_of_document = tokenizer->end_of_document();
+      std::vector<int64_t>& ends = how.config.end_tokens;
+      const int64_t own = tokenizer->end_of_document();
+      if (std::ranges::find(ends, own) == ends.end()) ends.insert(ends.begin(), own);
       how.config.tokenizer_vocab = tokenizer->vocab_size();
       how.files = tokenizer_files(*tokenizer, notes);
     }
   }
+  if (how.config.end_tokens.empty()) notes.push_back(kEndless);
   ByteProgress progress("writing");
   how.progress = progress.tell();
   ExportCheck check;
@@ -168,9 +194,12 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
   std::vector<std::string> notes;
   GgufExport how{.model = model.config.model,
                  .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
-                 .positions = model.config.train.sequence_length,
+                 .positions = positions_of(model),
                  .entries = {{"general.name", name_of(file)}}};
   for (GgufEntry& entry : tokenizer_entries(model, notes)) how.entries.push_back(std::move(entry));
+  const bool ends = std::ranges::any_of(
+      how.entries, [](const GgufEntry& entry) { return entry.first == "tokenizer.ggml.eos_token_id"; });
+  if (!ends) notes.push_back(kEndless);
   ByteProgress progress("writing");
   how.progress = progress.tell();
   ExportCheck check;

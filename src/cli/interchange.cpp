@@ -44,7 +44,8 @@ CommandOption with_choices(CommandOption option, std::vector<std::string> choice
 struct Origin {
   std::unique_ptr<TensorSource> tensors;
   ForeignModel model;
-  std::string form;  // in words
+  std::string form;    // in words
+  std::string note{};  // what of it is not as one would think; "": nothing
 };
 
 // What a format's files are told by, and which options it takes beside those that all take.
@@ -90,23 +91,33 @@ const std::string kOtherPrograms =
     "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
     "and text by transformers from `shiftron checkpoint export --format hf`";
 
-// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do.
-void take_tokenizer(const std::string& directory, ForeignModel& model) {
+// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do. Returns what
+// is to be told of its end of documents, or "".
+std::string take_tokenizer(const std::string& directory, ForeignModel& model) {
   const std::string path = directory + "/" + kTokenizerName;
   if (!fs::exists(path)) {
     model.without_tokenizer =
         path + " is not there; where the model's tokenizer is a SentencePiece model, put it there and import again";
-    return;
+    return "";
   }
   try {
     const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
     const std::string fault = vocab_fault(tokenizer, model.model.vocab, path);
     if (fault.empty()) model.tokenizer_model = tokenizer.model_bytes();
     if (!fault.empty()) model.without_tokenizer = fault + "; put its own there and import again";
+    const std::vector<int64_t>& ends = model.origin.end_tokens;
+    const int64_t own = tokenizer.end_of_document();
+    if (fault.empty() && !ends.empty() && std::ranges::find(ends, own) == ends.end()) {
+      return fmt::format(
+          "eos_token_id is {}, {} ends documents by {}: generate here ends a text by {} alone, an export by each of "
+          "them",
+          fmt::join(ends, ", "), path, own, own);
+    }
   } catch (const Error& error) {
     pass_on_refusal(error);
     model.without_tokenizer = error.what();
   }
+  return "";
 }
 
 std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
@@ -127,9 +138,13 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
                           .sequence_length = std::min(config.positions, kLongestSequence),
                           .precision = is_wide ? Precision::fp64 : Precision::fp32,
                           .tokenizer_model = {},
-                          .without_tokenizer = {}},
+                          .without_tokenizer = {},
+                          .origin = {.from = from,
+                                     .positions = config.positions,
+                                     .end_tokens = config.end_tokens,
+                                     .begin_token = config.begin_token}},
                 .form = to_string(config.form)};
-  take_tokenizer(from, origin.model);
+  origin.note = take_tokenizer(from, origin.model);
   origin.tensors = std::move(source);
   return origin;
 }
@@ -150,6 +165,10 @@ Origin open_megatron(const CommandLine& line) {
 Origin open_step(const CommandLine& line) {
   CheckpointModel step = open_checkpoint(line.text("directory"));
   const RunConfig& config = step.config;
+  const SavedState state = saved_state(step.content.state_json, step.directory);
+  ModelOrigin origin = state.origin;
+  origin.from += (origin.from.empty() ? "" : ", then ") + step.directory;
+  origin.positions = std::max(origin.positions, config.train.sequence_length);
   return {.tensors = std::make_unique<StepReader>(step.directory, check_step(step.directory)),
           .model = {.from = step.directory,
                     .model = config.model,
@@ -157,7 +176,8 @@ Origin open_step(const CommandLine& line) {
                     .precision = config.train.precision,
                     .document_reset = config.data.document_reset,
                     .tokenizer_model = std::move(step.content.tokenizer_model),
-                    .without_tokenizer = saved_state(step.content.state_json, step.directory).without_tokenizer},
+                    .without_tokenizer = state.without_tokenizer,
+                    .origin = std::move(origin)},
           .form = "shiftron"};
 }
 
@@ -214,19 +234,22 @@ int run_import(const CommandLine& line) {
   const std::string next = "shiftron train --config " + shell_word(made.config_file) +
                            " --config YOURS.conf --output.directory " + shell_word(run);
   if (line.has("json")) {
-    print_json({{"directory", made.step.directory},
-                {"config", made.config_file},
-                {"form", origin.form},
-                {"bytes", made.step.bytes},
-                {"parameters", parameter_count(model)},
-                {"tokenizer", has_tokenizer},
-                {"without_tokenizer", origin.model.without_tokenizer},
-                {"next", next}});
+    Json json = {{"directory", made.step.directory},
+                 {"config", made.config_file},
+                 {"form", origin.form},
+                 {"bytes", made.step.bytes},
+                 {"parameters", parameter_count(model)},
+                 {"tokenizer", has_tokenizer},
+                 {"without_tokenizer", origin.model.without_tokenizer},
+                 {"next", next}};
+    if (!origin.note.empty()) json["note"] = origin.note;
+    print_json(json);
     return 0;
   }
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.model.without_tokenizer << "\n";
+  if (!origin.note.empty()) std::cout << "note: " << origin.note << "\n";
   std::cout << "next: " << next << "\n";
   return 0;
 }

@@ -84,9 +84,12 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
       "# A language model with KV shifting attention\n\n";
   if (most_previous_tokens(sizes.shift) == 0)
     text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
-  const std::string imported_from = saved_state(model.content.state_json, model.directory).imported_from;
-  const bool trained = imported_from.empty();
-  text += trained ? "Trained and exported by Shiftron. " : "Exported by Shiftron. ";
+  const SavedState state = saved_state(model.content.state_json, model.directory);
+  const bool trained = state.imported_from.empty();
+  const std::string from = state.origin.from.empty() ? state.imported_from : state.origin.from;
+  text += !trained       ? "Exported by Shiftron. "
+          : from.empty() ? "Trained and exported by Shiftron. "
+                         : "Trained further and exported by Shiftron. ";
   text +=
       "Formula of the shift: \"KV Shifting Attention Enhances Language "
       "Modeling\".\n\n| | |\n|---|---|\n";
@@ -100,14 +103,17 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
           sizes.layers, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.ffn, sizes.vocab,
           sizes.tie_embeddings ? ", head tied to the embedding" : ""));
   row("shift", shift_text(sizes.shift));
-  if (trained) {
-    row("training", fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
-                                config.train.global_batch, config.train.sequence_length, tokens));
+  const std::string training = fmt::format("{} steps of {} sequences of {} tokens: {} tokens", model.content.step,
+                                           config.train.global_batch, config.train.sequence_length, tokens);
+  if (from.empty()) {
+    row("training", training);
+  } else {
+    row("origin",
+        "imported from " + one_line(from) + (trained ? ", then trained here: " + training : ", not trained since"));
   }
   row("precision",
       fmt::format("{}written in {}", trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
                   dtype_name(written.type)));
-  if (!trained) row("origin", "imported from " + one_line(imported_from) + ", not trained since");
   if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
   row("code", one_line(model.content.code_version));
   text += "\n## Loading\n\n" + loading(written.form, tokenizer, sizes);

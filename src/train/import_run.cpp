@@ -6,7 +6,6 @@
 #include "core/check.h"
 #include "train/faults.h"
 #include "train/new_run.h"
-#include "train/saved_state.h"
 
 namespace shiftron {
 namespace {
@@ -32,6 +31,7 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   state.configuration = config;
   state.imported_from = foreign.from;
   state.without_tokenizer = foreign.without_tokenizer;
+  state.origin = foreign.origin;
   std::vector<ManifestTensor> parameters = source.tensors();
   std::erase_if(parameters, [](const ManifestTensor& tensor) { return tensor.group != TensorGroup::parameters; });
   const StepToWrite step{.content = {.step = 0,

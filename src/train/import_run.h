@@ -7,6 +7,7 @@
 #include "checkpoint/step_writer.h"
 #include "core/log.h"
 #include "train/run_config.h"
+#include "train/saved_state.h"
 
 namespace shiftron {
 
@@ -19,6 +20,7 @@ struct ForeignModel {
   bool document_reset = RunConfig{}.data.document_reset;
   std::string tokenizer_model;    // bytes; empty = none
   std::string without_tokenizer;  // then: why, and what to do
+  ModelOrigin origin;
 };
 
 struct ImportedRun {

@@ -44,6 +44,21 @@ Bfloat16Products older_products(bool matmul, bool tiles) {
           .attention = tiles ? ProductsBy::vectors : ProductsBy::float32};
 }
 
+nlohmann::json origin_json(const ModelOrigin& origin) {
+  nlohmann::json kept = {{"from", origin.from}, {"positions", origin.positions}, {"end_tokens", origin.end_tokens}};
+  if (origin.begin_token) kept["begin_token"] = *origin.begin_token;
+  return kept;
+}
+
+ModelOrigin origin_of(const nlohmann::json& kept) {
+  ModelOrigin origin{.from = kept.at("from").get<std::string>(),
+                     .positions = kept.at("positions").get<int64_t>(),
+                     .end_tokens = kept.at("end_tokens").get<std::vector<int64_t>>(),
+                     .begin_token = {}};
+  if (kept.contains("begin_token")) origin.begin_token = kept.at("begin_token").get<int64_t>();
+  return origin;
+}
+
 }  // namespace
 
 std::string to_json(const SavedState& state) {
@@ -58,6 +73,7 @@ std::string to_json(const SavedState& state) {
   if (!state.library_choices.empty()) json["library_choices"] = state.library_choices;
   if (!state.imported_from.empty()) json["imported_from"] = state.imported_from;
   if (!state.without_tokenizer.empty()) json["without_tokenizer"] = state.without_tokenizer;
+  if (!state.origin.from.empty()) json["origin"] = origin_json(state.origin);
   return json.dump();
 }
 
@@ -84,6 +100,7 @@ SavedState saved_state(const std::string& text, const std::string& source) {
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");
     state.without_tokenizer = json.value("without_tokenizer", "");
+    if (json.contains("origin")) state.origin = origin_of(json.at("origin"));
     return state;
   });
 }

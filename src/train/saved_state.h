@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/stream.h"
 #include "train/run_config.h"
@@ -14,6 +15,15 @@ namespace shiftron {
 struct TrainerState {
   int64_t applied_updates = 0, skipped_updates = 0, skipped_in_row = 0;
   bool operator==(const TrainerState&) const = default;
+};
+
+// What an import says of a model and no training changes.
+struct ModelOrigin {
+  std::string from;                    // where its first weights come from; "": training here made them
+  int64_t positions = 0;               // tokens of a text that it was made for; 0: not known
+  std::vector<int64_t> end_tokens;     // each ends a text
+  std::optional<int64_t> begin_token;  // stands in front of a text
+  bool operator==(const ModelOrigin&) const = default;
 };
 
 struct SavedState {
@@ -28,6 +38,7 @@ struct SavedState {
   // moments are zero.
   std::string imported_from;
   std::string without_tokenizer;  // why none came along from there, and what to do
+  ModelOrigin origin;             // of the run's step 0, in all its steps
 };
 
 // A JSON object, for CheckpointContent::state_json.

@@ -121,7 +121,8 @@ bool TrainingRun::save(int64_t step) {
                             .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
                             .imported_from = "",
-                            .without_tokenizer = ""};
+                            .without_tokenizer = "",
+                            .origin = origin_};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
                                   .state_json = to_json(state),

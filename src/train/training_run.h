@@ -92,6 +92,7 @@ class TrainingRun {
   double profiled_seconds_ = 0;
   std::string validation_fingerprint_;
   std::string library_choices_;  // JSON; "": none
+  ModelOrigin origin_;
   int64_t first_step_ = 1;       // of this process
   int64_t saved_step_ = -1;
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none

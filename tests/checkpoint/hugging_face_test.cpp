@@ -230,9 +230,13 @@ TEST(HuggingFaceExport, ReadsNoMoreThanPieces) {
     total = of;
   };
   write_hugging_face(source, how, directory.path() + "/out");
+  how.progress = {};
   EXPECT_LE(source.largest_read, 1 << 20);
   EXPECT_EQ(last, total);
   EXPECT_GT(total, 24'000'000u);
+  source.values("head.weight")[2'000'001] = NAN;
+  const Error error = error_of([&] { write_hugging_face(source, how, directory.path() + "/other"); });
+  EXPECT_THAT(error.what(), HasSubstr("head.weight holds a value that is not finite at element 2000001:"));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which hold memory back
@@ -361,6 +365,34 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"rope_dim", 4}}, "rope_dim is 4"},
       {{{"rope_version", "lingua"}}, "rope_version is"},
       {{{"qk_norm", true}}, "qk_norm is true"},
+      {{{"model_type", "granite"}}, "may hold the same tensors and compute something else"},
+      {{{"rope_scaling", true}}, "rope_scaling is true: this model rotates by rope_theta alone"},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "this model rotates alike in every layer"},
+      {{{"rope_scaling", {{"rope_type", "default"}, {"sliding_attention", {{"factor", 8}}}}}}, "rope_scaling is"},
+      {{{"hidden_activation", "gelu"}}, "hidden_activation is \"gelu\""},
+      {{{"rope_interleaved", true}}, "rope_interleaved is true"},
+      {{{"rope_interleave", true}}, "rope_interleave is true"},
+      {{{"no_rope_layers", {1, 0}}}, "no_rope_layers is [1,0]"},
+      {{{"no_rope_layers", json::array()}}, "no_rope_layers is []"},
+      {{{"no_rope_layer_interval", 4}}, "no_rope_layer_interval is 4"},
+      {{{"position_embedding_type", "alibi"}}, "position_embedding_type is \"alibi\""},
+      {{{"alibi", true}}, "alibi is true"},
+      {{{"embedding_multiplier", 12.0}}, "embedding_multiplier is 12.0"},
+      {{{"attention_multiplier", 0.0078125}}, "attention_multiplier is 0.0078125"},
+      {{{"residual_multiplier", 0.22}}, "residual_multiplier is 0.22"},
+      {{{"logits_scaling", 8.0}}, "logits_scaling is 8.0"},
+      {{{"logit_scale", 0.0625}}, "logit_scale is 0.0625"},
+      {{{"scale_emb", 12}}, "scale_emb is 12"},
+      {{{"scale_depth", 1.4}}, "scale_depth is 1.4"},
+      {{{"dim_model_base", 256}}, "dim_model_base is 256"},
+      {{{"attn_logit_softcapping", 50.0}}, "attn_logit_softcapping is 50.0"},
+      {{{"final_logit_softcapping", 30.0}}, "final_logit_softcapping is 30.0"},
+      {{{"clip_qkv", 8.0}}, "clip_qkv is 8.0"},
+      {{{"is_causal", false}}, "is_causal is false"},
+      {{{"use_bidirectional_attention", true}}, "use_bidirectional_attention is true"},
+      {{{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types is"},
+      {{{"attention_chunk_size", 8}}, "attention_chunk_size is 8"},
+      {{{"use_parallel_residual", true}}, "use_parallel_residual is true"},
       {{{"quantization_config", {{"bits", 4}}}}, "quantization_config is"},
       {{{"shift_residual", true}}, "shift_residual is true"},
       {{{"shift_activation", "silu"}}, "shift_activation is"},
@@ -383,6 +415,7 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"num_hidden_layers", 1}}, "no place for these tensors"},
       {{{"vocab_size", 20}}, "model.embed_tokens.weight is [19, 10], config.json makes it [20, 10]"},
       {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"},
+      {{{"initializer_range", -0.1}}, "initializer_range is -0.1"},
       {{{"tie_word_embeddings", true}}, "lm_head.weight is not model.embed_tokens.weight"},
       {{{"tie_word_embeddings", 1}}, "must be true or false"}};
   for (const auto& [changes, message] : refused) {
@@ -398,6 +431,53 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
   EXPECT_THAT(fault(), HasSubstr("config.json: nested deeper than 32"));
   fs::remove(out_ + "/config.json");
   EXPECT_THAT(fault(), HasSubstr("config.json"));
+}
+
+TEST_F(HuggingFaceImports, KeysThatChangeNothingAreTaken) {
+  set({{"rope_scaling", false},
+       {"hidden_activation", "silu"},
+       {"rope_interleaved", false},
+       {"no_rope_layers", {1, 1}},
+       {"no_rope_layer_interval", 4},
+       {"position_embedding_type", "rope"},
+       {"embedding_multiplier", 1},
+       {"residual_multiplier", 1.0},
+       {"logits_scaling", 1.0},
+       {"attention_multiplier", nullptr},
+       {"attn_logit_softcapping", nullptr},
+       {"is_causal", true},
+       {"layer_types", {"full_attention", "full_attention"}},
+       {"initializer_range", 0.0}});
+  EXPECT_EQ(HuggingFaceSource(out_).model().init_std, 0.02);  // a standard deviation of 0 says nothing of weights
+}
+
+// generation_config.json, of what it says, goes before config.json.
+TEST_F(HuggingFaceImports, TokensThatEndATextAreReadAndWritten) {
+  const auto ends = [&] { return HuggingFaceSource(out_).config().end_tokens; };
+  const std::string other = out_ + "/generation_config.json";
+  EXPECT_EQ(ends(), std::vector<int64_t>{2});
+  set({{"eos_token_id", 5}, {"bos_token_id", 1}});
+  EXPECT_EQ(ends(), std::vector<int64_t>{2});
+  EXPECT_EQ(HuggingFaceSource(out_).config().begin_token, 1);
+  write_text(other, R"({"eos_token_id": [7, 18]})");
+  EXPECT_EQ(ends(), (std::vector<int64_t>{7, 18}));
+  const HuggingFaceConfig read = HuggingFaceSource(out_).config();
+  for (const std::string& text : {to_hugging_face_text(read), generation_config_text(read)}) {
+    EXPECT_EQ(json::parse(text)["eos_token_id"], json::parse("[7, 18]"));
+    EXPECT_EQ(json::parse(text)["bos_token_id"], 1);
+  }
+  fs::remove(other);
+  EXPECT_EQ(ends(), std::vector<int64_t>{5});
+  for (const json& odd : {json(19), json(-1), json("2"), json({7, 19}), json({7, nullptr})}) {
+    set({{"eos_token_id", odd}});
+    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token from 0 to 18"));
+  }
+  set({{"eos_token_id", nullptr}, {"bos_token_id", 19}});
+  EXPECT_THAT(fault(), HasSubstr("bos_token_id is 19"));
+  set({{"bos_token_id", nullptr}});
+  EXPECT_EQ(ends(), std::vector<int64_t>{});
+  write_text(other, R"({"eos_token_id": 19})");
+  EXPECT_THAT(fault(), HasSubstr("generation_config.json: eos_token_id is 19"));
 }
 
 TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {

@@ -88,7 +88,7 @@ inline void PrintTo(const ShiftCase& item, std::ostream* out) {
 inline HuggingFaceExport export_of(const ModelConfig& model, HuggingFaceForm form,
                                    SafetensorsType type = SafetensorsType::F32) {
   HuggingFaceExport how;
-  how.config = {.model = model, .form = form, .type = type, .positions = 64, .end_of_document = 2};
+  how.config = {.model = model, .form = form, .type = type, .positions = 64, .end_tokens = {2}};
   return how;
 }
 

@@ -203,7 +203,6 @@ TEST_F(MegatronImports, ArgumentsThatChangeNothingAreTaken) {
                        {"layernorm_epsilon", 1e-3},
                        {"vocab_size", 19},
                        {"num_experts", nullptr},
-                       {"no_rope_freq", nullptr},
                        {"rotary_seq_len_interpolation_factor", nullptr},
                        {"window_size", nullptr},
                        {"squared_relu", false},
@@ -213,6 +212,18 @@ TEST_F(MegatronImports, ArgumentsThatChangeNothingAreTaken) {
                        {"softmax_scale", nullptr},
                        {"softmax_type", "vanilla"},
                        {"attention_output_gate", false},
+                       {"rope_scaling", false},
+                       {"rope_scaling_factor", 8.0},
+                       {"seq_len_interpolation_factor", nullptr},
+                       {"scale_factor", 1},
+                       {"no_rope_freq", {0, 0}},
+                       {"qk_l2_norm", false},
+                       {"use_mup", false},
+                       {"mup_embedding_mult", 1.0},
+                       {"mup_output_mult", 1.0},
+                       {"mup_attn_scale_power", 1.0},
+                       {"enable_hyper_connections", false},
+                       {"apply_residual_connection_post_layernorm", false},
                        {"untie_embeddings_and_output_weights", true},
                        {"group_query_attention", true},
                        {"num_query_groups", 2},
@@ -297,6 +308,20 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
                                                  {"attention_output_gate", true},
                                                  {"untie_embeddings_and_output_weights", "no"},
                                                  {"multi_latent_attention", true},
+                                                 {"qk_l2_norm", true},
+                                                 {"use_mup", true},
+                                                 {"mup_embedding_mult", 10.0},
+                                                 {"mup_output_mult", 0.5},
+                                                 {"seq_len_interpolation_factor", 4.0},
+                                                 {"scale_factor", 8},
+                                                 {"no_rope_freq", {0, 1}},
+                                                 {"enable_mhc_connections", true},
+                                                 {"enable_hyper_connections", true},
+                                                 {"apply_residual_connection_post_layernorm", true},
+                                                 {"attn_logit_softcapping", 50.0},
+                                                 {"final_logit_softcapping", 30.0},
+                                                 {"embedding_multiplier", 12.0},
+                                                 {"rope_scaling", true},
                                                  {"position_embedding_type", "learned_absolute"},
                                                  {"use_rope_scaling", true},
                                                  {"rope_scaling", {{"rope_type", "llama3"}}},
@@ -312,6 +337,30 @@ TEST_F(MegatronImports, ConfigurationsOfOtherModelsAreRefusedByName) {
               HasSubstr("embedding.word_embeddings.weight is [32, 10], config.json makes it [33, 10]"));
   EXPECT_THAT(with("heads", 3), HasSubstr("num_attention_heads 3, num_key_value_heads 1 and head_dim 8 make 40 rows of "
                                           "self_attention.linear_qkv.weight, the files hold 48"));
+}
+
+TEST_F(MegatronImports, AConfigurationOfAnyDepthIsRefused) {
+  write_tensors(in_, tensors_, least_config());
+  const size_t deep = 400'000;  // comparing or showing such a value takes more than a stack
+  write_text(in_ + "/config.json", "{\"softmax_scale\":" + std::string(deep, '[') + std::string(deep, ']') + "}");
+  EXPECT_THAT(error_of([&] { MegatronSource read(in_); }).what(), HasSubstr("config.json: nested deeper than 32"));
+}
+
+// Before something is made for each layer.
+TEST_F(MegatronImports, LayersBeyondTheFilesAreRefusedFirst) {
+  const Tensors stacked = megatron_tensors(source_, model_, {.name = "stacked", .stacked = true});
+  for (const auto& [name, tensor] : stacked) {
+    if (!name.starts_with("decoder.layers.") || name.ends_with("linear_proj.weight") || tensor.shape[0] != 2) continue;
+    Tensors changed = stacked;
+    changed[name].shape[0] = 1;
+    changed[name].values.resize(tensor.values.size() / 2);
+    EXPECT_THAT(fault(changed, least_config()),
+                AllOf(HasSubstr("tensor " + name + " is [1, "), HasSubstr("linear_proj.weight holds 2 layers")));
+  }
+  Tensors many = tensors_;
+  std::erase_if(many, [](const auto& one) { return one.first.starts_with("decoder.layers."); });
+  many["decoder.layers.self_attention.linear_proj.weight"] = {{10'001, 1, 1}, std::vector<float>(10'001)};
+  EXPECT_THAT(fault(many, least_config()), HasSubstr("the files hold 10001 layers, read are at most 10000"));
 }
 
 TEST_F(MegatronImports, WhatNoTensorSaysMustBeStated) {

@@ -119,6 +119,64 @@ TEST_F(Exports, ATokenizerThatIsMissingOrAnotherModelsIsPutThere) {
               AllOf(HasSubstr("has 333 tokens and the model 332"), HasSubstr("import again")));
 }
 
+// What the files say beside the weights: training here knows nothing of it, an export says it again.
+TEST_F(Exports, WhatAnImportKnowsOfTheModelGoesAlong) {
+  const std::string from = export_with("");
+  const auto set = [&](const json& changes) {
+    json config = json::parse(read_file(from + "/config.json"));
+    config.update(changes);
+    write_text(from + "/config.json", config.dump());
+  };
+  set({{"max_position_embeddings", 131072}, {"eos_token_id", {7, 8}}, {"bos_token_id", 1}});
+  std::string step = run("import", {from, "--output", imported_})["directory"];
+  EXPECT_EQ(open_checkpoint(step).config.train.sequence_length, 4096);  // that it is evaluated with
+  const auto expect_said = [&](const std::string& out) {
+    const json exported = run("export", {step, "--output", out});
+    EXPECT_FALSE(exported.contains("note"));
+    const json config = json::parse(read_file(out + "/config.json"));
+    EXPECT_EQ(config["max_position_embeddings"], 131072);
+    for (const json& said : {config, json::parse(read_file(out + "/generation_config.json"))}) {
+      EXPECT_EQ(said["eos_token_id"], json::parse("[7, 8]"));
+      EXPECT_EQ(said["bos_token_id"], 1);
+    }
+    EXPECT_FALSE(run("export", {step, "--format", "gguf", "--output", out + ".gguf"}).contains("note"));
+    const GgufFile file(out + ".gguf");
+    EXPECT_EQ(std::get<uint32_t>(file.entries().at("llama.context_length")), 131072u);
+    EXPECT_EQ(std::get<uint32_t>(file.entries().at("tokenizer.ggml.eos_token_id")), 7u);
+  };
+  expect_said(out_ + "2");
+  EXPECT_THAT(read_file(out_ + "2/README.md"),
+              HasSubstr("| origin | imported from `" + from + "`, not trained since |"));
+  const std::string first = step;
+  step = run("import", {step, "--format", "shiftron", "--output", imported_ + "2"})["directory"];
+  expect_said(out_ + "3");
+  EXPECT_THAT(read_file(out_ + "3/README.md"), HasSubstr("imported from `" + from + ", then " + first + "`, not"));
+}
+
+TEST_F(Exports, AnotherEndThanTheTokenizersIsTold) {
+  tokenizer_ = example_model();
+  run("export", {step_of(model()), "--output", out_});
+  EXPECT_FALSE(run("import", {out_, "--output", imported_}).contains("note"));
+  const json config = json::parse(read_file(out_ + "/generation_config.json"));
+  const int64_t own = config["eos_token_id"];
+  write_text(out_ + "/generation_config.json", R"({"eos_token_id": 7})");
+  const json told = run("import", {out_, "--output", imported_ + "2"});
+  EXPECT_THAT(told["note"].get<std::string>(),
+              HasSubstr("eos_token_id is 7, " + out_ + "/tokenizer.model ends documents by " + std::to_string(own)));
+  EXPECT_THAT(text_of("import", {out_, "--format", "hf", "--output", imported_ + "3"}),
+              HasSubstr("\nnote: eos_token_id"));
+  run("export", {told["directory"], "--output", out_ + "2"});
+  EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"], json({own, 7}));
+}
+
+TEST_F(Exports, AModelWithoutAnyEndIsTold) {
+  const std::string step = step_of(model());
+  for (const char* format : {"hf", "gguf"}) {
+    EXPECT_THAT(run("export", {step, "--format", format, "--output", out_ + format})["note"].get<std::string>(),
+                HasSubstr("no token ends a text"));
+  }
+}
+
 TEST_F(Exports, NamesThatAreNoUtf8) {
   run("export", {step_of(model()), "--output", out_});
   const std::string odd = directory_.path() + "/odd\xFF";

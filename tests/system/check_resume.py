@@ -4,7 +4,7 @@ import json
 import shutil
 import unittest
 
-from harness import LAYOUTS, SystemTest, losses, shiftron, step
+from harness import LAYOUTS, SystemTest, losses, options, shiftron, step
 
 
 class Resume(SystemTest):
@@ -88,6 +88,28 @@ class Resume(SystemTest):
         self.must(shiftron("evaluate", "--checkpoint", whole["directory"], "--data", self.folder / "data" / "validation"))
         self.must(shiftron("generate", "--checkpoint", whole["directory"], "--prompt", "The", "--tokens", "2"))
         self.expect(76, self.start(1, ["train", "--config", whole["configuration"]]))
+
+    def test_what_an_import_knows_goes_along(self):
+        """Length, ends and origin of a model that is trained on, converted and exported; training here has shorter sequences."""
+        first, run, there = (self.folder / f"origin-{name}" for name in ("first", "run", "there"))
+        exported, again = self.folder / "origin-exported", self.folder / "origin-again"
+        self.expect(75, self.train(1, {**self.settings(first, train__steps=2), "train.stop_at": 1}))
+        self.must(shiftron("checkpoint", "export", step(first, 1), "--format", "hf", "--output", exported))
+        config = json.loads((exported / "config.json").read_text())
+        own = config["eos_token_id"]
+        (exported / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 131072}))
+        (exported / "generation_config.json").write_text(json.dumps({"eos_token_id": [own, 7]}))
+        self.must(shiftron("checkpoint", "import", exported, "--format", "hf", "--output", run))
+        settings = self.settings(run, train__steps=4)
+        for stop in (1, 2):  # saved, resumed and saved
+            self.expect(75, self.start(1, ["train", "--config", run / "config.conf", *options({**settings, "train.stop_at": stop})]))
+        self.must(shiftron("checkpoint", "convert", step(run, 2), "--layout", "dp=2,zero=1", "--output", there))
+        self.must(shiftron("checkpoint", "export", step(there, 2), "--format", "hf", "--output", again))
+        found = json.loads((again / "config.json").read_text())
+        self.assertEqual((found["max_position_embeddings"], found["eos_token_id"]), (131072, [own, 7]))
+        card = (again / "README.md").read_text()
+        self.assertIn("Trained further and exported by Shiftron.", card)
+        self.assertIn(f"| origin | imported from `{exported}`, then trained here: 2 steps of ", card)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,138 @@
+// One table of keys of transformers, Megatron-LM and NeMo; each program's own sizes are read elsewhere.
+#include "checkpoint/their_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/json_fields.h"
+#include "core/check.h"
+#include "core/file.h"
+#include "core/json_outline.h"
+#include "core/json_reason.h"
+
+namespace shiftron {
+namespace {
+
+using Json = TheirConfig;
+constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
+
+struct Rule {
+  std::vector<const char*> keys;
+  std::vector<Json> neutral;  // beside null; a list of these, one for each layer, is as one of them
+  const char* reason;
+};
+
+const std::vector<Rule>& rules() {
+  static const char* const silu = "this model's activation is silu, and nothing is added or cut";
+  static const char* const gated = "this model's MLP is SwiGLU";
+  static const char* const every_token = "this model attends to all tokens before";
+  static const char* const by_rope = "this model knows positions by RoPE alone";
+  static const char* const softmax =
+      "this model's attention is the softmax of products over the root of the head's size";
+  static const char* const no_factor =
+      "this model multiplies neither embeddings nor what layers add nor logits by a number";
+  static const std::vector<Rule> list = {
+      {{"attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "add_qkv_bias", "add_bias_linear"},
+       {false},
+       "this model has no biases"},
+      {{"hidden_act", "hidden_activation", "activation_func"},
+       {"silu", "swish", "F.silu", "torch.nn.functional.silu"},
+       silu},
+      {{"squared_relu", "quick_geglu"}, {false}, silu},
+      {{"glu_linear_offset"}, {0}, silu},
+      {{"activation_func_clamp_value"}, {}, silu},
+      {{"gated_linear_unit", "swiglu"}, {true}, gated},
+      {{"rotary_percent", "rotary_pct", "partial_rotary_factor"}, {1}, "this model rotates whole heads"},
+      {{"rotary_interleaved", "rope_interleaved", "rope_interleave"},
+       {false},
+       "this model rotates halves, as Hugging Face's Llama does"},
+      {{"rope_version"}, {"huggingface"}, "this model rotates halves, as Hugging Face's Llama does"},
+      {{"no_rope_freq"}, {0}, "this model rotates in every layer"},
+      {{"no_rope_layers"}, {1}, "this model rotates in every layer"},
+      {{"no_rope_layer_interval"}, {}, "this model rotates in every layer"},
+      {{"position_embedding_type"}, {"rope", "rotary"}, by_rope},
+      {{"alibi", "use_alibi"}, {false}, by_rope},
+      {{"use_rope_scaling"}, {false}, kUnscaled},
+      {{"rotary_seq_len_interpolation_factor", "seq_len_interpolation_factor", "scale_factor"}, {1}, kUnscaled},
+      {{"normalization"}, {"RMSNorm"}, "this model's norms are RMSNorm"},
+      {{"layernorm_zero_centered_gamma", "apply_layernorm_1p", "rms_norm_add_unit_offset"},
+       {false},
+       "this model's norms multiply by the weight itself"},
+      {{"qk_layernorm", "qk_norm", "use_qk_norm", "qk_l2_norm"},
+       {false},
+       "this model has no norms of queries and keys"},
+      {{"parallel_residual", "use_parallel_residual", "apply_residual_connection_post_layernorm"},
+       {false},
+       "this model's MLP comes behind its attention, each with a norm in front"},
+      {{"enable_mhc_connections", "enable_hyper_connections"}, {false}, "this model has one stream between its layers"},
+      {{"window_size"}, {Json({-1, -1}), Json({-1, 0})}, every_token},
+      {{"layer_types"}, {"full_attention"}, every_token},
+      {{"attention_chunk_size"}, {}, every_token},
+      {{"is_causal"}, {true}, every_token},
+      {{"use_bidirectional_attention"}, {false}, every_token},
+      {{"softmax_scale", "attention_multiplier", "query_pre_attn_scalar", "clip_qkv"}, {}, softmax},
+      {{"softmax_type"}, {"vanilla"}, softmax},
+      {{"attn_logit_softcapping", "final_logit_softcapping"}, {}, "this model cuts neither products nor logits"},
+      {{"attention_output_gate"}, {false}, "this model's attention has no gate"},
+      {{"multi_latent_attention"}, {false}, "this model has a matrix for keys and one for values"},
+      {{"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb",
+        "mup_embedding_mult", "mup_output_mult"},
+       {1},
+       no_factor},
+      {{"scale_depth", "dim_model_base"}, {}, no_factor},
+      {{"use_mup"}, {false}, no_factor},
+      {{"num_moe_experts", "num_experts"}, {}, "this model has no experts"},
+      {{"quantization_config"}, {}, "quantised weights are not read: write them in F32 or BF16"}};
+  return list;
+}
+
+bool is_neutral(const Json& value, const std::vector<Json>& neutral) {
+  const auto is_one = [&](const Json& one) { return std::ranges::find(neutral, one) != neutral.end(); };
+  return is_one(value) || (value.is_array() && !value.empty() && std::ranges::all_of(value, is_one));
+}
+
+}  // namespace
+
+Json parse_their_config(const std::string& text, const std::string& source) {
+  refuse_deep_json(text, kDeepestJson, [&] {  // messages show values, by recursion
+    throw_bad_input(source, ": nested deeper than ", kDeepestJson);
+  });
+  try {
+    Json json = Json::parse(text);
+    if (json.is_object()) return json;
+  } catch (const nlohmann::json::exception& error) {
+    throw_bad_input(source, ": no valid JSON: ", json_reason(error));
+  }
+  throw_bad_input(source, ": it is no JSON object");
+}
+
+Json read_their_config(const std::string& path) {
+  return parse_their_config(read_file(path, kLongestConfig), path);
+}
+
+bool has_key(const Json& config, const char* key) {
+  return config.contains(key) && !config[key].is_null();
+}
+
+void refuse_key(const Json& config, const std::string& source, const char* key, const std::string& reason) {
+  std::string value =
+      config.contains(key) ? config[key].dump(-1, ' ', true, Json::error_handler_t::replace) : "missing";
+  if (value.size() > 80) value = value.substr(0, 77) + "...";
+  throw_bad_input(source, ": ", key, " is ", value, ": ", reason);
+}
+
+void refuse_other_models(const Json& config, const std::string& source) {
+  for (const Rule& rule : rules()) {
+    for (const std::string_view key : rule.keys) {
+      // Which a list of the layers takes the place of.
+      if (key == "no_rope_layer_interval" && has_key(config, "no_rope_layers")) continue;
+      if (has_key(config, key.data()) && !is_neutral(config[key], rule.neutral)) {
+        refuse_key(config, source, key.data(), rule.reason);
+      }
+    }
+  }
+}
+
+}  // namespace shiftron
