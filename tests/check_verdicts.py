@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tests/run.py says of small ctest projects, and tests/check_mutants.py of patches that name no test."""
+"""What tests/run.py says of small ctest projects, tests/check_mutants.py of patches that name no test, and tests/check_paths.py of sources
+of which git knows nothing."""
 import os
 import pathlib
 import re
@@ -73,6 +74,12 @@ class Verdicts(unittest.TestCase):
                              ("core_tests Arena.*, Area.*", "core_tests Area.*"), ("shiftron system_kill", "shiftron system_kill"),
                              ("slurm Slurm.test_limit", "slurm Slurm.test_limit"), ("slurm Slum.test_limits", "slurm Slum.test_limits")):
             self.assertEqual(self.check_mutant(line), [absent], line)
+
+    def test_paths_of_a_machine_are_found_in_a_tarball(self):
+        (self.folder / "src").mkdir()
+        (self.folder / "src" / "file.h").write_text("// in /" + "home/somebody\n")
+        done = subprocess.run([sys.executable, "-B", TESTS / "check_paths.py", self.folder], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout.split(": ")[:2]), (1, ["src/file.h:1", "path of a machine"]))
 
 
 if __name__ == "__main__":
