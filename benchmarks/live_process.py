@@ -30,8 +30,14 @@ class LiveProcess:
         return self.answer()
 
     def peak_bytes(self):
+        return self._bytes("VmHWM")
+
+    def resident_bytes(self):
+        return self._bytes("VmRSS")
+
+    def _bytes(self, name):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
+        return 1024 * int(re.search(rf"{name}:\s+(\d+)", status).group(1))
 
     def end(self):
         self.process.stdin.close()

@@ -9,6 +9,7 @@ Waits until nothing else runs here (--wait SECONDS at most): a figure from a bus
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import re
@@ -42,6 +43,11 @@ def at_least(least):
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
         return int(text)
     return number
+
+
+def largest(differences):
+    """NaN where there is one, which max() may pass over."""
+    return max(differences, key=lambda one: (math.isnan(one), one))
 
 
 def require_program(path):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other.
+"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other, or where the
+program refuses the configuration of a training command that a document names.
 
     tests/check_promises.py PROGRAM [ROOT]            checks
     tests/check_promises.py PROGRAM [ROOT] --write    writes the table of docs/configuration.md anew
@@ -11,6 +12,7 @@ import sys
 
 BEGIN, END = "<!-- keys: written by tests/check_promises.py --write -->", "<!-- end of keys -->"
 RESERVED = "reserved"
+NO_KEYS = {"section.key", "model.safetensors"}  # which look like one
 
 
 def output(program, *words):
@@ -26,6 +28,21 @@ def keys_of(help_text):
     return [found for found in re.findall(r"^  --(\S+\.\S+) (\S+) +(.+)$", help_text, re.M)]
 
 
+def training_commands(text):
+    """[(ranks or "", words)] of `train --config configs/…` in a document, without what stands for other words."""
+    lines = re.sub(r"\s*\\\n\s*", " ", text)
+    return [(ranks, [word for word in words.split() if word != "…"]) for ranks, words in
+            re.findall(r"(?:launch/local (\d+)|[Ss][Hh][Ii][Ff][Tt][Rr][Oo][Nn]) train((?: --config configs/[\w./-]+)+[^\n`|#]*)", lines)]
+
+
+def refusal(program, root, ranks, words):
+    """Of the configuration, by --dry-run; None if it is taken."""
+    told = ["--ranks", ranks] if ranks else []
+    done = subprocess.run([program, "train", *words, *told, *(["--dry-run"] if "--dry-run" not in words else [])], capture_output=True, text=True,
+                          cwd=root, check=False)
+    return None if done.returncode == 0 else " ".join(done.stderr.split())
+
+
 def table(program):
     rows = []
     for key, values, text in keys_of(output(program, "train", "--help")):
@@ -36,8 +53,10 @@ def table(program):
 
 
 def faults(program, root):
-    readme = (root / "README.md").read_text()
-    documents = readme + "".join(path.read_text() for path in sorted((root / "docs").glob("*.md")))
+    pages = {path.name: path.read_text() for path in [root / "README.md", root / "CONTRIBUTING.md", root / "ARCHITECTURE.md",
+                                                      *sorted((root / "docs").glob("*.md"))] if path.exists()}
+    readme = pages["README.md"]
+    documents = "".join(text for name, text in pages.items() if name not in ("CONTRIBUTING.md", "ARCHITECTURE.md"))
 
     commands = commands_of(program)
     named = set()
@@ -76,12 +95,14 @@ def faults(program, root):
     page = (root / "docs/configuration.md").read_text()
     if page[page.index(BEGIN) + len(BEGIN):page.index(END)].strip() != table(program):
         yield "docs/configuration.md is not what `shiftron train --help` says: run tests/check_promises.py PROGRAM . --write"
-    for section, name in re.findall(r"--([a-z]+)\.([a-z_]+)", readme):
-        if f"{section}.{name}" not in listed:
-            yield f"README.md names {section}.{name}, which is no key"
-    for word in re.findall(r"`([a-z]+\.[a-z_]+)`", readme):
-        if word.split(".")[0] in {key.split(".")[0] for key in listed} and word not in listed:
-            yield f"README.md names {word}, which is no key"
+    sections = {key.split(".")[0] for key in listed}
+    for name, text in pages.items():
+        in_backticks = [word for word in re.findall(r"`([a-z]+\.[a-z_]+)`", text) if word.split(".")[0] in sections]
+        for word in sorted(set(re.findall(r"--([a-z]+\.[a-z_]+)", text) + in_backticks) - NO_KEYS - set(listed)):
+            yield f"{name} names {word}, which is no key"
+        for ranks, words in training_commands(text):
+            if refused := refusal(program, root, ranks, words):
+                yield f"{name}: `train {' '.join(words)}` is refused: {refused}"
 
 
 def write(program, root):

@@ -6,8 +6,8 @@
 --with: beside them, one by one, those tests of another build that have the label; shown behind them. LIMIT: seconds after which one
 test hangs, scaled by how slow this machine is now; SHIFTRON_TEST_TIME_SCALE carries the scale to the tests' own limits. Tests run by twos,
 those of whole programs one by one; they wait more than they compute, so that a third beside them finds room on two cores. BUDGET: CPU seconds
-(user and system) of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed"; the
-exit code is 0 only if all passed within the budget.
+(user and system) of all tests together, which other processes do not change; seen when a test ends. Last line: "N passed, N failed", and
+", N skipped" where some cannot run here; the exit code is 0 only if none failed, within the budget.
 """
 import os
 import pathlib
@@ -93,12 +93,17 @@ class Run:
         self.output = open(self.log, "rb")
 
     def counts(self):
-        """(passed, failed) by ctest's closing line, or by those of its tests."""
+        """(passed, failed, skipped) by ctest's closing lines, or by those of its tests."""
         text = self.log.read_text(errors="replace")
-        if closing := re.findall(r"tests passed, (\d+) tests failed out of (\d+)", text):
-            failed, total = map(int, closing[-1])
-            return total - failed, failed
-        return len(re.findall(r" Passed +[0-9.]+ sec", text)), len(re.findall(r"\*\*\*", text))
+        *_, closing = re.split(r"^(?=\d+% tests passed)", text, flags=re.M)
+        if counted := re.match(r"\S+ tests passed, (\d+) tests failed out of (\d+)", closing):
+            failed, total = map(int, counted.groups())
+            skipped = len(re.findall(r"\(Skipped\)$", closing, re.M))
+            return total - failed - skipped, failed, skipped
+        ends = re.findall(r"^ *\d+/\d+ Test +#\d+: \S+ \.*(\*\*\*Skipped|\*\*\*| +Passed)", text, re.M)
+        skipped = ends.count("***Skipped")
+        failed = ends.count("***")
+        return len(ends) - failed - skipped, failed, skipped
 
 
 def main():
@@ -116,12 +121,12 @@ def main():
         spent = watch(runs, budget)
     finally:
         interrupt(runs)
-    passed, failed = map(sum, zip(*(run.counts() for run in runs)))
-    print(f"{spent:.0f} CPU seconds\n{passed} passed, {failed} failed", flush=True)
+    passed, failed, skipped = map(sum, zip(*(run.counts() for run in runs)))
+    print(f"{spent:.0f} CPU seconds\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
     if spent > budget:
         print(f"test: the tests took more than {budget:.0f} CPU seconds\n  next: ctest --test-dir {build} --output-on-failure", file=sys.stderr)
         return 1
-    if passed + failed == 0:
+    if passed + failed + skipped == 0:
         print(f"test: ctest ran no test\n  next: ctest --test-dir {build} -N", file=sys.stderr)
         return 1
     return next((run.ctest.returncode for run in runs if run.ctest.returncode), 0)

@@ -32,7 +32,10 @@ class TemporaryDirectory {
     std::string pattern = (parent / "shiftron-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
-  ~TemporaryDirectory() { fs::remove_all(path_); }
+  ~TemporaryDirectory() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
   const std::string& path() const { return path_; }
 
  private:

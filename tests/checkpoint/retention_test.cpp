@@ -124,6 +124,7 @@ TEST_F(Retained, WhatCannotBeRemovedStopsNoSave) {
                 ::testing::HasSubstr("step-00000005.tmp, which an interrupted save left, cannot be removed"));
   }
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000004", "step-00000005.tmp"));
+  open_to_all(directory + "/step-00000005.tmp", true);  // for its removal
 }
 
 TEST_F(Retained, LaterStepsAreSupersededNotDeleted) {

@@ -1,5 +1,5 @@
-// Large products by the matrix unit, on its loops where the processor has none: every way of cutting them, edges,
-// memory around, threads.
+// Large products by the matrix unit, and by its loops, which need bfloat16 vectors: every way of cutting them, edges,
+// memory around, threads. Skipped where these are not.
 #include "kernels/matrix_product.h"
 
 #include <tuple>

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "expect_error.h"
 #include "kernels/kernels.h"
 #include "machine/scheduler.h"
+#include "red_zone.h"
 #include "time_scale.h"
 
 namespace shiftron {
@@ -151,6 +153,20 @@ TEST_F(LateArena, NobodyIsWaitedForWhileAnExceptionUnwinds) {
   } catch (const std::runtime_error&) {
   }
   expect_no_order();
+}
+
+// Here, as launch/races builds without NDEBUG and without red zones.
+TEST_F(LateArena, DebugBuildsFillReleasedMemoryWithNaN) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "release build";
+#else
+  if (testing::red_zone() > 0) GTEST_SKIP() << "released memory is closed instead";
+  (void)arena_->allocate(DType::float64, {64});
+  arena_->release();
+  const Tensor x = arena_->allocate(DType::float64, {64});
+  finish();
+  for (int64_t i = 0; i < 64; ++i) EXPECT_TRUE(std::isnan(x.data<double>()[i])) << i;
+#endif
 }
 
 #ifdef __SANITIZE_ADDRESS__

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What benchmarks/*.py cannot measure they refuse in words, before they measure anything."""
+import math
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import record  # pylint: disable=wrong-import-position,import-error
+import report  # pylint: disable=wrong-import-position,import-error
 
 ABSENT = "/absent/program"
 REFUSED = [
@@ -50,6 +52,22 @@ class Measurements(unittest.TestCase):
 
     def test_a_kept_command_is_words_of_a_shell(self):
         self.assertEqual(record.command_text([record.ROOT / "launch" / "local", 2, "--layout", "tp 2"]), "launch/local 2 --layout 'tp 2'")
+
+    def test_a_difference_that_is_no_number_is_the_largest(self):
+        for differences in ([1e-6, math.nan, 2e-6], [math.nan, 1e-6], [1e-6, math.nan]):
+            self.assertFalse(record.largest(differences) <= 1e-4)
+        self.assertEqual(record.largest([1e-6, 3e-6, 2e-6]), 3e-6)
+
+    def test_the_fastest_other_is_that_of_the_least_ratio(self):
+        sides = {"shiftron": {"tokens_per_second": 90.0, "speed_of_shiftron_over_it": 1.0},
+                 "a": {"tokens_per_second": 60.0, "speed_of_shiftron_over_it": 1.55},
+                 "b": {"tokens_per_second": 58.0, "speed_of_shiftron_over_it": 1.45}}
+        self.assertEqual(report.fastest_other({"result": {"sides": sides}})[0], "b")
+
+    def test_memory_is_told_without_machinery(self):
+        self.assertEqual(report.memory_of({"own_bytes": 10, "machinery_bytes": 3}), 7)
+        self.assertEqual(report.memory_of({"own_bytes": 10, "device_bytes": 5}), 5)
+        self.assertFalse(report.has_machinery({"result": {"sides": {"shiftron": {"own_bytes": 10}}}}))
 
 
 if __name__ == "__main__":

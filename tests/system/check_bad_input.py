@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, shiftron, step
+from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, main, shiftron, step
 
 
 def flip(path, place):
@@ -221,4 +221,4 @@ class FullDisk(SystemTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(defaultTest="BadInput")

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from harness import LAYOUTS, ROOT, SystemTest, benchmark_report, last_step, lines, losses, options, processes, shiftron, step
+from harness import LAYOUTS, ROOT, SystemTest, benchmark_report, last_step, lines, losses, main, options, processes, shiftron, step
 
 DATA = ROOT / "tests" / "evaluate" / "data" / "hub"
 RELEASED, STORED = DATA.parent / "original", DATA.parent / "parity"
@@ -352,8 +352,7 @@ class Parquet(Reports):
     def setUpClass(cls):
         cls.python = python_with_arrow()
         if cls.python is None:
-            print("skipped: no Python with pyarrow; launch/install-deps --benchmarks-data makes one", flush=True)
-            raise unittest.SkipTest
+            raise unittest.SkipTest("no Python with pyarrow; launch/install-deps --benchmarks-data makes one")
         super().setUpClass()
 
     def test_parquet_gives_the_hubs_report(self):
@@ -369,4 +368,4 @@ class Parquet(Reports):
 
 
 if __name__ == "__main__":
-    unittest.main(defaultTest="Benchmarks")
+    main(defaultTest="Benchmarks")

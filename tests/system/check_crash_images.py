@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import PROGRAM, SystemTest, environment, losses, options, scaled, shiftron
+from harness import PROGRAM, SystemTest, environment, losses, main, options, scaled, shiftron
 
 CALLS = ("open,openat,creat,close,dup,dup2,dup3,lseek,write,pwrite64,writev,pwritev,pwritev2,ftruncate,truncate,fallocate,copy_file_range,"
          "sendfile,fsync,fdatasync,sync_file_range,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat")
@@ -425,4 +425,4 @@ class CrashImages(SystemTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()
