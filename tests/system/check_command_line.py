@@ -127,6 +127,24 @@ class CommandLine(SystemTest):
             result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
         self.assertEqual((result.returncode, result.stderr), (70, b"shiftron: cannot write to stdout\n"))
 
+    def test_the_list_of_tasks_refuses_what_it_does_not_know(self):
+        self.refused(["evaluate", "--tasks", "list", "--jsno", "--data"], "unknown option --jsno", "--data needs a value")
+        self.refused(["evaluate", "--tasks", "list", "--tasks", "list"], "--tasks takes 1 value, 2 are given")
+        self.refused(["evaluate", "--tasks", "list", "--train.steps", "x"], "train.steps")
+
+    def test_messages_lead_to_what_is_wrong(self):
+        folder = self.folder
+        of_step = ["evaluate", "--checkpoint", self.step]
+        self.assertNotIn("--data", self.refused([*of_step, "--tasks", "nope", "--output", folder / "none"], "no such task"))
+        self.assertNotIn("--data", self.refused([*of_step, "--tasks", "list,hellaswag", "--output", folder / "none"],
+                                                "--tasks list stands alone"))
+        self.refused(["checkpoint", "list", self.step], f"{self.step} is a step itself; `shiftron checkpoint inspect {self.step}`")
+        self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", folder / "exported-once"])
+        self.refused(["checkpoint", "import", folder / "exported-once", "--format", "megatron", "--output", folder / "none"],
+                     "seems to be in the format hf, give --format hf")
+        self.refused(["train", "--config", self.run_directory / "config.conf", "--dry-run", "--draw", ""],
+                     "--draw is given an empty name")
+
     def test_missing_values(self):
         for command in self.rows:
             with self.subTest(command):
