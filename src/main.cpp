@@ -1,11 +1,9 @@
 // Entry point: runs the subcommand, and holds the last catch, which turns an error into its exit code.
-#include <poll.h>
-#include <unistd.h>
-
 #include <exception>
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/standard_descriptors.h"
 #include "core/check.h"
 #include "core/log.h"
 
@@ -18,19 +16,14 @@ int fail(const std::string& message, shiftron::ExitCode code) {
   return static_cast<int>(code);
 }
 
-// A pipe or a socket says so at any time; errno does so only at the first of the writes that fail.
-bool reader_of_stdout_has_left() {
-  pollfd pipe{STDOUT_FILENO, POLLOUT, 0};
-  return poll(&pipe, 1, 0) == 1 && (pipe.revents & (POLLERR | POLLHUP)) != 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    shiftron::cli::open_standard_descriptors();
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.
-    if (!std::cout.flush() && !reader_of_stdout_has_left())
+    if (!std::cout.flush() && !shiftron::cli::reader_of_stdout_has_left())
       return fail("cannot write to stdout", shiftron::ExitCode::crash);
     return code;
   } catch (const std::exception& exception) {

@@ -12,6 +12,7 @@
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/shell_word.h"
+#include "core/system_error.h"
 #include "evaluate/benchmarks.h"
 #include "evaluate/tasks/benchmark_compare.h"
 #include "train/options.h"
@@ -21,6 +22,8 @@ namespace shiftron::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kList = "list";  // in place of tasks
 
 Json to_json(const ResultRow& row) {
   Json json = {{"name", row.name},
@@ -91,11 +94,21 @@ std::vector<CommandOption> benchmark_options() {
 
 bool needs_data(const CommandLine& line) {
   if (!line.has("tasks")) return true;
-  return std::ranges::any_of(names_of_tasks(line.text("tasks")), is_of_dataset);
+  const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
+  try {
+    TaskRegistry().select(names);
+  } catch (const Error& error) {
+    pass_on_refusal(error);
+    return false;
+  }
+  return std::ranges::any_of(names, is_of_dataset);
 }
 
 void check_benchmark_options(CommandLine& line) {
   if (line.has("tasks")) {
+    const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
+    if (std::ranges::find(names, kList) != names.end())
+      line.faults.push_back("--tasks list stands alone: it says which tasks there are");
     if (!line.has("output")) line.faults.push_back("--output is missing: --tasks writes its reports there");
     return;
   }
@@ -105,7 +118,7 @@ void check_benchmark_options(CommandLine& line) {
 }
 
 bool lists_tasks(const CommandLine& line) {
-  return line.text("tasks") == "list";
+  return line.text("tasks") == kList;
 }
 
 int list_tasks(const CommandLine& line) {

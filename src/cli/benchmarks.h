@@ -11,7 +11,8 @@
 namespace shiftron::cli {
 
 std::vector<CommandOption> benchmark_options();
-// Whether --data must be given: for a dataset to predict, and for tasks that look for their files there.
+// Whether --data must be given: for a dataset to predict, and for tasks that look for their files there. Not for tasks
+// that are none, which run_tasks() refuses.
 bool needs_data(const CommandLine& line);
 // Adds to the line's faults: options of benchmarks without any, benchmarks without an output.
 void check_benchmark_options(CommandLine& line);

@@ -35,6 +35,10 @@ int list(const CommandLine& line) {
   const bool as_json = line.has("json");
   std::string directory = line.text("directory");
   if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
+  if (std::filesystem::exists(directory + "/" + kManifestName)) {
+    throw_bad_input(directory, " is a step itself; `shiftron checkpoint inspect ", shell_word(directory),
+                    "` says what it holds");
+  }
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);

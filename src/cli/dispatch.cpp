@@ -46,6 +46,8 @@ std::string rows_of(const std::vector<Command>& commands, Wanted wanted) {
 int run(const Command& command, const std::vector<std::string>& words) {
   std::string name = "shiftron " + words_of(command);
   if (!command.usage.empty()) name += " " + command.usage;
+  if (words == std::vector<std::string>{"help"} && std::ranges::none_of(command.options, &CommandOption::bare))
+    throw_bad_input("unexpected word 'help'; shiftron ", words_of(command), " --help says what it takes");
   const CommandLine line =
       parse_command_line(words, command.configured ? with_configuration(command.options) : command.options);
   if (line.help) {
@@ -59,8 +61,13 @@ int run(const Command& command, const std::vector<std::string>& words) {
 
 // Behind `shiftron --help`, `shiftron --version` and `shiftron NOUN --help`.
 void refuse_more_words(const std::vector<std::string>& words, size_t known) {
-  if (words.size() > known)
-    throw_bad_input("unexpected word '", printable(words[known]), "' behind ", words[known - 1]);
+  if (words.size() <= known) return;
+  const std::string& last = words[known - 1];
+  std::string advice;
+  if (asks_for_help(last))
+    advice = "; shiftron " + (known > 1 ? words[0] + " " : "") + printable(words[known]) +
+             " --help says more about one command";
+  throw_bad_input("unexpected word '", printable(words[known]), "' behind ", last, advice);
 }
 
 }  // namespace
@@ -80,6 +87,12 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     return static_cast<int>(ExitCode::bad_input);
   }
   const std::string& noun = arguments[0];
+  if (noun == "help" && arguments.size() > 1) {
+    refuse_more_words(arguments, 3);
+    std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+    words.emplace_back("--help");
+    return dispatch(commands, words);
+  }
   if (asks_for_help(noun) || noun == "help") {
     refuse_more_words(arguments, 1);
     std::cout << commands_help(commands);
@@ -119,7 +132,7 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
   for (const std::string& each : verbs) known += (known.empty() ? "" : ", ") + each;
   if (verb.empty()) throw_bad_input(noun, " needs one of: ", known);
   throw_bad_input("unknown command '", noun, " ", printable(verb), "'", suggestion(verb, verbs), "; ", noun,
-                  " has: ", known);
+                  " has: ", known, verb == "help" ? "; shiftron " + noun + " --help says more" : "");
 }
 
 }  // namespace shiftron::cli

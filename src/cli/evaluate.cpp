@@ -129,7 +129,10 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
 
 int run_evaluate(const CommandLine& given) {
   outlive_failing_writes();
-  if (lists_tasks(given)) return list_tasks(given);
+  if (lists_tasks(given)) {
+    refuse_faults(read_config(given).reading_faults, "the command line");
+    return list_tasks(given);
+  }
   CommandLine line = given;
   if (!line.has("checkpoint")) line.faults.emplace_back("--checkpoint is missing");
   if (!line.has("data") && needs_data(line)) line.faults.emplace_back("--data is missing");

@@ -219,11 +219,23 @@ void refuse_names_without_utf8(const CommandLine& line) {
   if (!is_utf8(from)) throw_bad_input(printable(from), " must be UTF-8; rename it");
 }
 
+Origin open_as(const Format& format, const CommandLine& line) {
+  try {
+    return format.open(line);
+  } catch (const Error& error) {
+    pass_on_refusal(error);
+    const std::string other = import_format_of(line.text("directory"));
+    if (other.empty() || other == format.name || format.open == open_step) throw;
+    throw_bad_input(line.text("directory"), " seems to be in the format ", other, ", give --format ", other, " (as ",
+                    format.name, ": ", error.what(), ")");
+  }
+}
+
 int run_import(const CommandLine& line) {
   outlive_failing_writes();
   refuse_names_without_utf8(line);
   const std::string run = line.text("output");
-  const Origin origin = format_of(line).open(line);
+  const Origin origin = open_as(format_of(line), line);
   const ModelConfig& model = origin.model.model;
   const bool has_tokenizer = !origin.model.tokenizer_model.empty();
   Log log;

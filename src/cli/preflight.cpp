@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
@@ -18,7 +19,8 @@
 namespace shiftron::cli {
 namespace {
 
-constexpr int kUsualDeadline = 60;  // seconds
+constexpr int kUsualDeadline = 60;                     // seconds
+constexpr uint64_t kLargestList = uint64_t{16} << 20;  // bytes of names of hosts
 
 std::vector<CommandOption> preflight_options() {
   return {
@@ -35,6 +37,18 @@ void require_place_of_names(const std::string& path) {
       std::filesystem::is_directory(parent_directory(path), error))
     return;
   throw_bad_input("--bad-hosts '", path, "' is no file that can be written; name one, in a folder that is there");
+}
+
+// Names of an earlier look, a line each, are replaced; anything else that somebody wrote, as a hostfile, is not.
+void refuse_to_replace(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return;
+  std::istringstream lines(read_file(path, kLargestList));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line.find_first_of(" \t\r") == std::string::npos) continue;
+    throw_bad_input("--bad-hosts ", path,
+                    " is there and no list of names, one a line, which alone is replaced; name another file");
+  }
 }
 
 void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
@@ -66,7 +80,10 @@ int run_preflight_command(const CommandLine& line) {
       }
     }
     validate(parsed.config, world->size());
-    if (parsed.has("bad-hosts")) require_place_of_names(parsed.text("bad-hosts"));
+    if (parsed.has("bad-hosts")) {
+      require_place_of_names(parsed.text("bad-hosts"));
+      refuse_to_replace(parsed.text("bad-hosts"));
+    }
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};
   const PreflightResult result =

@@ -101,6 +101,7 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
 
 // An older drawing is replaced; anything else that somebody wrote is not.
 void refuse_to_replace(const std::string& path) {
+  if (path.empty()) throw_bad_input("--draw is given an empty name; name a file");
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
   std::string start(5, '\0');

@@ -58,6 +58,12 @@ std::vector<DocumentBuckets::Document> DocumentBuckets::sorted(size_t bucket) co
   const Spill& index = buckets_[bucket].index;
   std::vector<Document> documents(index.bytes / sizeof(Document));
   index.file.read_at(0, documents.data(), index.bytes);
+  const uint64_t tokens = buckets_[bucket].tokens.bytes / sizeof(int32_t);
+  for (const Document& document : documents) {
+    const bool fits = document.tokens >= 0 && document.first <= tokens &&
+                      static_cast<uint64_t>(document.tokens) <= tokens - document.first;
+    if (!fits) throw_crash(index.file.path(), " is not as it was written: somebody else wrote into it");
+  }
   std::sort(documents.begin(), documents.end(),
             [](const Document& a, const Document& b) { return a.key != b.key ? a.key < b.key : a.first < b.first; });
   return documents;

@@ -31,6 +31,9 @@ std::string text_fault(const std::string& text) {
   if (text.find_first_not_of(kBlank) != 0 || text.find_last_not_of(kBlank) + 1 != text.size()) {
     return "must be a text without blanks at its ends";
   }
+  const bool is_quoted =
+      text.size() > 1 && text.front() == text.back() && (text.front() == '"' || text.front() == '\'');
+  if (is_quoted) return "is written without quotes";
   return "";
 }
 

@@ -2,12 +2,14 @@
 #include "train/preflight.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -43,6 +45,25 @@ std::map<std::string, std::string> hashes_of_files() {
 std::string probe_path(const std::string& directory, const std::string& name) {
   return directory + "/.preflight-" + name;
 }
+
+// The folders on the way to a directory that are missing, and are removed in the end where they are empty still.
+class MissingFolders {
+ public:
+  explicit MissingFolders(const std::string& directory) {
+    std::error_code error;
+    std::filesystem::path path = directory;
+    for (; !path.empty() && !std::filesystem::exists(path, error) && !error; path = path.parent_path())
+      paths_.push_back(path);
+  }
+  ~MissingFolders() {
+    for (const std::string& path : paths_) ::rmdir(path.c_str());
+  }
+  MissingFolders(const MissingFolders&) = delete;
+  MissingFolders& operator=(const MissingFolders&) = delete;
+
+ private:
+  std::vector<std::string> paths_;  // the innermost first
+};
 
 // Writes the probe of that name; what goes wrong, else "".
 std::string write_probe(const std::string& directory, const std::string& name) {
@@ -197,7 +218,11 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   begin("the run's directory", {});
   // Two nodes of a batch system may have one host name: the rank tells their probes apart.
   const std::string own = fmt::format("{}-{}", report.host, world.rank());
-  if (leads) report.disk_fault = write_probe(directory, own);
+  std::optional<MissingFolders> missing;
+  if (leads) {
+    missing.emplace(directory);
+    report.disk_fault = write_probe(directory, own);
+  }
   std::vector<std::string> names;
   std::istringstream joined(joined_texts(world, leads && report.disk_fault.empty() ? own + "\n" : ""));
   // That was a barrier too: all probes are written.

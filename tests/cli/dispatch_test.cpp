@@ -18,10 +18,16 @@ std::vector<Command> command_table() {
   const std::vector<CommandOption> options = {text_option("output", "DIR", "where"), json_flag()};
   const auto code = [](const CommandLine& line) { return static_cast<int>(line.values.size()); };
   return {
-      {"train", "", "trains a model", "--config FILE", {}, true,
+      {"train",
+       "",
+       "trains a model",
+       "--config FILE",
+       {},
+       true,
        [](const CommandLine& line) { return 100 + static_cast<int>(line.values.size() + 10 * line.faults.size()); }},
       {"data", "build", "writes shards", "--output DIR", options, false, code},
       {"data", "verify", "checks shards", "", options, false, [](const CommandLine&) { return 120; }},
+      {"names", "", "takes a name", "", {directories("a name")}, false, code},
       {"checkpoint", "list", "lists steps", "", {}, false, [](const CommandLine&) -> int { throw_crash("no disk"); }},
   };
 }
@@ -69,7 +75,28 @@ TEST(Dispatch, HelpAtEveryLevel) {
   }
   EXPECT_THAT(output_of({"train", "--help"}).second, HasSubstr("--model.hidden N"));
   EXPECT_EQ(message_of({"--version", "x"}), "unexpected word 'x' behind --version");
-  EXPECT_EQ(message_of({"data", "--help", "x"}), "unexpected word 'x' behind --help");
+  EXPECT_EQ(message_of({"data", "--help", "x"}),
+            "unexpected word 'x' behind --help; shiftron data x --help says more about one command");
+  EXPECT_EQ(message_of({"--help", "train"}),
+            "unexpected word 'train' behind --help; shiftron train --help says more about one command");
+}
+
+TEST(Dispatch, HelpAsAWord) {
+  for (const Words& command : {Words{"train"}, Words{"data"}, Words{"data", "build"}}) {
+    Words asked = command;
+    asked.emplace_back("--help");
+    Words helped = command;
+    helped.insert(helped.begin(), "help");
+    EXPECT_EQ(output_of(helped), output_of(asked));
+  }
+  EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian', nearest is train"));
+  EXPECT_THAT(message_of({"help", "data", "biuld"}), HasSubstr("unknown command 'data biuld', nearest is build"));
+  EXPECT_EQ(message_of({"help", "data", "build", "x"}), "unexpected word 'x' behind build");
+  EXPECT_THAT(message_of({"train", "help"}), HasSubstr("unexpected word 'help'; shiftron train --help"));
+  EXPECT_THAT(message_of({"data", "build", "help"}), HasSubstr("unexpected word 'help'; shiftron data build --help"));
+  EXPECT_THAT(message_of({"data", "help"}),
+              HasSubstr("unknown command 'data help'; data has: build, verify; shiftron data --help"));
+  EXPECT_EQ(dispatch(command_table(), {"names", "help"}), 1) << "a word that may stand alone";
 }
 
 TEST(Dispatch, FaultsOfTheLineAreRefusedBeforeTheCommandRuns) {

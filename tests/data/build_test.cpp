@@ -418,6 +418,25 @@ TEST(Build, AnUnwritablePlaceIsReported) {
   }
 }
 
+TEST(Buckets, AnIndexThatWasWrittenIntoIsTold) {
+  using Document = DocumentBuckets::Document;
+  for (const Document& spoiled : {Document{1, 0, 4, 1}, Document{1, 3, 1, 1}, Document{1, UINT64_MAX, 1, 1},
+                                  Document{1, 0, -1, 1}, Document{1, 1, 2, 1}}) {
+    const Scratch scratch;
+    DocumentBuckets buckets(scratch.path(), 1);
+    buckets.add(1, {5, 6, 7}, 1);
+    buckets.finish();
+    const std::string index = scratch.path() + "/bucket-0.index";
+    std::fstream(index, std::ios::in | std::ios::out | std::ios::binary)
+        .write(reinterpret_cast<const char*>(&spoiled), sizeof spoiled);
+    if (spoiled.first == 1) {
+      EXPECT_EQ(buckets.sorted(0).front().tokens, 2);
+    } else {
+      EXPECT_ERROR(buckets.sorted(0), ExitCode::crash, index + " is not as it was written");
+    }
+  }
+}
+
 TEST(Buckets, OrderDoesNotDependOnTheirNumber) {
   std::vector<std::vector<uint64_t>> orders;
   for (const size_t count : {1, 3, 16}) {

@@ -288,6 +288,24 @@ class Accidents(SystemTest):
         text = self.expect(70, self.start(1, ["preflight", *settings, "--bad-hosts", self.folder / ("long" * 70)]))
         self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
 
+    def test_only_names_of_bad_hosts_are_replaced(self):
+        run = self.folder / "looked-at-again/once"
+        settings = options(self.settings(run))
+        place = self.folder / "hosts"
+        for text in ("node1 slots=8\n", "node1\n\nnode2\n", "# hosts\n"):
+            place.write_text(text)
+            told = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
+            self.assert_told_once(told, f"--bad-hosts {place} is there and no list of names, one a line, which alone is replaced")
+            self.assertEqual(place.read_text(), text)
+        for text in ("", "node1\nnode2.example\n"):
+            place.write_text(text)
+            self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
+            self.assertEqual(place.read_text(), "")
+            self.assertFalse(run.parent.exists())  # made for the look, and empty
+        run.mkdir(parents=True)
+        self.expect(0, self.start(1, ["preflight", *settings]))
+        self.assertEqual(list(run.iterdir()), [])
+
     def test_validation_on_the_training_data_is_told(self):
         """Also of one source among several, in any order and with weights."""
         settings = self.settings(self.folder / "same-data", evaluation__every=2, evaluation__sequences=2, train__steps=2)

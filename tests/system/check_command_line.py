@@ -6,6 +6,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import socket
 import subprocess
 import unittest
@@ -126,6 +127,48 @@ class CommandLine(SystemTest):
         with open("/dev/full", "wb") as full:
             result = subprocess.run([PROGRAM, "evaluate", "--tasks", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
         self.assertEqual((result.returncode, result.stderr), (70, b"shiftron: cannot write to stdout\n"))
+
+    def test_closed_descriptors_become_no_files(self):
+        run_directory = self.copy_without_an_end("followed")
+        for closed in ((0,), (2,), (0, 2)):
+            with subprocess.Popen([PROGRAM, "status", run_directory, "--follow"], env=environment(), stdout=subprocess.PIPE,
+                                  preexec_fn=lambda closed=closed: [os.close(number) for number in closed]) as process:
+                try:
+                    process.stdout.readline()
+                    open_now = {int(name) for name in os.listdir(f"/proc/{process.pid}/fd")}
+                    self.assertLessEqual({0, 1, 2}, open_now, closed)
+                    for number in closed:
+                        self.assertEqual(os.readlink(f"/proc/{process.pid}/fd/{number}"), "/dev/null", closed)
+                finally:
+                    process.kill()
+
+    def copy_without_an_end(self, name):
+        """Of the run, as it is while its last step is long past: silent."""
+        copy = self.folder / name
+        copy.mkdir()
+        for file in ("config.conf", "metrics.jsonl"):
+            shutil.copy(self.run_directory / file, copy)
+        told = (self.run_directory / "events.jsonl").read_text().splitlines(True)
+        (copy / "events.jsonl").write_text("".join(line for line in told if '"exit"' not in line))
+        return copy
+
+    def test_the_list_of_tasks_refuses_what_it_does_not_know(self):
+        self.refused(["evaluate", "--tasks", "list", "--jsno", "--data"], "unknown option --jsno", "--data needs a value")
+        self.refused(["evaluate", "--tasks", "list", "--tasks", "list"], "--tasks takes 1 value, 2 are given")
+        self.refused(["evaluate", "--tasks", "list", "--train.steps", "x"], "train.steps")
+
+    def test_messages_lead_to_what_is_wrong(self):
+        folder = self.folder
+        of_step = ["evaluate", "--checkpoint", self.step]
+        self.assertNotIn("--data", self.refused([*of_step, "--tasks", "nope", "--output", folder / "none"], "no such task"))
+        self.assertNotIn("--data", self.refused([*of_step, "--tasks", "list,hellaswag", "--output", folder / "none"],
+                                                "--tasks list stands alone"))
+        self.refused(["checkpoint", "list", self.step], f"{self.step} is a step itself; `shiftron checkpoint inspect {self.step}`")
+        self.must_run(["checkpoint", "export", self.step, "--format", "hf", "--output", folder / "exported-once"])
+        self.refused(["checkpoint", "import", folder / "exported-once", "--format", "megatron", "--output", folder / "none"],
+                     "seems to be in the format hf, give --format hf")
+        self.refused(["train", "--config", self.run_directory / "config.conf", "--dry-run", "--draw", ""],
+                     "--draw is given an empty name")
 
     def test_missing_values(self):
         for command in self.rows:

@@ -1,0 +1,26 @@
+// stdin, stdout and stderr as they were left by whoever started the process.
+#include "cli/standard_descriptors.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "core/check.h"
+
+namespace shiftron::cli {
+
+void open_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0) continue;
+    // The lowest number that is free is this one.
+    if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
+      throw_crash("descriptor ", descriptor, " is closed, and /dev/null cannot be opened in its place");
+  }
+}
+
+bool reader_of_stdout_has_left() {
+  pollfd pipe{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&pipe, 1, 0) == 1 && (pipe.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+}  // namespace shiftron::cli
