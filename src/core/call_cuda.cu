@@ -30,6 +30,11 @@ void check_call(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   const std::string said = std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")";
   if (status == cudaErrorMemoryAllocation) throw_no_memory(call, said);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    throw_bad_input(call, ": ", said,
+                    "; this program was built for other GPUs than this one: compute capability 8.0 or later is needed, "
+                    "and CMAKE_CUDA_ARCHITECTURES names the kinds that a build serves (docs/gpu.md)");
+  }
   throw_crash(call, ": ", said,
               is_late(status)
                   ? "; it may be of work that the GPU was given before: CUDA_LAUNCH_BLOCKING=1 tells where, "

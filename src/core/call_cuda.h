@@ -9,7 +9,7 @@
 
 namespace shiftron::cuda {
 
-// Throws what CUDA says of a failed call, with the call; where memory is short an Error(bad_input) with what helps.
+// Throws what CUDA says, with the call; where memory is short or no code is for the GPU, an Error(bad_input) with help.
 void check_call(cudaError_t status, const char* call);
 // Of CUDA, or of a library of it.
 [[noreturn]] inline void throw_no_memory(const std::string& call, const std::string& said) {

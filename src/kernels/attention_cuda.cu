@@ -2,6 +2,7 @@
 // rows that are not aligned) is done by kernels of our own, a warp for each row and head, in the specification's order.
 #include <cmath>
 
+#include "kernels/attention_head_dim.h"
 #include "kernels/attention_plans_cuda.h"
 #include "kernels/bodies.h"
 #include "kernels/device_cuda.h"
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kBlock = 128;
 constexpr int kBlockRows = kBlock / kWarp;
-constexpr int64_t kMostHeadDim = 256;
 
 // ---- own kernels ----------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ int64_t blocks_of(int64_t count, int64_t size) {
 // body(how many elements a lane has), a constant.
 template <typename Body>
 void for_lane_count(const char* name, int64_t head_dim, Body&& body) {
-  CHECK(head_dim <= kMostHeadDim, name, ": head_dim ", head_dim, " is above ", kMostHeadDim);
+  CHECK(head_dim <= kMostHeadDimOnCuda, name, ": head_dim ", head_dim, " is above ", kMostHeadDimOnCuda);
   if (head_dim <= kWarp) {
     body(std::integral_constant<int, 1>{});
   } else if (head_dim <= 2 * kWarp) {

@@ -87,16 +87,18 @@ bool CudaAttention::serves(const AttentionProblem& problem, int64_t room) {
 }
 
 // All that can be planned where they will be timed, else the first; at least one.
-std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) const {
+std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem& piece, int64_t room) {
   const int64_t left = room - cuda::PlanMemory(piece).bytes();
   std::vector<Candidate> candidates;
+  std::vector<std::string> without_room;
   std::string reasons;
   for (const AttentionChoice& choice : cuda::offered_engines(piece, {handle_, {}})) {
     if (!candidates.empty() && !timed_) break;
     try {
       if (choice.workspace > left) {
-        throw cuda::Unserved(
+        without_room.push_back(
             detail::concatenate("engine ", choice.engine, " asks for ", choice.workspace, " bytes of ", left));
+        throw cuda::Unserved(without_room.back());
       }
       candidates.push_back(planned(piece, choice));
     } catch (const cuda::Unserved& refusal) {
@@ -106,6 +108,9 @@ std::vector<CudaAttention::Candidate> CudaAttention::plan(const AttentionProblem
   if (candidates.empty()) {
     throw cuda::Unserved(detail::concatenate("cuDNN ", choices_.library, " plans no ", piece.text(), ": ",
                                              reasons.empty() ? "no engine" : reasons));
+  }
+  if (timed_) {
+    for (const std::string& engine : without_room) untimed_.push_back(engine + " for " + piece.text());
   }
   return candidates;
 }
@@ -140,8 +145,9 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
       try {
         candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
         return false;
-      } catch (const cuda::FailedExecution&) {
+      } catch (const cuda::FailedExecution& failure) {
         if (candidates.size() == ++failed) throw;
+        untimed_.push_back(detail::concatenate("engine ", candidate.choice.engine, " fails: ", failure.what()));
         return true;
       }
     });

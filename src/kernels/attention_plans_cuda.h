@@ -39,6 +39,8 @@ class CudaAttention {
   void adopt(const AttentionChoices& choices);
 
   const std::vector<std::string>& refusals() const { return refusals_; }
+  // Engines that were to be timed and were not: they ask for more memory than there is, or fail.
+  const std::vector<std::string>& untimed() const { return untimed_; }
 
  private:
   struct Candidate {
@@ -50,7 +52,7 @@ class CudaAttention {
     int64_t last_use = 0;
   };
 
-  std::vector<Candidate> plan(const AttentionProblem& piece, int64_t room) const;
+  std::vector<Candidate> plan(const AttentionProblem& piece, int64_t room);
   Candidate planned(const AttentionProblem& piece, const AttentionChoice& choice) const;
   void keep(const AttentionProblem& piece, std::vector<Candidate> candidates);
   void make_room();
@@ -64,7 +66,7 @@ class CudaAttention {
   std::map<AttentionProblem, Planned> plans_;
   int64_t uses_ = 0;
   std::set<AttentionProblem> refused_;
-  std::vector<std::string> refusals_;
+  std::vector<std::string> refusals_, untimed_;
 };
 
 }  // namespace shiftron

@@ -31,7 +31,11 @@ class Kept final : public KeptLibraries {
     attention_.adopt(choices.attention);
   }
   std::vector<std::string> refusals() const override { return attention_.refusals(); }
-  std::vector<std::string> untimed() const override { return products_.untimed(); }
+  std::vector<std::string> untimed() const override {
+    std::vector<std::string> all = products_.untimed();
+    all.insert(all.end(), attention_.untimed().begin(), attention_.untimed().end());
+    return all;
+  }
 
  private:
   CudaContext& context_;

@@ -122,7 +122,7 @@ __device__ void add_up(const TapProducts<kMost>& of_threads, const StreamRows<T>
     sum = warp_sum(sum);
     const int64_t count = stream.call.count, tap = count - 1 - first - i;
     const int64_t head = shares.first_head(block, group) + k * shares.all_groups;
-    if (lane == 0 && head < stream.call.heads && tap >= 0) {
+    if (lane == 0 && shares.has_heads(block, group) && head < stream.call.heads && tap >= 0) {
       stream.partial[(head * count + tap) * shares.runs + block / shares.columns] = sum;
     }
   }

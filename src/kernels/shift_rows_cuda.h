@@ -92,12 +92,16 @@ struct ShiftShares {
   __device__ int64_t first_head(unsigned block, unsigned group) const {
     return int64_t{block % columns} * groups + group;
   }
+  // What lies behind the last group, in the last of a row's blocks, are heads that others have.
+  __device__ bool has_heads(unsigned block, unsigned group) const {
+    return group < groups && first_head(block, group) < all_groups;
+  }
 
   // Rows that follow each other, of each piece of the calling thread: body(first row, end, first head, first element).
   template <int kWidth, typename Body>
   __device__ void each_run(unsigned block, const Body& body) const {
     const unsigned group = threadIdx.x / group_threads, own = threadIdx.x % group_threads;
-    if (group >= groups) return;
+    if (!has_heads(block, group)) return;
     const unsigned rows_of_thread = run / (group_threads / of_row);
     const int64_t begin = int64_t{block / columns} * run + int64_t{own / of_row} * rows_of_thread;
     const int64_t end = begin + rows_of_thread < rows ? begin + rows_of_thread : rows;
@@ -111,7 +115,7 @@ struct ShiftShares {
   template <int kWidth, typename Body>
   __device__ void each(unsigned block, const Body& body) const {
     const unsigned group = threadIdx.x / group_threads;
-    if (group >= groups) return;
+    if (!has_heads(block, group)) return;
     const int64_t begin = int64_t{block / columns} * run;
     const unsigned own = static_cast<unsigned>(rows - begin < run ? rows - begin : run) * pieces;
     for (unsigned piece = threadIdx.x % group_threads; piece < own; piece += group_threads) {

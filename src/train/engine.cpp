@@ -235,11 +235,15 @@ int64_t Engine::run_schedule(const BatchReader& read, Pass pass) {
     for (const int arena : needed_.first_arena) pass.arena_of.emplace_back(static_cast<size_t>(stepped), arena);
   }
   expect_rows(actions, !pass.alone);
+  // On a GPU what the first forward of a pass loads may wait for receives that are posted: for none of rows that it has
+  // yet to cause. A training's has been loaded.
+  if (pass.training) receive_ahead();
   for (const Action& action : actions) {
     const Microbatch& held = memory_of(action.chunk, action.microbatch, pass).held;
     if (held.chunk != action.chunk || held.number != action.microbatch)
       begin(action.chunk, action.microbatch, read, pass);
     execute(action, pass);
+    if (action.kind == ActionKind::forward) receive_ahead();
   }
   for (MicrobatchMemory& memory : memory_) clear(memory);
   if (stream_.device == DeviceKind::meta) {
@@ -259,6 +263,11 @@ void Engine::expect_rows(const std::vector<Action>& actions, bool come) {
     }
     rows.expect(slots, come);
   }
+}
+
+void Engine::receive_ahead() {
+  for (auto& [from, rows] : inputs_) rows.go_ahead();
+  for (auto& [from, rows] : d_outputs_) rows.go_ahead();
 }
 
 Engine::MicrobatchMemory& Engine::memory_of(int chunk, int number, const Pass& pass) {

@@ -113,6 +113,7 @@ class Engine {
   void make_slots(const MemoryPlan& plan, bool training);
   int64_t run_schedule(const BatchReader& read, Pass pass);
   void expect_rows(const std::vector<Action>& actions, bool come);
+  void receive_ahead();
   int64_t train(const BatchReader& read, const Pass& pass);
   MicrobatchMemory& memory_of(int chunk, int number, const Pass& pass);
   // Of another chunk of this rank, which holds the same microbatch.

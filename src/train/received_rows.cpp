@@ -1,6 +1,8 @@
 // Receives posted ahead.
 #include "train/received_rows.h"
 
+#include <utility>
+
 #include "kernels/timing.h"
 
 namespace shiftron {
@@ -21,11 +23,15 @@ void ReceivedRows::expect(const std::vector<int>& slots, bool come) {
         " messages of before have not been received");
   left_.assign(slots.begin(), slots.end());
   come_ = come;
-  post();
+  ahead_ = false;
+}
+
+void ReceivedRows::go_ahead() {
+  ahead_ = true;
+  if (!coming_.defined()) post();
 }
 
 void ReceivedRows::post() {
-  coming_ = {};
   if (left_.empty()) return;
   const auto slot = static_cast<size_t>(left_.front());
   left_.pop_front();
@@ -41,10 +47,11 @@ void ReceivedRows::post() {
 }
 
 Tensor ReceivedRows::next() {
+  if (!coming_.defined()) post();
   CHECK(coming_.defined(), slots_.front()->name(), ": no message is expected");
   receive_.wait(stream_);
-  const Tensor rows = coming_;
-  post();
+  const Tensor rows = std::exchange(coming_, {});
+  if (ahead_) post();
   return rows;
 }
 

@@ -9,6 +9,7 @@
 #include "core/has_cuda.h"
 #include "core/stream.h"
 #include "data/utf8.h"
+#include "kernels/attention_head_dim.h"
 #include "train/faults.h"
 #include "train/learning_rate.h"
 #include "train/options.h"
@@ -160,6 +161,9 @@ void Checker::check_versions() {
   if (config_.device.kind != DeviceChoice::cuda) return;
   fault_if(config_.train.precision == Precision::fp64, {"device.kind", "train.precision"},
            "precision fp64 not on device cuda: its operations are in bf16 and fp32");
+  fault_if(sound({"model.head_dim"}) && config_.model.head_dim > kMostHeadDimOnCuda, {"device.kind", "model.head_dim"},
+           "head_dim ", config_.model.head_dim, " not on device cuda: its attention takes heads of up to ",
+           kMostHeadDimOnCuda);
 }
 
 void Checker::check_model() {

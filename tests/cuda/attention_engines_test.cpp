@@ -1,10 +1,16 @@
 // Which engine of cuDNN serves attention: offered, timed, kept, adopted; and the deterministic form.
+#include <gmock/gmock.h>
+
 #include "cuda/device_testing.h"
 #include "cuda/dnn.h"
 #include "kernels/all_cases.h"
 
 namespace shiftron::kernel_testing {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 // With scratch for either form on CUDA, of one sample or some.
 KernelCase with_enough_scratch(KernelCase call) {
@@ -112,6 +118,8 @@ TEST(AttentionChoices, AreMadeAmongWhatCanBeExecuted) {
     device.attention().time_candidates(true);
     expect_matches(device, call);
     EXPECT_EQ(device.attention().choices().of.begin()->second.engine, 2);
+    EXPECT_THAT(device.attention().untimed(),
+                ElementsAre(StartsWith("engine 1 fails: cudnnBackendExecute for attention backward")));
   }
   machine::fail_engine(machine::kEveryEngine, CUDNN_STATUS_EXECUTION_FAILED);
   {
@@ -195,6 +203,22 @@ AttentionProblem small_problem() {
   problem.q = problem.k = problem.v = problem.out = {8, 8};
   problem.statistics = 4;
   return problem;
+}
+
+// An engine that asks for more than there is is told where it was to be timed.
+TEST(AttentionChoices, AreMadeAmongWhatHasRoom) {
+  constexpr int64_t kRoomOfTheFirst = 6000;  // bytes
+  for (const bool timed : {true, false}) {
+    CudaDevice device;
+    device.attention().time_candidates(timed);
+    ASSERT_TRUE(device.attention().serves(small_problem(), kRoomOfTheFirst));
+    if (!timed) {
+      EXPECT_THAT(device.attention().untimed(), IsEmpty());
+      continue;
+    }
+    const auto told = StartsWith("engine 2 asks for 8192 bytes of 6000 for attention forward: 1 samples of 4 rows");
+    EXPECT_THAT(device.attention().untimed(), ElementsAre(told, told));
+  }
 }
 
 // Engines ask for 4,096 and 8,192 bytes.

@@ -1,5 +1,6 @@
 // What choosing and adopting algorithms ask of CUDA and its libraries: what loads, compiles or frees may wait for the
 // whole device, and is done before the first step.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -241,6 +242,19 @@ TEST(AdoptedChoices, ThatLackMemoryAreNotForeign) {
     kernel_testing::expect_fault("cudnnBackendCreateDescriptor", [&] { choose(kept.dump()); });
   }
   EXPECT_EQ(nlohmann::ordered_json::parse(choose(kept.dump())), kept);
+}
+
+TEST(TimedCandidates, ThatFailAreTold) {
+  const auto world = make_single_world();
+  Ledger ledger;
+  const RunConfig config = config_of({});
+  DeviceRank rank(config, *world, ledger);
+  Log log;
+  machine::fail_engine(1, CUDNN_STATUS_EXECUTION_FAILED);
+  choose_algorithms(config, *rank.trainer, rank.reader(1), *world, "", "", log);
+  machine::fail_engine(0, CUDNN_STATUS_SUCCESS);
+  EXPECT_THAT(rank.trainer->engine().libraries().untimed(),
+              ::testing::Contains(::testing::StartsWith("engine 1 fails: cudnnBackendExecute for attention")));
 }
 
 TEST(TimedCandidates, AreFreedBehindTheTiming) {

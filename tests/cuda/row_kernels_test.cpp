@@ -164,6 +164,34 @@ TEST(RowKernelsOnTheirOwn, OperandsBeginAnywhere) {
   }
 }
 
+// Heads of one thread, where the last block of a row has fewer: whoever had some of them too would turn them twice.
+TEST(RowKernelsOnTheirOwn, RotationInPlaceTurnsEachHeadOnce) {
+  constexpr int64_t kRows = 3, kHeadDim = 128;
+  for (const auto& [dtype, heads] :
+       std::initializer_list<std::pair<DType, int64_t>>{{DType::float32, 40}, {DType::bfloat16, 72}}) {
+    CudaDevice device;
+    const Shape shape = {kRows, heads, kHeadDim};
+    const Owned in_place(dtype, shape, random_values("x", shape.count())), apart(dtype, shape);
+    const Owned positions(DType::int32, {kRows}, {1, 2, 3}), table(DType::float32, {2, 4, kHeadDim / 2});
+    const DeviceCopy x(in_place, device), y(apart, device), of_positions(positions, device), rope(table, device);
+    rope_table(device.stream, 10000, rope.tensor());
+    ShiftRope how;
+    how.rope = rope.tensor();
+    how.positions = of_positions.tensor();
+    const auto compare = [&](const char* direction) {
+      x.fetch();
+      y.fetch();
+      EXPECT_EQ(in_place.values(), apart.values()) << direction << ", " << name_of(dtype);
+    };
+    shift_rope_forward(device.stream, x.tensor(), how, y.tensor());
+    shift_rope_forward(device.stream, x.tensor(), how, x.tensor());
+    compare("forward");
+    shift_rope_backward(device.stream, x.tensor(), x.tensor(), how, y.tensor(), {}, {});
+    shift_rope_backward(device.stream, x.tensor(), x.tensor(), how, x.tensor(), {}, {});
+    compare("backward");
+  }
+}
+
 TEST(RowKernelsOnTheirOwn, LossesAreSummedInFloat64) {
   constexpr int64_t kCount = 4097;
   CudaDevice device;

@@ -243,10 +243,16 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
 
 TEST(Validate, AGpuNeedsABuildWithCuda) {
   const Pairs gpu = {{"device.kind", "cuda"}},
-              double_precision = {{"device.kind", "cuda"}, {"train.precision", "fp64"}};
+              double_precision = {{"device.kind", "cuda"}, {"train.precision", "fp64"}},
+              widest = {{"device.kind", "cuda"}, {"model.head_dim", "256"}},
+              too_wide = {{"device.kind", "cuda"}, {"model.head_dim", "258"}};
   EXPECT_THAT(find_faults(small_config_with(gpu), 1, Use::dry_run), IsEmpty());
   EXPECT_THAT(find_faults(small_config_with(double_precision), 1, Use::dry_run),
               ElementsAre(HasSubstr("precision fp64 not on device cuda")));
+  EXPECT_THAT(find_faults(small_config_with(widest), 1, Use::dry_run), IsEmpty());
+  EXPECT_THAT(find_faults(small_config_with(too_wide), 1, Use::dry_run),
+              ElementsAre("head_dim 258 not on device cuda: its attention takes heads of up to 256 "
+                          "(device.kind: a.conf:1, model.head_dim: a.conf:2)"));
   if (!kHasCuda) {
     EXPECT_THAT(find_faults(small_config_with(gpu), 1),
                 ElementsAre("device.kind cuda not in this version, which has cpu (a.conf:1)"));

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include "core/call_cuda.h"
 #include "expect_error.h"
 #include "kernels/device_cuda.h"
 #include "machine/cuda/streams.h"
@@ -166,6 +167,14 @@ TEST(Injection, ALaunchThatIsRefusedNamesItsGrid) {
                ExitCode::crash, "kernel add_one, grid 3 x 2, blocks of 64: too many resources requested for launch");
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   cudaStreamDestroy(stream);
+}
+
+// As a launch's first question of its kernel ends on a GPU that the build has no code for.
+TEST(Injection, AGpuOfAnotherKindIsTheUsersFault) {
+  for (const cudaError_t status : {cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction}) {
+    EXPECT_ERROR(cuda::check_call(status, "cudaFuncGetAttributes"), ExitCode::bad_input,
+                 "this program was built for other GPUs than this one: compute capability 8.0 or later");
+  }
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+// How wide heads may be on a GPU.
+#pragma once
+
+#include <cstdint>
+
+namespace shiftron {
+
+inline constexpr int64_t kMostHeadDimOnCuda = 256;  // elements that the lanes of a warp keep
+
+}  // namespace shiftron
