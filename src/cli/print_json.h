@@ -6,9 +6,10 @@
 
 namespace shiftron::cli {
 
-// On stdout, one line per value. Bytes of paths that are no UTF-8 are replaced, since JSON cannot hold them.
-inline void print_json(const nlohmann::ordered_json& json) {
-  std::cout << json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+// On stdout, one line per value, or all in one where `indent` is -1. Bytes of paths that are no UTF-8 are replaced,
+// since JSON cannot hold them.
+inline void print_json(const nlohmann::ordered_json& json, int indent = 1) {
+  std::cout << json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
 }  // namespace shiftron::cli

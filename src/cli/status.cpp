@@ -13,8 +13,10 @@
 #include "cli/command.h"
 #include "cli/config_reader.h"
 #include "cli/print_json.h"
+#include "cli/standard_descriptors.h"
 #include "core/file.h"
 #include "core/host.h"
+#include "core/system_error.h"
 #include "train/run_status.h"
 
 namespace shiftron::cli {
@@ -22,7 +24,8 @@ namespace {
 
 std::vector<CommandOption> status_options() {
   return {directories("the run's directory"),
-          flag("follow", "again every two seconds, until the run is done or has failed"), json_flag()};
+          flag("follow", "again every two seconds, until the run is done or has failed; with --json a line each"),
+          json_flag()};
 }
 
 int terminal_width() {
@@ -30,10 +33,28 @@ int terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// As the run's last start resolved its configuration; 0 before the first one.
-int64_t steps_of(const std::string& directory) {
+// Steps as the run's last start resolved its configuration: none before the first one, none with a fault where they
+// cannot be read.
+RunStatus status_of(const std::string& directory) {
   const std::string path = directory + "/config.conf";
-  return std::filesystem::exists(path) ? read_config_text(read_file(path), path).train.steps : 0;
+  std::optional<int64_t> steps;
+  std::string fault;
+  if (std::filesystem::exists(path)) {
+    try {
+      const RunConfig config = read_config_text(read_file(path), path);
+      if (config.reading_faults.empty()) {
+        steps = config.train.steps;
+      } else {
+        fault = config.reading_faults.front();
+      }
+    } catch (const Error& error) {
+      pass_on_refusal(error);
+      fault = error.what();
+    }
+  }
+  RunStatus status = read_run_status(directory, steps, seconds_since_1970());
+  if (!fault.empty()) status.steps_fault = "its number of steps is not known: " + fault;
+  return status;
 }
 
 int run_status(const CommandLine& line) {
@@ -41,17 +62,17 @@ int run_status(const CommandLine& line) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
   while (true) {
-    const RunStatus status = read_run_status(directory, steps_of(directory), seconds_since_1970());
+    const RunStatus status = status_of(directory);
     if (line.has("json")) {
-      print_json(to_json(status));
+      print_json(to_json(status), line.has("follow") ? -1 : 1);
     } else if (const std::pair seen{status.step, status.state}; terminal || seen != shown) {
       if (line.has("follow") && terminal) std::cout << "\x1b[H\x1b[2J";
-      std::cout << to_text(status, terminal_width()) << std::flush;
+      std::cout << to_text(status, terminal_width());
       shown = seen;
     }
     using State = RunStatus::State;
     const bool over = status.state == State::done || status.state == State::failed;
-    if (!line.has("follow") || over || !std::cout) return 0;
+    if (!line.has("follow") || over || !std::cout.flush() || reader_of_stdout_has_left()) return 0;
     std::this_thread::sleep_for(std::chrono::seconds(2));
   }
 }

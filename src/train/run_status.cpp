@@ -253,7 +253,8 @@ void read_metrics(const std::string& directory, RunStatus& status) {
   const double pace = median_of({seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end()});
   status.loss = mean_of_finite(std::span(status.losses).last(some));
   if (pace > 0) status.tokens_per_second = tokens_of_step / pace;
-  if (status.steps >= status.step) status.seconds_left = pace * static_cast<double>(status.steps - status.step);
+  if (status.steps && *status.steps >= status.step)
+    status.seconds_left = pace * static_cast<double>(*status.steps - status.step);
 }
 
 // The first of an array's runs in it; "" where it is none.
@@ -304,7 +305,7 @@ double RunStatus::lost_share() const {
   return wall_seconds > 0 ? std::min(1.0, (repeated_seconds + between_seconds) / wall_seconds) : 0;
 }
 
-RunStatus read_run_status(const std::string& directory, int64_t steps, double now) {
+RunStatus read_run_status(const std::string& directory, std::optional<int64_t> steps, double now) {
   const auto there = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
   if (!there("events.jsonl") && !there("config.conf")) {
     const std::string run = first_of_array(directory);
@@ -339,7 +340,8 @@ std::string to_text(const RunStatus& status, int width) {
                         status.code > 0 && status.state == State::failed ? fmt::format("code {}: ", status.code) : "",
                         status.why);
   if (!status.losses.empty()) {
-    text += fmt::format("step {} of {}, loss {:.4f}", thousands(status.step), thousands(status.steps), status.loss);
+    text += fmt::format("step {}{}, loss {:.4f}", thousands(status.step),
+                        status.steps ? " of " + thousands(*status.steps) : "", status.loss);
     if (status.validation_loss) text += fmt::format(", held out {:.4f}", *status.validation_loss);
     text += fmt::format(", {} tokens/s", thousands(static_cast<int64_t>(status.tokens_per_second)));
     if (status.seconds_left && status.step < status.steps && status.state != State::done)
@@ -347,6 +349,7 @@ std::string to_text(const RunStatus& status, int width) {
     text += "\n";
   }
   if (status.saved_step >= 0) text += fmt::format("saved: step {}\n", thousands(status.saved_step));
+  if (!status.steps_fault.empty()) text += status.steps_fault + "\n";
   if (!status.save_fault.empty()) text += status.save_fault + "\n";
   if (status.wall_seconds > 0) {
     const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
@@ -369,7 +372,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"code", status.code},
                                 {"why", status.why},
                                 {"step", status.step},
-                                {"steps", status.steps},
+                                {"steps", nullptr},
                                 {"saved_step", status.saved_step},
                                 {"save_fault", status.save_fault},
                                 {"loss", json_number(status.loss)},
@@ -381,6 +384,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"repeated_seconds", status.repeated_seconds},
                                 {"between_seconds", status.between_seconds},
                                 {"lost_share", status.lost_share()}};
+  if (status.steps) out["steps"] = *status.steps;
   if (status.validation_loss) out["validation_loss"] = json_number(*status.validation_loss);
   if (status.seconds_left) out["seconds_left"] = *status.seconds_left;
   return out;

@@ -21,7 +21,9 @@ struct RunStatus {
   int code = 0;         // of the last exit
   double since = 0;     // seconds in that state
 
-  int64_t step = 0, steps = 0, saved_step = -1;
+  int64_t step = 0, saved_step = -1;
+  std::optional<int64_t> steps{};  // that it is to make
+  std::string steps_fault{};       // why these are not known, where config.conf is there
   std::string save_fault{};  // of the last save, if it failed
   double loss = 0, tokens_per_second = 0;  // over the last steps
   std::optional<double> validation_loss{};
@@ -42,8 +44,9 @@ constexpr std::array<const char*, 8> names_of(RunStatus::State) {
   return {"not started", "queued", "starting", "running", "silent", "saved", "done", "failed"};
 }
 
-// Error(bad_input) where `directory` is no run's. `steps`: of its configuration; `now`: seconds since 1970.
-RunStatus read_run_status(const std::string& directory, int64_t steps, double now);
+// Error(bad_input) where `directory` is no run's. `steps`: of its configuration, where it is known; `now`: seconds
+// since 1970.
+RunStatus read_run_status(const std::string& directory, std::optional<int64_t> steps, double now);
 
 // For people, with the curve of the losses in `width` columns.
 std::string to_text(const RunStatus& status, int width);

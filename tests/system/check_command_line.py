@@ -7,12 +7,13 @@ import random
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import unittest
 import unittest.mock
 
-from harness import PROGRAM, SystemTest, environment, options, step
+from harness import PROGRAM, SystemTest, environment, options, scaled, step
 
 BAD_NUMBERS = ["x", "", "-1", "nan", "1e400", "4294967297", "99999999999999999999"]
 # Numbers that these options may hold.
@@ -151,6 +152,38 @@ class CommandLine(SystemTest):
         told = (self.run_directory / "events.jsonl").read_text().splitlines(True)
         (copy / "events.jsonl").write_text("".join(line for line in told if '"exit"' not in line))
         return copy
+
+    def test_who_follows_hears_at_once_and_may_leave(self):
+        run_directory = self.copy_without_an_end("heard")
+        for words in ([], ["--json"]):
+            with subprocess.Popen([PROGRAM, "status", run_directory, "--follow", *words], env=environment(), stdout=subprocess.PIPE) as process:
+                try:
+                    text = process.stdout.readline()
+                    if words:
+                        self.assertEqual(json.loads(text)["steps"], 2)
+                        self.assertEqual(json.loads(process.stdout.readline())["step"], 2)
+                    self.assertIsNone(process.poll())
+                    process.stdout.close()
+                    self.assertIn(process.wait(timeout=scaled(20)), (0, -signal.SIGPIPE))
+                finally:
+                    process.kill()
+
+    def test_a_run_without_a_readable_configuration_has_a_status(self):
+        run_directory = self.copy_without_an_end("unreadable")
+        config = run_directory / "config.conf"
+
+        def status(told):
+            text = self.must_run(["status", run_directory])
+            self.assertIn("step 2, loss ", text)
+            self.assertEqual(text.count("its number of steps is not known: "), told, text)
+            self.assertIsNone(json.loads(self.must_run(["status", run_directory, "--json"]))["steps"])
+            return text
+        config.write_text("[train\n")
+        self.assertIn("config.conf:1", status(1))
+        config.unlink()
+        status(0)
+        config.mkdir()
+        status(1)
 
     def test_the_list_of_tasks_refuses_what_it_does_not_know(self):
         self.refused(["evaluate", "--tasks", "list", "--jsno", "--data"], "unknown option --jsno", "--data needs a value")

@@ -272,6 +272,13 @@ TEST_F(Status, ASkippedStepHidesNoLossOfTheOthers) {
   EXPECT_EQ(status.step, 6);
   EXPECT_DOUBLE_EQ(status.loss, (2 + 3 + 4 + 5) / 4.0);
   EXPECT_THAT(to_text(status, 40), HasSubstr("step 6 of 100, loss 3.5000"));
+  EXPECT_EQ(to_json(status).at("steps"), 100);
+  RunStatus unknown = read_run_status(directory_.path(), std::nullopt, kEpoch);
+  unknown.steps_fault = "not known";
+  EXPECT_THAT(to_text(unknown, 40), HasSubstr("step 6, loss 3.5000"));
+  EXPECT_THAT(to_text(unknown, 40), HasSubstr("\nnot known\n"));
+  EXPECT_TRUE(to_json(unknown).at("steps").is_null());
+  EXPECT_FALSE(unknown.seconds_left);
 }
 
 }  // namespace
