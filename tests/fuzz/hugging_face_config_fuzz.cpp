@@ -1,5 +1,7 @@
 // Bytes as config.json, alone and beside the files of a small model. What is taken has sizes that a model can have, and
 // written again is taken as the same; beside the files it has theirs.
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/hugging_face_config.h"
 #include "checkpoint/hugging_face_names.h"
 #include "checkpoint/hugging_face_source.h"
