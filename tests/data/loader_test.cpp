@@ -180,7 +180,7 @@ TEST_F(LoaderTest, BlendedSourcesKeepTheirShares) {
 }
 
 TEST_F(LoaderTest, PassesThroughEachSourceAreByItsShare) {
-  const std::string a = build(), b = build(3);
+  const std::string a = build(60, "first"), b = build(3, "second");
   const Loader alone({{a, 0}}, 16, 1, true, true);
   EXPECT_DOUBLE_EQ(alone.passes(3 * alone.windows())[0], 3);
   const Loader blend({{a, 3}, {b, 1}}, 16, 1, true, true);
