@@ -53,24 +53,12 @@ bool is_of_the_path(int error) {
          error == EISDIR || error == EACCES || error == EPERM || error == EROFS;
 }
 
+// File systems of a network tell many things.
 bool is_of_the_system(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case EEXIST:
-    case EISDIR:
-    case ENXIO:  // a socket
-    case EINVAL:
-    case EROFS:
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return false;
-    default:  // file systems of a network tell many things
-      return true;
-  }
+  const bool is_denied = error == EACCES || error == EPERM,
+             is_of_room = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  const bool is_no_file = error == ENXIO || error == EINVAL;  // a socket, a name that no file can have
+  return is_denied || !(is_of_the_path(error) || is_of_room || is_no_file);
 }
 
 }  // namespace shiftron
