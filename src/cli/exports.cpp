@@ -105,26 +105,29 @@ ModelOrigin origin_of(const CheckpointModel& model) {
 }
 
 // Tokens of a text that the model is made for, here or where it comes from.
-int64_t positions_of(const CheckpointModel& model) {
-  return std::max(origin_of(model).positions, model.config.train.sequence_length);
+int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
+  return std::max(origin.positions, model.config.train.sequence_length);
 }
 
 const std::string kEndless = "no token ends a text: whoever generates goes on to a limit";
 
+// What a file without a tokenizer says of tokens.
+std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<std::string>& notes) {
+  std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
+  const auto add = [&](const char* key, int64_t token) { entries.push_back({key, static_cast<uint32_t>(token)}); };
+  if (!origin.end_tokens.empty()) add("tokenizer.ggml.eos_token_id", origin.end_tokens.front());
+  if (origin.begin_token) add("tokenizer.ggml.bos_token_id", *origin.begin_token);
+  if (origin.end_tokens.empty()) notes.push_back(kEndless);
+  return entries;
+}
+
 // Keys of the tokenizer, or that there is none.
-std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::vector<std::string>& notes) {
-  std::vector<GgufEntry> none = {{"tokenizer.ggml.model", std::string("none")}};
-  const ModelOrigin origin = origin_of(model);
-  if (!origin.end_tokens.empty()) {
-    none.push_back({"tokenizer.ggml.eos_token_id", static_cast<uint32_t>(origin.end_tokens.front())});
-  }
-  if (origin.begin_token) {
-    none.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
-  }
-  if (model.content.tokenizer_model.empty()) return none;
+std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin,
+                                         std::vector<std::string>& notes) {
+  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, notes);
   auto said = sayable([&] { return gguf_tokenizer(tokenizer_of(model), model.config.model.vocab); },
                       "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
-  if (!said) return none;
+  if (!said) return entries_without_tokenizer(origin, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
   return {{"tokenizer.ggml.model", tokenizer.model},
@@ -145,14 +148,14 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, std::vect
 
 int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   StepReader source(model.directory, check_step(model.directory));
+  const ModelOrigin origin = origin_of(model);
   HuggingFaceExport how;
   how.config = {.model = model.config.model,
                 .form = form_of(line, model.config.model),
                 .type = type_of(line, model.config.train.precision, SafetensorsType::F64),
-                .positions = positions_of(model)};
-  const ModelOrigin origin = origin_of(model);
-  how.config.end_tokens = origin.end_tokens;
-  how.config.begin_token = origin.begin_token;
+                .positions = positions_of(model, origin),
+                .end_tokens = origin.end_tokens,
+                .begin_token = origin.begin_token};
   std::vector<std::string> notes;
   if (!model.content.tokenizer_model.empty()) {
     const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has none", notes);
@@ -191,15 +194,13 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
   const std::string file = line.text("output");
   refuse_gguf_of(model.config.model);
   StepReader source(model.directory, check_step(model.directory));
+  const ModelOrigin origin = origin_of(model);
   std::vector<std::string> notes;
   GgufExport how{.model = model.config.model,
                  .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
-                 .positions = positions_of(model),
+                 .positions = positions_of(model, origin),
                  .entries = {{"general.name", name_of(file)}}};
-  for (GgufEntry& entry : tokenizer_entries(model, notes)) how.entries.push_back(std::move(entry));
-  const bool ends = std::ranges::any_of(
-      how.entries, [](const GgufEntry& entry) { return entry.first == "tokenizer.ggml.eos_token_id"; });
-  if (!ends) notes.push_back(kEndless);
+  for (GgufEntry& entry : tokenizer_entries(model, origin, notes)) how.entries.push_back(std::move(entry));
   ByteProgress progress("writing");
   how.progress = progress.tell();
   ExportCheck check;

@@ -40,7 +40,7 @@ void require_place_of_names(const std::string& path) {
 }
 
 // Names of an earlier look, a line each, are replaced; anything else that somebody wrote, as a hostfile, is not.
-void refuse_to_replace(const std::string& path) {
+void refuse_other_than_names(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return;
   std::istringstream lines(read_file(path, kLargestList));
@@ -82,7 +82,7 @@ int run_preflight_command(const CommandLine& line) {
     validate(parsed.config, world->size());
     if (parsed.has("bad-hosts")) {
       require_place_of_names(parsed.text("bad-hosts"));
-      refuse_to_replace(parsed.text("bad-hosts"));
+      refuse_other_than_names(parsed.text("bad-hosts"));
     }
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};

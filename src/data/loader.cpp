@@ -53,7 +53,6 @@ struct Loader::Implementation {
   std::vector<double> given_weights;  // 0 = not given
   std::vector<int64_t> windows;       // per dataset
   int64_t all_windows = 0;
-  std::vector<int64_t> quotas;  // of an order: samples of each dataset in kBlendBlock
   int64_t sequence_length;
   bool document_reset;
   std::optional<SampleOrder> order;  // none: windows one after another
@@ -123,8 +122,7 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
     weights.push_back(source.weight > 0 ? source.weight : static_cast<double>(count));
   }
   if (!shuffle) return;
-  self.quotas = blend_quotas(weights);
-  check_quotas(sources, self.windows, self.all_windows, self.quotas);
+  check_quotas(sources, self.windows, self.all_windows, blend_quotas(weights));
   self.order.emplace(self.windows, weights, seed);
 }
 
@@ -155,7 +153,7 @@ std::vector<double> Loader::passes(int64_t samples) const {
   const Implementation& self = *implementation_;
   std::vector<double> passes;
   for (size_t i = 0; i < self.windows.size(); ++i) {
-    const double share = static_cast<double>(self.order ? self.quotas[i] : self.windows[i]) /
+    const double share = static_cast<double>(self.order ? self.order->quotas()[i] : self.windows[i]) /
                          static_cast<double>(self.order ? kBlendBlock : self.all_windows);
     passes.push_back(share * static_cast<double>(samples) / static_cast<double>(self.windows[i]));
   }

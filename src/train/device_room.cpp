@@ -90,10 +90,11 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
   const int64_t needed = planned.memory_total();
   const int64_t beside = needed - bytes_of(config, rank, layout.ranks(), threads).value_or(needed);  // of benchmarks
   const Coordinates at = layout.coordinates(rank);
+  const bool on_gpu = config.device.kind == DeviceChoice::cuda;
   std::string text = fmt::format(
       "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} are planned{}, {} of {} are free, "
       "{} are missing. The plan:\n{}",
-      room.where, rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
+      on_gpu ? "device" : "host", rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
       room.ranks == 1 ? "" : fmt::format(", {} by the {} others there", gigabytes(room.planned_beside), room.ranks - 1),
       gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_beside - room.available),
       memory_table(planned));
@@ -106,7 +107,6 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
                         bytes * room.ranks > room.available ? " *" : "");
   }
   if (!less.empty()) text += "As many ranks would need less with (*: still too much):\n" + less;
-  const bool on_gpu = config.device.kind == DeviceChoice::cuda;
   return text + fmt::format(
                     "With more {} a larger parallel.tp or parallel.pp helps too. {}shiftron train --dry-run "
                     "counts other plans",
@@ -122,7 +122,6 @@ RoomOfRank room_on_host(ControlPlane& world, int64_t planned) {
   constexpr HostRoom kUnknown{.available = int64_t{1} << 60, .total = int64_t{1} << 60};
   const HostRoom host = host_room().value_or(kUnknown);
   RoomOfRank room{.available = host.available, .total = host.total, .planned_beside = -planned, .ranks = 0};
-  room.where = "host";
   std::error_code ignored;  // containers of one host may bear its name
   const std::string here = host_name() + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
   std::istringstream ranks(joined_texts(world, fmt::format("{} {}\n", here, planned)));

@@ -19,7 +19,6 @@ std::string memory_table(const Ledger& planned);
 struct RoomOfRank {
   int64_t available = 0, total = 0, planned_beside = 0;  // bytes
   int ranks = 1;
-  const char* where = "device";
 };
 
 // Called by all ranks, each with its own plan and room. Where one does not fit, all of them end with bad_input, and

@@ -300,10 +300,8 @@ void TrainingRun::measure_peak() {
 
 void TrainingRun::announce() const {
   if (!first_rank()) return;
-  int64_t local = 0;
-  for (const auto& [category, bytes] : ledger_.memory()) local += bytes;
   environment_.log.info(fmt::format("{} ranks: {}; rank 0 holds {:.1f} MB; GEMM peak {:.0f} GFLOP/s", layout_.ranks(),
-                                    text_of(layout_), static_cast<double>(local) / 1e6, peak_ / 1e9));
+                                    text_of(layout_), static_cast<double>(ledger_.memory_total()) / 1e6, peak_ / 1e9));
   const std::vector<DataSource>& sources = config_.data.train;
   const std::vector<double> passes = train_->passes(config_.train.steps * config_.train.global_batch);
   std::string read;  // how often

@@ -87,12 +87,9 @@ TEST(DeviceRoom, OfAHostItsRanksAreCountedTogether) {
     int refused = 0;
     run_thread_ranks(2, [&](HostCommunicator& world) {
       try {
-        require_room(world, config, layout, 1, plan_of(config, layout, world.rank()),
-                     {.available = 2 * planned - missing,
-                      .total = int64_t{1} << 40,
-                      .planned_beside = planned,
-                      .ranks = 2,
-                      .where = "host"});
+        require_room(
+            world, config, layout, 1, plan_of(config, layout, world.rank()),
+            {.available = 2 * planned - missing, .total = int64_t{1} << 40, .planned_beside = planned, .ranks = 2});
       } catch (const Error& error) {
         const std::lock_guard lock(mutex);
         ++refused;
