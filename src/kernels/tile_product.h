@@ -29,7 +29,8 @@ inline LeftTile rows_of(const bfloat16* a, int64_t stride) {
 // What makes the products.
 struct TileBody {
   // c [m, n] float32 = a · b + keep · c. b: rows of words b_stride apart. Reads and writes nothing outside of the
-  // stated extents; the sum of an element depends on no other and not on m and n. ahead: lines to be fetched meanwhile.
+  // stated extents; the sum of an element depends on no other and not on m and n. ahead: lines that it may fetch
+  // meanwhile.
   void product(int64_t m, int64_t n, int64_t pairs, const LeftTile& a, const uint32_t* b, int64_t b_stride, bool keep,
                float* c, int64_t c_stride, LinesAhead* ahead = nullptr) const {
     run(m, n, pairs, a, b, b_stride, keep, c, c_stride, ahead);
