@@ -7,7 +7,7 @@
 // FILE.h5 holds /initial/NAME, /ids, /targets and /document_starts as tests/reference/README.md states; its batches are
 // read in a circle.
 #include <algorithm>
-#include <cmath>
+#include <boost/math/distributions/binomial.hpp>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -128,18 +128,15 @@ void serve(const RunConfig& config, int threads, const std::string& path) {
 
 // ---- --compare-shift ------------------------------------------------------------------------------------------------
 
-// 95 % interval of the median: order statistics, whose ranks follow the binomial distribution of one half.
+// A 95 % interval of the median needs as many.
+constexpr int64_t kLeastPairs = 6;
+
+// That interval: order statistics, since the number of values below the median is binomial. values: kLeastPairs at
+// least.
 std::pair<double, double> median_interval(std::vector<double> values) {
   std::ranges::sort(values);
-  const auto n = static_cast<double>(values.size());
-  double probability = std::pow(0.5, n), below = probability;
-  size_t rank = 0;  // P(fewer than rank + 1 values lie below the median) ≤ 2.5 %
-  while (below <= 0.025 && rank + 1 < values.size() / 2) {
-    rank += 1;
-    probability *= (n - static_cast<double>(rank) + 1) / static_cast<double>(rank);
-    below += probability;
-  }
-  if (rank > 0) rank -= 1;
+  const boost::math::binomial below(static_cast<double>(values.size()), 0.5);
+  const auto rank = static_cast<size_t>(boost::math::quantile(below, 0.025));  // rounded outwards
   return {values[rank], values[values.size() - 1 - rank]};
 }
 
@@ -207,12 +204,12 @@ std::string profile(const RunConfig& config, int threads, int64_t steps, bool as
 
 int run(const std::vector<std::string>& arguments) {
   const cli::ParsedConfig parsed = cli::parse_config(
-      arguments,
-      {cli::flag("describe", "print the configuration and the parameters as JSON"),
-       cli::text_option("inputs", "FILE", "weights and batches (.h5); steps run on command"),
-       cli::flag("compare-shift", "time steps with and without the KV shift"),
-       cli::whole_option("pairs", "of --compare-shift", at_least(1), "50"), cli::flag("profile", "time every kernel"),
-       cli::flag("json", "print the profile as JSON"), cli::whole_option("steps", "of --profile", at_least(1), "5")});
+      arguments, {cli::flag("describe", "print the configuration and the parameters as JSON"),
+                  cli::text_option("inputs", "FILE", "weights and batches (.h5); steps run on command"),
+                  cli::flag("compare-shift", "time steps with and without the KV shift"),
+                  cli::whole_option("pairs", "of --compare-shift", at_least(kLeastPairs), "50"),
+                  cli::flag("profile", "time every kernel"), cli::flag("json", "print the profile as JSON"),
+                  cli::whole_option("steps", "of --profile", at_least(1), "5")});
   if (parsed.help) {
     std::cout
         << "train_steps --config FILE [--KEY VALUE]… (--describe | --inputs FILE.h5 | --compare-shift [--pairs N] "

@@ -122,9 +122,8 @@ double rope_base(const Keys& keys, const std::string& source, double otherwise) 
                   "this model rotates alike in every layer; of one kind of layers, its members stand here themselves");
     }
     const Keys rope(keys.at(name), source + ": " + name);
-    if (rope.text("rope_type", rope.text("type", "default")) != "default") {
-      keys.refuse(name, kUnscaled);
-    }
+    const std::string untyped = rope.has("factor") ? "" : "default";
+    if (rope.text("rope_type", rope.text("type", untyped)) != "default") keys.refuse(name, kUnscaled);
     if (rope.positive("partial_rotary_factor", 1) != 1) keys.refuse(name, "this model rotates whole heads");
     if (rope.has("rope_theta")) return rope.positive("rope_theta", 1);
   }

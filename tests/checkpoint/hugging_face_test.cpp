@@ -360,6 +360,7 @@ TEST_F(HuggingFaceImports, WhatThisModelCannotCompute) {
       {{{"sliding_window", 4096}}, "sliding_window is 4096"},
       {{{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}, "rope_scaling is"},
       {{{"rope_scaling", {{"rope_type", "llama3"}}}}, "rope_scaling is"},
+      {{{"rope_scaling", {{"factor", 2}}}}, "rope_scaling is"},
       {{{"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1}}}}, "rope_parameters is"},
       {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor is 0.5"},
       {{{"rope_dim", 4}}, "rope_dim is 4"},
