@@ -5,7 +5,7 @@
 #include <charconv>
 #include <filesystem>
 #include <functional>
-#include <map>
+#include <set>
 
 #include "core/check.h"
 #include "core/nearest_name.h"
@@ -126,22 +126,20 @@ std::vector<Record> cmmlu_release(const std::string& path, const std::string&, c
   return records;
 }
 
-// A folder of <number>.json, in the order of these numbers.
+// A folder of <number>.json, in the order of these names as texts, which is the hub's: 10.json, 1001.json, 2.json.
 std::vector<Record> math_release(const std::string& path, const std::string&, const DatasetOptions&) {
-  std::map<int64_t, std::string> files;
+  std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() != ".json") continue;
-    const std::string name = entry.path().stem();
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error != std::errc() || end != name.data() + name.size()) {
+    const std::string number = entry.path().stem();
+    if (number.find_first_not_of("0123456789") != std::string::npos) {
       throw_bad_input(entry.path().string(), ": files of MATH are named by numbers; take this one away");
     }
-    files[number] = entry.path();
+    names.insert(entry.path().filename());
   }
-  if (files.empty()) throw_bad_input(path, " holds no file <number>.json");
+  if (names.empty()) throw_bad_input(path, " holds no file <number>.json");
   std::vector<Record> records;
-  for (const auto& file : files) records.push_back(read_json(file.second));
+  for (const std::string& name : names) records.push_back(read_json(path + "/" + name));
   return records;
 }
 
