@@ -1,4 +1,5 @@
 // Files of items: forms, malformed lines, missing files; names of tasks; tasks that users bring.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -307,6 +308,43 @@ TEST_F(UserTask, asks_what_its_file_says) {
   EXPECT_EQ(task.items[0].gold, 1);
   EXPECT_EQ(task.definition.metrics[1].name, "acc_bytes");
   EXPECT_TRUE(task.definition.own);
+}
+
+TEST_F(UserTask, shows_no_item_its_own_answer) {
+  std::string lines;
+  for (int i = 0; i < 6; ++i)
+    lines += fmt::format(R"({{"q": "question {}", "a": "x{}"}})"
+                         "\n",
+                         i, i);
+  folder_.write("q.jsonl", lines);
+  const auto file = [&](const std::string& files, const std::string& more) {
+    return folder_.write(
+        "q.json", R"({"name": "q", "kind": "generate", "context": "Q: {q}\nA:", "target": "{a}", "files": {)" + files +
+                      R"(}, "shots_from": )" + more + R"(, "shots": 3})");
+  };
+  for (const auto& [files, split] : {std::pair{R"("test": "q.jsonl")", R"("test")"},
+                                     std::pair{R"("test": "q.jsonl", "shown": "./q.jsonl")", R"("shown")"}}) {
+    TaskRegistry registry;
+    registry.select({file(files, split)});
+    for (const Item& item : registry.load("q", folder_.path()).items) {
+      const std::string &context = item.requests[0].context, question = item.document["q"];
+      EXPECT_EQ(context.find(question), context.rfind(question)) << context;
+    }
+    for (const char* draw : {"first", "sampled"}) {
+      const std::string stated = split + std::string(R"(, "draw": ")") + draw + '"';
+      EXPECT_ERROR(TaskRegistry().select({file(files, stated)}), ExitCode::bad_input,
+                   std::string("draw \"") + draw + "\" would show items their own answers");
+    }
+  }
+}
+
+TEST_F(UserTask, an_example_whose_choice_is_empty_ends_as_others) {
+  folder_.write("more.jsonl", R"({"q": "s", "o": ["", "b"], "r": 0})");
+  folder_.write("few.jsonl", R"({"q": "t", "o": ["a", "b"], "r": 0})");
+  registry_.select({folder_.write("few.json", R"({"name": "few", "kind": "multiple_choice", "shots": 1, "draw": "first",
+    "files": {"test": "few.jsonl", "more": "more.jsonl"}, "shots_from": "more", "context": "Q: {q}\nA:", "choices": "o",
+    "gold": "{r}"})")});
+  EXPECT_EQ(registry_.load("few", folder_.path()).items[0].requests[0].context, "Q: s\nA: \n\nQ: t\nA:");
 }
 
 TEST_F(UserTask, a_label_behind_the_choices_is_none_of_them) {

@@ -51,10 +51,9 @@ class Prompts {
       answer = target_.of(item, where);
     } else {
       const std::vector<std::string> choices = choices_of(record);
-      question = context_.of(item, where);
-      answer = choices[gold(record, choices.size())];
+      return context_.of(item, where) + task_.delimiter + choices[gold(record, choices.size())] + kBetweenShots;
     }
-    // Without an answer the harness ends the example with its question.
+    // Without an answer the harness ends the example with its question; a choice is one by its number.
     return answer.empty() ? question : question + task_.delimiter + answer + kBetweenShots;
   }
 
