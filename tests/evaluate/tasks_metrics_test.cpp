@@ -71,6 +71,7 @@ TEST(TaskMetrics, means_have_the_error_of_a_sample) {
 TEST(TaskMetrics, perplexity_is_of_items_and_its_error_a_bootstrap) {
   EXPECT_NEAR(aggregate(Aggregation::perplexity, values({-1, -3}), 0).value, 7.389056098930650, 1e-12);
   EXPECT_FALSE(aggregate(Aggregation::perplexity, values({-1, -3}), 0).error);
+  EXPECT_FALSE(aggregate(Aggregation::perplexity, values({-1}), 1000).error);
   const auto four = values({-1, -3, -.5, -2});
   EXPECT_NEAR(aggregate(Aggregation::perplexity, four, 1000).error.value(), 3.154744776721, 3e-12);
   EXPECT_NEAR(aggregate(Aggregation::perplexity, four, 2000).error.value(), 2.978354938587, 3e-12);

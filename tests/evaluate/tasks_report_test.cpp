@@ -216,7 +216,7 @@ TEST_F(Compare, DifferencesArePairedByItem) {
   EXPECT_DOUBLE_EQ(paired.first, 0.4);
   EXPECT_DOUBLE_EQ(paired.second, 0.6);
   EXPECT_DOUBLE_EQ(paired.difference, 0.2);
-  EXPECT_NEAR(paired.error, std::sqrt(0.7 / 5), 1e-12);  // of 0, 1, 1, 0, -1: variance 0.7
+  EXPECT_NEAR(paired.error.value(), std::sqrt(0.7 / 5), 1e-12);  // of 0, 1, 1, 0, -1: variance 0.7
   EXPECT_EQ(paired.wins, 2);
   EXPECT_EQ(paired.losses, 1);
   EXPECT_DOUBLE_EQ(paired.sign_test, 1);
@@ -267,6 +267,16 @@ TEST(BenchmarkReport, LargeValuesStayReadable) {
   EXPECT_EQ(number_text(std::nan("")), "n/a");
 }
 
+TEST_F(Compare, OneItemSaysNothingOfAnError) {
+  write("x", {texts_of({3}, {-2})});
+  write("y", {texts_of({3}, {-1})});
+  const Comparison comparison = compare();
+  ASSERT_FALSE(comparison.differences.empty());
+  EXPECT_FALSE(comparison.differences[0].error);
+  EXPECT_TRUE(to_json(comparison)["differences"][0]["error"].is_null());
+  EXPECT_THAT(to_text(comparison), HasSubstr("n/a"));
+}
+
 // Two short texts become likelier, a long one far less: the perplexity of all their words rises.
 TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
   write("x", {texts_of({1, 1, 100}, {-2, -2, -100})});
@@ -282,12 +292,12 @@ TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
   EXPECT_NEAR(words.difference, mean, 1e-12);
   EXPECT_NEAR(words.difference, std::log(words.first / words.second), 1e-12);
   const double squares = 2 * std::pow(1 - mean, 2) + std::pow(-50 - 100 * mean, 2);
-  EXPECT_NEAR(words.error, std::sqrt(1.5 * squares) / 102, 1e-12);
+  EXPECT_NEAR(words.error.value(), std::sqrt(1.5 * squares) / 102, 1e-12);
   EXPECT_EQ(words.wins, 2);
   EXPECT_EQ(words.losses, 1);
   EXPECT_EQ(bits.metric, "bits_per_byte");
   EXPECT_NEAR(bits.difference, bits.first - bits.second, 1e-12);
-  EXPECT_NEAR(bits.error, words.error / std::log(2.0), 1e-12);
+  EXPECT_NEAR(bits.error.value(), *words.error / std::log(2.0), 1e-12);
 }
 
 // Words counted in two ways, as by two versions of the harness.

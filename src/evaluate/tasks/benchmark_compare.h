@@ -32,7 +32,7 @@ struct PairedDifference {
   // Mean over items of the second's value less the first's; of perplexities and bits, the items' difference in
   // log-likelihood over their words or bytes (of bits in bits).
   double difference = 0;
-  double error = 0;              // its standard error; 0 for a single item
+  std::optional<double> error{};  // its standard error; none of a single item
   bool higher_is_better = true;  // the difference; of perplexities and bits always
   int64_t wins = 0, losses = 0;  // items in which the second is better, worse
   double sign_test = 1;          // probability of so uneven wins and losses, or more, where both are alike

@@ -11,8 +11,15 @@
 namespace shiftron {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::string file_text(const ReportFile& report) {
   return report.path + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
+}
+
+// Twice the error, as far as it is known.
+double reach_of(const PairedDifference& paired) {
+  return 2 * paired.error.value_or(0);
 }
 
 // "|----o----|" of a difference and twice its error between −most and most, with a mark at zero, the better to the
@@ -24,7 +31,7 @@ std::string drawn(const PairedDifference& paired, double most) {
   };
   std::string line(2 * kHalf + 1, ' ');
   const double better = paired.higher_is_better ? paired.difference : -paired.difference;
-  const int begin = place(better - 2 * paired.error), end = place(better + 2 * paired.error);
+  const int begin = place(better - reach_of(paired)), end = place(better + reach_of(paired));
   for (int i = begin; i <= end; ++i) line[static_cast<size_t>(i)] = '-';
   line[kHalf] = '|';
   line[static_cast<size_t>(place(better))] = 'o';
@@ -41,9 +48,9 @@ std::string to_text(const Comparison& comparison) {
   for (const PairedDifference& p : comparison.differences) {
     width = std::max(width, p.task.size());
     metric_width = std::max(metric_width, p.metric.size());
-    most = std::max(most, std::abs(p.difference) + 2 * p.error);
+    most = std::max(most, std::abs(p.difference) + reach_of(p));
     cells.push_back({p.task, p.metric, std::to_string(p.items), number_text(p.first), number_text(p.second),
-                     fmt::format("{:+.4f}", p.difference), fmt::format("{:.4f}", p.error),
+                     fmt::format("{:+.4f}", p.difference), p.error ? fmt::format("{:.4f}", *p.error) : "n/a",
                      fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
   }
   std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", comparison.second, comparison.first,
@@ -62,8 +69,8 @@ std::string to_text(const Comparison& comparison) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const Comparison& comparison) {
-  auto differences = nlohmann::ordered_json::array();
+Json to_json(const Comparison& comparison) {
+  auto differences = Json::array();
   for (const PairedDifference& p : comparison.differences) {
     differences.push_back({{"task", p.task},
                            {"metric", p.metric},
@@ -71,7 +78,7 @@ nlohmann::ordered_json to_json(const Comparison& comparison) {
                            {"second", p.second},
                            {"items", p.items},
                            {"difference", p.difference},
-                           {"error", p.error},
+                           {"error", p.error ? Json(*p.error) : Json(nullptr)},
                            {"higher_is_better", p.higher_is_better},
                            {"wins", p.wins},
                            {"losses", p.losses},

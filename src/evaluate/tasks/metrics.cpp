@@ -144,12 +144,13 @@ Estimate aggregate(Aggregation aggregation, std::span<const MetricValue> values,
     sum += each.value;
     weights += each.weight;
   }
-  const double count = as_double(plain.size());
+  const bool alone = plain.size() == 1;  // says nothing of an error
   switch (aggregation) {
     case Aggregation::mean:
-      if (plain.size() == 1) return {mean(plain), std::nullopt};
-      return {mean(plain), sample_deviation(plain) / std::sqrt(count)};
+      if (alone) return {mean(plain), std::nullopt};
+      return {mean(plain), sample_deviation(plain) / std::sqrt(as_double(plain.size()))};
     case Aggregation::perplexity:
+      if (alone) return {std::exp(-mean(plain)), std::nullopt};
       return {std::exp(-mean(plain)), bootstrap_error(plain, resamples, pieces)};
     case Aggregation::weighted_perplexity:
       return {std::exp(-(sum / weights)), std::nullopt};
