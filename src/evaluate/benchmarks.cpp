@@ -70,6 +70,10 @@ std::string journal_of(const std::string& output, const std::string& identity, c
   return output + "/journal/" + to_hex(xxh3_128(identity + packed(requests)));
 }
 
+void warn(const std::string& warning) {
+  if (!warning.empty()) Log(0).warning(warning);
+}
+
 Json configuration_of(const CheckpointModel& model, const BenchmarkOptions& options) {
   const RunConfig& config = model.config;
   const TaskOptions& task = options.task;
@@ -126,21 +130,37 @@ std::string Benchmarks::warning_of(const std::vector<Answer>& answers, const Ben
   return of_answers.empty() ? too_large(report.rows()) : of_answers;
 }
 
-std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
+std::string Benchmarks::warning_of(const RequestTokens& tokens, int64_t max_length) const {
+  if (tokens.shortened.empty()) return "";
+  return told(tokens.shortened, detail::concatenate("requests do not fit the ", max_length,
+                                                    " tokens that the model reads and makes at once, and lost their "
+                                                    "beginning, so that their figures mean little")) +
+         "; take fewer examples, or a model of longer texts";
+}
+
+std::string Benchmarks::told(const std::vector<size_t>& requests, const std::string& what) const {
   constexpr size_t kMost = 4;
-  std::string named, last;
-  size_t count = 0, items = 0;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    if (std::isfinite(answers[i].log_likelihood)) continue;
-    ++count;
-    if (origins_.at(i) == last) continue;
-    last = origins_[i];
-    if (++items <= kMost) named += (named.empty() ? "" : "; ") + last;
+  std::string named;
+  const std::string* last = nullptr;
+  size_t items = 0;
+  for (const size_t request : requests) {
+    const std::string& origin = origins_.at(request);
+    if (last != nullptr && origin == *last) continue;
+    last = &origin;
+    if (++items <= kMost) named += (named.empty() ? "" : "; ") + origin;
   }
-  if (count == 0) return "";
-  return detail::concatenate(
-      count, " of ", answers.size(), " answers are not finite numbers, and what is made of them means nothing: ", named,
-      items > kMost ? "; …" : "", "; ", kWhyNotFinite);
+  return detail::concatenate(requests.size(), " of ", origins_.size(), " ", what, ": ", named,
+                             items > kMost ? "; …" : "");
+}
+
+std::string Benchmarks::non_finite(const std::vector<Answer>& answers) const {
+  std::vector<size_t> requests;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!std::isfinite(answers[i].log_likelihood)) requests.push_back(i);
+  }
+  if (requests.empty()) return "";
+  return told(requests, "answers are not finite numbers, and what is made of them means nothing") + "; " +
+         kWhyNotFinite;
 }
 
 BenchmarkReport Benchmarks::report(const std::vector<Answer>& answers, const Pieces& pieces) {
@@ -166,7 +186,7 @@ ReportFacts facts_of(const CheckpointModel& model, const BenchmarkOptions& optio
   const int32_t end = tokenizer.end_of_document();
   return {.model_name = model_name_of(model.directory),
           .configuration = configuration_of(model, options),
-          .max_length = options.scorer.max_length > 0 ? options.scorer.max_length : model.config.train.sequence_length,
+          .max_length = max_length_of(options.scorer, model.config),
           .end_of_document = tokenizer.piece(end),
           .end_of_document_id = end,
           .code_version = code_version,
@@ -193,7 +213,9 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     all_agree(world, [&] {
       if (leads) create_directories_durably(scoring.journal);
     });
-    answers = scorer.answer(benchmarks.requests(), scoring);
+    const RequestTokens tokens = scorer.tokens(benchmarks.requests(), scoring);
+    if (leads) warn(benchmarks.warning_of(tokens, max_length_of(scoring, model.config)));
+    answers = scorer.answer(benchmarks.requests(), tokens, scoring);
     facts = facts_of(model, options, scorer.tokenizer(), code_version, began);
   }
   BenchmarkOutcome outcome;
@@ -207,7 +229,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
       if (done == all) progress.reset();
     });
     outcome.rows = report.rows();
-    if (const std::string warning = benchmarks.warning_of(answers, report); !warning.empty()) Log(0).warning(warning);
+    warn(benchmarks.warning_of(answers, report));
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
     fs::remove_all(scoring.journal, kept);

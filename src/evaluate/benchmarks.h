@@ -45,9 +45,13 @@ class Benchmarks {
   // do; empty where there is none.
   std::string warning_of(const std::vector<Answer>& answers, const BenchmarkReport& report) const;
   void take_back(BenchmarkReport report);
+  // On rank 0: which requests lost their beginning, as the model reads max_length tokens at once; empty where none did.
+  std::string warning_of(const RequestTokens& tokens, int64_t max_length) const;
 
  private:
   std::string non_finite(const std::vector<Answer>& answers) const;
+  // "37 of 240 WHAT: where the first of these requests come from". `requests`: in their order, one at least.
+  std::string told(const std::vector<size_t>& requests, const std::string& what) const;
 
   Selection selection_;
   std::vector<AnsweredTask> tasks_;

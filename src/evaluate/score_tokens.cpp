@@ -29,6 +29,13 @@ std::string shown_end(const std::string& text) {
   return "\"…" + text.substr(begin) + "\"";
 }
 
+// How many fell off.
+int64_t keep_last(Tokens& tokens, int64_t most) {
+  const int64_t lost = std::max<int64_t>(0, static_cast<int64_t>(tokens.size()) - most);
+  tokens.erase(tokens.begin(), tokens.begin() + lost);
+  return lost;
+}
+
 struct Pair {
   Tokens context, continuation;
 };
@@ -99,22 +106,21 @@ std::vector<ScoreTokens> score_tokens(const Request& request, const TokenRules& 
   }
   ScoreTokens tokens{.input = std::move(pair.context), .first = 0, .targets = pair.continuation};
   tokens.input.insert(tokens.input.end(), pair.continuation.begin(), pair.continuation.end() - 1);
-  const auto length = static_cast<int64_t>(tokens.input.size());
-  tokens.input.erase(tokens.input.begin(), tokens.input.begin() + std::max<int64_t>(0, length - rules.max_length));
+  tokens.lost = keep_last(tokens.input, rules.max_length);
   tokens.first = static_cast<int64_t>(tokens.input.size()) - scored;
   return {std::move(tokens)};
 }
 
-std::vector<int32_t> prompt_tokens(const Request& request, const TokenRules& rules, const std::string& name) {
+PromptTokens prompt_tokens(const Request& request, const TokenRules& rules, const std::string& name) {
   const int64_t room = rules.max_length - request.generation.most_tokens;
   if (room <= 0) {
     throw_bad_input(name, ": ", request.generation.most_tokens,
                     " tokens are to be made, which leaves no room for a prompt within ", rules.max_length,
                     " (--max-length); ask for fewer");
   }
-  Tokens tokens = encode_text(request.context, rules);
-  if (tokens.empty()) tokens = {rules.prefix};
-  tokens.erase(tokens.begin(), tokens.end() - std::min<int64_t>(room, static_cast<int64_t>(tokens.size())));
+  PromptTokens tokens{.input = encode_text(request.context, rules)};
+  if (tokens.input.empty()) tokens.input = {rules.prefix};
+  tokens.lost = keep_last(tokens.input, room);
   return tokens;
 }
 

@@ -32,6 +32,13 @@ struct ScoreTokens {
   std::vector<int32_t> input;
   int64_t first = 0;
   std::vector<int32_t> targets;
+  int64_t lost = 0;  // first tokens of the context that fell off
+};
+
+// Tokens that are continued.
+struct PromptTokens {
+  std::vector<int32_t> input;
+  int64_t lost = 0;  // first tokens that fell off
 };
 
 // One pass for a log-likelihood, any number for a rolling one. `name` stands in messages: "request 3". Throws
@@ -39,7 +46,7 @@ struct ScoreTokens {
 std::vector<ScoreTokens> score_tokens(const Request& request, const TokenRules& rules, const std::string& name);
 
 // What is continued; room for all of most_tokens is left. Throws Error(bad_input) where there is none.
-std::vector<int32_t> prompt_tokens(const Request& request, const TokenRules& rules, const std::string& name);
+PromptTokens prompt_tokens(const Request& request, const TokenRules& rules, const std::string& name);
 
 // Windows of `length` predictions over a document's tokens: the first behind `prefix`, each token predicted once.
 std::vector<ScoreTokens> rolling_windows(const std::vector<int32_t>& tokens, int32_t prefix, int64_t length);

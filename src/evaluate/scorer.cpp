@@ -130,10 +130,13 @@ RequestTokens tokens_of(const std::vector<Request>& requests, const Tokenizer& t
   RequestTokens tokens;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].kind == RequestKind::generate) {
-      tokens.prompts.push_back({i, prompt_tokens(requests[i], rules, name_of_request(options, i))});
+      PromptTokens prompt = prompt_tokens(requests[i], rules, name_of_request(options, i));
+      if (prompt.lost > 0) tokens.shortened.push_back(i);
+      tokens.prompts.push_back({i, std::move(prompt.input)});
       continue;
     }
     for (const ScoreTokens& pass : score_tokens(requests[i], rules, name_of_request(options, i))) {
+      if (pass.lost > 0) tokens.shortened.push_back(i);
       tokens.planner.add(pass);
       tokens.request_of_pass.push_back(i);
     }
@@ -156,10 +159,10 @@ void Scorer::make_decoder() {
       std::make_unique<Decoder>(config_, *live_, stages_.get(), config_.train.sequence_length, GenerateOptions{}.chunk);
 }
 
-std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const ScorerOptions& options) {
+RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerOptions& options) {
   RequestTokens tokens;
   told_by_first(world_, [&] {
-    const int64_t max_length = options.max_length > 0 ? options.max_length : config_.train.sequence_length;
+    const int64_t max_length = max_length_of(options, config_);
     if (live_ != nullptr && max_length > config_.train.sequence_length) {
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,
                       " tokens of train.sequence_length, which is all that a run evaluates on its way; evaluate a "
@@ -169,7 +172,11 @@ std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const S
     told.progress = options.progress && world_.rank() == 0;
     tokens = tokens_of(requests, tokenizer_, told, max_length);
   });
-  return answer(requests, tokens, options);
+  return tokens;
+}
+
+std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const ScorerOptions& options) {
+  return answer(requests, tokens(requests, options), options);
 }
 
 std::vector<Answer> Scorer::answer(const std::vector<Request>& requests, const RequestTokens& tokens,

@@ -31,6 +31,11 @@ struct ScorerOptions {
   std::function<std::string(size_t number)> name_of{};
 };
 
+// Tokens that a model of that configuration reads at once.
+inline int64_t max_length_of(const ScorerOptions& options, const RunConfig& config) {
+  return options.max_length > 0 ? options.max_length : config.train.sequence_length;
+}
+
 // Requests as a model reads them.
 struct RequestTokens {
   struct Prompt {
@@ -40,6 +45,7 @@ struct RequestTokens {
   ScorePlanner planner;
   std::vector<size_t> request_of_pass{};
   std::vector<Prompt> prompts{};
+  std::vector<size_t> shortened{};  // requests whose first tokens fell off
 };
 // Throws Error(bad_input) where a request cannot be answered: it is named as options.name_of does. `max_length`: tokens
 // that the model reads at once. Where options.progress is set, this rank tells.
@@ -65,7 +71,9 @@ class Scorer {
   // Every rank calls it with the same requests and options, and gets the same answers, in their order; none where
   // options.go_on ended it. Throws Error(bad_input) on every rank, told by rank 0, where a request cannot be answered.
   std::vector<Answer> answer(const std::vector<Request>& requests, const ScorerOptions& options = {});
-  // The same of requests whose tokens are known.
+  // What it reads of them; thrown as there.
+  RequestTokens tokens(const std::vector<Request>& requests, const ScorerOptions& options = {});
+  // The same answers, of requests whose tokens are known.
   std::vector<Answer> answer(const std::vector<Request>& requests, const RequestTokens& tokens,
                              const ScorerOptions& options = {});
 

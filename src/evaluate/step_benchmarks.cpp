@@ -57,6 +57,8 @@ class StepBenchmarks : public StepEvaluation {
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests, every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));
+      const std::string warning = benchmarks_.warning_of(tokens_, config.train.sequence_length);
+      if (!warning.empty()) log.warning(warning);
     }
     benchmarks_.forget_texts();
   }

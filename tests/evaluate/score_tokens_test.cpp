@@ -142,12 +142,15 @@ TEST(ScoreTokens, TruncationKeepsTheEnd) {
   EXPECT_EQ(far.input, (Tokens{7, 8, 9, 10}));
   EXPECT_EQ(far.first, 2);
   EXPECT_EQ(far.targets, (Tokens{10, 11}));
+  EXPECT_EQ(far.lost, 7);
   const ScoreTokens full = pass("01", "2345");
   EXPECT_EQ(full.input, (Tokens{1, 2, 3, 4}));
   EXPECT_EQ(full.first, 0);
+  EXPECT_EQ(full.lost, 1);
   const ScoreTokens exact = pass("012", "34");
   EXPECT_EQ(exact.input, (Tokens{0, 1, 2, 3}));
   EXPECT_EQ(exact.first, 2);
+  EXPECT_EQ(exact.lost, 0);
   EXPECT_ERROR(pass("0", "12345"), ExitCode::bad_input, "request 7: its continuation of 5 tokens is longer than the 4");
 }
 
@@ -178,9 +181,11 @@ TEST(ScoreTokens, PromptsLeaveRoomForWhatIsMade) {
     return prompt_tokens({.kind = RequestKind::generate, .context = context, .generation = {.most_tokens = tokens}},
                          number_rules(4), "request 0");
   };
-  EXPECT_EQ(prompt("012345", 2), (Tokens{4, 5}));
-  EXPECT_EQ(prompt("0", 2), (Tokens{0}));
-  EXPECT_EQ(prompt("", 2), (Tokens{99}));
+  EXPECT_EQ(prompt("012345", 2).input, (Tokens{4, 5}));
+  EXPECT_EQ(prompt("012345", 2).lost, 4);
+  EXPECT_EQ(prompt("0", 2).input, (Tokens{0}));
+  EXPECT_EQ(prompt("0", 2).lost, 0);
+  EXPECT_EQ(prompt("", 2).input, (Tokens{99}));
   EXPECT_ERROR(prompt("0", 4), ExitCode::bad_input, "request 0: 4 tokens are to be made, which leaves no room");
 }
 

@@ -227,6 +227,14 @@ class Benchmarks(Reports):
             (unpacked / "mmlu" / "all" / f"{split}.jsonl").write_text(text)
         self.assert_same_reports(unpacked, of_hub)
 
+    def test_prompts_that_lose_their_beginning_are_told(self):
+        for length, told in (("256", False), ("16", True)):
+            result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output",
+                              self.folder / f"length-{length}", "--max-length", length)
+            self.must(result)
+            self.assertEqual("lost their beginning" in result.stderr, told, result.stderr)
+            self.assertEqual("winogrande, item 0" in result.stderr, told, result.stderr)
+
     def test_bad_input_is_named(self):
         for words, text in ((["--tasks", "helaswag"], "hellaswag"), (["--tasks", ","], "--tasks list")):
             result = shiftron("evaluate", "--checkpoint", self.steps[0], *words, "--data", DATA, "--output", self.folder / "bad")
