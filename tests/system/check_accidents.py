@@ -305,6 +305,10 @@ class Accidents(SystemTest):
         run.mkdir(parents=True)
         self.expect(0, self.start(1, ["preflight", *settings]))
         self.assertEqual(list(run.iterdir()), [])
+        through = self.folder / "not-there-yet/../looked-at-through-it"  # Path keeps the ".."
+        self.expect(0, self.start(1, ["preflight", *options(self.settings(through))]))
+        for made in (through, through.parent.parent):
+            self.assertFalse(made.exists(), made)
 
     def test_validation_on_the_training_data_is_told(self):
         """Also of one source among several, in any order and with weights."""
