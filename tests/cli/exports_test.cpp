@@ -169,6 +169,13 @@ TEST_F(Exports, AnotherEndThanTheTokenizersIsTold) {
   EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"], json({own, 7}));
 }
 
+// Steps of versions that kept no more of an import than its name.
+TEST_F(Exports, AnOlderImportIsNamedToo) {
+  SavedState state;
+  state.imported_from = "/older";
+  EXPECT_EQ(saved_state(to_json(state), "").origin.from, "/older");
+}
+
 TEST_F(Exports, AModelWithoutAnyEndIsTold) {
   const std::string step = step_of(model());
   for (const char* format : {"hf", "gguf"}) {
