@@ -16,7 +16,6 @@ namespace shiftron {
 namespace {
 
 using Json = TheirConfig;
-constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
 
 struct Rule {
   std::vector<const char*> keys;
@@ -68,16 +67,16 @@ const std::vector<Rule>& rules() {
        "this model has no norms of queries and keys"},
       {{"parallel_residual", "use_parallel_residual", "apply_residual_connection_post_layernorm"},
        {false},
-      {{"transformer_block_type"}, {"pre_ln"}, "this model's layers have a norm in front of each part"},
        "this model's MLP comes behind its attention, each with a norm in front"},
+      {{"transformer_block_type"}, {"pre_ln"}, "this model's layers have a norm in front of each part"},
       {{"enable_mhc_connections", "enable_hyper_connections"}, {false}, "this model has one stream between its layers"},
       {{"window_size"}, {Json({-1, -1}), Json({-1, 0})}, every_token},
       {{"layer_types"}, {"full_attention"}, every_token},
       {{"attention_chunk_size"}, {}, every_token},
       {{"is_causal"}, {true}, every_token},
       {{"use_bidirectional_attention"}, {false}, every_token},
-      {{"normalize_attention_scores"}, {true}, softmax},
       {{"softmax_scale", "attention_multiplier", "query_pre_attn_scalar", "clip_qkv"}, {}, softmax},
+      {{"normalize_attention_scores"}, {true}, softmax},
       {{"softmax_type"}, {"vanilla"}, softmax},
       {{"attn_logit_softcapping", "final_logit_softcapping"}, {}, "this model cuts neither products nor logits"},
       {{"attention_output_gate"}, {false}, "this model's attention has no gate"},
@@ -113,8 +112,8 @@ Json parse_their_config(const std::string& text, const std::string& source) {
   throw_bad_input(source, ": it is no JSON object");
 }
 
-Json read_their_config(const std::string& path) {
-  return parse_their_config(read_file(path, kLongestConfig), path);
+Json read_their_config(const std::string& path, uint64_t limit) {
+  return parse_their_config(read_file(path, limit), path);
 }
 
 bool has_key(const Json& config, const char* key) {
