@@ -138,6 +138,7 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
   # Open MPI under srun now and then loses a rank while ranks find each other (open-mpi/ompi#12495: a message before its MPI_Init is over).
   if [[ $code =~ ^(134|135|136|139)$ && -z $told ]] && (($(lines_of_events) == before)); then
     say "a rank crashed before any of them had begun, code $code: once more"
+    rm -f "$run/slurm/bad-hosts"  # names that are there are not replaced
     run_ranks "$@"
   fi
   # Launchers lose codes: the first that a rank has left counts.

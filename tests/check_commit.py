@@ -3,6 +3,7 @@
 
     tests/check_commit.py ROOT
 """
+import os
 import pathlib
 import subprocess
 import sys
@@ -35,6 +36,12 @@ def main():
         written = header.stat().st_mtime_ns
         (folder / "notes").write_text("of no build")
         assert named(folder, header) == commit and header.stat().st_mtime_ns == written  # nothing is compiled anew
+        index = (folder / ".git" / "index").read_bytes()
+        os.utime(folder / "src" / "a.cpp", (1, 1))  # git would note that it is the same
+        assert named(folder, header) == commit and (folder / ".git" / "index").read_bytes() == index
+        (folder / "src" / "b.cpp").write_text("compiled too")
+        assert named(folder, header) == commit + " and changes"
+        (folder / "src" / "b.cpp").unlink()
         (folder / "src" / "a.cpp").write_text("b")
         assert named(folder, header) == commit + " and changes"
         git(folder, "commit", "-qam", "second")

@@ -15,6 +15,7 @@ namespace {
 
 using Json = TheirConfig;
 constexpr int64_t kMostPrevious = 3;
+constexpr uint64_t kLongestGenerationConfig = 16'000'000;  // bytes: suppress_tokens may name many, a line each
 
 struct ModelType {
   const char* name;
@@ -37,6 +38,7 @@ class Keys {
 
   bool has(const char* key) const { return has_key(json_, key); }
   const Json& at(const char* key) const { return json_[key]; }
+  const std::string& source() const { return source_; }
   [[noreturn]] void refuse(const char* key, const std::string& reason) const {
     refuse_key(json_, source_, key, reason);
   }
@@ -72,19 +74,30 @@ class Keys {
   std::string source_;
 };
 
-void read_tokens(const Keys& keys, HuggingFaceConfig& config) {
-  const int64_t vocab = config.model.vocab;
-  if (keys.has("bos_token_id")) config.begin_token = keys.whole("bos_token_id", {}, 0, vocab - 1);
-  constexpr char kEnd[] = "eos_token_id";
-  if (!keys.has(kEnd)) return;
-  const Json given = keys.at(kEnd), listed = given.is_array() ? given : Json::array({given});
-  config.end_tokens.clear();
+// Those of a number, or of a list of such, that are tokens; others, as -1 where there is none, are left out with a
+// note.
+std::vector<int64_t> tokens_of(const Keys& keys, const char* key, HuggingFaceConfig& config) {
+  const auto vocab = static_cast<uint64_t>(config.model.vocab);
+  const Json given = keys.at(key), listed = given.is_array() ? given : Json::array({given});
+  std::vector<int64_t> tokens;
   for (const Json& token : listed) {
-    if (!token.is_number_unsigned() || token.get<uint64_t>() >= static_cast<uint64_t>(vocab)) {
-      keys.refuse(kEnd, "must be a token from 0 to " + std::to_string(vocab - 1) + ", or a list of such");
-    }
-    config.end_tokens.push_back(token.get<int64_t>());
+    if (!token.is_number_integer()) keys.refuse(key, "must be a token's number, or a list of such");
+    if (token.is_number_unsigned() && token.get<uint64_t>() < vocab)
+      tokens.push_back(token.get<int64_t>());
+    else
+      config.notes.push_back(keys.source() + ": " + key + " " + token.dump() + " is left out: tokens are 0 to " +
+                             std::to_string(vocab - 1));
   }
+  return tokens;
+}
+
+void read_tokens(const Keys& keys, HuggingFaceConfig& config) {
+  constexpr char kBegin[] = "bos_token_id", kEnd[] = "eos_token_id";
+  if (keys.has(kBegin)) {
+    const std::vector<int64_t> tokens = tokens_of(keys, kBegin, config);
+    config.begin_token = tokens.empty() ? std::nullopt : std::optional(tokens.front());
+  }
+  if (keys.has(kEnd)) config.end_tokens = tokens_of(keys, kEnd, config);
 }
 
 // The token, a list of several, null where there is none.
@@ -217,7 +230,7 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
 void read_generation_config(const std::string& directory, HuggingFaceConfig& config) {
   const std::string path = directory + "/generation_config.json";
   if (!std::filesystem::exists(path)) return;
-  const Json json = read_their_config(path);
+  const Json json = read_their_config(path, kLongestGenerationConfig);
   read_tokens(Keys(json, path), config);
 }
 

@@ -37,6 +37,7 @@ struct HuggingFaceConfig {
   bool norm_head = false;       // logits are made with rows of the head divided by their length
   std::optional<int64_t> canon_kernel{};  // the width of canonB in every layer; nothing: no layer has one
   bool canon_residual = false;            // the row itself is added to what its taps give
+  std::vector<std::string> notes{};       // what is stated and left out
 };
 
 // Llama's sizes and defaults in transformers; `model.shift.form` is free. Throws Error(bad_input) that begins with
@@ -44,7 +45,8 @@ struct HuggingFaceConfig {
 HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::string& source);
 
 // What generation_config.json of the directory, where it is there, says of tokens goes before what config.json says.
-// Throws Error(bad_input) that names file and key.
+// Throws Error(bad_input) that names file and key; a number that is no token of the vocabulary is left out, with a
+// note.
 void read_generation_config(const std::string& directory, HuggingFaceConfig& config);
 
 std::string to_hugging_face_text(const HuggingFaceConfig& config);    // config.json

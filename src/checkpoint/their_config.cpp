@@ -16,7 +16,6 @@ namespace shiftron {
 namespace {
 
 using Json = TheirConfig;
-constexpr uint64_t kLongestConfig = 1'000'000;  // bytes
 
 struct Rule {
   std::vector<const char*> keys;
@@ -40,11 +39,14 @@ const std::vector<Rule>& rules() {
       {{"hidden_act", "hidden_activation", "activation_func"},
        {"silu", "swish", "F.silu", "torch.nn.functional.silu"},
        silu},
-      {{"squared_relu", "quick_geglu"}, {false}, silu},
+      {{"activation"}, {"silu", "swiglu", "fast-swiglu"}, silu},
+      {{"squared_relu", "quick_geglu", "openai_gelu"}, {false}, silu},
       {{"glu_linear_offset"}, {0}, silu},
       {{"activation_func_clamp_value"}, {}, silu},
       {{"gated_linear_unit", "swiglu"}, {true}, gated},
-      {{"rotary_percent", "rotary_pct", "partial_rotary_factor"}, {1}, "this model rotates whole heads"},
+      {{"rotary_percent", "rotary_percentage", "rotary_pct", "partial_rotary_factor"},
+       {1},
+       "this model rotates whole heads"},
       {{"rotary_interleaved", "rope_interleaved", "rope_interleave"},
        {false},
        "this model rotates halves, as Hugging Face's Llama does"},
@@ -56,7 +58,7 @@ const std::vector<Rule>& rules() {
       {{"alibi", "use_alibi"}, {false}, by_rope},
       {{"use_rope_scaling"}, {false}, kUnscaled},
       {{"rotary_seq_len_interpolation_factor", "seq_len_interpolation_factor", "scale_factor"}, {1}, kUnscaled},
-      {{"normalization"}, {"RMSNorm"}, "this model's norms are RMSNorm"},
+      {{"normalization"}, {"RMSNorm", "rmsnorm"}, "this model's norms are RMSNorm"},
       {{"layernorm_zero_centered_gamma", "apply_layernorm_1p", "rms_norm_add_unit_offset"},
        {false},
        "this model's norms multiply by the weight itself"},
@@ -66,6 +68,7 @@ const std::vector<Rule>& rules() {
       {{"parallel_residual", "use_parallel_residual", "apply_residual_connection_post_layernorm"},
        {false},
        "this model's MLP comes behind its attention, each with a norm in front"},
+      {{"transformer_block_type"}, {"pre_ln"}, "this model's layers have a norm in front of each part"},
       {{"enable_mhc_connections", "enable_hyper_connections"}, {false}, "this model has one stream between its layers"},
       {{"window_size"}, {Json({-1, -1}), Json({-1, 0})}, every_token},
       {{"layer_types"}, {"full_attention"}, every_token},
@@ -73,6 +76,7 @@ const std::vector<Rule>& rules() {
       {{"is_causal"}, {true}, every_token},
       {{"use_bidirectional_attention"}, {false}, every_token},
       {{"softmax_scale", "attention_multiplier", "query_pre_attn_scalar", "clip_qkv"}, {}, softmax},
+      {{"normalize_attention_scores"}, {true}, softmax},
       {{"softmax_type"}, {"vanilla"}, softmax},
       {{"attn_logit_softcapping", "final_logit_softcapping"}, {}, "this model cuts neither products nor logits"},
       {{"attention_output_gate"}, {false}, "this model's attention has no gate"},
@@ -108,8 +112,8 @@ Json parse_their_config(const std::string& text, const std::string& source) {
   throw_bad_input(source, ": it is no JSON object");
 }
 
-Json read_their_config(const std::string& path) {
-  return parse_their_config(read_file(path, kLongestConfig), path);
+Json read_their_config(const std::string& path, uint64_t limit) {
+  return parse_their_config(read_file(path, limit), path);
 }
 
 bool has_key(const Json& config, const char* key) {

@@ -1,6 +1,7 @@
 // config.json as other programs leave it: read without trust, and what this model cannot compute is refused by name.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -12,8 +13,8 @@ inline constexpr char kUnscaled[] = "this model rotates by rope_theta alone, wit
 
 // Of the text. Throws Error(bad_input) that begins with `source`: no JSON, no object, nested deeper than kDeepestJson.
 TheirConfig parse_their_config(const std::string& text, const std::string& source);
-// Of a file, of at most a megabyte. Throws what read_file() throws, too.
-TheirConfig read_their_config(const std::string& path);
+// Of a file, of at most `limit` bytes. Throws what read_file() throws, too.
+TheirConfig read_their_config(const std::string& path, uint64_t limit = 1'000'000);
 
 // Whether the key is there; one that is null is as one that is absent.
 bool has_key(const TheirConfig& config, const char* key);

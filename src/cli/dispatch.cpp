@@ -87,6 +87,8 @@ int dispatch(const std::vector<Command>& commands, const std::vector<std::string
     return static_cast<int>(ExitCode::bad_input);
   }
   const std::string& noun = arguments[0];
+  if (noun == "help" && (asks_for_help(arguments.back()) || arguments == std::vector<std::string>{"help", "help"}))
+    return dispatch(commands, {arguments.begin(), arguments.end() - 1});
   if (noun == "help" && arguments.size() > 1) {
     refuse_more_words(arguments, 3);
     std::vector<std::string> words(arguments.begin() + 1, arguments.end());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <optional>
 
 #include "checkpoint/gguf_export.h"
@@ -111,13 +112,31 @@ int64_t positions_of(const CheckpointModel& model, const ModelOrigin& origin) {
 
 const std::string kEndless = "no token ends a text: whoever generates goes on to a limit";
 
+// Each ends a text: the tokenizer's own first, then those that the model came with.
+std::vector<int64_t> ends_of(const ModelOrigin& origin, int64_t own) {
+  std::vector<int64_t> ends = {own};
+  std::ranges::copy_if(origin.end_tokens, std::back_inserter(ends), [&](int64_t token) { return token != own; });
+  return ends;
+}
+
+// A file has room for two.
+void add_ends(const std::vector<int64_t>& ends, std::vector<GgufEntry>& entries, std::vector<std::string>& notes) {
+  constexpr const char* kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
+  const size_t said = std::min(ends.size(), std::size(kKeys));
+  for (size_t i = 0; i < said; ++i) entries.push_back({kKeys[i], static_cast<uint32_t>(ends[i])});
+  if (ends.empty()) notes.push_back(kEndless);
+  if (ends.size() > said) {
+    notes.push_back(fmt::format("the file says two tokens that end a text, and has no place for {}",
+                                fmt::join(ends.begin() + static_cast<std::ptrdiff_t>(said), ends.end(), ", ")));
+  }
+}
+
 // What a file without a tokenizer says of tokens.
 std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<std::string>& notes) {
   std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
-  const auto add = [&](const char* key, int64_t token) { entries.push_back({key, static_cast<uint32_t>(token)}); };
-  if (!origin.end_tokens.empty()) add("tokenizer.ggml.eos_token_id", origin.end_tokens.front());
-  if (origin.begin_token) add("tokenizer.ggml.bos_token_id", *origin.begin_token);
-  if (origin.end_tokens.empty()) notes.push_back(kEndless);
+  add_ends(origin.end_tokens, entries, notes);
+  if (origin.begin_token)
+    entries.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
   return entries;
 }
 
@@ -130,18 +149,20 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
   if (!said) return entries_without_tokenizer(origin, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
-  return {{"tokenizer.ggml.model", tokenizer.model},
-          {"tokenizer.ggml.pre", std::string("default")},
-          {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
-          {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
-          {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
-          {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
-          {"tokenizer.ggml.eos_token_id", tokenizer.end_of_document},
-          {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
-          {"tokenizer.ggml.add_bos_token", false},
-          {"tokenizer.ggml.add_eos_token", false},
-          {"tokenizer.ggml.add_space_prefix", false},
-          {"tokenizer.ggml.remove_extra_whitespaces", false}};
+  std::vector<GgufEntry> entries = {
+      {"tokenizer.ggml.model", tokenizer.model},
+      {"tokenizer.ggml.pre", std::string("default")},
+      {"tokenizer.ggml.tokens", std::move(tokenizer.pieces)},
+      {"tokenizer.ggml.scores", std::move(tokenizer.scores)},
+      {"tokenizer.ggml.token_type", std::move(tokenizer.types)},
+      {"tokenizer.ggml.unknown_token_id", tokenizer.unknown},
+      {"tokenizer.ggml.bos_token_id", tokenizer.end_of_document},  // none of its own: documents stand between ends
+      {"tokenizer.ggml.add_bos_token", false},
+      {"tokenizer.ggml.add_eos_token", false},
+      {"tokenizer.ggml.add_space_prefix", false},
+      {"tokenizer.ggml.remove_extra_whitespaces", false}};
+  add_ends(ends_of(origin, tokenizer.end_of_document), entries, notes);
+  return entries;
 }
 
 }  // namespace
@@ -160,9 +181,7 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
   if (!model.content.tokenizer_model.empty()) {
     const auto tokenizer = sayable([&] { return tokenizer_of(model); }, "so the export has none", notes);
     if (tokenizer) {
-      std::vector<int64_t>& ends = how.config.end_tokens;
-      const int64_t own = tokenizer->end_of_document();
-      if (std::ranges::find(ends, own) == ends.end()) ends.insert(ends.begin(), own);
+      how.config.end_tokens = ends_of(origin, tokenizer->end_of_document());
       how.config.tokenizer_vocab = tokenizer->vocab_size();
       how.files = tokenizer_files(*tokenizer, notes);
     }

@@ -44,8 +44,8 @@ CommandOption with_choices(CommandOption option, std::vector<std::string> choice
 struct Origin {
   std::unique_ptr<TensorSource> tensors;
   ForeignModel model;
-  std::string form;    // in words
-  std::string note{};  // what of it is not as one would think; "": nothing
+  std::string form;                  // in words
+  std::vector<std::string> notes{};  // what of it is not as one would think
 };
 
 // What a format's files are told by, and which options it takes beside those that all take.
@@ -91,14 +91,14 @@ const std::string kOtherPrograms =
     "data for this model is made by the programs that it comes from (docs/dataset-format.md says how datasets lie), "
     "and text by transformers from `shiftron checkpoint export --format hf`";
 
-// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do. Returns what
-// is to be told of its end of documents, or "".
-std::string take_tokenizer(const std::string& directory, ForeignModel& model) {
+// Takes the directory's tokenizer.model where this program can use it; else says why not, and what to do. `notes` get
+// what is to be told of its end of documents.
+void take_tokenizer(const std::string& directory, ForeignModel& model, std::vector<std::string>& notes) {
   const std::string path = directory + "/" + kTokenizerName;
   if (!fs::exists(path)) {
     model.without_tokenizer =
         path + " is not there; where the model's tokenizer is a SentencePiece model, put it there and import again";
-    return "";
+    return;
   }
   try {
     const Tokenizer tokenizer(read_file(path, kLargestTokenizer), path, kOtherPrograms);
@@ -108,16 +108,15 @@ std::string take_tokenizer(const std::string& directory, ForeignModel& model) {
     const std::vector<int64_t>& ends = model.origin.end_tokens;
     const int64_t own = tokenizer.end_of_document();
     if (fault.empty() && !ends.empty() && std::ranges::find(ends, own) == ends.end()) {
-      return fmt::format(
-          "eos_token_id is {}, {} ends documents by {}: generate here ends a text by {} alone, an export by each of "
-          "them",
-          fmt::join(ends, ", "), path, own, own);
+      notes.push_back(fmt::format(
+          "eos_token_id is {}, {} ends documents by {}: generate here ends a text by {} alone, an export by that and "
+          "by each of these for which its format has a place",
+          fmt::join(ends, ", "), path, own, own));
     }
   } catch (const Error& error) {
     pass_on_refusal(error);
     model.without_tokenizer = error.what();
   }
-  return "";
 }
 
 std::array<std::optional<int>, 3> asked_previous(const CommandLine& line) {
@@ -143,8 +142,9 @@ Origin origin_of(std::unique_ptr<SafetensorsSource> source, const std::string& f
                                      .positions = config.positions,
                                      .end_tokens = config.end_tokens,
                                      .begin_token = config.begin_token}},
-                .form = to_string(config.form)};
-  origin.note = take_tokenizer(from, origin.model);
+                .form = to_string(config.form),
+                .notes = config.notes};
+  take_tokenizer(from, origin.model, origin.notes);
   origin.tensors = std::move(source);
   return origin;
 }
@@ -254,14 +254,14 @@ int run_import(const CommandLine& line) {
                  {"tokenizer", has_tokenizer},
                  {"without_tokenizer", origin.model.without_tokenizer},
                  {"next", next}};
-    if (!origin.note.empty()) json["note"] = origin.note;
+    if (!origin.notes.empty()) json["note"] = fmt::format("{}", fmt::join(origin.notes, "\n"));
     print_json(json);
     return 0;
   }
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.model.without_tokenizer << "\n";
-  if (!origin.note.empty()) std::cout << "note: " << origin.note << "\n";
+  for (const std::string& note : origin.notes) std::cout << "note: " << note << "\n";
   std::cout << "next: " << next << "\n";
   return 0;
 }

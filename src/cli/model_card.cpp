@@ -86,7 +86,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
     text = "---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n# A language model\n\n";
   const SavedState state = saved_state(model.content.state_json, model.directory);
   const bool trained = state.imported_from.empty();
-  const std::string from = state.origin.from.empty() ? state.imported_from : state.origin.from;
+  const std::string& from = state.origin.from;
   text += !trained       ? "Exported by Shiftron. "
           : from.empty() ? "Trained and exported by Shiftron. "
                          : "Trained further and exported by Shiftron. ";

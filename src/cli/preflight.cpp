@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
-#include <sstream>
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
@@ -19,14 +18,14 @@
 namespace shiftron::cli {
 namespace {
 
-constexpr int kUsualDeadline = 60;                     // seconds
-constexpr uint64_t kLargestList = uint64_t{16} << 20;  // bytes of names of hosts
+constexpr int kUsualDeadline = 60;  // seconds
 
 std::vector<CommandOption> preflight_options() {
   return {
       whole_option("ranks", "that the job was to start: fewer have come where launcher and MPI do not match",
                    between(1, kMostRanks)),
-      text_option("bad-hosts", "FILE", "gets the names of unfit hosts, a line each: empty where all are fit"),
+      text_option("bad-hosts", "FILE",
+                  "a new or empty file, which gets the names of unfit hosts, a line each: empty where all are fit"),
       whole_option("deadline", "seconds that a part may take", between(1, 1'000'000), std::to_string(kUsualDeadline))};
 }
 
@@ -39,16 +38,11 @@ void require_place_of_names(const std::string& path) {
   throw_bad_input("--bad-hosts '", path, "' is no file that can be written; name one, in a folder that is there");
 }
 
-// Names of an earlier look, a line each, are replaced; anything else that somebody wrote, as a hostfile, is not.
-void refuse_other_than_names(const std::string& path) {
+// A list of names of hosts may as well be another's, a hostfile say.
+void refuse_what_is_written(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return;
-  std::istringstream lines(read_file(path, kLargestList));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.find_first_of(" \t\r") == std::string::npos) continue;
-    throw_bad_input("--bad-hosts ", path,
-                    " is there and no list of names, one a line, which alone is replaced; name another file");
-  }
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::is_empty(path, none)) return;
+  throw_bad_input("--bad-hosts ", path, " is there and not empty; name another file, or remove it");
 }
 
 void keep_names(const std::string& path, const std::vector<HostFault>& faults) {
@@ -82,7 +76,7 @@ int run_preflight_command(const CommandLine& line) {
     validate(parsed.config, world->size());
     if (parsed.has("bad-hosts")) {
       require_place_of_names(parsed.text("bad-hosts"));
-      refuse_other_than_names(parsed.text("bad-hosts"));
+      refuse_what_is_written(parsed.text("bad-hosts"));
     }
   });
   const Deadline deadline{static_cast<double>(parsed.integer("deadline")), "deadline"};

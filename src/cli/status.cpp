@@ -48,7 +48,6 @@ RunStatus status_of(const std::string& directory) {
         fault = config.reading_faults.front();
       }
     } catch (const Error& error) {
-      pass_on_refusal(error);
       fault = error.what();
     }
   }
@@ -57,23 +56,36 @@ RunStatus status_of(const std::string& directory) {
   return status;
 }
 
+// Of the machine, or of the way to a file system: it may be over at the next look.
+bool may_pass(const std::exception& error) {
+  return dynamic_cast<const SystemError*>(&error) != nullptr ||
+         dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr;
+}
+
 int run_status(const CommandLine& line) {
   const std::string directory = line.texts("directory").front();
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
-  while (true) {
-    const RunStatus status = status_of(directory);
+  std::optional<RunStatus> status;
+  for (;; std::this_thread::sleep_for(std::chrono::seconds(2))) {
+    try {
+      status = status_of(directory);
+    } catch (const std::exception& error) {
+      if (!line.has("follow") || !status || !may_pass(error)) throw;  // a first look says what is wrong
+      if (reader_of_stdout_has_left()) return 0;
+      std::cerr << "shiftron: " << error.what() << "; --follow looks again\n" << std::flush;
+      continue;
+    }
     if (line.has("json")) {
-      print_json(to_json(status), line.has("follow") ? -1 : 1);
-    } else if (const std::pair seen{status.step, status.state}; terminal || seen != shown) {
+      print_json(to_json(*status), line.has("follow") ? -1 : 1);
+    } else if (const std::pair seen{status->step, status->state}; terminal || seen != shown) {
       if (line.has("follow") && terminal) std::cout << "\x1b[H\x1b[2J";
-      std::cout << to_text(status, terminal_width());
+      std::cout << to_text(*status, terminal_width());
       shown = seen;
     }
     using State = RunStatus::State;
-    const bool over = status.state == State::done || status.state == State::failed;
+    const bool over = status->state == State::done || status->state == State::failed;
     if (!line.has("follow") || over || !std::cout.flush() || reader_of_stdout_has_left()) return 0;
-    std::this_thread::sleep_for(std::chrono::seconds(2));
   }
 }
 

@@ -264,18 +264,12 @@ void fsync_directory(const std::string& directory) {
 
 void create_directories_durably(const std::string& path) {
   namespace fs = std::filesystem;
-  std::vector<std::string> holders;  // of the folders that are made, outermost last
+  std::vector<fs::path> missing;  // the innermost first; as the path has them, for a ".." may lie behind a link
   std::error_code ignored;
-  const fs::path behind_links = fs::weakly_canonical(path);  // where a link is followed by "..", another folder
-  fs::path missing = behind_links;
-  if (!missing.has_filename()) missing = missing.parent_path();  // "a/"
-  while (!missing.empty() && !fs::exists(missing, ignored)) {
-    const fs::path above = missing.parent_path();
-    holders.push_back(above.empty() ? "." : above.string());
-    missing = above;
-  }
-  fs::create_directories(behind_links);
-  for (auto holder = holders.rbegin(); holder != holders.rend(); ++holder) fsync_directory(*holder);
+  for (fs::path at = path; !at.empty() && !fs::exists(at, ignored); at = at.parent_path()) missing.push_back(at);
+  fs::create_directories(path);
+  for (auto folder = missing.rbegin(); folder != missing.rend(); ++folder)
+    fsync_directory(folder->has_parent_path() ? folder->parent_path().string() : ".");
 }
 
 void rename_durably(const std::string& from, const std::string& to) {

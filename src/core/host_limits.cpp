@@ -62,11 +62,17 @@ std::vector<fs::path> groups_of(const std::string& controller, const std::string
 }
 
 struct GroupNames {
-  const char *limit, *usage, *files[2];
+  const char *limit, *usage, *swap_limit, *swap_usage, *files[2];
+  bool swap_with_memory;  // its limit is one of both together
 };
 constexpr GroupNames kMemoryNames[] = {
-    {"memory.max", "memory.current", {"active_file", "inactive_file"}},
-    {"memory.limit_in_bytes", "memory.usage_in_bytes", {"total_active_file", "total_inactive_file"}}};
+    {"memory.max", "memory.current", "memory.swap.max", "memory.swap.current", {"active_file", "inactive_file"}, false},
+    {"memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     "memory.memsw.limit_in_bytes",
+     "memory.memsw.usage_in_bytes",
+     {"total_active_file", "total_inactive_file"},
+     true}};
 
 }  // namespace
 
@@ -75,18 +81,28 @@ std::optional<HostRoom> host_room(const std::string& root) {
   const auto kibibytes = [&](const char* name) { return number_of(host, name); };
   const std::optional<int64_t> available = kibibytes("MemAvailable:"), total = kibibytes("MemTotal:");
   if (!available || !total) return {};
-  HostRoom room{.available = *available << 10, .total = *total << 10};
+  HostRoom room{.total = *total << 10};
+  int64_t memory = *available << 10, swap = kibibytes("SwapFree:").value_or(0) << 10, together = memory + swap;
   for (const fs::path& group : groups_of("memory", root)) {
     for (const GroupNames& names : kMemoryNames) {
+      int64_t files = 0;
+      for (const char* kept : names.files) files += number_of(group / "memory.stat", kept).value_or(0);
       const std::optional<int64_t> limit = number_in(group / names.limit), usage = number_in(group / names.usage);
-      if (!limit || !usage || *limit >= *total << 10) continue;  // without a limit it is none, or a huge number
-      int64_t left = *limit - *usage;
-      for (const char* kept : names.files) left += number_of(group / "memory.stat", kept).value_or(0);
-      room.available = std::min(room.available, left);
-      room.total = std::min(room.total, *limit);
+      if (limit && usage && *limit < *total << 10) {  // without a limit it is none, or a huge number
+        memory = std::min(memory, *limit - *usage + files);
+        room.total = std::min(room.total, *limit);
+      }
+      const std::optional<int64_t> swap_limit = number_in(group / names.swap_limit),
+                                   swap_usage = number_in(group / names.swap_usage);
+      if (!swap_limit || !swap_usage) continue;
+      const int64_t left = *swap_limit - *swap_usage;
+      if (names.swap_with_memory)
+        together = std::min(together - files, left) + files;
+      else
+        swap = std::min(swap, left);
     }
   }
-  room.available = std::max<int64_t>(room.available, 0) + (kibibytes("SwapFree:").value_or(0) << 10);
+  room.available = std::max<int64_t>(std::min(std::max<int64_t>(memory, 0) + std::max<int64_t>(swap, 0), together), 0);
   return room;
 }
 

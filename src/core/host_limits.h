@@ -11,8 +11,9 @@ struct HostRoom {
   int64_t available = 0, total = 0;  // bytes
 };
 
-// Of the host or of the tightest control group, whichever leaves less; files that the system keeps in memory, and swap,
-// count as available. Nothing where the system does not tell. Texts of the system lie under `root`.
+// Of the host or of the tightest control group, whichever leaves less; files that the system keeps in memory, and swap
+// that this process may take, count as available. Nothing where the system does not tell. Texts of the system lie under
+// `root`.
 std::optional<HostRoom> host_room(const std::string& root = "");
 
 // Processors' time that the tightest control group gives this process and those beside it there, rounded up (cpu.max,

@@ -85,6 +85,11 @@ std::optional<int64_t> bytes_behind(const RunConfig& config, const Change& chang
   return most;
 }
 
+// Whether what is planned has no room there even while nobody else takes any.
+bool is_beyond(const Ledger& planned, const RoomOfRank& room) {
+  return planned.memory_total() + room.planned_beside > room.total;
+}
+
 std::string refusal(const RunConfig& config, const ParallelLayout& layout, int rank, int threads, const Ledger& planned,
                     const RoomOfRank& room) {
   const int64_t needed = planned.memory_total();
@@ -93,10 +98,11 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
   const bool on_gpu = config.device.kind == DeviceChoice::cuda;
   std::string text = fmt::format(
       "not enough memory on the {} of rank {} on {} (tp {}, pp {}, dp {}): {} are planned{}, {} of {} are free, "
-      "{} are missing. The plan:\n{}",
+      "{} are missing{}. The plan:\n{}",
       on_gpu ? "device" : "host", rank, host_name(), at.tp, at.pp, at.dp, gigabytes(needed),
       room.ranks == 1 ? "" : fmt::format(", {} by the {} others there", gigabytes(room.planned_beside), room.ranks - 1),
       gigabytes(room.available), gigabytes(room.total), gigabytes(needed + room.planned_beside - room.available),
+      is_beyond(planned, room) ? "" : ", which others hold at present: start again once they are free, or take less",
       memory_table(planned));
   std::string less;
   for (const Change& change : changes_of(config)) {
@@ -147,13 +153,14 @@ std::string memory_table(const Ledger& planned) {
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const RoomOfRank& room) {
   const int64_t missing = planned.memory_total() + room.planned_beside - room.available;
-  int lacking = -1;  // the rank that lacks most
-  int64_t most = 0;
-  const std::vector<std::string> all = world.gather_text(std::to_string(missing), 0);
+  int lacking = -1;  // the rank that lacks most, of those that lack it for good where there are any
+  std::pair<bool, int64_t> most = {false, 0};
+  const std::vector<std::string> all = world.gather_text(fmt::format("{:d} {}", is_beyond(planned, room), missing), 0);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const int64_t bytes = std::stoll(all[rank]);
-    if (bytes <= most) continue;
-    most = bytes;
+    std::pair<bool, int64_t> lack;
+    std::istringstream(all[rank]) >> lack.first >> lack.second;
+    if (lack.second <= 0 || lack <= most) continue;
+    most = lack;
     lacking = static_cast<int>(rank);
   }
   lacking = std::stoi(world.broadcast_text(std::to_string(lacking), 0));
@@ -161,7 +168,7 @@ void require_room(ControlPlane& world, const RunConfig& config, const ParallelLa
   std::string text;
   if (world.rank() == lacking) text = refusal(config, layout, lacking, threads, planned, room);
   text = world.broadcast_text(text, lacking);
-  told_by_first(world, [&] { throw_bad_input(text); });
+  first_agrees(world, [&] { throw Error(text, most.first ? ExitCode::bad_input : ExitCode::crash); });
 }
 
 int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout,
@@ -172,8 +179,9 @@ int64_t require_room_on_device(ControlPlane& world, const RunConfig& config, con
   if constexpr (kHasCuda) {
     if (stream.device != DeviceKind::cuda) return 0;
     const cuda::DeviceRoom device = cuda::device_room();
-    const RoomOfRank room{.available = device.available / ranks_of_memory, .total = device.total};
-    log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}", thousands(room.total),
+    const RoomOfRank room{.available = device.available / ranks_of_memory, .total = device.total / ranks_of_memory};
+    log.info(fmt::format("of {} bytes of this rank's device{} {} are free, {} are planned:\n{}",
+                         thousands(device.total),
                          ranks_of_memory > 1 ? fmt::format(", which {} ranks share,", ranks_of_memory) : "",
                          thousands(room.available), thousands(planned.memory_total()), memory_table(planned)));
     require_room(world, config, layout, stream.cpu.threads, planned, room);

@@ -21,8 +21,9 @@ struct RoomOfRank {
   int ranks = 1;
 };
 
-// Called by all ranks, each with its own plan and room. Where one does not fit, all of them end with bad_input, and
-// the first one tells by how much it does not, of the rank that lacks most, and what changes would take less.
+// Called by all ranks, each with its own plan and room. Where one does not fit, all of them end with bad_input, or with
+// crash where all would fit while nobody else held any, and the first one tells by how much it does not, of the rank
+// that lacks most, and what changes would take less.
 void require_room(ControlPlane& world, const RunConfig& config, const ParallelLayout& layout, int threads,
                   const Ledger& planned, const RoomOfRank& room);
 

@@ -100,6 +100,7 @@ SavedState saved_state(const std::string& text, const std::string& source) {
     state.library_choices = json.value("library_choices", "");
     state.imported_from = json.value("imported_from", "");
     state.without_tokenizer = json.value("without_tokenizer", "");
+    state.origin.from = state.imported_from;  // all that older versions said
     if (json.contains("origin")) state.origin = origin_of(json.at("origin"));
     return state;
   });

@@ -179,7 +179,6 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) take_products(*state.bfloat16);
   library_choices_ = state.library_choices;
   origin_ = state.origin;
-  if (origin_.from.empty()) origin_.from = state.imported_from;  // of older versions
   first_step_ = content.step + 1;
   saved_step_ = content.step;
 }

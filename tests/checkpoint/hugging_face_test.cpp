@@ -469,16 +469,40 @@ TEST_F(HuggingFaceImports, TokensThatEndATextAreReadAndWritten) {
   }
   fs::remove(other);
   EXPECT_EQ(ends(), std::vector<int64_t>{5});
-  for (const json& odd : {json(19), json(-1), json("2"), json({7, 19}), json({7, nullptr})}) {
+  for (const json& odd : {json("2"), json(2.5), json({7, nullptr})}) {
     set({{"eos_token_id", odd}});
-    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token from 0 to 18"));
+    EXPECT_THAT(fault(), HasSubstr("config.json: eos_token_id is " + odd.dump() + ": must be a token's number"));
   }
-  set({{"eos_token_id", nullptr}, {"bos_token_id", 19}});
-  EXPECT_THAT(fault(), HasSubstr("bos_token_id is 19"));
+  set({{"eos_token_id", nullptr}, {"bos_token_id", true}});
+  EXPECT_THAT(fault(), HasSubstr("config.json: bos_token_id is true"));
   set({{"bos_token_id", nullptr}});
   EXPECT_EQ(ends(), std::vector<int64_t>{});
-  write_text(other, R"({"eos_token_id": 19})");
-  EXPECT_THAT(fault(), HasSubstr("generation_config.json: eos_token_id is 19"));
+}
+
+// As older releases of transformers wrote them where there is none: the model is the same.
+TEST_F(HuggingFaceImports, NumbersThatAreNoTokensAreLeftOutWithANote) {
+  fs::remove(out_ + "/generation_config.json");
+  set({{"eos_token_id", {7, 19}}, {"bos_token_id", -1}});
+  const auto read = [&] { return HuggingFaceSource(out_).config(); };
+  EXPECT_EQ(read().end_tokens, std::vector<int64_t>{7});
+  EXPECT_FALSE(read().begin_token);
+  const std::string config = out_ + "/config.json";
+  EXPECT_EQ(read().notes, (std::vector<std::string>{config + ": bos_token_id -1 is left out: tokens are 0 to 18",
+                                                    config + ": eos_token_id 19 is left out: tokens are 0 to 18"}));
+  write_text(out_ + "/generation_config.json", R"({"eos_token_id": -1})");
+  EXPECT_EQ(read().end_tokens, std::vector<int64_t>{});
+  EXPECT_THAT(read().notes.back(), HasSubstr("generation_config.json: eos_token_id -1 is left out"));
+}
+
+// Of a padded vocabulary; an export of ours is one.
+TEST_F(HuggingFaceImports, GenerationConfigsMayNameManyTokens) {
+  HuggingFaceConfig large = HuggingFaceSource(out_).config();
+  large.model.vocab = 200'000;
+  large.tokenizer_vocab = 100'000;
+  large.end_tokens = {3};
+  write_text(out_ + "/generation_config.json", generation_config_text(large));
+  EXPECT_GT(fs::file_size(out_ + "/generation_config.json"), 1'000'000);
+  EXPECT_EQ(HuggingFaceSource(out_).config().end_tokens, std::vector<int64_t>{3});
 }
 
 TEST_F(HuggingFaceImports, TensorsThatAreMissingUnknownOrOdd) {

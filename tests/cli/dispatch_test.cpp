@@ -56,7 +56,8 @@ TEST(Dispatch, RunsNounAndVerb) {
 }
 
 TEST(Dispatch, HelpAtEveryLevel) {
-  for (const Words& words : {Words{"--help"}, Words{"-h"}, Words{"help"}}) {
+  for (const Words& words : {Words{"--help"}, Words{"-h"}, Words{"help"}, Words{"help", "--help"}, Words{"help", "-h"},
+                             Words{"help", "help"}}) {
     const auto [code, text] = output_of(words);
     EXPECT_EQ(code, 0);
     EXPECT_THAT(text, HasSubstr("data build       writes shards"));
@@ -87,6 +88,8 @@ TEST(Dispatch, HelpAsAWord) {
     asked.emplace_back("--help");
     Words helped = command;
     helped.insert(helped.begin(), "help");
+    EXPECT_EQ(output_of(helped), output_of(asked));
+    helped.emplace_back("--help");
     EXPECT_EQ(output_of(helped), output_of(asked));
   }
   EXPECT_THAT(message_of({"help", "trian"}), HasSubstr("unknown command 'trian', nearest is train"));

@@ -141,6 +141,7 @@ TEST_F(Exports, WhatAnImportKnowsOfTheModelGoesAlong) {
     }
     EXPECT_FALSE(run("export", {step, "--format", "gguf", "--output", out + ".gguf"}).contains("note"));
     const GgufFile file(out + ".gguf");
+    EXPECT_EQ(std::get<uint32_t>(file.entries().at("tokenizer.ggml.eot_token_id")), 8u);
     EXPECT_EQ(std::get<uint32_t>(file.entries().at("llama.context_length")), 131072u);
     EXPECT_EQ(std::get<uint32_t>(file.entries().at("tokenizer.ggml.eos_token_id")), 7u);
   };
@@ -167,6 +168,37 @@ TEST_F(Exports, AnotherEndThanTheTokenizersIsTold) {
               HasSubstr("\nnote: eos_token_id"));
   run("export", {told["directory"], "--output", out_ + "2"});
   EXPECT_EQ(json::parse(read_file(out_ + "2/generation_config.json"))["eos_token_id"], json({own, 7}));
+}
+
+// Of GGUF two: the tokenizer's own, and another.
+TEST_F(Exports, EndsThatAFileHasNoPlaceForAreTold) {
+  tokenizer_ = example_model();
+  const std::string step = step_of(model()), file = out_ + ".gguf";
+  const auto ends = [&] {
+    const std::map<std::string, GgufValue> entries = GgufFile(file).entries();
+    fs::remove(file);
+    std::vector<uint32_t> said;
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+      if (entries.contains(key)) said.push_back(std::get<uint32_t>(entries.at(key)));
+    }
+    return said;
+  };
+  run("export", {step, "--format", "gguf", "--output", file});
+  const uint32_t own = ends().at(0);
+  run("export", {step, "--output", out_});
+  write_text(out_ + "/generation_config.json", json({{"eos_token_id", {5, own, 7}}, {"bos_token_id", 332}}).dump());
+  const json imported = run("import", {out_, "--output", imported_});
+  EXPECT_THAT(imported["note"].get<std::string>(), HasSubstr("bos_token_id 332 is left out"));
+  const json exported = run("export", {imported["directory"], "--format", "gguf", "--output", file});
+  EXPECT_EQ(ends(), (std::vector<uint32_t>{own, 5}));
+  EXPECT_THAT(exported["note"].get<std::string>(), HasSubstr("has no place for 7"));
+}
+
+// Steps of versions that kept no more of an import than its name.
+TEST_F(Exports, AnOlderImportIsNamedToo) {
+  SavedState state;
+  state.imported_from = "/older";
+  EXPECT_EQ(saved_state(to_json(state), "").origin.from, "/older");
 }
 
 TEST_F(Exports, AModelWithoutAnyEndIsTold) {

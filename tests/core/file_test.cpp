@@ -135,6 +135,14 @@ TEST(File, DirectoriesBehindALinkAreMadeWhereItLeads) {
   }
 }
 
+// What then opens the path goes through the folder in front of "..", though nothing is made below it.
+TEST(File, DirectoriesInFrontOfDotDotAreMadeToo) {
+  const Scratch scratch;
+  create_directories_durably(scratch / "a/../b/./c/..");
+  scratch.write("a/../b/c/../x", "");
+  EXPECT_TRUE(std::filesystem::is_regular_file(scratch / "b/x"));
+}
+
 TEST(File, DurableWriteKeepsPermissions) {
   const Scratch scratch;
   const std::string path = scratch.write("file", "old");

@@ -48,6 +48,15 @@ TEST_F(HostLimits, OfVersion2TheTightestGroupDecides) {
   write(top + "slice/job/step/memory.max", std::to_string(2000 * kMebibyte));
   write(top + "slice/job/step/memory.current", std::to_string(700 * kMebibyte));
   expect_room(303 * kMebibyte, 1000 * kMebibyte);
+  write("proc/meminfo", "MemTotal: 16384000 kB\nMemAvailable: 8192000 kB\nSwapFree: 67108864 kB\n");
+  write(top + "slice/job/memory.swap.max", "0\n");
+  write(top + "slice/job/memory.swap.current", "0\n");
+  expect_room(303 * kMebibyte, 1000 * kMebibyte);
+  write(top + "slice/job/memory.swap.max", std::to_string(50 * kMebibyte));
+  write(top + "slice/job/memory.swap.current", std::to_string(10 * kMebibyte));
+  write(top + "slice/job/step/memory.swap.max", "max\n");
+  write(top + "slice/job/step/memory.swap.current", "0\n");
+  expect_room(343 * kMebibyte, 1000 * kMebibyte);
   write(top + "slice/cpu.max", "max 100000\n");
   write(top + "slice/job/cpu.max", "350000 100000\n");
   write(top + "slice/job/step/cpu.max", "600000 100000\n");
@@ -62,13 +71,22 @@ TEST_F(HostLimits, OfVersion1TheMountDecidesWhereThePathIsTheHosts) {
   write("sys/fs/cgroup/memory/memory.stat", "inactive_file 99\ntotal_active_file 0\ntotal_inactive_file 1048576\n");
   expect_room(0, 512 * kMebibyte);
   write("proc/meminfo", "MemTotal: 16384000 kB\nMemAvailable: 8192000 kB\nSwapFree: 1024 kB\n");
-  expect_room(kMebibyte, 512 * kMebibyte);  // swap
+  expect_room(kMebibyte, 512 * kMebibyte);  // swap, which no group limits
+  write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "9223372036854771712\n");
+  write("sys/fs/cgroup/memory/memory.memsw.usage_in_bytes", std::to_string(600 * kMebibyte));
+  expect_room(kMebibyte, 512 * kMebibyte);
+  write("sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(500 * kMebibyte));
+  write("sys/fs/cgroup/memory/memory.memsw.usage_in_bytes", std::to_string(500 * kMebibyte));
+  expect_room(14 * kMebibyte, 512 * kMebibyte);
+  write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", std::to_string(512 * kMebibyte));
+  expect_room(13 * kMebibyte, 512 * kMebibyte);  // memory and swap together
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(processor_quota(root_.path()), 1);
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(processor_quota(root_.path()), 0);
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "9223372036854771712\n");
   expect_room(8193024 * int64_t{1024}, 16384000 * int64_t{1024});
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves runs by itself: the program, and the scripts beside it that start runs.
+"""What `cmake --install` leaves runs by itself: the program, and the scripts beside it that start runs; also where a library has a folder of its own.
 
     tests/launch/check_install.py BUILD
 """
@@ -10,7 +10,35 @@ import sys
 import tempfile
 
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ELSEWHERE = """cmake_minimum_required(VERSION 3.25)
+project(elsewhere LANGUAGES C)
+add_executable(shiftron main.c)
+target_link_libraries(shiftron PRIVATE ${LIBRARY})
+include(cmake/install.cmake)
+"""
+
+
+def check_library_elsewhere():
+    """Of a program of one library, by the project's own rules of installation."""
+    with tempfile.TemporaryDirectory() as scratch:
+        sources, library = pathlib.Path(scratch, "sources"), pathlib.Path(scratch, "folder", "libown.so")
+        for folder in (sources, library.parent):
+            folder.mkdir()
+        for name in ("cmake", "configs", "launch"):
+            (sources / name).symlink_to(ROOT / name)
+        (sources / "CMakeLists.txt").write_text(ELSEWHERE)
+        (sources / "main.c").write_text("int own(void); int main(void) { return own(); }")
+        subprocess.run(["cc", "-shared", "-fPIC", "-xc", "-", "-o", library], input="int own(void) { return 23; }", text=True, check=True)
+        subprocess.run(["cmake", "-S", sources, "-B", f"{scratch}/build", f"-DLIBRARY={library}"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", f"{scratch}/build"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--install", f"{scratch}/build", "--prefix", f"{scratch}/installed"], check=True, stdout=subprocess.DEVNULL)
+        ran = subprocess.run([f"{scratch}/installed/bin/shiftron"], capture_output=True, text=True, check=False)
+        assert ran.returncode == 23, ran
+
+
 def main():
+    check_library_elsewhere()
     with tempfile.TemporaryDirectory() as prefix:
         subprocess.run(["cmake", "--install", sys.argv[1], "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
         program, shared = pathlib.Path(prefix, "bin", "shiftron"), pathlib.Path(prefix, "share", "shiftron")

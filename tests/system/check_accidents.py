@@ -288,23 +288,26 @@ class Accidents(SystemTest):
         text = self.expect(70, self.start(1, ["preflight", *settings, "--bad-hosts", self.folder / ("long" * 70)]))
         self.assert_told_once(text, "preflight: 1 ranks fit", "--bad-hosts: ")
 
-    def test_only_names_of_bad_hosts_are_replaced(self):
+    def test_names_of_bad_hosts_replace_nothing(self):
         run = self.folder / "looked-at-again/once"
         settings = options(self.settings(run))
         place = self.folder / "hosts"
-        for text in ("node1 slots=8\n", "node1\n\nnode2\n", "# hosts\n"):
+        for text in ("node1 slots=8\n", "node1\nnode2\n"):
             place.write_text(text)
             told = self.expect(76, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assert_told_once(told, f"--bad-hosts {place} is there and no list of names, one a line, which alone is replaced")
+            self.assert_told_once(told, f"--bad-hosts {place} is there and not empty; name another file, or remove it")
             self.assertEqual(place.read_text(), text)
-        for text in ("", "node1\nnode2.example\n"):
-            place.write_text(text)
-            self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
-            self.assertEqual(place.read_text(), "")
-            self.assertFalse(run.parent.exists())  # made for the look, and empty
+        place.write_text("")
+        self.expect(0, self.start(1, ["preflight", *settings, "--bad-hosts", place]))
+        self.assertEqual(place.read_text(), "")
+        self.assertFalse(run.parent.exists())  # made for the look, and empty
         run.mkdir(parents=True)
         self.expect(0, self.start(1, ["preflight", *settings]))
         self.assertEqual(list(run.iterdir()), [])
+        through = self.folder / "not-there-yet/../looked-at-through-it"  # Path keeps the ".."
+        self.expect(0, self.start(1, ["preflight", *options(self.settings(through))]))
+        for made in (through, through.parent.parent):
+            self.assertFalse(made.exists(), made)
 
     def test_validation_on_the_training_data_is_told(self):
         """Also of one source among several, in any order and with weights."""

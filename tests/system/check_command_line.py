@@ -42,6 +42,9 @@ def options_of(command):
 
 
 class CommandLine(SystemTest):
+    # Where root runs the tests, whom no permissions stop.
+    WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -184,6 +187,30 @@ class CommandLine(SystemTest):
         status(0)
         config.mkdir()
         status(1)
+        config.rmdir()
+        config.touch(0)
+        answer = subprocess.run([*self.WITHOUT_RIGHTS, PROGRAM, "status", run_directory], env=environment(), capture_output=True, text=True, check=False)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertIn("its number of steps is not known: cannot open", answer.stdout)
+
+    def test_who_follows_looks_again_where_files_cannot_be_read(self):
+        run_directory = self.copy_without_an_end("lost-for-a-while")
+        events = run_directory / "events.jsonl"
+        with subprocess.Popen([*self.WITHOUT_RIGHTS, PROGRAM, "status", run_directory, "--follow", "--json"], env=environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                self.assertEqual(json.loads(process.stdout.readline())["state"], "silent")
+                events.chmod(0)
+                self.assertIn("events.jsonl: Permission denied", process.stderr.readline())
+                shutil.copy(self.run_directory / "events.jsonl", run_directory / "new")  # which may be read
+                (run_directory / "new").rename(events)
+                *_, last = process.stdout
+                self.assertEqual((json.loads(last)["state"], process.wait(timeout=scaled(20))), ("done", 0))
+            finally:
+                process.kill()
+        events.chmod(0)
+        answer = subprocess.run([*self.WITHOUT_RIGHTS, PROGRAM, "status", run_directory, "--follow"], env=environment(), capture_output=True, check=False)
+        self.assertEqual(answer.returncode, 76)  # at the first look
 
     def test_the_list_of_tasks_refuses_what_it_does_not_know(self):
         self.refused(["evaluate", "--tasks", "list", "--jsno", "--data"], "unknown option --jsno", "--data needs a value")

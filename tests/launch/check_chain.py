@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Ctrl-C while launch/slurm submits a chain: whatever becomes of it, jobs that Slurm has accepted are named.
+
+    tests/launch/check_chain.py SHIFTRON
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+WAITING = "slurm: Ctrl-C: waiting for sbatch's answer; Ctrl-C again leaves it\n"
+SBATCH = """#!/bin/sh
+echo >> "$FOLDER/asked"
+number=$((100 + $(wc -l < "$FOLDER/asked")))
+if [ $number = 103 ]; then
+  echo > "$FOLDER/third"
+  until [ -e "$FOLDER/answer" ]; do sleep 0.05; done
+fi
+echo $number
+"""
+
+
+class Submission:
+    """launch/slurm --chain 4, whose third sbatch waits for answer()."""
+
+    def __init__(self, folder, program, ignored=False):
+        self.folder = folder
+        for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\n")):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        (folder / "dataset.json").write_text("{}")  # a plan asks no more of it than to be there
+        os.mkfifo(folder / "third")
+        environment = {**os.environ, "FOLDER": str(folder), "SHIFTRON": program, "PATH": f"{folder}:{os.environ['PATH']}"}
+        self.process = subprocess.Popen(
+            [ROOT / "launch" / "slurm", ROOT / "configs" / "toy.conf", "--nodes", "1", "--tasks-per-node", "1", "--time", "10", "--chain", "4",
+             "--data.train", folder, "--output.directory", folder / "run"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL))
+        (folder / "third").read_text()
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def answer(self):
+        (self.folder / "answer").touch()
+
+    def ended(self):
+        out, err = self.process.communicate()
+        return self.process.returncode, out, err
+
+
+def check(what, condition, found):
+    assert condition, f"{what}: {found}"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [pathlib.Path(scratch, name) for name in ("once", "twice", "ignored")]
+        for folder in folders:
+            folder.mkdir()
+        once = Submission(folders[0], sys.argv[1])
+        once.interrupt()
+        said = once.process.stderr.readline()
+        once.answer()
+        found = once.ended()
+        check("who waits says so", said == WAITING, said)
+        check("the third is waited for", found == (130, "", "slurm: Ctrl-C: job 101, 102, 103 of 4 had been submitted\n"
+                                                            "  next: scancel 101 102 103, or let these go on\n"), found)
+
+        twice = Submission(folders[1], sys.argv[1])
+        twice.interrupt()
+        twice.process.stderr.readline()
+        twice.interrupt()
+        found = twice.ended()
+        check("the second one leaves it", found == (130, "", "slurm: Ctrl-C: job 101, 102 of 4 had been submitted, and another may have been\n"
+                                                             "  next: scancel 101 102, or let these go on; squeue --me shows it\n"), found)
+
+        ignored = Submission(folders[2], sys.argv[1], ignored=True)
+        ignored.interrupt()
+        ignored.answer()
+        code, out, err = ignored.ended()
+        check("who ignores it goes on", (code, err) == (0, "") and out.startswith("job 101, 102, 103, 104: "), (code, out, err))
+
+
+main()
