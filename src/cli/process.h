@@ -11,9 +11,6 @@
 
 namespace shiftron::cli {
 
-// Of a job that a command is told of.
-inline constexpr double kMostRanks = 1'000'000;
-
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);
 // The same of rank `local_rank` of a host where rank i may use `processors[i]`: one that several may use is divided
