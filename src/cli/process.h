@@ -11,6 +11,9 @@
 
 namespace shiftron::cli {
 
+// Throws one Error(bad_input) with every fault of the configuration and of the names of its tasks.
+void require_sound(const RunConfig& config, int ranks, Use use);
+
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);
 // The same of rank `local_rank` of a host where rank i may use `processors[i]`: one that several may use is divided

@@ -23,7 +23,6 @@
 #include "parallel/watchdog.h"
 #include "train/batches.h"
 #include "train/device_room.h"
-#include "train/faults.h"
 #include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
@@ -119,14 +118,6 @@ void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std:
   } catch (const Error& error) {
     throw_bad_input("the drawing cannot be written, choose another --draw: ", error.what());
   }
-}
-
-// Throws one Error with every fault.
-void require_sound(const RunConfig& config, int ranks, Use use) {
-  std::vector<std::string> faults = find_faults(config, ranks, use);
-  const std::vector<std::string> of_tasks = find_task_faults(config);
-  faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
-  refuse_faults(faults, "the configuration");
 }
 
 std::vector<std::string> directories_of(const std::vector<DataSource>& sources) {

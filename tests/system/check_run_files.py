@@ -314,6 +314,13 @@ class Words(SystemTest):
         return subprocess.run([PROGRAM, "train", "--dry-run", *options(settings), *map(str, more)], capture_output=True, text=True,
                               env=environment(), timeout=300, check=False, preexec_fn=limit)
 
+    def test_every_look_at_a_run_refuses_tasks_that_are_none(self):
+        settings = {**self.settings(self.folder / "never"), "evaluation.every": 2, "evaluation.data": self.folder, "evaluation.tasks": "nosuchtask"}
+        for command in (["train"], ["train", "--dry-run"], ["preflight"]):
+            refused = shiftron(*command, *options(settings))
+            self.assertEqual(refused.returncode, 76, refused.stdout + refused.stderr)
+            self.assertIn("evaluation.tasks: no such task", refused.stderr)
+
     def test_a_short_run_within_a_long_warmup(self):
         run = self.folder / "short"
         self.expect(0, self.train(1, self.settings(run, train__steps=2, optimizer__warmup=1000)))
