@@ -78,17 +78,17 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   std::map<int, std::vector<RankKind>> by_work;
   for (const RankKind& kind : kinds) by_work[kind.work].push_back(kind);
   for (const auto& [work, group] : by_work) {
-    const RankKind& most = group.front();
+    const auto bytes_of = [](const RankKind& kind) { return kind.planned.memory_total(); };
+    const RankKind& most = *std::ranges::max_element(group, {}, bytes_of);
+    const int64_t least = bytes_of(*std::ranges::min_element(group, {}, bytes_of));
     const Coordinates at = layout.coordinates(most.rank);
     int64_t ranks = 0;
     for (const RankKind& kind : group) ranks += kind.ranks;
     std::cout << fmt::format("\nrank {} (tp {}, pp {}, dp {})", most.rank, at.tp, at.pp, at.dp);
     if (ranks > 1) std::cout << fmt::format(" for {} ranks", thousands(ranks));
-    std::cout << fmt::format(": {:.3f} GB", static_cast<double>(most.planned.memory_total()) / 1e9);
-    if (group.size() > 1) {
-      std::cout << fmt::format(", in later stages down to {:.3f} GB",
-                               static_cast<double>(group.back().planned.memory_total()) / 1e9);
-    }
+    std::cout << fmt::format(": {:.3f} GB", static_cast<double>(bytes_of(most)) / 1e9);
+    if (least < bytes_of(most))
+      std::cout << fmt::format(", others down to {:.3f} GB", static_cast<double>(least) / 1e9);
     std::cout << "\n";
     std::cout << memory_table(most.planned);
     for (const auto& [name, cost] : most.planned.traffic()) {

@@ -321,6 +321,20 @@ class Words(SystemTest):
             self.assertEqual(refused.returncode, 76, refused.stdout + refused.stderr)
             self.assertIn("evaluation.tasks: no such task", refused.stderr)
 
+    def test_the_rank_that_needs_most_is_named(self):
+        zb_v = {**MODEL, "model.layers": 16, "model.hidden": 4096, "train.global_batch": 8, "train.sequence_length": 4096, "parallel.pp": 8}
+        for pipeline in ("zb-v", "1f1b"):  # in whose later stages more is in flight, and less
+            with self.subTest(pipeline):
+                settings = {**zb_v, "parallel.pipeline": pipeline}
+                text = self.planned(settings).stdout
+                plan = {row["rank"]: row["total_bytes"] for row in json.loads(self.planned(settings, "--json").stdout)["plan"]}
+                rows = re.findall(r"(?m)^rank (\d+) .*: ([\d.]+) GB(?:, others down to ([\d.]+) GB)?$", text)
+                self.assertEqual(max(float(most) for _, most, _ in rows), round(max(plan.values()) / 1e9, 3), text)
+                self.assertTrue(any(least for _, _, least in rows), text)
+                for rank, most, least in rows:
+                    self.assertEqual(float(most), round(plan[int(rank)] / 1e9, 3))
+                    self.assertLess(float(least or 0), float(most))
+
     def test_a_short_run_within_a_long_warmup(self):
         run = self.folder / "short"
         self.expect(0, self.train(1, self.settings(run, train__steps=2, optimizer__warmup=1000)))
