@@ -41,6 +41,9 @@ std::vector<CommandOption> options_of_train() {
       flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
       whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
                    between(1, kMostRanks)),
+      flag("to-start",
+           "the dry run refuses what a start would: keys of data and of the run's directory that are missing, a device "
+           "that this build does not have, tasks whose files cannot be read"),
       flag("json", "print the dry run as JSON"),
       text_option("draw", "FILE",
                   "draw the dry run's schedule, what each stage does when, as SVG; an older drawing is replaced"),
@@ -132,7 +135,9 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
   const auto started = static_cast<int64_t>(hosts.size());
   const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
-  require_sound(config, ranks, Use::dry_run);
+  const bool to_start = parsed.has("to-start");
+  require_sound(config, ranks, to_start ? Use::train : Use::dry_run);
+  if (to_start) require_task_items(config);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
@@ -190,7 +195,7 @@ void show_line(const std::string& line) {
 int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
-  for (const char* option : {"draw", "ranks", "json"}) {
+  for (const char* option : {"draw", "ranks", "to-start", "json"}) {
     if (parsed.has(option)) throw_bad_input("--", option, " is of a plan, and this would train: give --dry-run too");
   }
   const RunConfig& config = parsed.config;
