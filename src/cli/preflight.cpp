@@ -73,7 +73,7 @@ int run_preflight_command(const CommandLine& line) {
                         ": the launcher does not speak with the program's MPI; take mpirun, or srun --mpi=pmix");
       }
     }
-    validate(parsed.config, world->size());
+    require_sound(parsed.config, world->size(), Use::train);
     if (parsed.has("bad-hosts")) {
       require_place_of_names(parsed.text("bad-hosts"));
       refuse_what_is_written(parsed.text("bad-hosts"));

@@ -12,9 +12,18 @@
 #include <set>
 
 #include "core/host_limits.h"
+#include "evaluate/step_benchmarks.h"
 #include "kernels/processors.h"
+#include "train/faults.h"
 
 namespace shiftron::cli {
+
+void require_sound(const RunConfig& config, int ranks, Use use) {
+  std::vector<std::string> faults = find_faults(config, ranks, use);
+  const std::vector<std::string> of_tasks = find_task_faults(config);
+  faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
+  refuse_faults(faults, "the configuration");
+}
 
 int thread_count(int wanted) {
   return thread_count(wanted, {processors_of_process()}, 0, processor_quota());

@@ -11,8 +11,8 @@
 
 namespace shiftron::cli {
 
-// Of a job that a command is told of.
-inline constexpr double kMostRanks = 1'000'000;
+// Throws one Error(bad_input) with every fault of the configuration and of the names of its tasks.
+void require_sound(const RunConfig& config, int ranks, Use use);
 
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);

@@ -23,7 +23,6 @@
 #include "parallel/watchdog.h"
 #include "train/batches.h"
 #include "train/device_room.h"
-#include "train/faults.h"
 #include "train/layout_picture.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
@@ -42,6 +41,9 @@ std::vector<CommandOption> options_of_train() {
       flag("dry-run", "step the same trainer without memory or data: bytes per rank and category, exchanges per axis"),
       whole_option("ranks", "ranks of the dry run (default: as many as were started; of one alone, tp * cp * pp)",
                    between(1, kMostRanks)),
+      flag("to-start",
+           "the dry run refuses what a start would: keys of data and of the run's directory that are missing, a device "
+           "that this build does not have, tasks whose files cannot be read"),
       flag("json", "print the dry run as JSON"),
       text_option("draw", "FILE",
                   "draw the dry run's schedule, what each stage does when, as SVG; an older drawing is replaced"),
@@ -79,17 +81,17 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   std::map<int, std::vector<RankKind>> by_work;
   for (const RankKind& kind : kinds) by_work[kind.work].push_back(kind);
   for (const auto& [work, group] : by_work) {
-    const RankKind& most = group.front();
+    const auto bytes_of = [](const RankKind& kind) { return kind.planned.memory_total(); };
+    const RankKind& most = *std::ranges::max_element(group, {}, bytes_of);
+    const int64_t least = bytes_of(*std::ranges::min_element(group, {}, bytes_of));
     const Coordinates at = layout.coordinates(most.rank);
     int64_t ranks = 0;
     for (const RankKind& kind : group) ranks += kind.ranks;
     std::cout << fmt::format("\nrank {} (tp {}, pp {}, dp {})", most.rank, at.tp, at.pp, at.dp);
     if (ranks > 1) std::cout << fmt::format(" for {} ranks", thousands(ranks));
-    std::cout << fmt::format(": {:.3f} GB", static_cast<double>(most.planned.memory_total()) / 1e9);
-    if (group.size() > 1) {
-      std::cout << fmt::format(", in later stages down to {:.3f} GB",
-                               static_cast<double>(group.back().planned.memory_total()) / 1e9);
-    }
+    std::cout << fmt::format(": {:.3f} GB", static_cast<double>(bytes_of(most)) / 1e9);
+    if (least < bytes_of(most))
+      std::cout << fmt::format(", others down to {:.3f} GB", static_cast<double>(least) / 1e9);
     std::cout << "\n";
     std::cout << memory_table(most.planned);
     for (const auto& [name, cost] : most.planned.traffic()) {
@@ -121,14 +123,6 @@ void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std:
   }
 }
 
-// Throws one Error with every fault.
-void require_sound(const RunConfig& config, int ranks, Use use) {
-  std::vector<std::string> faults = find_faults(config, ranks, use);
-  const std::vector<std::string> of_tasks = find_task_faults(config);
-  faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
-  refuse_faults(faults, "the configuration");
-}
-
 std::vector<std::string> directories_of(const std::vector<DataSource>& sources) {
   std::vector<std::string> directories;
   for (const DataSource& source : sources) directories.push_back(source.directory);
@@ -141,7 +135,9 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
   const auto started = static_cast<int64_t>(hosts.size());
   const int64_t usual = started > 1 ? started : smallest_ranks(config.parallel);
   const int ranks = static_cast<int>(parsed.integer("ranks", usual));
-  require_sound(config, ranks, Use::dry_run);
+  const bool to_start = parsed.has("to-start");
+  require_sound(config, ranks, to_start ? Use::train : Use::dry_run);
+  if (to_start) require_task_items(config);
   const ParallelLayout layout = make_layout(config.parallel, ranks);
   if (parsed.has("draw")) draw_plan(config, layout, parsed.text("draw"));
   const ParameterCount parameters = count_parameters(config);
@@ -199,7 +195,7 @@ void show_line(const std::string& line) {
 int run_train(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   if (parsed.has("dry-run")) return dry_run(parsed);
-  for (const char* option : {"draw", "ranks", "json"}) {
+  for (const char* option : {"draw", "ranks", "to-start", "json"}) {
     if (parsed.has(option)) throw_bad_input("--", option, " is of a plan, and this would train: give --dry-run too");
   }
   const RunConfig& config = parsed.config;

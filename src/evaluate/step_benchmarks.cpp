@@ -157,6 +157,10 @@ std::vector<std::string> find_task_faults(const RunConfig& config) {
   }
 }
 
+void require_task_items(const RunConfig& config) {
+  if (!config.evaluation.tasks.empty()) Benchmarks(options_of(config), *make_single_world());
+}
+
 void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,
                           Ledger& planned) {
   if (config.evaluation.tasks.empty()) return;

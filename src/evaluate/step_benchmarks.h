@@ -15,6 +15,9 @@ namespace shiftron {
 // Names that are no tasks; empty: none. Task files are read.
 std::vector<std::string> find_task_faults(const RunConfig& config);
 
+// Reads the tasks' items as a start does, which throws Error(bad_input) where they cannot be read.
+void require_task_items(const RunConfig& config);
+
 // Adds to `planned` what the tasks take beside training on such a rank; nothing where there are none. Their files need
 // not be there.
 void plan_step_benchmarks(const RunConfig& config, const ParallelLayout& layout, int rank, int threads,

@@ -28,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostRanks = 1'000'000;
 constexpr const char* kOrigin = "--layout";
 
 // The files, with the types and groups that are written. Throws Error(bad_input) where the step holds what the model of

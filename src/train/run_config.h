@@ -55,6 +55,8 @@ void apply_level(RunConfig& config, const std::vector<Setting>& settings, bool r
 // Fills in the values that follow from others (model.kv_heads, model.head_dim). Call after the last level.
 void resolve(RunConfig& config);
 
+inline constexpr int kMostRanks = 1'000'000;  // of a job
+
 // What a command needs of the configuration: which keys are required, which cross checks apply.
 enum class Use {
   train,     // everything

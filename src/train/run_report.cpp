@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -69,8 +70,10 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   const TrainSection& train = config_->train;
   const int64_t tokens = train.global_batch * train.sequence_length;
   const double rate = static_cast<double>(tokens) / step_seconds;
-  const double utilization =
-      model_flops(config_->model, static_cast<double>(tokens), result.attended) / step_seconds / peak_;
+  const double rate_of_operations =
+      model_flops(config_->model, static_cast<double>(tokens), result.attended) / step_seconds;
+  if (rate_of_operations > peak_) peak_ = std::nan("");  // measured beside other work: no share of it says anything
+  const double utilization = rate_of_operations / peak_;
   const double rate_used = learning_rate(config_->optimizer, train.steps, step);
   const double compute = std::max(0.0, step_seconds - times.communication - times.wait - times.data);
   write({{"step", step},
@@ -80,7 +83,7 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
          {"learning_rate", rate_used},
          {"tokens_per_second", rate},
          {"step_seconds", step_seconds},
-         {"model_flops_utilization", utilization},
+         {"model_flops_utilization", json_number(utilization)},
          {"memory_bytes", ledger.memory()},
          {"time_seconds",
           {{"compute", compute}, {"communication", times.communication}, {"wait", times.wait}, {"data", times.data}}},
@@ -91,8 +94,7 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   // By the clock of steps: where the host makes them itself, the next one is done before this one is told.
   const auto done = static_cast<double>(step - first_step_ + 1);
   const double left = result.elapsed / done * static_cast<double>(train.steps - step);
-  // A peak that was measured beside other work says nothing.
-  const std::string share = utilization > 1 ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
+  const std::string share = std::isnan(utilization) ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
   show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {}{} left", step, train.steps,
                              result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)), share,
                              duration_text(left)));

@@ -19,7 +19,8 @@ class RunReport {
  public:
   RunReport() = default;  // writes nothing
   // Appends to the files of config.output.directory; training starts with step `first_step`, and what older files say
-  // of it and later ones no longer counts. `peak`: GEMM operations per second of all ranks.
+  // of it and later ones no longer counts. `peak`: GEMM operations per second of all ranks; from the first step on that
+  // makes more, no share of it is told.
   RunReport(const RunConfig& config, int64_t first_step, double peak, Log& log,
             std::function<void(const std::string& line)> show_progress);
 
@@ -36,7 +37,7 @@ class RunReport {
   const RunConfig* config_ = nullptr;
   Log* log_ = nullptr;
   int64_t first_step_ = 1;
-  double peak_ = 0;
+  double peak_ = 0;  // NaN: a step has exceeded it
   std::function<void(const std::string& line)> show_progress_;
   JsonLines metrics_;
   bool metrics_fail_ = false, told_of_move_ = false;

@@ -129,6 +129,7 @@ class Life {
     const std::string job = text_in(event, "job");
     jobs_.read(name, job);
     if (!job.empty()) status_.job = job;
+    if (name == "resume" || name == "checkpoint" || name == "skip") done_ = std::nan("");  // it goes on
     if (name == "job") {
       job_began_ = when;
       nodes_ = text_in(event, "nodes");
@@ -151,6 +152,7 @@ class Life {
       if (status_.state != State::queued) return;
       end(event, when);  // before the program wrote anything
       status_.why = status_.state == State::done ? "" : reason_of(status_.code) + ", see the job's log in slurm/";
+      keep_done(event);
     }
   }
 
@@ -176,9 +178,9 @@ class Life {
     status_.since = std::max(0.0, now_ - state_began_);
     const bool over = status_.state == State::done || status_.state == State::failed || status_.state == State::saved;
     const double last = over && !std::isnan(ended_) ? ended_ : now_;
-    if (!std::isnan(first_start_)) status_.wall_seconds = std::max(0.0, last - first_start_);
     const bool waits = status_.state == State::queued || status_.state == State::starting;
-    if (waits && !std::isnan(ended_)) status_.between_seconds += now_ - ended_;
+    if (waits) add_gap(now_);
+    if (!std::isnan(first_start_)) status_.wall_seconds = std::max(0.0, last - first_start_ - rested_seconds_);
   }
 
  private:
@@ -193,8 +195,9 @@ class Life {
     status_.job = jobs_.of_start;
     status_.where = hosts_in(event);
     status_.why.clear();
+    status_.start_fault.clear();
     if (std::isnan(first_start_)) first_start_ = when;
-    if (!std::isnan(ended_)) status_.between_seconds += std::max(0.0, when - ended_);  // another host, another clock
+    add_gap(when);
     ended_ = std::nan("");
     ++status_.starts;
   }
@@ -206,16 +209,37 @@ class Life {
     end(event, when);
     status_.why = text_in(event, "error");
     if (status_.why.empty() && status_.state == State::failed) status_.why = reason_of(status_.code);
+    keep_done(event);
   }
   void end(const json& event, double when) {
     status_.code = code_in(event);
     const auto code = static_cast<ExitCode>(status_.code);
     become(code == ExitCode::done ? State::done : code == ExitCode::stopped ? State::saved : State::failed, when);
+    refused_ = code == ExitCode::bad_input;
+    if (!refused_) done_ = code == ExitCode::done ? when : std::nan("");
+  }
+  // A run that is done stays so where one more start of it is refused.
+  void keep_done(const json& event) {
+    if (!refused_ || std::isnan(done_)) return;
+    status_.start_fault = fmt::format("a start was refused at {}: {}", text_in(event, "time"), status_.why);
+    status_.why.clear();
+    status_.code = 0;
+    become(State::done, done_);
+  }
+  // Behind its last end; where it was done, or was refused, it waits for its user.
+  void add_gap(double until) {
+    if (std::isnan(ended_)) return;
+    const bool rested = refused_ || !std::isnan(done_);
+    const double gap = std::max(0.0, until - ended_);  // another host, another clock
+    (rested ? rested_seconds_ : status_.between_seconds) += gap;
   }
 
   RunStatus& status_;
   double now_, state_began_;
   double first_start_ = std::nan(""), last_start_ = std::nan(""), ended_ = std::nan("");
+  double done_ = std::nan("");       // when it was; none where it went on behind that
+  bool refused_ = false;             // its last end: configuration or data at fault
+  double rested_seconds_ = 0;        // in which it was not to run
   double job_began_ = std::nan("");  // of the last job that has begun, until it starts or leaves
   std::string nodes_;                // of it
   Jobs jobs_;
@@ -351,10 +375,12 @@ std::string to_text(const RunStatus& status, int width) {
   if (status.saved_step >= 0) text += fmt::format("saved: step {}\n", thousands(status.saved_step));
   if (!status.steps_fault.empty()) text += status.steps_fault + "\n";
   if (!status.save_fault.empty()) text += status.save_fault + "\n";
+  if (!status.start_fault.empty()) text += status.start_fault + "\n";
   if (status.wall_seconds > 0) {
     const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
     text += fmt::format(
-        "{} since the first of {} start{}: {:.1f} % in steps, {:.1f} % in saves, {:.1f} % lost to restarts ({:.1f} % "
+        "{} in which it was to run, {} start{}: {:.1f} % in steps, {:.1f} % in saves, {:.1f} % lost to restarts "
+        "({:.1f} % "
         "between them, {:.1f} % in steps made again)\n",
         duration_text(status.wall_seconds), status.starts, status.starts == 1 ? "" : "s", share(status.step_seconds),
         share(status.save_seconds), 100 * status.lost_share(), share(status.between_seconds),
@@ -375,6 +401,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"steps", nullptr},
                                 {"saved_step", status.saved_step},
                                 {"save_fault", status.save_fault},
+                                {"start_fault", status.start_fault},
                                 {"loss", json_number(status.loss)},
                                 {"tokens_per_second", status.tokens_per_second},
                                 {"starts", status.starts},

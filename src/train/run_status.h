@@ -24,19 +24,21 @@ struct RunStatus {
   int64_t step = 0, saved_step = -1;
   std::optional<int64_t> steps{};  // that it is to make
   std::string steps_fault{};       // why these are not known, where config.conf is there
-  std::string save_fault{};  // of the last save, if it failed
+  std::string save_fault{};        // of the last save, if it failed
+  std::string start_fault{};       // of the last start, if it was refused and the run had been done
   double loss = 0, tokens_per_second = 0;  // over the last steps
   std::optional<double> validation_loss{};
   std::optional<double> seconds_left{};  // of training, at the pace of the last steps
   std::vector<double> losses{};          // of every step that counts, in order
 
-  // Of the seconds since the first start, while it was to run.
+  // Of the seconds since the first start in which it was to run: not those between its end, or a start that was
+  // refused, and the next start.
   int starts = 0;
   double wall_seconds = 0;
   double step_seconds = 0;  // in steps that count
   double save_seconds = 0;
   double repeated_seconds = 0;  // in steps that were made again
-  double between_seconds = 0;   // between an end and the next start
+  double between_seconds = 0;   // between another end and the next start
   double lost_share() const;    // to restarts: repeated and between, of all
 };
 

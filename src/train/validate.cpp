@@ -32,7 +32,6 @@ constexpr double kMostParameters = 1e16;
 constexpr double kMostOperations = 1e18;                            // of a rank in a step
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // of a microbatch: what numbers them has 32 bits
 constexpr int64_t kMostMicrobatches = 1 << 20;                      // a schedule lists them all
-constexpr int kMostRanks = 1 << 20;
 
 // Collects faults; a check between keys runs only where each of them is sound by itself.
 class Checker {

@@ -575,6 +575,7 @@ class Slurm(SystemTest):
                               (["--lead", "200"], "more than half"), (["--data.train", "nowhere"], "no dataset.json is"),
                               (["--data.train", "nowhere", "--data.train", str(self.folder / "data" / "train")], "data.train names nowhere"),
                               (["--data.validation", "nowhere"], "data.validation names nowhere"),
+                              (["--evaluation.every", "10"], "data.validation is required"),
                               (["--output.directory", "/proc/none"], "/proc/none"),
                               (["--output.directory", str(self.folder / "a\\b")], "a\\b has a \\ in its name"),
                               (["--train.stpes", "3"], "nearest is --train.steps"), (["--partition", "none"], "invalid partition")):
@@ -619,8 +620,9 @@ class Slurm(SystemTest):
 
     def test_gpus_that_a_run_leaves_idle_are_told(self):
         run = self.folder / "idle"
+        any_build = 'for word; do shift; [ "$word" = --to-start ] || set -- "$@" "$word"; done'  # plans for GPUs
         for words, more, told in ((["--partition", "gpus"], {}, True), ([], {}, False), (["--partition", "gpus"], {"device__kind": "cuda"}, False)):
-            with self.subTest(words=words, more=more):
+            with self.subTest(words=words, more=more), self.program(any_build):
                 code, out, err = self.launch(run, "--dry-run", *words, **more)
                 self.assertEqual(code, 0, err)
                 self.assertEqual("partition gpus has GPUs (gpu:8), which this run leaves idle" in err, told, err)

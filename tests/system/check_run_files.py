@@ -275,7 +275,7 @@ class Words(SystemTest):
                                  (["--dry-run", "--draw", self.folder / "none" / "a.svg"], "the drawing cannot be written, choose another --draw: "),
                                  (["--dry-run", "--draw", self.folder], "the drawing cannot be written"),
                                  (["--draw", drawing], "give --dry-run too"), (["--json"], "give --dry-run too"),
-                                 (["--ranks", "8"], "give --dry-run too")):
+                                 (["--ranks", "8"], "give --dry-run too"), (["--to-start"], "give --dry-run too")):
             refused = shiftron("train", *command, *options(settings))
             self.assertEqual(refused.returncode, 76, refused.stderr)
             self.assertIn(message, refused.stderr)
@@ -313,6 +313,53 @@ class Words(SystemTest):
             resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
         return subprocess.run([PROGRAM, "train", "--dry-run", *options(settings), *map(str, more)], capture_output=True, text=True,
                               env=environment(), timeout=300, check=False, preexec_fn=limit)
+
+    def test_the_rank_that_needs_most_is_named(self):
+        zb_v = {**MODEL, "model.layers": 16, "model.hidden": 4096, "train.global_batch": 8, "train.sequence_length": 4096, "parallel.pp": 8}
+        for pipeline in ("zb-v", "1f1b"):  # in whose later stages more is in flight, and less
+            with self.subTest(pipeline):
+                settings = {**zb_v, "parallel.pipeline": pipeline}
+                text = self.planned(settings).stdout
+                plan = {row["rank"]: row["total_bytes"] for row in json.loads(self.planned(settings, "--json").stdout)["plan"]}
+                rows = re.findall(r"(?m)^rank (\d+) .*: ([\d.]+) GB(?:, others down to ([\d.]+) GB)?$", text)
+                self.assertEqual(max(float(most) for _, most, _ in rows), round(max(plan.values()) / 1e9, 3), text)
+                self.assertTrue(any(least for _, _, least in rows), text)
+                for rank, most, least in rows:
+                    self.assertEqual(float(most), round(plan[int(rank)] / 1e9, 3))
+                    self.assertLess(float(least or 0), float(most))
+
+    def test_a_plan_to_start_refuses_what_a_start_would(self):
+        run, nowhere = self.folder / "never", self.folder / "nowhere"
+        config = self.folder / "empty.conf"
+        config.write_text("")
+        slurm = [ROOT / "launch" / "slurm", config, "--nodes", 1, "--tasks-per-node", 2, "--time", 60, "--dry-run"]
+
+        def slurm_of(settings):
+            return subprocess.run(list(map(str, [*slurm, *options(settings)])), capture_output=True, text=True, env=environment(),
+                                  timeout=scaled(60), check=False)
+        self.must(slurm_of(self.settings(run)))
+        tasks = {"evaluation.every": 2, "evaluation.tasks": "hellaswag"}
+        rows = [({"data.train": None}, "data.train is required"), ({"output.directory": None}, "output.directory is required"),
+                ({"evaluation.every": 2}, "data.validation is required"), (tasks, "evaluation.data is required"),
+                ({**tasks, "evaluation.data": nowhere}, f"'{nowhere}' is no directory")]
+        if "cuda" not in self.must(shiftron("--version")):
+            rows.append(({"device.kind": "cuda"}, "device.kind cuda not in this version"))
+        for more, message in rows:
+            with self.subTest(message):
+                settings = {key: value for key, value in {**self.settings(run), **more}.items() if value is not None}
+                self.must(shiftron("train", "--dry-run", *options(settings)))
+                for refused in (shiftron("train", *options(settings)), shiftron("train", "--dry-run", "--to-start", *options(settings)),
+                                slurm_of(settings)):
+                    self.assertEqual(refused.returncode, 76, refused.stdout + refused.stderr)
+                    self.assertIn(message, refused.stderr)
+        self.assertFalse(run.exists())
+
+    def test_every_look_at_a_run_refuses_tasks_that_are_none(self):
+        settings = {**self.settings(self.folder / "never"), "evaluation.every": 2, "evaluation.data": self.folder, "evaluation.tasks": "nosuchtask"}
+        for command in (["train"], ["train", "--dry-run"], ["preflight"]):
+            refused = shiftron(*command, *options(settings))
+            self.assertEqual(refused.returncode, 76, refused.stdout + refused.stderr)
+            self.assertIn("evaluation.tasks: no such task", refused.stderr)
 
     def test_a_short_run_within_a_long_warmup(self):
         run = self.folder / "short"

@@ -41,6 +41,29 @@ TEST(RunReport, UtilizationCountsWhatIsAttendedTo) {
   EXPECT_NE(line.find("50 % of GEMM peak"), std::string::npos) << line;
 }
 
+TEST(RunReport, APeakThatAStepExceedsIsToldOfNoMore) {
+  const Scratch scratch;
+  RunConfig config = config_in(scratch);
+  config.train.steps = 3;
+  Log log;
+  std::vector<std::string> told;
+  RunReport report(config, 1, 1e6, log, [&](const std::string& text) { told.push_back(text); });
+  StepResult result;
+  const double operations = model_flops(config.model, 0, result.attended = 300);
+  int64_t step = 0;
+  for (const double share : {0.5, 2.0, 0.5}) {
+    result.seconds = operations / 1e6 / share;
+    report.step(++step, result, {}, {});
+  }
+  std::vector<ordered_json> shares;
+  for_each_json_line(scratch / "metrics.jsonl",
+                     [&](const nlohmann::json& line) { shares.push_back(line.at("model_flops_utilization")); });
+  EXPECT_EQ(shares, (std::vector<ordered_json>{0.5, nullptr, nullptr}));
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_NE(told[0].find("50 % of GEMM peak"), std::string::npos) << told[0];
+  for (const size_t later : {1, 2}) EXPECT_EQ(told[later].find("GEMM peak"), std::string::npos) << told[later];
+}
+
 // A run that went on behind step 10.
 TEST(RunReport, TimeLeftIsThatOfTheStepsBehindThisOne) {
   const Scratch scratch;

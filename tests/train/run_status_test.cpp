@@ -151,6 +151,77 @@ TEST_F(Status, TheFirstRankThatFailsSaysWhy) {
   EXPECT_EQ(status.why, "crashed 3 times");
 }
 
+TEST_F(Status, ARunThatIsDoneStaysSoWhereAStartIsRefused) {
+  event(0, "start", kStart);
+  event(10, "exit", R"(,"code":0)");
+  event(20, "start", kStart);
+  event(21, "exit", R"(,"rank":1,"code":76,"error":"another learning rate")");
+  event(21, "exit", R"(,"rank":0,"code":76,"error":"another learning rate")");
+  RunStatus status = read(30);
+  EXPECT_EQ(status.state, State::done);
+  EXPECT_EQ(status.code, 0);
+  EXPECT_DOUBLE_EQ(status.since, 20 * 60);
+  const std::string told = "a start was refused at 2026-01-01T00:21:00.500Z: another learning rate";
+  EXPECT_EQ(to_json(status).at("start_fault"), told);
+  EXPECT_THAT(to_text(status, 80), ::testing::StartsWith("done for 20:00\n"));
+  EXPECT_THAT(to_text(status, 80), HasSubstr("\n" + told + "\n"));
+  event(22, "queued", R"(,"job":"17")");
+  event(23, "job", R"(,"job":"17")");
+  event(24, "left", R"(,"job":"17","code":76)");
+  status = read(30);
+  EXPECT_EQ(status.state, State::done);
+  EXPECT_THAT(status.start_fault, HasSubstr("00:24:00.500Z: configuration or data at fault, see the job's log"));
+  EXPECT_DOUBLE_EQ(status.between_seconds, 0);
+  event(30, "start", kStart);
+  EXPECT_EQ(to_json(read(30)).at("start_fault"), "");
+  event(30, "resume", R"(,"step":100)");
+  event(40, "exit", R"(,"rank":0,"code":76,"error":"nothing to learn from")");
+  status = read(50);
+  EXPECT_EQ(status.state, State::failed) << "a run that went on";
+  EXPECT_EQ(status.why, "nothing to learn from");
+  event(50, "start", kStart);
+  event(50, "resume", R"(,"step":100)");
+  event(60, "exit", R"(,"code":0)");
+  event(60, "start", kStart);
+  event(60, "resume", R"(,"step":100)");  // to be longer, and killed
+  event(70, "start", kStart);
+  event(71, "exit", R"(,"rank":0,"code":76)");
+  EXPECT_EQ(read(80).state, State::failed) << "a run that was not done any more";
+}
+
+TEST_F(Status, AStartThatIsRefusedIsTheLastWordOfARunThatWasNotDone) {
+  event(0, "start", kStart);
+  event(5, "checkpoint", R"(,"step":5,"seconds":30)");
+  event(10, "exit", R"(,"code":75)");
+  event(20, "start", kStart);
+  event(21, "exit", R"(,"rank":0,"code":76,"error":"another learning rate")");
+  EXPECT_EQ(read(22).state, State::failed);
+  EXPECT_EQ(read(22).why, "another learning rate");
+  EXPECT_EQ(read(22).start_fault, "");
+}
+
+// Nobody wanted it to run.
+TEST_F(Status, NothingIsLostBehindTheEndOfARunOrOfAStartThatWasRefused) {
+  event(0, "start", kStart);
+  event(10, "exit", R"(,"code":0)");
+  event(70, "start", kStart);
+  event(70, "resume", R"(,"step":100)");
+  RunStatus status = read(80);
+  EXPECT_DOUBLE_EQ(status.between_seconds, 0);
+  EXPECT_DOUBLE_EQ(status.wall_seconds, 20 * 60);
+  EXPECT_THAT(to_text(status, 80), HasSubstr("20:00 in which it was to run, 2 starts"));
+  event(80, "exit", R"(,"code":70)");
+  event(85, "start", kStart);
+  event(86, "exit", R"(,"rank":0,"code":76)");
+  event(96, "queued", R"(,"job":"17")");
+  EXPECT_DOUBLE_EQ(read(100).between_seconds, 5 * 60);
+  EXPECT_DOUBLE_EQ(read(100).wall_seconds, 26 * 60);
+  event(100, "start", kStart);
+  status = read(110);
+  EXPECT_DOUBLE_EQ(status.between_seconds, 5 * 60) << "behind the crash";
+  EXPECT_DOUBLE_EQ(status.wall_seconds, (20 + 5 + 1 + 10) * 60);
+}
+
 TEST_F(Status, AJobThatNeverCameToTheProgram) {
   event(0, "queued", R"(,"job":"17")");
   event(1, "job", R"(,"job":"17")");

@@ -212,7 +212,7 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"global_batch 2000000000 / (micro_batch 1 * dp 1) = 2000000000 microbatches of a rank in a step, the most are "
         "1048576 (train.global_batch: a.conf:1)"}},
       {{{"parallel.tp", "2"}},
-       {"ranks 2000000, the most are 1048576 (parallel.tp: a.conf:1)",
+       {"ranks 2000000, the most are 1000000 (parallel.tp: a.conf:1)",
         "global_batch 16 not divisible by micro_batch 1 * dp 1000000 = 1000000"},
        2000000},
       // Schedules.
