@@ -108,22 +108,23 @@ std::optional<StepReader::Destination> destination_of(DType there, const WantedT
 
 }  // namespace
 
-std::vector<WantedTensor> wanted_of(const ParameterSet& set, bool with_moments) {
-  std::vector<WantedTensor> wanted;
+std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wanted) {
+  std::vector<WantedTensor> tensors;
   for (const auto& parameter : set.parameters()) {
     const auto add = [&](TensorGroup group, ParameterState state, Range range) {
-      wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
-                        boxes_of_range(parameter->box, range),
-                        range.begin,
-                        parameter.get(),
-                        state});
+      tensors.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
+                         boxes_of_range(parameter->box, range),
+                         range.begin,
+                         parameter.get(),
+                         state});
     };
-    add(TensorGroup::parameters, ParameterState::master, {0, parameter->box.extent.count()});
-    if (!with_moments || !set.training()) continue;
+    const Range all = {0, parameter->box.extent.count()};
+    add(TensorGroup::parameters, ParameterState::master, wanted.kept ? parameter->kept : all);
+    if (!wanted.moments || !set.training()) continue;
     add(TensorGroup::first_moment, ParameterState::first_moment, parameter->kept);
     add(TensorGroup::second_moment, ParameterState::second_moment, parameter->kept);
   }
-  return wanted;
+  return tensors;
 }
 
 void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, const ParameterSet& set, int threads) {

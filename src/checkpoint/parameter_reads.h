@@ -20,8 +20,11 @@ struct WantedTensor {
   ParameterState state;
 };
 
-// The set's parameters, and what it keeps of their moments where it has them and they are wanted.
-std::vector<WantedTensor> wanted_of(const ParameterSet& set, bool with_moments);
+struct Wanted {
+  bool moments = false;  // what the set keeps of them, where it has them
+  bool kept = false;     // of masters too that alone, not all of them
+};
+std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wanted);
 
 // Reads all of it into the set, whose tensors may be of another type; moments that the step lacks become zero. Files
 // are read front to back, by blocks where they go to the host's memory; what does not is read box by box. Throws

@@ -227,8 +227,10 @@ std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vecto
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, ControlPlane& world, Log& log, int threads) {
-  const std::vector<WantedTensor> wanted = wanted_of(set, true);
+                                                 ParameterSet& set, ControlPlane& world, Log& log,
+                                                 const RestoreOptions& options) {
+  const bool gathers = set.divided() && options.gather != nullptr;
+  const std::vector<WantedTensor> wanted = wanted_of(set, {.moments = true, .kept = gathers});
   std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
   const bool leads = world.rank() == 0;
   std::optional<Chooser> chooser;
@@ -252,6 +254,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     if (order.kind == Order::Kind::mismatch) throw_bad_input(order.body);
     if (order.kind == Order::Kind::system) throw SystemError(order.body);
     if (order.kind == Order::Kind::done) {
+      if (gathers) options.gather();
       if (leads) tell_casts(path, reader->manifest(), set, true, log);
       return content_of(reader->manifest(), order.body);
     }
@@ -261,7 +264,8 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
-      read_into(*reader, wanted, set, threads);
+      reader->visit_reads(options.at_read);
+      read_into(*reader, wanted, set, options.threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       refused = is_of_the_machine(error);
@@ -279,7 +283,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
 }
 
 void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options) {
-  const std::vector<WantedTensor> wanted = wanted_of(set, options.with_moments);
+  const std::vector<WantedTensor> wanted = wanted_of(set, {.moments = options.with_moments});
   const std::vector<ManifestTensor> expected = tensors_of(wanted);
   StepReader reader(step_directory, check_step(step_directory));
   reader.visit_reads(options.at_read);

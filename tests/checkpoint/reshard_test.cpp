@@ -1,4 +1,5 @@
 // Any layout loads what any layout saved, bit by bit.
+#include <atomic>
 #include <set>
 
 #include "checkpoint/digest.h"
@@ -84,6 +85,35 @@ TEST(Reshard, PreciseParts) {
 
 TEST(Reshard, PartsOfMastersInTwoHalves) {
   load_all_pairs({.kv_heads = 2, .tied = true, .halves = true}, kDividedLayouts);
+}
+
+// What others keep of the masters comes from them, not from the disk.
+TEST(Reshard, OfDividedMastersEachRankReadsItsPart) {
+  const CheckpointLayout divided{{.dp = 4}, {}, {.divided = true, .bucket_elements = 1000}};
+  for (const bool halves : {false, true}) {
+    const TemporaryDirectory directory;
+    const FakeModel model = under({.kv_heads = 2, .halves = halves}, divided);
+    const SaveResult saved = save_state(directory.path(), model, divided.layout, 3, 7);
+    ASSERT_TRUE(saved.saved) << saved.reason;
+    std::atomic<uint64_t> bytes = 0;
+    run_thread_ranks(divided.layout.ranks(), [&](HostCommunicator& world) {
+      Ledger ledger;
+      Log log(world.rank());
+      ParameterSet set = make_set(model, divided.layout, world.rank(), ledger);
+      RestoreOptions options;
+      options.at_read = [&](const ManifestFile&, uint64_t, uint64_t some) { bytes += some; };
+      options.gather = [&] { gather_weights(model, set, world, ledger); };
+      EXPECT_TRUE(load_checkpoint(directory.path(), {}, set, world, log, options));
+      EXPECT_EQ(count_wrong(model, set, 7), 0);
+      options = {};  // each all of them
+      fill(model, set, 8);
+      EXPECT_TRUE(load_checkpoint(directory.path(), {}, set, world, log, options));
+      EXPECT_EQ(count_wrong(model, set, 7), 0);
+    });
+    uint64_t stored = 0;
+    for (const ManifestBox& box : read_manifest(saved.directory).boxes) stored += box.bytes;
+    EXPECT_EQ(bytes, stored);
+  }
 }
 
 // Files do not say how masters lie in memory: the same bytes, and either reads the other's.
