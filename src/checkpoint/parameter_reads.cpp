@@ -10,6 +10,7 @@
 #include "checkpoint/boxes.h"
 #include "checkpoint/elements.h"
 #include "core/helper_thread.h"
+#include "parallel/agree.h"
 
 namespace shiftron {
 namespace {
@@ -125,6 +126,22 @@ std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wante
     add(TensorGroup::second_moment, ParameterState::second_moment, parameter->kept);
   }
   return tensors;
+}
+
+std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted) {
+  std::vector<ManifestTensor> tensors;
+  for (const WantedTensor& entry : wanted) tensors.push_back(entry.tensor);
+  return tensors;
+}
+
+std::vector<Manifest> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted) {
+  Manifest mine;
+  mine.tensors = tensors_of(wanted);
+  std::vector<Manifest> lists;
+  for (const std::string& text : different_texts(world, to_text(mine))) {
+    lists.push_back(parse_manifest(text, "tensors of a rank"));
+  }
+  return lists;
 }
 
 void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, const ParameterSet& set, int threads) {

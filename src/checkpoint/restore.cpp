@@ -18,12 +18,6 @@
 namespace shiftron {
 namespace {
 
-std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted) {
-  std::vector<ManifestTensor> tensors;
-  for (const WantedTensor& entry : wanted) tensors.push_back(entry.tensor);
-  return tensors;
-}
-
 // Empty where the step at `path` holds the tensors of `expected` with their shapes and types; `whole`: and no others of
 // the groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
 std::string model_mismatch(const std::string& path, const Manifest& manifest,
@@ -214,16 +208,6 @@ std::string joined(const std::vector<std::string>& texts) {
   return all;
 }
 
-// The tensors of all ranks, on rank 0.
-std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted) {
-  Manifest mine;
-  mine.tensors = tensors_of(wanted);
-  const std::vector<std::string> texts = world.gather_text(to_text(mine), 0);
-  std::vector<Manifest> parts;
-  for (const std::string& text : texts) parts.push_back(parse_manifest(text, "tensors of a rank"));
-  return parts.empty() ? std::vector<ManifestTensor>() : merge(parts).tensors;
-}
-
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
@@ -231,7 +215,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
                                                  const RestoreOptions& options) {
   const bool gathers = set.divided() && options.gather != nullptr;
   const std::vector<WantedTensor> wanted = wanted_of(set, {.moments = true, .kept = gathers});
-  std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
+  std::vector<ManifestTensor> expected = merge(gather_tensors(world, wanted)).tensors;
   const bool leads = world.rank() == 0;
   std::optional<Chooser> chooser;
   Order order;
