@@ -217,12 +217,15 @@ SaveResult Save::run() {
         at("reports gathered");
         commit(reports, std::move(tensors));
       });
-      // Others wait for it, at the deadline of a save: removing may take longer than a step.
-      if (fault.empty()) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
     }
     const std::string verdict = world_.broadcast_text(std::to_string(bytes_) + "\n" + fault, 0);
     bytes_ = std::stoull(verdict);
     fault = verdict.substr(verdict.find('\n') + 1);
+    if (fault.empty()) {
+      if (options_.committed) options_.committed();
+      if (leads) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
+      world_.barrier();  // removing may take longer than a step, and its deadline
+    }
   }
   if (leads && !fault.empty()) {
     std::error_code ignored;  // what stays is swept by the next save

@@ -294,12 +294,16 @@ TEST(Commit, NoRankGoesOnBeforeOldStepsAreRemoved) {
     const ParameterSet set = make_set(kSmallModel, kCommitWriter, world.rank(), ledger);
     fill(kSmallModel, set, 20);
     SaveOptions options = small_blocks();
+    bool told = false;
+    options.committed = [&] { told = true; };
     options.at_point = [&](const std::string& point) {
       if (point != "old step renamed") return;
+      EXPECT_TRUE(told);
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       EXPECT_EQ(gone_on, 0);
     };
     EXPECT_TRUE(save_checkpoint(directory.path(), content_at(20), set, world, {.keep = 1}, log, options).saved);
+    EXPECT_TRUE(told);
     ++gone_on;
   });
   EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
