@@ -10,6 +10,7 @@
 #include "checkpoint/boxes.h"
 #include "checkpoint/elements.h"
 #include "core/helper_thread.h"
+#include "parallel/agree.h"
 
 namespace shiftron {
 namespace {
@@ -108,22 +109,39 @@ std::optional<StepReader::Destination> destination_of(DType there, const WantedT
 
 }  // namespace
 
-std::vector<WantedTensor> wanted_of(const ParameterSet& set, bool with_moments) {
-  std::vector<WantedTensor> wanted;
+std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wanted) {
+  std::vector<WantedTensor> tensors;
   for (const auto& parameter : set.parameters()) {
     const auto add = [&](TensorGroup group, ParameterState state, Range range) {
-      wanted.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
-                        boxes_of_range(parameter->box, range),
-                        range.begin,
-                        parameter.get(),
-                        state});
+      tensors.push_back({{group, parameter->spec.name, parameter->spec.shape, set.types().accumulation},
+                         boxes_of_range(parameter->box, range),
+                         range.begin,
+                         parameter.get(),
+                         state});
     };
-    add(TensorGroup::parameters, ParameterState::master, {0, parameter->box.extent.count()});
-    if (!with_moments || !set.training()) continue;
+    const Range all = {0, parameter->box.extent.count()};
+    add(TensorGroup::parameters, ParameterState::master, wanted.kept ? parameter->kept : all);
+    if (!wanted.moments || !set.training()) continue;
     add(TensorGroup::first_moment, ParameterState::first_moment, parameter->kept);
     add(TensorGroup::second_moment, ParameterState::second_moment, parameter->kept);
   }
-  return wanted;
+  return tensors;
+}
+
+std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted) {
+  std::vector<ManifestTensor> tensors;
+  for (const WantedTensor& entry : wanted) tensors.push_back(entry.tensor);
+  return tensors;
+}
+
+std::vector<Manifest> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted) {
+  Manifest mine;
+  mine.tensors = tensors_of(wanted);
+  std::vector<Manifest> lists;
+  for (const std::string& text : different_texts(world, to_text(mine))) {
+    lists.push_back(parse_manifest(text, "tensors of a rank"));
+  }
+  return lists;
 }
 
 void read_into(StepReader& reader, const std::vector<WantedTensor>& wanted, const ParameterSet& set, int threads) {

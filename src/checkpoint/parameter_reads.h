@@ -6,6 +6,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
+#include "parallel/control_plane.h"
 #include "parallel/parameter.h"
 
 namespace shiftron {
@@ -20,8 +21,15 @@ struct WantedTensor {
   ParameterState state;
 };
 
-// The set's parameters, and what it keeps of their moments where it has them and they are wanted.
-std::vector<WantedTensor> wanted_of(const ParameterSet& set, bool with_moments);
+struct Wanted {
+  bool moments = false;  // what the set keeps of them, where it has them
+  bool kept = false;     // of masters too that alone, not all of them
+};
+std::vector<WantedTensor> wanted_of(const ParameterSet& set, const Wanted& wanted);
+
+std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted);
+// The lists of all ranks, on every rank: each once, since those of a stage are alike.
+std::vector<Manifest> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted);
 
 // Reads all of it into the set, whose tensors may be of another type; moments that the step lacks become zero. Files
 // are read front to back, by blocks where they go to the host's memory; what does not is read box by box. Throws

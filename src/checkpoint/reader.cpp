@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kKeptBytes = uint64_t{32} << 20;  // of blocks
 constexpr uint64_t kMostKept = 64;
+constexpr uint64_t kMostKeptBytes = uint64_t{512} << 20;  // of blocks that rows cross
 constexpr uint64_t kPieceBytes = uint64_t{256} << 10;  // read, hashed and taken while it is in the core's cache
 constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // of a file that is read whole, the tokenizer
 
@@ -201,7 +202,19 @@ const std::byte* StepReader::block(int box, uint64_t index) {
 }
 
 void StepReader::read(int tensor, const Box& box, void* to) {
-  for (const Part& part : parts_of(tensor, box)) read_part(part, box, to);
+  const std::vector<Part> parts = parts_of(tensor, box);
+  // What is read next goes on in the block that this part ends in, which it may have begun one block before.
+  const auto crossed = std::ranges::count_if(parts, [&](const Part& part) {
+    const Box& stored = manifest_.boxes[static_cast<size_t>(part.stored)].box;
+    return intersect(stored, box) != stored;
+  });
+  keep_blocks(2 * static_cast<uint64_t>(crossed));
+  for (const Part& part : parts) read_part(part, box, to);
+}
+
+void StepReader::keep_blocks(uint64_t count) {
+  count = std::min(count, kMostKeptBytes / manifest_.block_bytes);
+  if (count > blocks_.size()) blocks_.resize(count);
 }
 
 void StepReader::read_part(const Part& part, const Box& box, void* to) {

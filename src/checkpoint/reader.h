@@ -62,12 +62,13 @@ class StepReader : public TensorSource {
   void visit_reads(ReadVisitor visit) { visit_ = std::move(visit); }
 
  private:
-  // Those used last are kept: rows that cross boxes of several ranks read each of their blocks once.
+  // Those used last are kept, as many as rows touch that cross boxes of several ranks: each block is read once.
   struct Block {
     int box = -1;
     uint64_t index = 0, used = 0;
     std::vector<std::byte> bytes{};
   };
+  void keep_blocks(uint64_t count);
   const std::byte* block(int box, uint64_t index);
   int64_t element_bytes(const ManifestBox& box) const;
   uint64_t bytes_of(const ManifestBox& box, uint64_t index) const;  // of a block

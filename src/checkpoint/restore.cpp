@@ -18,12 +18,6 @@
 namespace shiftron {
 namespace {
 
-std::vector<ManifestTensor> tensors_of(const std::vector<WantedTensor>& wanted) {
-  std::vector<ManifestTensor> tensors;
-  for (const WantedTensor& entry : wanted) tensors.push_back(entry.tensor);
-  return tensors;
-}
-
 // Empty where the step at `path` holds the tensors of `expected` with their shapes and types; `whole`: and no others of
 // the groups that are expected. A step of parameters alone need not hold moments, and may be of another type.
 std::string model_mismatch(const std::string& path, const Manifest& manifest,
@@ -214,22 +208,14 @@ std::string joined(const std::vector<std::string>& texts) {
   return all;
 }
 
-// The tensors of all ranks, on rank 0.
-std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vector<WantedTensor>& wanted) {
-  Manifest mine;
-  mine.tensors = tensors_of(wanted);
-  const std::vector<std::string> texts = world.gather_text(to_text(mine), 0);
-  std::vector<Manifest> parts;
-  for (const std::string& text : texts) parts.push_back(parse_manifest(text, "tensors of a rank"));
-  return parts.empty() ? std::vector<ManifestTensor>() : merge(parts).tensors;
-}
-
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, ControlPlane& world, Log& log, int threads) {
-  const std::vector<WantedTensor> wanted = wanted_of(set, true);
-  std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
+                                                 ParameterSet& set, ControlPlane& world, Log& log,
+                                                 const RestoreOptions& options) {
+  const bool gathers = set.divided() && options.gather != nullptr;
+  const std::vector<WantedTensor> wanted = wanted_of(set, {.moments = true, .kept = gathers});
+  std::vector<ManifestTensor> expected = merge(gather_tensors(world, wanted)).tensors;
   const bool leads = world.rank() == 0;
   std::optional<Chooser> chooser;
   Order order;
@@ -252,6 +238,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     if (order.kind == Order::Kind::mismatch) throw_bad_input(order.body);
     if (order.kind == Order::Kind::system) throw SystemError(order.body);
     if (order.kind == Order::Kind::done) {
+      if (gathers) options.gather();
       if (leads) tell_casts(path, reader->manifest(), set, true, log);
       return content_of(reader->manifest(), order.body);
     }
@@ -261,7 +248,8 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
-      read_into(*reader, wanted, set, threads);
+      reader->visit_reads(options.at_read);
+      read_into(*reader, wanted, set, options.threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       refused = is_of_the_machine(error);
@@ -279,7 +267,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
 }
 
 void load_parameters(const std::string& step_directory, ParameterSet& set, const LoadOptions& options) {
-  const std::vector<WantedTensor> wanted = wanted_of(set, options.with_moments);
+  const std::vector<WantedTensor> wanted = wanted_of(set, {.moments = options.with_moments});
   const std::vector<ManifestTensor> expected = tensors_of(wanted);
   StepReader reader(step_directory, check_step(step_directory));
   reader.visit_reads(options.at_read);

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <set>
+#include <iterator>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/parameter_reads.h"
 #include "core/check.h"
 #include "core/file.h"
 
@@ -114,7 +115,7 @@ class Save {
   std::string attempt(Work work) const;
   void prepare(uint64_t bytes);
   Manifest write();
-  void commit(const std::vector<std::string>& reports);
+  void commit(const std::vector<std::string>& reports, std::vector<Manifest> tensors);
 
   const std::string directory_, final_, temporary_;
   const CheckpointContent& content_;
@@ -165,8 +166,7 @@ void Save::prepare(uint64_t bytes) {
   at("directory made");
 }
 
-// This rank's file; its report names the tensors that others write too, so that all ranks can be held against each
-// other.
+// This rank's file.
 Manifest Save::write() {
   if (!file_.boxes.empty()) fs::create_directory(temporary_);  // makes a network file system see the one of rank 0
   Manifest part = write_file(
@@ -177,22 +177,16 @@ Manifest Save::write() {
       [this](const char* point) { at(point); });
   part.step = content_.step;
   part.writer = set_.layout();
-  std::set<std::string> known;
-  for (const ManifestTensor& tensor : part.tensors) known.insert(tensor.path());
-  for (const auto& parameter : set_.parameters()) {
-    for (const Piece& piece : pieces_of(set_, *parameter, {0, parameter->box.extent.count()})) {
-      if (known.insert(piece.stored.tensor.path()).second) part.tensors.push_back(piece.stored.tensor);
-    }
-  }
   return part;
 }
 
-// Rank 0.
-void Save::commit(const std::vector<std::string>& reports) {
+// Rank 0. `tensors`: what the ranks hold, so that they are held against each other in what others write too.
+void Save::commit(const std::vector<std::string>& reports, std::vector<Manifest> tensors) {
   std::vector<Manifest> parts;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     parts.push_back(parse_manifest(reports[rank], "report of rank " + std::to_string(rank)));
   }
+  std::ranges::move(tensors, std::back_inserter(parts));
   bytes_ = commit_step(temporary_, final_, merge(parts), content_, options_.before_commit,
                        [this](const char* point) { at(point); });
 }
@@ -214,20 +208,24 @@ SaveResult Save::run() {
     fault = attempt([&] { report = to_text(write()); });
     const std::vector<std::string> faults = world_.gather_text(fault, 0);
     const std::vector<std::string> reports = world_.gather_text(report, 0);
+    std::vector<Manifest> tensors = gather_tensors(world_, wanted_of(set_, {.moments = true}));
     for (const std::string& other : faults) {
       if (other != fault && !other.empty()) fault += (fault.empty() ? "" : "\n") + other;
     }
     if (leads && fault.empty()) {
       fault = attempt([&] {
         at("reports gathered");
-        commit(reports);
+        commit(reports, std::move(tensors));
       });
-      // Others wait for it, at the deadline of a save: removing may take longer than a step.
-      if (fault.empty()) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
     }
     const std::string verdict = world_.broadcast_text(std::to_string(bytes_) + "\n" + fault, 0);
     bytes_ = std::stoull(verdict);
     fault = verdict.substr(verdict.find('\n') + 1);
+    if (fault.empty()) {
+      if (options_.committed) options_.committed();
+      if (leads) apply_retention(directory_, keep_, content_.step, log_, options_.at_point);
+      world_.barrier();  // removing may take longer than a step, and its deadline
+    }
   }
   if (leads && !fault.empty()) {
     std::error_code ignored;  // what stays is swept by the next save

@@ -27,6 +27,8 @@ struct SaveOptions {
   int threads = 1;                           // as WriteOptions::threads
   // Rank 0 calls it directly before the step gets its name; what it throws fails the save.
   std::function<void()> before_commit{};
+  // Every rank calls it behind the commit, before steps are removed.
+  std::function<void()> committed{};
   // Called with the name of every point of the protocol that this rank passes, in order; what it throws fails the save.
   std::function<void(const std::string& point)> at_point{};
 };

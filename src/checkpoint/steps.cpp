@@ -1,6 +1,8 @@
 // Listing, checking, keeping and removing step directories.
 #include "checkpoint/steps.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -35,6 +37,21 @@ bool is_temporary(const std::string& name) {
 
 std::string file_name(const std::string& path) {
   return fs::path(path).lexically_normal().filename().string();
+}
+
+// What changes where the step's manifest does, or a name in its directory; "" where it has no manifest.
+std::string state_of(const std::string& step_directory) {
+  std::string state;
+  for (const std::string& path : {step_directory, step_directory + "/" + kManifestName}) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return "";
+    for (const int64_t part :
+         {static_cast<int64_t>(status.st_ino), static_cast<int64_t>(status.st_size),
+          static_cast<int64_t>(status.st_mtim.tv_sec), static_cast<int64_t>(status.st_mtim.tv_nsec)}) {
+      state += std::to_string(part) + " ";
+    }
+  }
+  return state;
 }
 
 // ": parameters/a and 3 more are lost" for the boxes of `file` that end behind its first `bytes` bytes.
@@ -153,12 +170,22 @@ void sweep_temporaries(const std::string& directory, Log& log) {
 }
 
 std::vector<StepDirectory> superfluous_steps(const std::string& directory, const Retention& keep, int64_t saved) {
-  const auto valid = [](const StepDirectory& entry) -> std::optional<Manifest> {
+  const KnownStep verified{};
+  KnownSteps of_this_call;
+  KnownSteps& known = keep.known != nullptr ? *keep.known : of_this_call;
+  const auto find = [&](const StepDirectory& entry) -> const KnownStep* {
+    const std::string state = state_of(entry.path);
+    const auto found = known.find(entry.path);
+    if (found != known.end() && found->second.state == state) return &found->second;
+    Manifest manifest;
     try {
-      return check_step(entry.path);
+      manifest = check_step(entry.path);
     } catch (const Error&) {
-      return {};
+      return nullptr;
     }
+    KnownStep& step = known[entry.path];
+    step = {.state = state, .was_to_stay = keep.was_to_stay && keep.was_to_stay(manifest)};
+    return &step;
   };
   const int64_t newest = std::max<int64_t>(keep.keep, 1);
   int64_t kept = 0;
@@ -169,11 +196,11 @@ std::vector<StepDirectory> superfluous_steps(const std::string& directory, const
   for (const StepDirectory& entry : steps) {
     const bool stays = entry.step == saved || (keep.keep_every > 0 && entry.step % keep.keep_every == 0);
     if (kept >= newest && stays) continue;
-    const std::optional<Manifest> manifest = valid(entry);
-    if (!manifest) continue;
+    const KnownStep* step = entry.step == saved ? &verified : find(entry);
+    if (step == nullptr) continue;
     if (kept < newest) {
       ++kept;
-    } else if (!keep.was_to_stay || !keep.was_to_stay(*manifest)) {
+    } else if (!step->was_to_stay) {
       doomed.push_back(entry);
     }
   }

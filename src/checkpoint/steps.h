@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,19 @@
 
 namespace shiftron {
 
+// A valid step as it was when it was read.
+struct KnownStep {
+  std::string state;  // changes with its manifest, and with the names beside it
+  bool was_to_stay = false;
+};
+using KnownSteps = std::map<std::string, KnownStep>;  // by path
+
 // Which steps stay: the `keep` newest valid ones, every step that `keep_every` divides, and what `was_to_stay` names.
 struct Retention {
   int64_t keep = 2;                                             // at least 1
   int64_t keep_every = 0;                                       // 0 = none
   std::function<bool(const Manifest& manifest)> was_to_stay{};  // true: this step, for a reason of its own
+  KnownSteps* known = nullptr;  // of all calls with this rule: what stands there is not read again
 };
 
 struct StepDirectory {
@@ -53,15 +62,14 @@ std::vector<std::string> list_temporaries(const std::string& directory);
 // Removes what interrupted saves and removals left; what cannot be removed is a warning. Only while no save is running.
 void sweep_temporaries(const std::string& directory, Log& log);
 
-// The valid steps that `keep` does not name, newest first; `saved` stays, −1 = none. Steps that are not valid are
-// neither counted nor named.
+// The valid steps that `keep` does not name, newest first; `saved`, which has just been verified, stays, −1 = none.
+// Steps that are not valid are neither counted nor named.
 std::vector<StepDirectory> superfluous_steps(const std::string& directory, const Retention& keep, int64_t saved);
 
 // Renames the step to trash-… and removes it. Tests follow it by `at_point`.
 void remove_step(const StepDirectory& entry, const std::function<void(const std::string& point)>& at_point = {});
 
-// Removes the valid steps that `keep` does not name; each is renamed to trash-… first. `saved`, which has just been
-// verified, stays; steps that are not valid are neither counted nor touched. What cannot be removed is a warning. Tests
+// Removes the superfluous_steps(); each is renamed to trash-… first. What cannot be removed is a warning. Tests
 // follow it by `at_point`.
 void apply_retention(const std::string& directory, const Retention& keep, int64_t saved, Log& log,
                      const std::function<void(const std::string& point)>& at_point = {});

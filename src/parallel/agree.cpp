@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <set>
 #include <sstream>
+
+#include "core/hash.h"
 
 namespace shiftron {
 
@@ -71,6 +74,20 @@ std::string joined_texts(ControlPlane& world, const std::string& own) {
   std::string all;
   for (const std::string& part : world.gather_text(own, 0)) all += part;
   return world.broadcast_text(all, 0);
+}
+
+std::vector<std::string> different_texts(ControlPlane& world, const std::string& own) {
+  std::set<std::string> hashes;
+  std::string firsts;  // the ranks that say something first, a line each
+  int rank = 0;
+  for (const std::string& hash : world.gather_text(to_hex(xxh3_128(own)), 0)) {
+    if (hashes.insert(hash).second) firsts += std::to_string(rank) + "\n";
+    ++rank;
+  }
+  std::vector<std::string> texts;
+  std::istringstream lines(world.broadcast_text(firsts, 0));
+  for (std::string first; std::getline(lines, first);) texts.push_back(world.broadcast_text(own, std::stoi(first)));
+  return texts;
 }
 
 RanksAlike ranks_alike(ControlPlane& world, const std::string& line) {

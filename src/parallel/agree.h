@@ -26,6 +26,9 @@ void told_by_first(const ControlPlane& world, const std::function<void()>& work)
 // What each rank says, one behind the other, on every rank.
 std::string joined_texts(ControlPlane& world, const std::string& own);
 
+// What ranks say who mostly say the same: each text once, on every rank, those of lower ranks first.
+std::vector<std::string> different_texts(ControlPlane& world, const std::string& own);
+
 // The ranks that say the same line as this one.
 struct RanksAlike {
   int count = 1;

@@ -159,6 +159,12 @@ void Engine::for_each_shift(const std::function<void(int layer, int stream, cons
   for (const Chunk& chunk : chunks_) chunk.stage->for_each_shift(visit);
 }
 
+void Engine::gather_all() {
+  for (const Bucket& bucket : parameters_.buckets()) gather(bucket);
+  parameters_.await_weights(stream_);
+  finish(stream_);
+}
+
 void Engine::end() noexcept {
   if (stream_.queue == nullptr) return;
   if (std::uncaught_exceptions() == 0) {

@@ -66,6 +66,8 @@ class Engine {
 
   // The weights of a bucket are updated.
   void gather(const Bucket& bucket) { exchange_.gather(stream_, bucket); }
+  // Those of all buckets are written, where this rank updates them; returns when those of other ranks are there.
+  void gather_all();
 
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }

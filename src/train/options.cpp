@@ -227,7 +227,8 @@ std::vector<Option> option_table() {
              at_least(0)),
       option("fault.evaluation_deadline", "seconds between two microbatches of an evaluation",
              PLACE(fault.evaluation_deadline), above(0)),
-      option("fault.checkpoint_deadline", "seconds a save may take", PLACE(fault.checkpoint_deadline), above(0)),
+      option("fault.checkpoint_deadline", "seconds a save may take, and behind it the removal of older steps",
+             PLACE(fault.checkpoint_deadline), above(0)),
       option("fault.non_finite_in_row", "skipped steps in a row that end the run with 72",
              PLACE(fault.non_finite_in_row), kSize),
 

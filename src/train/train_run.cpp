@@ -104,15 +104,18 @@ void TrainingRun::catch_up_on_evaluation() {
   if (due.held_out || due.tasks) evaluate(step, due);
 }
 
-Retention TrainingRun::retention() const {
-  return {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every, .was_to_stay = was_to_stay};
+Retention TrainingRun::retention() {
+  return {.keep = config_.checkpoint.keep,
+          .keep_every = config_.checkpoint.keep_every,
+          .was_to_stay = was_to_stay,
+          .known = &known_steps_};
 }
 
 bool TrainingRun::save(int64_t step) {
   if (saved_step_ == step) return true;
   const TraceRange range("save");
-  const auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
-                                                   {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
+  auto section = environment_.watchdog.enter(fmt::format("saving step {}", step),
+                                             {config_.fault.checkpoint_deadline, "fault.checkpoint_deadline"});
   all_agree(environment_.world, [&] { require_own(environment_); });
   const SavedState state = {.configuration = config_,
                             .trainer = trainer_->state(),
@@ -129,12 +132,14 @@ bool TrainingRun::save(int64_t step) {
                                   .tokenizer_model = train_->tokenizer_bytes(),
                                   .data_fingerprint = train_->fingerprint(),
                                   .code_version = environment_.code_version};
-  const SaveResult result = save_checkpoint(
-      checkpoints(), content, trainer_->engine().parameters(), environment_.world, retention(), environment_.log,
-      {.threads = stream_.cpu.threads, .before_commit = [&] {
-         require_own(environment_);
-         report_.sync();
-       }});
+  SaveOptions options{.threads = stream_.cpu.threads};
+  options.before_commit = [&] {
+    require_own(environment_);
+    report_.sync();
+  };
+  options.committed = [&] { section.renew(); };
+  const SaveResult result = save_checkpoint(checkpoints(), content, trainer_->engine().parameters(), environment_.world,
+                                            retention(), environment_.log, options);
   last_save_failed_ = !result.saved;
   if (result.saved) saved_step_ = step;
   limit_.add_save(result.seconds);

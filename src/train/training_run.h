@@ -64,7 +64,7 @@ class TrainingRun {
   void catch_up_on_evaluation();
   bool goes_on(Watchdog::Section& section);
   ExitCode stopped_behind(int64_t step);
-  Retention retention() const;
+  Retention retention();
   bool save(int64_t step);
   void tell_profile(int64_t step);
   bool wants_save(int64_t step) const;
@@ -98,7 +98,8 @@ class TrainingRun {
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
   StepDeadline automatic_;
   TimeLimit limit_;  // rank 0's; its word stops all
-  RowsOfStep rows_;  // rank 0's, of the step behind which the run goes on
+  KnownSteps known_steps_;  // rank 0's
+  RowsOfStep rows_;         // rank 0's, of the step behind which the run goes on
   bool last_save_failed_ = false;
   bool owes_evaluation_ = false;
   bool stop_ = false;

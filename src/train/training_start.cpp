@@ -153,8 +153,10 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
     if (step) wanted = std::to_string(*step);
   });
   wanted = world.broadcast_text(wanted, 0);
+  Engine& engine = trainer_->engine();
   return load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
-                         trainer_->engine().parameters(), world, environment_.log, stream_.cpu.threads);
+                         engine.parameters(), world, environment_.log,
+                         {.threads = stream_.cpu.threads, .gather = [&] { engine.gather_all(); }});
 }
 
 // Throws where the run may not go on from it as it is configured.

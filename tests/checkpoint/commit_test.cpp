@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -293,15 +294,79 @@ TEST(Commit, NoRankGoesOnBeforeOldStepsAreRemoved) {
     const ParameterSet set = make_set(kSmallModel, kCommitWriter, world.rank(), ledger);
     fill(kSmallModel, set, 20);
     SaveOptions options = small_blocks();
+    bool told = false;
+    options.committed = [&] { told = true; };
     options.at_point = [&](const std::string& point) {
       if (point != "old step renamed") return;
+      EXPECT_TRUE(told);
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       EXPECT_EQ(gone_on, 0);
     };
     EXPECT_TRUE(save_checkpoint(directory.path(), content_at(20), set, world, {.keep = 1}, log, options).saved);
+    EXPECT_TRUE(told);
     ++gone_on;
   });
   EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000020"));
+}
+
+// Counts the bytes of what is said.
+class CountingPlane : public ControlPlane {
+ public:
+  CountingPlane(ControlPlane& plane, std::atomic<size_t>& bytes)
+      : RankGroup(plane.name(), plane.rank(), plane.size()), plane_(plane), bytes_(bytes) {}
+  void barrier() override { plane_.barrier(); }
+  std::string broadcast_text(const std::string& text, int root) override {
+    if (rank() == root) bytes_ += text.size();
+    return plane_.broadcast_text(text, root);
+  }
+  std::vector<std::string> gather_text(const std::string& text, int root) override {
+    bytes_ += text.size();
+    return plane_.gather_text(text, root);
+  }
+
+ private:
+  ControlPlane& plane_;
+  std::atomic<size_t>& bytes_;
+};
+
+// All that rank 0 parses, all wait for: of many ranks the lists of what each holds were most of it.
+TEST(Commit, RanksThatHoldTheSameSayItOnce) {
+  std::map<int, std::atomic<size_t>> saving, loading;  // bytes, by ranks
+  for (const int ranks : {1, 8}) {
+    saving[ranks] = loading[ranks] = 0;
+    const TemporaryDirectory directory;
+    const FakeModel model;
+    run_thread_ranks(ranks, [&, dp = ranks](HostCommunicator& world) {
+      Ledger ledger;
+      Log log(world.rank());
+      ParameterSet set = make_set(model, {.dp = dp}, world.rank(), ledger);
+      CountingPlane save_plane(world, saving.at(dp)), load_plane(world, loading.at(dp));
+      EXPECT_TRUE(save_checkpoint(directory.path(), content_at(1), set, save_plane, {}, log, small_blocks()).saved);
+      EXPECT_TRUE(load_checkpoint(directory.path(), {}, set, load_plane, log));
+    });
+  }
+  EXPECT_LT(saving[8], 1.5 * static_cast<double>(saving[1]));
+  EXPECT_LT(loading[8], 1.5 * static_cast<double>(loading[1]));
+}
+
+// Of what one of them alone writes too: each parameter is written by the same one in both.
+TEST(Commit, RanksThatHoldDifferentModelsAreTold) {
+  const TemporaryDirectory directory;
+  const ParallelLayout layout{.dp = 2};
+  ASSERT_TRUE(save_state(directory.path(), kSmallModel, layout, 10, 10).saved);
+  run_thread_ranks(layout.ranks(), [&](HostCommunicator& world) {
+    Ledger ledger;
+    Log log(world.rank());
+    FakeModel model = kSmallModel;
+    if (world.rank() == 1) model.heads /= 2, model.kv_heads /= 2, model.head_dim *= 2;
+    ParameterSet set = make_set(model, layout, world.rank(), ledger);
+    const auto disagreement = HasSubstr("ranks disagree about parameters/layers.0.attention.query.weight: [");
+    const SaveResult result = save_checkpoint(directory.path(), content_at(20), set, world, {}, log, small_blocks());
+    EXPECT_FALSE(result.saved);
+    EXPECT_THAT(result.reason, disagreement);
+    EXPECT_THAT(error_of([&] { load_checkpoint(directory.path(), {}, set, world, log); }).what(), disagreement);
+  });
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("step-00000010"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "checkpoint/save.h"
 #include "core/file.h"
 #include "kernels/element.h"
+#include "parallel/bucket_exchange.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron::testing {
@@ -232,6 +233,15 @@ inline SaveResult save_state(const std::string& directory, const FakeModel& mode
   return results[0];
 }
 
+// Weights of divided masters, out of the parts that ranks have of them.
+inline void gather_weights(const FakeModel& model, ParameterSet& set, HostCommunicator& world, Ledger& ledger) {
+  Stream stream{.ledger = &ledger};
+  const Groups groups = make_groups(world, set.layout(), model.kv_heads);
+  BucketExchange exchange(groups, set);
+  for (const Bucket& bucket : set.buckets()) exchange.gather(stream, bucket);
+  set.await_weights(stream);
+}
+
 // Loads under `layout`; returns the step, −1 = nothing there. Elements that are not fill(salt_of(step)) add to *wrong.
 inline int64_t load_state(const std::string& directory, const FakeModel& model, const ParallelLayout& layout,
                           const std::function<uint64_t(int64_t step)>& salt_of, int64_t* wrong,
@@ -243,7 +253,8 @@ inline int64_t load_state(const std::string& directory, const FakeModel& model, 
     Log log(world.rank());
     if (!log_file.empty() && world.rank() == 0) log.add_file(log_file);
     ParameterSet set = make_set(model, layout, world.rank(), ledger);
-    const auto content = load_checkpoint(directory, which, set, world, log);
+    const auto content = load_checkpoint(directory, which, set, world, log,
+                                         {.gather = [&] { gather_weights(model, set, world, ledger); }});
     const size_t rank = static_cast<size_t>(world.rank());
     steps[rank] = content ? content->step : -1;
     if (!content) return;

@@ -1,8 +1,11 @@
 // Any layout loads what any layout saved, bit by bit.
+#include <atomic>
+#include <map>
 #include <set>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
+#include "checkpoint/step_files.h"
 #include "checkpoint/verify.h"
 
 namespace shiftron {
@@ -84,6 +87,74 @@ TEST(Reshard, PreciseParts) {
 
 TEST(Reshard, PartsOfMastersInTwoHalves) {
   load_all_pairs({.kv_heads = 2, .tied = true, .halves = true}, kDividedLayouts);
+}
+
+// What others keep of the masters comes from them, not from the disk.
+TEST(Reshard, OfDividedMastersEachRankReadsItsPart) {
+  const CheckpointLayout divided{{.dp = 4}, {}, {.divided = true, .bucket_elements = 1000}};
+  for (const bool halves : {false, true}) {
+    const TemporaryDirectory directory;
+    const FakeModel model = under({.kv_heads = 2, .halves = halves}, divided);
+    const SaveResult saved = save_state(directory.path(), model, divided.layout, 3, 7);
+    ASSERT_TRUE(saved.saved) << saved.reason;
+    std::atomic<uint64_t> bytes = 0;
+    run_thread_ranks(divided.layout.ranks(), [&](HostCommunicator& world) {
+      Ledger ledger;
+      Log log(world.rank());
+      ParameterSet set = make_set(model, divided.layout, world.rank(), ledger);
+      RestoreOptions options;
+      options.at_read = [&](const ManifestFile&, uint64_t, uint64_t some) { bytes += some; };
+      options.gather = [&] { gather_weights(model, set, world, ledger); };
+      EXPECT_TRUE(load_checkpoint(directory.path(), {}, set, world, log, options));
+      EXPECT_EQ(count_wrong(model, set, 7), 0);
+      options = {};  // each all of them
+      fill(model, set, 8);
+      EXPECT_TRUE(load_checkpoint(directory.path(), {}, set, world, log, options));
+      EXPECT_EQ(count_wrong(model, set, 7), 0);
+    });
+    uint64_t stored = 0;
+    for (const ManifestBox& box : read_manifest(saved.directory).boxes) stored += box.bytes;
+    EXPECT_EQ(bytes, stored);
+  }
+}
+
+// Rows of what is split by columns cross the boxes of all ranks, more of them than blocks are kept else.
+TEST(Reshard, RowsReadEachBlockOfManyRanksOnce) {
+  constexpr int64_t kRows = 256, kColumns = 160, kOfRank = 2, kAtOnce = 24;
+  const ManifestTensor tensor{TensorGroup::parameters, "down.weight", {kRows, kColumns}, DType::float32};
+  const auto value = [](int64_t row, int64_t column) { return static_cast<float>(row * kColumns + column); };
+  StepFile file{.name = rank_file_name(0), .boxes = {}};
+  for (int64_t column = 0; column < kColumns; column += kOfRank) {
+    file.boxes.push_back({tensor, {.offset = {0, column}, .extent = {kRows, kOfRank}}});
+  }
+  const TemporaryDirectory directory;
+  const std::string step = directory.path() + "/" + step_name(1), temporary = step + ".tmp";
+  fs::create_directory(temporary);
+  const auto rows_of = [&](size_t index, int64_t first, int64_t count, std::vector<std::byte>& room) -> const void* {
+    room.resize(static_cast<size_t>(count * kOfRank) * sizeof(float));
+    auto* to = reinterpret_cast<float*>(room.data());
+    for (int64_t i = 0; i < count * kOfRank; ++i) {
+      to[i] = value(first + i / kOfRank, file.boxes[index].box.offset[1] + i % kOfRank);
+    }
+    return room.data();
+  };
+  const PassedPoint nothing = [](const char*) {};
+  const uint64_t block_bytes = small_blocks().block_bytes;
+  commit_step(temporary, step, write_file(temporary, file, {.block_bytes = block_bytes}, rows_of, nothing),
+              content_at(1), {}, nothing);
+
+  StepReader reader(step, check_step(step));
+  std::map<uint64_t, int> reads;  // of each block, by its place
+  reader.visit_reads([&](const ManifestFile&, uint64_t offset, uint64_t) { ++reads[offset]; });
+  for_each_rows(whole_box(tensor.shape), kAtOnce * kColumns, [&](const Box& rows, int64_t first) {
+    std::vector<float> values(static_cast<size_t>(rows.extent.count()));
+    reader.read(0, rows, values.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], value(0, first + static_cast<int64_t>(i)));
+    }
+  });
+  EXPECT_EQ(reads.size(), static_cast<size_t>(kRows * kColumns) * sizeof(float) / block_bytes);
+  for (const auto& [offset, times] : reads) EXPECT_EQ(times, 1) << "at byte " << offset;
 }
 
 // Files do not say how masters lie in memory: the same bytes, and either reads the other's.

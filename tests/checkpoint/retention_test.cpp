@@ -1,4 +1,5 @@
 // Which steps stay, over many states of a directory.
+#include <chrono>
 #include <ctime>
 #include <random>
 #include <set>
@@ -96,6 +97,44 @@ TEST_F(Retained, NoStepIsReadWhereNoneCanGo) {
   const double one = seconds([&] { check_step(source_.path() + "/" + step_name(3)); });
   const double all = seconds([&] { EXPECT_TRUE(superfluous_steps(source_.path(), {.keep = 12}, 11).empty()); });
   EXPECT_LT(all, 3 * one) << "of 12 steps";
+}
+
+// Nor one twice, as long as it stays as it is.
+TEST_F(Retained, AStepIsReadOnce) {
+  const TemporaryDirectory place;
+  const std::string& directory = place.path();
+  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(1);  // of times that tell changes
+  for (int64_t step = 0; step < 12; ++step) {
+    add(directory, step);
+    const std::string path = directory + "/" + step_name(step);
+    for (const std::string& name : {path + "/manifest.json", path}) fs::last_write_time(name, before);
+  }
+  KnownSteps known;
+  int read = 0;
+  Retention keep{.keep = 6, .known = &known};
+  keep.was_to_stay = [&](const Manifest& manifest) {
+    ++read;
+    return manifest.step % 4 == 0;
+  };
+  const auto doomed = [&](int64_t saved) {
+    read = 0;
+    std::vector<int64_t> steps;
+    for (const StepDirectory& entry : superfluous_steps(directory, keep, saved)) steps.push_back(entry.step);
+    return steps;
+  };
+  EXPECT_THAT(doomed(11), ElementsAre(5, 3, 2, 1));
+  EXPECT_EQ(read, 11);  // that which has just been verified is not
+  EXPECT_THAT(doomed(11), ElementsAre(5, 3, 2, 1));
+  EXPECT_EQ(read, 0);
+  EXPECT_THAT(doomed(-1), ElementsAre(5, 3, 2, 1));
+  EXPECT_EQ(read, 1);
+
+  fs::last_write_time(directory + "/" + step_name(9) + "/manifest.json", before + std::chrono::seconds(1));
+  EXPECT_THAT(doomed(11), ElementsAre(5, 3, 2, 1));
+  EXPECT_EQ(read, 1);
+  fs::remove(directory + "/" + step_name(10) + "/rank-00000.h5");
+  EXPECT_THAT(doomed(11), ElementsAre(3, 2, 1));  // one less counts
+  EXPECT_EQ(read, 0);
 }
 
 // A step that somebody protected, or that another user copied there: its name goes, its files cannot.

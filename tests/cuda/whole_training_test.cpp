@@ -140,7 +140,8 @@ void run_and_save(const RunConfig& config, const std::string& source, int64_t fr
   DeviceRank rank(config, *world, ledger);
   Log log;
   if (from > 0) {
-    const auto content = load_checkpoint(source, from, rank.parameters(), *world, log);
+    const auto content = load_checkpoint(source, from, rank.parameters(), *world, log,
+                                         {.gather = [&] { rank.trainer->engine().gather_all(); }});
     ASSERT_TRUE(content) << "no step " << from;
     rank.trainer->restore(saved_state(content->state_json, source).trainer);
   }

@@ -69,7 +69,8 @@ TensorMap run_and_save(const LateCase& c, const std::string& directory, int64_t 
     ParameterSet& set = rank.trainer->engine().parameters();
     Log log;
     if (from > 0) {
-      const auto content = load_checkpoint(directory, from, set, world, log);
+      const auto content =
+          load_checkpoint(directory, from, set, world, log, {.gather = [&] { rank.trainer->engine().gather_all(); }});
       CHECK(content, "there is no step ", from);
       rank.trainer->restore(saved_state(content->state_json, directory).trainer);
     }

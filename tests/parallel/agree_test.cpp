@@ -24,6 +24,14 @@ TEST(RanksAlike, AreCountedInTheOrderOfRanks) {
   });
 }
 
+TEST(DifferentTexts, ComeOnceInTheOrderOfRanks) {
+  const std::vector<std::string> said = {"b", "a\n", "b", "", "a\n", "c"};
+  run_thread_ranks(static_cast<int>(said.size()), [&](HostCommunicator& world) {
+    const std::vector<std::string> expected = {"b", "a\n", "", "c"};
+    EXPECT_EQ(different_texts(world, said[static_cast<size_t>(world.rank())]), expected);
+  });
+}
+
 struct Told {
   int code;
   std::string message;
