@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "core/directory_lock.h"
 #include "core/median.h"
+#include "train/lines.h"
 #include "train/run_config.h"
 #include "train/run_files.h"
 #include "train/run_report.h"
