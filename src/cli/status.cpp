@@ -35,7 +35,7 @@ int terminal_width() {
 
 // Steps as the run's last start resolved its configuration: none before the first one, none with a fault where they
 // cannot be read.
-RunStatus status_of(const std::string& directory) {
+RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
   const std::string path = directory + "/config.conf";
   std::optional<int64_t> steps;
   std::string fault;
@@ -52,7 +52,7 @@ RunStatus status_of(const std::string& directory) {
       fault = error.what();
     }
   }
-  RunStatus status = read_run_status(directory, steps, seconds_since_1970());
+  RunStatus status = reader.read(steps, seconds_since_1970());
   if (!fault.empty()) status.steps_fault = "its number of steps is not known: " + fault;
   return status;
 }
@@ -60,9 +60,10 @@ RunStatus status_of(const std::string& directory) {
 int run_status(const CommandLine& line) {
   const std::string directory = line.texts("directory").front();
   const bool terminal = isatty(STDOUT_FILENO) != 0;
+  RunStatusReader reader(directory);
   std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
   while (true) {
-    const RunStatus status = status_of(directory);
+    const RunStatus status = status_of(directory, reader);
     if (line.has("json")) {
       print_json(to_json(status), line.has("follow") ? -1 : 1);
     } else if (const std::pair seen{status.step, status.state}; terminal || seen != shown) {

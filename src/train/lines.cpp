@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 namespace shiftron {
@@ -39,6 +38,27 @@ void for_each_line_from_the_end(const FileDescriptor& file,
     const size_t first = end_before == std::string::npos ? 0 : end_before + 1;
     if (!visit(begin + first, std::string_view(text).substr(first))) return;
     text.resize(first);
+  }
+}
+
+void GrowingLines::read(const std::function<void()>& begin_anew,
+                        const std::function<void(const std::string& line)>& visit) {
+  std::ifstream input = open_lines(path_);
+  std::string line;
+  if (end_ > 0) {
+    input.seekg(end_ - static_cast<std::streamoff>(last_.size()) - 1);
+    if (!std::getline(input, line) || input.eof() || line != last_) {
+      begin_anew();
+      end_ = 0;
+      last_.clear();
+      input.clear();
+      input.seekg(0);
+    }
+  }
+  while (std::getline(input, line) && !input.eof()) {
+    end_ += static_cast<std::streamoff>(line.size()) + 1;
+    visit(line);
+    last_.swap(line);
   }
 }
 
