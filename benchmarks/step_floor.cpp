@@ -128,7 +128,7 @@ Rounds measure(const RunConfig& config, const std::vector<Product>& products, in
         std::ranges::min_element(row.seconds, {}, [](const auto& seconds) { return median(seconds); }) -
         row.seconds.begin());
   }
-  for (const auto& [name, cost] : trainer.ledger().kernels()) {
+  for (const auto& [name, cost] : trainer.ledger().sums()) {
     rounds.kernel_seconds[name] = cost.seconds / static_cast<double>(count);
   }
   return rounds;

@@ -175,13 +175,13 @@ json compare_shift(const RunConfig& config, int threads, int64_t pairs) {
 
 json to_json(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates) {
   json kernels = json::object();
-  for (const auto& [name, cost] : ledger.kernels()) {
+  for (const auto& [name, cost] : ledger.sums()) {
     if (cost.seconds <= 0) continue;
     const auto count = static_cast<double>(steps);
-    kernels[name] = {{"calls", static_cast<double>(cost.calls) / count},
+    kernels[name] = {{"calls", cost.calls / count},
                      {"seconds", cost.seconds / count},
-                     {"bytes", static_cast<double>(cost.bytes_read + cost.bytes_written) / count},
-                     {"operations", static_cast<double>(cost.operations) / count}};
+                     {"bytes", cost.bytes / count},
+                     {"operations", cost.operations / count}};
   }
   return {{"steps", steps},
           {"step_seconds", step_seconds},

@@ -35,7 +35,7 @@ int terminal_width() {
 
 // Steps as the run's last start resolved its configuration: none before the first one, none with a fault where they
 // cannot be read.
-RunStatus status_of(const std::string& directory) {
+RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
   const std::string path = directory + "/config.conf";
   std::optional<int64_t> steps;
   std::string fault;
@@ -51,7 +51,7 @@ RunStatus status_of(const std::string& directory) {
       fault = error.what();
     }
   }
-  RunStatus status = read_run_status(directory, steps, seconds_since_1970());
+  RunStatus status = reader.read(steps, seconds_since_1970());
   if (!fault.empty()) status.steps_fault = "its number of steps is not known: " + fault;
   return status;
 }
@@ -65,11 +65,12 @@ bool may_pass(const std::exception& error) {
 int run_status(const CommandLine& line) {
   const std::string directory = line.texts("directory").front();
   const bool terminal = isatty(STDOUT_FILENO) != 0;
+  RunStatusReader reader(directory);
   std::optional<std::pair<int64_t, RunStatus::State>> shown;  // what changes, where lines stand one below the other
   std::optional<RunStatus> status;
   for (;; std::this_thread::sleep_for(std::chrono::seconds(2))) {
     try {
-      status = status_of(directory);
+      status = status_of(directory, reader);
     } catch (const std::exception& error) {
       if (!line.has("follow") || !status || !may_pass(error)) throw;  // a first look says what is wrong
       if (reader_of_stdout_has_left()) return 0;

@@ -188,6 +188,14 @@ void FileDescriptor::append(const void* data, size_t bytes) {
   }
 }
 
+void FileDescriptor::truncate(uint64_t bytes) {
+  int result = 0;
+  do {
+    result = ::ftruncate(descriptor_, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) throw_system_error("write", path_, errno);
+}
+
 void FileDescriptor::start_writing() const {
   ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);  // without waiting, it takes no error away from fsync
 }

@@ -36,6 +36,7 @@ class FileDescriptor {
   // At the current position, which begins at 0. Returns what is there, up to `bytes`; 0 at the end.
   size_t read_some(void* data, size_t bytes);
   void append(const void* data, size_t bytes);
+  void truncate(uint64_t bytes);  // to so many
   // Has the disk begin with what was written, so that sync(), which reports its errors, waits less. A hint.
   void start_writing() const;
   // Reads will go from front to back: the system reads further ahead. A hint. (Asking for ranges instead brings them

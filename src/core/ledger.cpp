@@ -5,6 +5,17 @@
 #include <utility>
 
 namespace shiftron {
+namespace {
+
+void add(std::map<std::string, KernelSum>& sums, const std::string& name, const KernelCost& cost) {
+  KernelSum& sum = sums[name];
+  sum.calls += static_cast<double>(cost.calls);
+  sum.bytes += static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+  sum.operations += static_cast<double>(cost.operations);
+  sum.seconds += cost.seconds;
+}
+
+}  // namespace
 
 KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations) {
   auto at = kernels_.find(std::string_view(name));
@@ -15,6 +26,16 @@ KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t byt
   cost.bytes_written += times_ * bytes_written;
   cost.operations += times_ * operations;
   return cost;
+}
+
+void Ledger::begin_step() {
+  for (auto& [name, cost] : kernels_) add(before_, name, std::exchange(cost, KernelCost{}));  // marks know their places
+}
+
+std::map<std::string, KernelSum> Ledger::sums() const {
+  std::map<std::string, KernelSum> sums = before_;
+  for (const auto& [name, cost] : kernels_) add(sums, name, cost);
+  return sums;
 }
 
 void Ledger::add_marks(KernelCost& cost, std::shared_ptr<Mark> begin, std::shared_ptr<Mark> end) {
@@ -44,6 +65,7 @@ int64_t Ledger::memory_total() const {
 void Ledger::clear_work() {
   marked_.clear();
   kernels_.clear();
+  before_.clear();
   traffic_.clear();
 }
 

@@ -21,6 +21,14 @@ struct KernelCost {
   bool operator==(const KernelCost&) const = default;
 };
 
+// Over as many calls as may be: counts of days do not fit 63 bits.
+struct KernelSum {
+  double calls = 0;
+  double bytes = 0;  // read and written
+  double operations = 0;
+  double seconds = 0;
+};
+
 struct TrafficCost {
   int64_t calls = 0;
   int64_t bytes = 0;  // that this rank hands over: payload of the call, before any algorithm
@@ -36,7 +44,7 @@ struct TimeSplit {
 
 class Ledger {
  public:
-  // The sum so far; stays where it is until clear_work().
+  // What kernels() has of it; stays where it is until clear_work().
   KernelCost& add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations);
   // Between the marks lies a call whose cost that is; their device tells the time when they are reached.
   void add_marks(KernelCost& cost, std::shared_ptr<Mark> begin, std::shared_ptr<Mark> end);
@@ -49,6 +57,9 @@ class Ledger {
   const std::map<std::string, int64_t>& memory() const { return memory_; }
   int64_t memory_total() const;
   void clear_work();  // kernels, marks and traffic; memory stays
+  void begin_step();  // kernels() begins at 0
+  // Of kernels since clear_work(), over all steps.
+  std::map<std::string, KernelSum> sums() const;
 
   // While it lives, kernels and traffic count `times` times: one of equal pieces of work stands for all. May be nested.
   class Repeat {
@@ -68,6 +79,7 @@ class Ledger {
 
  private:
   std::map<std::string, KernelCost, std::less<>> kernels_;
+  std::map<std::string, KernelSum> before_;  // of the steps before this one
   struct MarkedCall {
     KernelCost* cost;
     std::shared_ptr<Mark> begin, end;

@@ -1,6 +1,8 @@
 // Reads tokens by offset, without the HDF5 library.
 #include "data/dataset.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -55,6 +57,11 @@ bool is_there(const std::string& path) {
 }
 
 }  // namespace
+
+OpenShards::OpenShards() : most_(64) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) most_ = std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostShards);
+}
 
 const FileDescriptor* OpenShards::find(const std::string& path) {
   const auto found = where_.find(path);

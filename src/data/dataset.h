@@ -38,7 +38,8 @@ size_t most_described_shards(const ShardHeader& header);
 // Files that stay open for reading, of one dataset or of several together: the one used least lately goes first.
 class OpenShards {
  public:
-  explicit OpenShards(size_t most = 256) : most_(most) {}
+  OpenShards();  // a quarter of the files that the process may open (`ulimit -n`)
+  explicit OpenShards(size_t most) : most_(most) {}
   const FileDescriptor* find(const std::string& path);  // null where it is not open
   const FileDescriptor& add(FileDescriptor file);
   void close(const std::string& path);

@@ -4,13 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
 namespace shiftron {
 
 std::string profile_table(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates) {
-  std::vector<std::pair<std::string, KernelCost>> rows(ledger.kernels().begin(), ledger.kernels().end());
+  const std::map<std::string, KernelSum> sums = ledger.sums();
+  std::vector<std::pair<std::string, KernelSum>> rows(sums.begin(), sums.end());
   std::ranges::sort(rows, [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   double all = 0;
   for (const auto& [name, cost] : rows) all += cost.seconds;
@@ -19,13 +21,13 @@ std::string profile_table(const Ledger& ledger, int64_t steps, double step_secon
                                  "GFLOP/s", "of peak");
   for (const auto& [name, cost] : rows) {
     if (cost.seconds <= 0) continue;
-    const double bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / cost.seconds;
-    const double operations = static_cast<double>(cost.operations) / cost.seconds;
+    const double bytes = cost.bytes / cost.seconds;
+    const double operations = cost.operations / cost.seconds;
     const double reached =
         std::max(rates.bytes > 0 ? bytes / rates.bytes : 0, rates.operations > 0 ? operations / rates.operations : 0);
-    text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>7.1f}%{:>9.1f}{:>10.1f}{:>9.0f}%\n", name,
-                        static_cast<double>(cost.calls) / count, cost.seconds / count * 1e3, cost.seconds / all * 100,
-                        bytes / 1e9, operations / 1e9, reached * 100);
+    text +=
+        fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>7.1f}%{:>9.1f}{:>10.1f}{:>9.0f}%\n", name, cost.calls / count,
+                    cost.seconds / count * 1e3, cost.seconds / all * 100, bytes / 1e9, operations / 1e9, reached * 100);
   }
   text += fmt::format("{:<26}{:>10}{:>11.3f}\n{:<26}{:>10}{:>11.3f}\n", "all kernels", "", all / count * 1e3, "step",
                       "", step_seconds * 1e3);

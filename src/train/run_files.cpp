@@ -5,13 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "checkpoint/steps.h"
@@ -19,6 +18,8 @@
 #include "core/file.h"
 #include "core/host.h"
 #include "parallel/agree.h"
+#include "train/lines.h"
+#include "train/step_row.h"
 
 namespace shiftron {
 namespace {
@@ -53,23 +54,85 @@ void append_whole(FileDescriptor& file, const std::string& text) {
   }
 }
 
-// The file's last `bytes`, or all that it has.
-std::string last_bytes(const std::string& path, uint64_t bytes) {
-  const FileDescriptor file = FileDescriptor::open_for_reading(path);
-  const uint64_t all = file.size();
-  std::string last(std::min(bytes, all), '\0');
-  if (!last.empty()) file.read_at(all - last.size(), last.data(), last.size());
-  return last;
-}
-
 // What the file's last line lacks at its end, as a crash leaves it: "\n" or nothing, as where that cannot be read.
 std::string missing_end(const std::string& path) {
   try {
-    const std::string last = last_bytes(path, 1);
-    return last.empty() || last == "\n" ? "" : "\n";
+    const FileDescriptor file = FileDescriptor::open_for_reading(path);
+    char last = '\n';
+    if (const uint64_t size = file.size(); size > 0) file.read_at(size - 1, &last, 1);
+    return last == '\n' ? "" : "\n";
   } catch (const std::exception&) {
     return "";
   }
+}
+
+// Calls `take` with what the file holds from `begin` to `end`, in pieces, while it returns true.
+void for_each_piece(const FileDescriptor& file, uint64_t begin, uint64_t end,
+                    const std::function<bool(std::string_view piece)>& take) {
+  constexpr uint64_t kMost = uint64_t{1} << 20;
+  std::string piece;
+  for (; begin < end; begin += piece.size()) {
+    piece.resize(std::min(kMost, end - begin));
+    file.read_at(begin, piece.data(), piece.size());
+    if (!take(piece)) return;
+  }
+}
+
+// Bytes behind `cut` that the end of `superseded` holds already, because a start was killed while it moved them: there
+// they begin with a line like the first of them, or are a part of it.
+uint64_t moved_before(const FileDescriptor& metrics, uint64_t cut, const FileDescriptor& superseded) {
+  const uint64_t all = superseded.size();
+  std::optional<uint64_t> from;
+  uint64_t of_first = 0, same = 0;
+  std::string first;
+  for_each_piece(metrics, cut, metrics.size(), [&](std::string_view piece) {
+    const size_t end = piece.find('\n');
+    first += piece.substr(0, end == piece.npos ? end : end + 1);
+    return end == piece.npos;
+  });
+  for_each_line_from_the_end(superseded, [&](uint64_t begin, std::string_view line) {
+    if (all - begin > metrics.size() - cut) return false;
+    if (line == first) {
+      from = begin;
+    } else if (first.starts_with(line)) {
+      of_first = line.size();
+    }
+    return !from;
+  });
+  if (!from) return of_first;
+  for_each_piece(superseded, *from, all, [&](std::string_view piece) {
+    std::string other(piece.size(), '\0');
+    metrics.read_at(cut + same, other.data(), other.size());
+    if (other != piece) return false;
+    same += piece.size();
+    return true;
+  });
+  return same == all - *from ? same : of_first;
+}
+
+// Moves whole lines from the end of metrics.jsonl to that of `path`. Where a process is killed within, the next call
+// goes on from there: the lines stay in both files until all of them are safe.
+void move_end(const FileDescriptor& metrics, uint64_t cut, const std::string& path) {
+  FileDescriptor left = FileDescriptor::open_for_appending(metrics.path(), false);
+  left.append("\n", missing_end(metrics.path()).size());
+  FileDescriptor superseded = FileDescriptor::open_for_appending(path);
+  const uint64_t moved = moved_before(metrics, cut, FileDescriptor::open_for_reading(path));
+  const uint64_t before = superseded.size();
+  try {
+    if (moved == 0) superseded.append("\n", missing_end(path).size());
+    for_each_piece(metrics, cut + moved, metrics.size(), [&](std::string_view piece) {
+      superseded.append(piece.data(), piece.size());
+      return true;
+    });
+    superseded.sync();
+    fsync_directory(parent_directory(path));
+  } catch (...) {
+    [[maybe_unused]] const int result = ftruncate(superseded.get(), static_cast<off_t>(before));
+    throw;
+  }
+  superseded.close();
+  left.truncate(cut);
+  left.sync();
 }
 
 // Whether the path leads to the open file; true where that cannot be known.
@@ -116,13 +179,6 @@ void JsonLines::sync() {
   if (path_.empty()) return;
   file_.sync();
   fsync_directory(parent_directory(path_));
-}
-
-void for_each_line(const std::string& path, const std::function<void(const std::string& line)>& visit) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
-  std::ifstream input(path);
-  for (std::string line; std::getline(input, line);) visit(line);
 }
 
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit) {
@@ -272,25 +328,26 @@ RowsOfStep supersede_metrics(const std::string& directory, int64_t step) {
   const std::string path = directory + "/metrics.jsonl";
   RowsOfStep rows;
   if (!std::filesystem::exists(path)) return rows;
-  std::istringstream input(read_file(path));
-  std::string kept, moved, line;
-  while (std::getline(input, line)) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);  // a line may be cut by a crash
-    const int64_t of = object.is_object() ? whole_number_in(object, "step", INT64_MAX) : INT64_MAX;
-    (of > step ? moved : kept) += line + "\n";
-    if (of != step) continue;
-    rows.loss |= object.contains("loss");
-    rows.validation |= object.contains("validation_loss");
-    rows.benchmarks |= object.contains("benchmarks");
-  }
-  if (moved.empty()) return rows;
-  FileDescriptor superseded = FileDescriptor::open_for_appending(directory + "/metrics.superseded.jsonl");
-  if (last_bytes(superseded.path(), moved.size()) != moved) {  // as where a start was killed here
-    append_whole(superseded, missing_end(superseded.path()) + moved);
-    superseded.sync();
-  }
-  superseded.close();
-  write_file_durably(path, kept);
+  const FileDescriptor metrics = FileDescriptor::open_for_reading(path);
+  uint64_t cut = metrics.size();
+  bool stays = false;  // a row behind the one that is looked at
+  for_each_line_from_the_end(metrics, [&](uint64_t begin, std::string_view line) {
+    if (line.ends_with('\n')) line.remove_suffix(1);
+    const double of = read_step_row(line).value_or(StepRow{}).step.value_or(std::nan(""));  // a crash may cut a line
+    if (of > static_cast<double>(step) || (std::isnan(of) && !stays)) {
+      cut = begin;
+      stays = false;
+      rows = {};
+    } else if (of == static_cast<double>(step)) {
+      stays = true;
+      const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+      rows.loss |= row.contains("loss");
+      rows.validation |= row.contains("validation_loss");
+      rows.benchmarks |= row.contains("benchmarks");
+    }
+    return !(of < static_cast<double>(step));
+  });
+  if (cut < metrics.size()) move_end(metrics, cut, directory + "/metrics.superseded.jsonl");
   return rows;
 }
 

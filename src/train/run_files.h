@@ -36,9 +36,7 @@ class JsonLines {
   std::string missing_;  // at the end of the line before the next
 };
 
-// Calls `visit` for every line of the file, in their order; the last one may be cut. A file that is missing has none.
-void for_each_line(const std::string& path, const std::function<void(const std::string& line)>& visit);
-// The same for every line that is a JSON object.
+// Calls `visit` for every line of the file that is a JSON object, in their order. A file that is missing has none.
 void for_each_json_line(const std::string& path, const std::function<void(const nlohmann::json& object)>& visit);
 
 // The text at `key` of an object; empty where it is missing or no text.
@@ -88,8 +86,10 @@ void add_log_file(const std::string& directory, Log& log);
 struct RowsOfStep {
   bool loss = false, validation = false, benchmarks = false;
 };
-// Moves lines of metrics.jsonl with a step above `step` to metrics.superseded.jsonl. Error(crash) where that cannot be
-// written; metrics.jsonl then is as it was. Returns what stays of `step`.
+// Moves the end of metrics.jsonl, from its first row with a step above `step` on, to metrics.superseded.jsonl; rows lie
+// in the order of their steps, and only those behind `step` are read. What a kill at any moment leaves, the next call
+// completes. Error(crash) where that cannot be written; both files then have the rows that they had. Returns what stays
+// of `step`.
 RowsOfStep supersede_metrics(const std::string& directory, int64_t step);
 
 // An event: what is left of the evaluation at "step" waits for the next start.

@@ -1,4 +1,4 @@
-// Events and metrics, read from the first line to the last.
+// Events, read from the first line to the last at each look, and metrics, read once.
 #include "train/run_status.h"
 
 #include <fmt/format.h>
@@ -255,32 +255,6 @@ double mean_of_finite(std::span<const double> losses) {
   return count > 0 ? sum / static_cast<double>(count) : std::nan("");
 }
 
-void read_metrics(const std::string& directory, RunStatus& status) {
-  std::vector<double> seconds;
-  double tokens_of_step = 0;
-  for_each_line(directory + "/metrics.jsonl", [&](const std::string& line) {
-    const StepRow row = read_step_row(line).value_or(StepRow{});
-    if (row.validation_loss) status.validation_loss = row.validation_loss;
-    const std::optional<int64_t> step = whole_step(row.step.value_or(-1));
-    if (!row.step_seconds || !step) return;
-    status.step = *step;
-    seconds.push_back(finite_or_zero(row.step_seconds));
-    status.step_seconds += seconds.back();
-    status.losses.push_back(row.loss.value_or(std::nan("")));
-    tokens_of_step = finite_or_zero(row.tokens) / std::max<double>(1, static_cast<double>(status.step));
-  });
-  for_each_line(directory + "/metrics.superseded.jsonl", [&](const std::string& line) {
-    status.repeated_seconds += finite_or_zero(read_step_row(line).value_or(StepRow{}).step_seconds);
-  });
-  if (seconds.empty()) return;
-  const size_t some = std::min(kLastSteps, seconds.size());
-  const double pace = median_of({seconds.end() - static_cast<std::ptrdiff_t>(some), seconds.end()});
-  status.loss = mean_of_finite(std::span(status.losses).last(some));
-  if (pace > 0) status.tokens_per_second = tokens_of_step / pace;
-  if (status.steps && *status.steps >= status.step)
-    status.seconds_left = pace * static_cast<double>(*status.steps - status.step);
-}
-
 // The first of an array's runs in it; "" where it is none.
 std::string first_of_array(const std::string& directory) {
   std::string first;
@@ -329,21 +303,55 @@ double RunStatus::lost_share() const {
   return wall_seconds > 0 ? std::min(1.0, (repeated_seconds + between_seconds) / wall_seconds) : 0;
 }
 
-RunStatus read_run_status(const std::string& directory, std::optional<int64_t> steps, double now) {
-  const auto there = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
+RunStatusReader::RunStatusReader(const std::string& directory)
+    : directory_(directory),
+      metrics_(directory + "/metrics.jsonl"),
+      superseded_(directory + "/metrics.superseded.jsonl") {}
+
+void RunStatusReader::read_metrics() {
+  const auto begin_anew = [&] {
+    told_ = {.repeated_seconds = told_.repeated_seconds};
+    last_seconds_.clear();
+  };
+  metrics_.read(begin_anew, [&](const std::string& line) {
+    const StepRow row = read_step_row(line).value_or(StepRow{});
+    if (row.validation_loss) told_.validation_loss = row.validation_loss;
+    const std::optional<int64_t> step = whole_step(row.step.value_or(-1));
+    if (!row.step_seconds || !step) return;
+    told_.step = *step;
+    if (last_seconds_.size() == kLastSteps) last_seconds_.erase(last_seconds_.begin());
+    last_seconds_.push_back(finite_or_zero(row.step_seconds));
+    told_.step_seconds += last_seconds_.back();
+    told_.losses.push_back(row.loss.value_or(std::nan("")));
+    tokens_of_step_ = finite_or_zero(row.tokens) / std::max<double>(1, static_cast<double>(told_.step));
+  });
+  superseded_.read([&] { told_.repeated_seconds = 0; },
+                   [&](const std::string& line) {
+                     told_.repeated_seconds += finite_or_zero(read_step_row(line).value_or(StepRow{}).step_seconds);
+                   });
+}
+
+RunStatus RunStatusReader::read(std::optional<int64_t> steps, double now) {
+  const auto there = [&](const char* name) { return std::filesystem::exists(directory_ + "/" + name); };
   if (!there("events.jsonl") && !there("config.conf")) {
-    const std::string run = first_of_array(directory);
+    const std::string run = first_of_array(directory_);
     throw_bad_input(
-        directory, " is no run's directory: neither events.jsonl nor config.conf is there; ",
+        directory_, " is no run's directory: neither events.jsonl nor config.conf is there; ",
         run.empty() ? "name what output.directory was" : "it holds a run for each seed, name one of these: " + run);
   }
-  RunStatus status;
+  read_metrics();
+  RunStatus status = told_;
   status.steps = steps;
+  if (!last_seconds_.empty()) {
+    const double pace = median_of(last_seconds_);
+    status.loss = mean_of_finite(std::span(status.losses).last(last_seconds_.size()));
+    if (pace > 0) status.tokens_per_second = tokens_of_step_ / pace;
+    if (steps && *steps >= status.step) status.seconds_left = pace * static_cast<double>(*steps - status.step);
+  }
   Life life(status, now);
-  for_each_json_line(directory + "/events.jsonl", [&](const json& event) { life.read(event); });
-  life.judge(directory);
-  read_metrics(directory, status);
-  const std::vector<StepDirectory> saved = list_steps(directory + "/checkpoints");
+  for_each_json_line(directory_ + "/events.jsonl", [&](const json& event) { life.read(event); });
+  life.judge(directory_);
+  const std::vector<StepDirectory> saved = list_steps(directory_ + "/checkpoints");
   if (!saved.empty()) status.saved_step = saved.front().step;
   return status;
 }

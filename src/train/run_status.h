@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "train/lines.h"
+
 namespace shiftron {
 
 struct RunStatus {
@@ -46,9 +48,23 @@ constexpr std::array<const char*, 8> names_of(RunStatus::State) {
   return {"not started", "queued", "starting", "running", "silent", "saved", "done", "failed"};
 }
 
-// Error(bad_input) where `directory` is no run's. `steps`: of its configuration, where it is known; `now`: seconds
-// since 1970.
-RunStatus read_run_status(const std::string& directory, std::optional<int64_t> steps, double now);
+// Of one run, asked again and again: reads of its metrics only what has come since.
+class RunStatusReader {
+ public:
+  explicit RunStatusReader(const std::string& directory);
+  // Error(bad_input) where the directory is no run's. `steps`: of its configuration, where it is known; `now`: seconds
+  // since 1970.
+  RunStatus read(std::optional<int64_t> steps, double now);
+
+ private:
+  void read_metrics();
+
+  std::string directory_;
+  GrowingLines metrics_, superseded_;
+  RunStatus told_;                    // by these: only steps, their losses and seconds
+  std::vector<double> last_seconds_;  // of the last steps
+  double tokens_of_step_ = 0;
+};
 
 // For people, with the curve of the losses in `width` columns.
 std::string to_text(const RunStatus& status, int width);

@@ -121,6 +121,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   const TraceRange range("step ", step);
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
+  stream_.ledger->begin_step();
   slot.begin.record(stream_, true);
   if (last_step_ == 0) first_begin_ = slot.begin;
   slot.step = last_step_ = step;

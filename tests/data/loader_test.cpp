@@ -322,6 +322,21 @@ TEST_F(LoaderTest, OpenFilesAreLimited) {
   EXPECT_EQ(open->size(), 3u);
 }
 
+TEST_F(LoaderTest, AQuarterOfTheFilesThatMayBeOpenAreShards) {
+  const std::string file = scratch_.write("shard", "");
+  for (const int most : {50, 300}) {
+    std::optional<FewFiles> few(std::in_place, 4 * most);
+    OpenShards open;
+    few.reset();
+    for (int links = 0; links < 400; ++links) {  // to as many names
+      open.add(
+          FileDescriptor::open_for_reading(scratch_.path() + std::string(static_cast<size_t>(links), '/') + "/shard"));
+    }
+    EXPECT_GE(open.size(), static_cast<size_t>(most));
+    EXPECT_LT(open.size(), static_cast<size_t>(most) + 20);
+  }
+}
+
 TEST_F(LoaderTest, MoreSourcesThanFilesMayBeOpen) {
   const std::string first = build(10, "first");
   std::vector<DataSource> sources;
@@ -330,8 +345,8 @@ TEST_F(LoaderTest, MoreSourcesThanFilesMayBeOpen) {
     std::filesystem::copy(first, sources.back().directory,
                           std::filesystem::copy_options::create_hard_links | std::filesystem::copy_options::recursive);
   }
-  Loader all(sources, 16, 1, true, true);
   const FewFiles few(280);
+  Loader all(sources, 16, 1, true, true);
   EXPECT_NO_THROW(read_samples(all, 0, 3000, 16));
 }
 

@@ -633,7 +633,8 @@ class Slurm(SystemTest):
         run.mkdir()
         (run / "events.jsonl").write_text('{"event":"checkpoint"}\n{"event":"checkpoint","seconds":"x"}\n[1]\n'
                                           '{"event":"checkpoint","seconds":30}\nhalf{"')
-        (run / "metrics.jsonl").write_text('{"step_seconds":null}\n{"step_seconds":NaN}\n{"step_seconds":10}\n')
+        passed = '{"step_seconds":1000}\n' * 100 + " " * (5 << 20) + "\n"  # long ago
+        (run / "metrics.jsonl").write_text(passed + '{"step_seconds":null}\n{"step_seconds":NaN}\n{"step_seconds":10}\n')
         for minutes in ("UNLIMITED", "0", "1-0", "2:00:00"):
             code, out, err = self.launch(run, "--dry-run", minutes=minutes)
             self.assertEqual(code, 0, err)

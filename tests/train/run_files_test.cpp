@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bytes_read.h"
 #include "expect_error.h"
 #include "scratch.h"
 #include "small_disk.h"
@@ -56,9 +58,77 @@ TEST(SupersedeMetrics, ChangesNothingOnAFullDisk) {
 TEST(SupersedeMetrics, BehindALineThatWasCut) {
   const Scratch scratch;
   scratch.write("metrics.jsonl", line_of(1) + line_of(2));
-  scratch.write("metrics.superseded.jsonl", "{\"step\":");
+  scratch.write("metrics.superseded.jsonl", "{\"step\":7,");
   supersede_metrics(scratch.path(), 1);
-  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), "{\"step\":\n" + line_of(2));
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), "{\"step\":7,\n" + line_of(2));
+}
+
+// Longer than the blocks that are read from the end.
+std::string long_line_of(int step) {
+  return "{\"step\":" + std::to_string(step) + ",\"tokens\":1,\"loss\":1,\"step_seconds\":1,\"shift\":\"" +
+         std::string(100'000, 'x') + "\"}\n";
+}
+
+TEST(SupersedeMetrics, GoesOnWhereverItWasKilled) {
+  const std::string before = line_of(1) + line_of(2), old = line_of(9);
+  for (const std::string& end : {line_of(3) + line_of(4) + line_of(5), line_of(3) + "{\"step\":4,\"lo"}) {
+    const std::string moved = end + (end.ends_with('\n') ? "" : "\n");
+    for (size_t bytes = 0; bytes <= moved.size(); ++bytes) {
+      const Scratch scratch;
+      scratch.write("metrics.jsonl", before + (bytes == 0 ? end : moved));
+      scratch.write("metrics.superseded.jsonl", old + moved.substr(0, bytes));
+      supersede_metrics(scratch.path(), 2);
+      EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), before) << bytes;
+      EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), old + moved) << bytes;
+    }
+  }
+}
+
+TEST(SupersedeMetrics, GoesOnWithinALongEnd) {
+  std::string moved;
+  for (int step = 2; step <= 40; ++step) moved += long_line_of(step);
+  for (const size_t bytes : {size_t{0}, size_t{70'000}, size_t{2'500'000}, moved.size()}) {
+    const Scratch scratch;
+    scratch.write("metrics.jsonl", long_line_of(1) + moved);
+    scratch.write("metrics.superseded.jsonl", long_line_of(7) + moved.substr(0, bytes));
+    supersede_metrics(scratch.path(), 1);
+    EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), long_line_of(1)) << bytes;
+    EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), long_line_of(7) + moved) << bytes;
+  }
+}
+
+// As where its end does not match: another start's.
+TEST(SupersedeMetrics, TakesNothingOfAnotherStartForItsOwn) {
+  const Scratch scratch;
+  const std::string others = line_of(2) + line_of(7);
+  scratch.write("metrics.jsonl", line_of(1) + line_of(2) + line_of(3));
+  scratch.write("metrics.superseded.jsonl", others);
+  supersede_metrics(scratch.path(), 1);
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), others + line_of(2) + line_of(3));
+}
+
+TEST(SupersedeMetrics, TellsWhatStaysOfTheStep) {
+  const Scratch scratch;
+  const std::string stays = line_of(1) + line_of(2) + "\n{\"step\":2,\"validation_loss\":1}\n";
+  scratch.write("metrics.jsonl", stays + line_of(3) + "{\"step\":3,\"benchmarks\":{}}\n");
+  for (const int times : {1, 2}) {
+    const RowsOfStep rows = supersede_metrics(scratch.path(), 2);
+    EXPECT_TRUE(rows.loss && rows.validation && !rows.benchmarks) << times;
+    EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), stays);
+  }
+}
+
+TEST(SupersedeMetrics, ReadsOfALongRunItsEnd) {
+  if (bytes_read() == 0) GTEST_SKIP() << "the system does not count what is read";
+  const Scratch scratch;
+  std::string before, moved;
+  for (int step = 1; step <= 300; ++step) (step <= 290 ? before : moved) += long_line_of(step);
+  scratch.write("metrics.jsonl", before + moved);
+  const uint64_t so_far = bytes_read();
+  supersede_metrics(scratch.path(), 290);
+  EXPECT_LT(bytes_read() - so_far, 4 * moved.size());  // of 30 times as many
+  EXPECT_EQ(Scratch::read(scratch / "metrics.jsonl"), before);
+  EXPECT_EQ(Scratch::read(scratch / "metrics.superseded.jsonl"), moved);
 }
 
 TEST(JsonLines, BeginsALineBehindOneThatWasCut) {

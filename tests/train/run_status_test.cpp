@@ -13,6 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bytes_read.h"
 #include "checkpoint/fixture.h"
 #include "core/check.h"
 #include "core/directory_lock.h"
@@ -25,6 +26,10 @@ using ::testing::Not;
 using State = RunStatus::State;
 
 constexpr double kEpoch = 1'767'225'600;  // 2026-01-01T00:00:00Z
+
+RunStatus read_run_status(const std::string& directory, std::optional<int64_t> steps, double now) {
+  return RunStatusReader(directory).read(steps, now);
+}
 
 class Status : public ::testing::Test {
  protected:
@@ -325,6 +330,53 @@ TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   EXPECT_THAT(text, HasSubstr("5.0 % lost to restarts"));
   EXPECT_THAT(text, HasSubstr("4.9000 |*"));  // the first of 29 columns is one step
   EXPECT_EQ(to_json(status).at("state"), "done");
+}
+
+TEST_F(Status, AnotherLookReadsWhatHasCome) {
+  if (bytes_read() == 0) GTEST_SKIP() << "the system does not count what is read";
+  event(0, "start", kStart);
+  std::ofstream(path("metrics.jsonl")) << std::string(4 << 20, ' ') << "\n";
+  row("metrics.jsonl", 1, 5, 2.5);
+  RunStatusReader reader(directory_.path());
+  EXPECT_EQ(reader.read(100, kEpoch).step, 1);
+  const uint64_t before = bytes_read();
+  row("metrics.jsonl", 2, 7, 1.5);
+  std::ofstream(path("metrics.jsonl"), std::ios::app) << R"({"step":3,"tok)";
+  const RunStatus second = reader.read(100, kEpoch);
+  EXPECT_LT(bytes_read() - before, 64 << 10);
+  EXPECT_EQ(second.step, 2);
+  EXPECT_DOUBLE_EQ(second.step_seconds, 12);
+  EXPECT_DOUBLE_EQ(second.loss, 2);
+  std::ofstream(path("metrics.jsonl"), std::ios::app) << R"(ens":300,"loss":0.5,"step_seconds":9})"
+                                                      << "\n";
+  EXPECT_EQ(reader.read(100, kEpoch).losses, (std::vector{2.5, 1.5, 0.5}));
+  EXPECT_LT(bytes_read() - before, 128 << 10);
+}
+
+// Training has gone on from an older step, or somebody has put another file there.
+TEST_F(Status, ALookSeesThatMetricsWereCut) {
+  event(0, "start", kStart);
+  RunStatusReader reader(directory_.path());
+  const auto losses = [&](int first, std::initializer_list<int> seconds) {
+    std::filesystem::remove(path("metrics.jsonl"));
+    int step = first;
+    for (const int of : seconds) row("metrics.jsonl", step, of, step), ++step;
+    const RunStatus status = reader.read(100, kEpoch), anew = read(0);
+    EXPECT_EQ(status.losses, anew.losses);
+    EXPECT_EQ(status.step_seconds, anew.step_seconds);
+    EXPECT_EQ(status.repeated_seconds, anew.repeated_seconds);
+    EXPECT_EQ(to_json(status).at("tokens_per_second"), to_json(anew).at("tokens_per_second"));
+    return status.losses;
+  };
+  row("metrics.superseded.jsonl", 3, 30, 1);
+  EXPECT_EQ(losses(1, {1, 2, 3}), (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(losses(1, {1, 2}), (std::vector<double>{1, 2}));
+  row("metrics.superseded.jsonl", 3, 40, 1);
+  EXPECT_EQ(losses(1, {1, 7, 8, 9}), (std::vector<double>{1, 2, 3, 4})) << "longer than before";
+  EXPECT_EQ(losses(5, {1, 7, 8, 9}), (std::vector<double>{5, 6, 7, 8}));
+  std::filesystem::remove(path("metrics.superseded.jsonl"));
+  EXPECT_EQ(losses(1, {}), std::vector<double>{});
+  EXPECT_EQ(losses(1, {4}), std::vector<double>{1});
 }
 
 // Its loss is null.
