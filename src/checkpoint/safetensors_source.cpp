@@ -58,7 +58,7 @@ void SafetensorsSource::refuse_unused(const std::vector<std::string>& ignored_en
   size_t unused = 0;
   for (const auto& [name, entry] : files_.tensors()) {
     const bool ignored =
-        std::ranges::any_of(ignored_endings, [&](const auto& ending) { return name.ends_with(ending); });
+        std::ranges::any_of(ignored_endings, [&name = name](const auto& ending) { return name.ends_with(ending); });
     if (ignored || used_.contains(name)) continue;
     if (++unused <= kMostNamed) names += "\n  " + name + " " + entry.tensor->shape_text();
   }

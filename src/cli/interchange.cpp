@@ -24,6 +24,7 @@
 #include "core/system_error.h"
 #include "data/utf8.h"
 #include "evaluate/checkpoint_model.h"
+#include "evaluate/export_check.h"
 #include "train/import_run.h"
 #include "train/saved_state.h"
 

@@ -39,7 +39,7 @@ class Libraries {
   // What shapes got so far, as JSON; "" on a CPU.
   std::string choices() const;
   // From now on shapes take these, those made before too, and what they need for it is made here. ForeignChoices where
-  // they are of another device or version, or no such text, which begins with `source` then. Nothing on a CPU.
+  // they are of another device or version, round twice, or no such text, which begins with `source` then; CPU: nothing.
   void adopt(const std::string& choices, const std::string& source);
   // What the libraries do not serve, so that slower kernels of our own do it, and why.
   std::vector<std::string> refusals() const;

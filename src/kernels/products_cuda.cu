@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "core/memory_cuda.h"
@@ -17,6 +18,8 @@ constexpr int kCandidates = 16;         // asked for
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
 constexpr int64_t kLeftFree = int64_t{256} << 20;  // for what CUDA and libraries load later
+// Parts of a sum are added in float32, so that a result is rounded once; the library would else add some of bfloat16.
+constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 // One algorithm of a product failed; others may do.
 struct FailedProduct : Error {
@@ -84,6 +87,7 @@ Preference make_preference(const ProductShape& shape, int64_t workspace) {
                  "cublasLtMatmulPreferenceSetAttribute", shape);
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
   for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     set(operand, static_cast<uint32_t>(shape.alignment));
@@ -119,6 +123,16 @@ cublasLtMatmulAlgo_t algorithm_of(const ProductChoice& choice) {
   static_assert(sizeof(algorithm.data) == sizeof(choice.algorithm));
   std::copy(choice.algorithm.begin(), choice.algorithm.end(), algorithm.data);
   return algorithm;
+}
+
+// What is no algorithm is found out where it is to be used.
+bool rounds_parts(const ProductChoice& choice) {
+  const cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
+  uint32_t scheme = 0;
+  size_t written = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                                     &scheme, sizeof(scheme), &written);
+  return status == CUBLAS_STATUS_SUCCESS && std::has_single_bit(scheme) && (scheme & kReductions) == 0;
 }
 
 }  // namespace
@@ -292,6 +306,9 @@ const ProductChoices& CudaProducts::choices() const {
 }
 
 void CudaProducts::adopt(const ProductChoices& choices) {
+  for (const auto& [shape, choice] : choices.of) {
+    if (rounds_parts(choice)) throw ForeignChoices("products were chosen that round parts of sums: " + shape.text());
+  }
   state_->choices.adopt(choices, "products were", "cuBLASLt");
   for (auto& [shape, how] : state_->described) {
     const ProductChoice& choice = state_->choices.of.at(shape);

@@ -31,7 +31,7 @@ class CudaProducts {
   const std::vector<std::string>& untimed() const;
   const ProductChoices& choices() const;
   // From now on shapes take these, those made before too, which are checked here where they are others;
-  // Error(bad_input) where device or library are others.
+  // ForeignChoices where device or library are others, or one rounds parts of sums.
   void adopt(const ProductChoices& choices);
 
  private:

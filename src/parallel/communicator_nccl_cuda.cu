@@ -85,10 +85,18 @@ class Handle {
     throw_bad_input("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100,
                     " is loaded, 2.28 or later is needed; see which libnccl.so.2 comes first in LD_LIBRARY_PATH");
   }
+  // Which the environment decides, where it says something, and not the configuration of a communicator.
+  static void require_calls_that_block() {
+    constexpr const char* kName = "NCCL_COMM_BLOCKING";
+    const std::string said = set_environment_default(kName, "1");
+    if (said.empty() || std::strtoll(said.c_str(), nullptr, 0) != 0) return;  // as NCCL reads it
+    throw_bad_input(kName, " is ", said, ": NCCL's calls would return before they are done; unset it");
+  }
   Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
     // Else NCCL takes most of its memory at the first sums, when the trainer has taken what was free.
     set_environment_default("NCCL_RUNTIME_CONNECT", "0");
+    require_calls_that_block();
     require_known_nccl();
     ncclUniqueId id{};
     if (control.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");

@@ -27,7 +27,7 @@ struct Sum {
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return (b > a) | (b != b) ? b : a;
+    if constexpr (std::is_floating_point_v<T>) return ((b > a) | (b != b)) ? b : a;
     return b > a ? b : a;
   }
 };

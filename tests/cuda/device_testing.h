@@ -1,8 +1,10 @@
 // What tests on a device share: a stream with its products, tensors' bytes there and back, kernel calls run there.
 #pragma once
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -32,6 +34,18 @@ inline KernelCase case_of(const std::vector<KernelCase>& cases, const std::strin
     if (call.name == name) return call;
   }
   throw_crash("no case ", name);
+}
+
+// How the library adds the parts of a sum (cublasLtReductionScheme_t).
+inline uint32_t reduction_of(const ProductChoice& choice) {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::copy(choice.algorithm.begin(), choice.algorithm.end(), algorithm.data);
+  uint32_t scheme = 0;
+  size_t written = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                                     &scheme, sizeof(scheme), &written);
+  if (status != CUBLAS_STATUS_SUCCESS) throw_crash("cublasLtMatmulAlgoConfigGetAttribute: ", status);
+  return scheme;
 }
 
 // A stream of its own, with attention's plans, whose products have a workspace of its own or that one which is given.

@@ -27,7 +27,7 @@ TEST_P(Products, MatchSpecification) {
   }
 }
 
-// Timing candidates changes nothing but what is chosen; what was chosen is used again.
+// Timing candidates changes nothing but what is chosen, which rounds no parts of sums; what was chosen is used again.
 TEST_P(Products, MatchSpecificationWhileCandidatesAreTimed) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     CudaDevice device;
@@ -35,6 +35,11 @@ TEST_P(Products, MatchSpecificationWhileCandidatesAreTimed) {
     for (int call = 0; call < 2; ++call) {
       expect_outcome_matches_specification(GetParam(), dtype, 3, evaluate_on(device, GetParam(), dtype, 3));
       EXPECT_LE(device.products().choices().of.size(), 1u);
+    }
+    for (const auto& [shape, choice] : device.products().choices().of) {
+      const uint32_t reduction = reduction_of(choice);
+      EXPECT_TRUE(reduction == CUBLASLT_REDUCTION_SCHEME_NONE || reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+          << reduction << ": " << shape.text();
     }
   }
 }

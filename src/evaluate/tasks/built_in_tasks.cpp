@@ -1,9 +1,10 @@
 // The table of built-in tasks: prompts, splits and metrics are those of lm-evaluation-harness 0.4.13 unless a task is
 // marked as own.
+#include "evaluate/tasks/task_definition.h"
+
 #include <algorithm>
 
 #include "evaluate/tasks/subjects.h"
-#include "evaluate/tasks/task_definition.h"
 
 namespace shiftron {
 namespace {

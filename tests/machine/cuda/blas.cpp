@@ -203,13 +203,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   if (const cublasStatus_t told = machine::refused(__func__, CUBLAS_STATUS_INVALID_VALUE)) return told;
   auto mine = machine::read<machine::Preference>(preference, __func__, "preference");
   const bool workspace = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  const bool reductions = attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
   const bool alignment = attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
                          attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
-  machine::expect(workspace || alignment, __func__, "attribute ", static_cast<int>(attribute), " has no stand-in");
+  machine::expect(workspace || reductions || alignment, __func__, "attribute ", static_cast<int>(attribute),
+                  " has no stand-in");
   machine::expect(value != nullptr && bytes == (workspace ? sizeof(uint64_t) : sizeof(uint32_t)), __func__,
                   "a value of ", bytes, " bytes");
   if (workspace) {
     std::memcpy(&mine.workspace, value, bytes);
+  } else if (reductions) {
+    std::memcpy(&mine.reductions, value, bytes);
   } else {
     uint32_t& least = mine.alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
     std::memcpy(&least, value, bytes);
@@ -219,7 +223,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Some of the algorithms that fit in the workspace, and one that the device would refuse.
+// Some of the algorithms that fit in the workspace and the mask, and one that the device would refuse.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -238,8 +242,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const uint64_t number = (first + static_cast<uint64_t>(i)) % machine::kParts.size();
     const int parts = machine::kParts[number];
     machine::Algorithm algorithm{.problem = problem.hash(), .number = number, .alignment = wanted.alignment};
-    if (parts > 1) algorithm.workspace = static_cast<uint64_t>(problem.m * problem.n * parts) * sizeof(float);
-    if (algorithm.workspace > wanted.workspace) continue;
+    if (parts > 1) {
+      algorithm.workspace = static_cast<uint64_t>(problem.m * problem.n * parts) * sizeof(float);
+      algorithm.reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    }
+    if (number == machine::kRoundsParts) {
+      if (problem.d.type != CUDA_R_16BF) continue;
+      algorithm.reduction = CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    }
+    if (algorithm.workspace > wanted.workspace || (algorithm.reduction & ~uint64_t{wanted.reductions}) != 0) continue;
     algorithm.seal = machine::seal_of(algorithm);
     cublasLtMatmulHeuristicResult_t& result = results[count++];
     result = {};
@@ -270,6 +281,22 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   *result = {};
   result->workspaceSize = algorithm.workspace;
   result->state = CUBLAS_STATUS_SUCCESS;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* bytes,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+                                                    size_t size, size_t* written) {
+  machine::expect(attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, __func__, "attribute ",
+                  static_cast<int>(attribute), " has no stand-in");
+  machine::expect(value != nullptr && written != nullptr && size == sizeof(uint32_t), __func__, "a value of ", size,
+                  " bytes");
+  machine::Algorithm algorithm;
+  std::memcpy(static_cast<void*>(&algorithm), bytes, sizeof(algorithm));
+  if (algorithm.seal != machine::seal_of(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto scheme = static_cast<uint32_t>(algorithm.reduction);
+  std::memcpy(value, &scheme, sizeof(scheme));
+  *written = sizeof(scheme);
   return CUBLAS_STATUS_SUCCESS;
 }
 

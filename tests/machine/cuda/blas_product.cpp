@@ -190,7 +190,10 @@ void Product::begin() const {
   if (parts() > 1) {
     const std::vector<int64_t> places = cuts(parts());
     for (size_t part = 0; part < static_cast<size_t>(parts()); ++part) {
-      sum_terms(left, right, places[part], places[part + 1], reinterpret_cast<float*>(workspace) + part * part_count());
+      float* const sums = reinterpret_cast<float*>(workspace) + part * part_count();
+      sum_terms(left, right, places[part], places[part + 1], sums);
+      if (algorithm.reduction != CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) continue;
+      for (size_t i = 0; i < part_count(); ++i) sums[i] = __bfloat162float(__float2bfloat16_rn(sums[i]));
     }
     return;
   }

@@ -19,7 +19,8 @@ constexpr uint64_t kLayout = 0x6C61796F7574;
 constexpr uint64_t kPreference = 0x70726566;
 constexpr uint64_t kAlgorithm = 0x616C676F;
 
-constexpr std::array kParts = {1, 2, 1, 3, 4, 1};  // algorithm number i cuts a sum in kParts[i] parts
+constexpr std::array kParts = {1, 2, 1, 3, 4, 1, 2};  // algorithm number i cuts a sum in kParts[i] parts
+constexpr uint64_t kRoundsParts = 6;                  // to the result's type, where that is bfloat16
 
 template <typename... Parts>
 void expect(bool condition, const char* function, const Parts&... parts) {
@@ -38,6 +39,7 @@ struct Description {
 struct Preference {
   uint64_t mark = kPreference;
   uint64_t workspace = 0;
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::array<uint32_t, 4> alignment{256, 256, 256, 256};  // of A, B, C, D
 };
 struct Algorithm {
@@ -45,6 +47,7 @@ struct Algorithm {
   uint64_t problem = 0;  // hash of what it was made for
   uint64_t number = 0;
   uint64_t workspace = 0;
+  uint64_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
   std::array<uint32_t, 4> alignment{};
   uint64_t seal = 0;  // hash of all that
 };

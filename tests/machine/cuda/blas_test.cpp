@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "core/sanitizer.h"
+#include "cuda/blas_product.h"
 #include "cuda/device_testing.h"
 #include "cuda/streams.h"
 #include "kernels/all_cases.h"
@@ -93,6 +95,23 @@ TEST(ProductFaults, NothingIsLeftBehind) {
   EXPECT_EQ(machine::living_product_objects(), before);
 }
 
+// As files of runs may hold it.
+TEST(ProductFaults, AKeptAlgorithmThatRoundsPartsOfSumsIsForeign) {
+  CudaDevice first, second;
+  evaluate_on(first, one_case("matmul_forward", 13, 17, 11), DType::bfloat16, 0);
+  ProductChoices chosen = first.products().choices();
+  std::array<uint64_t, 8>& bytes = chosen.of.begin()->second.algorithm;
+  machine::Algorithm algorithm;
+  std::memcpy(static_cast<void*>(&algorithm), bytes.data(), sizeof(algorithm));
+  for (const auto reduction : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}) {
+    algorithm.reduction = reduction;
+    algorithm.seal = machine::seal_of(algorithm);
+    std::memcpy(bytes.data(), &algorithm, sizeof(algorithm));
+    EXPECT_THROW(second.products().adopt(chosen), ForeignChoices);
+  }
+  EXPECT_TRUE(second.products().choices().of.empty());
+}
+
 // The library is asked once for a shape.
 TEST(ProductFaults, ChoicesAreMadeOnce) {
   CudaDevice device;
@@ -126,6 +145,19 @@ TEST(ProductSeeds, EveryAlgorithmMatchesSpecification) {
   }
   machine::seed_products(0);
   EXPECT_GE(met.size(), 4 * cases.size());
+}
+
+// Whichever algorithm would come first.
+TEST(ProductSeeds, NoAlgorithmRoundsPartsOfSums) {
+  const KernelCase call = one_case("matmul_forward", 13, 517, 11);
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    machine::seed_products(seed);
+    CudaDevice device;
+    evaluate_on(device, call, DType::bfloat16, 0);
+    EXPECT_NE(reduction_of(device.products().choices().of.begin()->second), CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)
+        << "seed " << seed;
+  }
+  machine::seed_products(0);
 }
 
 // Bits change with the seed and with nothing else.

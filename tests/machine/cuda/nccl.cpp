@@ -212,6 +212,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   CHECK(group.depth == 0, "a communicator is made in a group of calls");
   if (const auto told = injected_on_device(CallKind::collective, __func__, ncclUnhandledCudaError)) return told;
+  const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && blocking == std::string("0")) return ncclInProgress;
   const char* host = std::getenv("NCCL_HOSTID");
   const std::shared_ptr<Segment> segment = segment_of(id);
   auto clique = std::make_shared<Clique>(segment, rank, ranks, options());

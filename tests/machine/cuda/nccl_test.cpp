@@ -307,6 +307,18 @@ TEST(NcclFaults, WhatNcclSaysOfItsHostIsNoLostPeer) {
   }
 }
 
+TEST(NcclFaults, CallsThatDoNotBlockAreRefused) {
+  setenv("NCCL_COMM_BLOCKING", "0", 1);
+  try {
+    run_ranks(2, {}, {}, [](NcclRank&) {});
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("NCCL_COMM_BLOCKING is 0"));
+  }
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
 // Two groups of which each waits for a rank that is lost, one behind the other in the caller's stream.
 TEST(NcclFaults, AllGroupsAreAbandonedTogether) {
   for (const Order order : kOrders) {

@@ -526,6 +526,7 @@ cudaError_t launch(const Launch& grid, cudaStream_t stream, std::function<void()
   CHECK(shared >= 0 && shared <= most, name, ": ", shared, " bytes of shared memory, of which ", most,
         " are allowed (cudaFuncSetAttribute)");
   count_launch(name);
+  load_code(detail::concatenate(name, " at ", kernel));  // each kernel of a template by itself
   return launch_in_stream(name, stream, [grid, body = std::move(thread_body), allowed = allowance.has_value()] {
     execute_grid(grid.name, grid.x, grid.y, grid.block, body, grid.shared, allowed, grid.early);
   });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/sanitizer.h"
+#include "cuda/streams.h"
 #include "kernels/device_cuda.h"
 
 namespace shiftron::machine {
@@ -416,6 +418,30 @@ TEST_F(ProcessorTest, FindsWritesBeyondSharedArrays) {
     expect_parts(message([] { run<Fault::overrun_of_shared_memory>(); }),
                  {"kernel row_sums, block (0, 0)", "written beyond a shared array, slots" + kHere});
   });
+}
+
+// Each kernel of a template is loaded when it is first launched.
+template <int number>
+void numbered() {}
+
+TEST_F(ProcessorTest, LoadingWaitsForEachKernelOfAName) {
+  restart_device({.order = Order::late});
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  std::atomic<int> threads = 0;
+  const auto launch_one = [&](void (*kernel)()) {
+    launch({.name = "numbered", .kernel = reinterpret_cast<const void*>(kernel), .block = kWarp}, stream,
+           [&threads] { ++threads; });
+  };
+  let_loading_wait(true);
+  launch_one(numbered<1>);
+  launch_one(numbered<1>);
+  EXPECT_EQ(threads, 0);
+  launch_one(numbered<2>);
+  EXPECT_EQ(threads, 2 * kWarp);
+  let_loading_wait(false);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  cudaStreamDestroy(stream);
 }
 
 // ---- what sanitizers report -----------------------------------------------------------------------------------------

@@ -342,7 +342,6 @@ void help_streams() {
 cudaError_t launch_in_stream(const char* kernel, cudaStream_t stream, std::function<void()> operation) {
   const Call call(kernel);
   if (const auto told = call.injected(CallKind::launch, cudaErrorLaunchOutOfResources)) return told;
-  load_code(kernel);
   hand_over(call.at(stream), std::move(operation));
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || std::strcmp(blocking, "1") != 0) return cudaSuccess;

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""The sources that a fuzz target is linked of: its own, and of every header X.h that one of them includes, directly or not, X.cpp and its parts: sources
+of its folder without a header of their own whose first header of that folder it is. None that needs MPI, as no reader talks to other ranks.
+
+    sources.py NAME     of tests/fuzz/NAME_fuzz.cpp; run in the project's folder
+"""
+import pathlib
+import re
+import sys
+
+INCLUDE = re.compile(r'^#include "(.+)"', re.M)
+
+parts = {}  # by header
+for file in pathlib.Path("src").rglob("*.cpp"):
+    own = [name for name in INCLUDE.findall(file.read_text()) if pathlib.Path("src", name).parent == file.parent]
+    if own and not file.with_suffix(".h").exists():
+        parts.setdefault(own[0], []).append(file)
+waiting = [pathlib.Path(f"tests/fuzz/{sys.argv[1]}_fuzz.cpp"), pathlib.Path("tests/fuzz/fuzzer_main.cpp")]
+seen = set()
+while waiting:
+    file = waiting.pop()
+    text = file.read_text()
+    if file in seen or "#include <mpi.h>" in text:
+        continue
+    seen.add(file)
+    for name in INCLUDE.findall(text):
+        header = next(path for path in (pathlib.Path(folder, name) for folder in ("src", "tests")) if path.exists())
+        waiting += [header, *header.parent.glob(f"{header.stem}.cpp")]
+        waiting += parts.get(name, [])
+print(*sorted(str(file) for file in seen if file.suffix == ".cpp"), sep="\n")
