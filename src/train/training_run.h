@@ -66,6 +66,7 @@ class TrainingRun {
   ExitCode stopped_behind(int64_t step);
   Retention retention() const;
   bool save(int64_t step);
+  std::string what_is_not_saved() const;
   void tell_profile(int64_t step);
   bool wants_save(int64_t step) const;
   bool wants_evaluation(int64_t step) const;
