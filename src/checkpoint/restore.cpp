@@ -132,11 +132,13 @@ Order exchange(ControlPlane& world, const Order& order) {
 // Rank 0's side: which step comes next, and what was wrong with those before.
 class Chooser {
  public:
-  Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log)
+  Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log,
+          const RestoreOptions& options)
       : directory_(directory),
         which_(which),
         expected_(std::move(expected)),
         log_(log),
+        options_(options),
         steps_(list_steps(directory)) {}
 
   Order next();
@@ -153,6 +155,7 @@ class Chooser {
   const std::optional<int64_t> which_;
   const std::vector<ManifestTensor> expected_;
   Log& log_;
+  const RestoreOptions& options_;
   const std::vector<StepDirectory> steps_;
   size_t at_ = 0;
   std::string faults_;
@@ -161,6 +164,7 @@ class Chooser {
 Order Chooser::reject(const std::string& fault) {
   const StepDirectory& entry = steps_[at_];
   log_.warning("step " + std::to_string(entry.step) + " cannot be used: " + fault);
+  if (options_.rejected) options_.rejected(entry.step, fault);
   faults_ += "\n  step " + std::to_string(entry.step) + ": " + fault;
   ++at_;
   return next();
@@ -227,7 +231,8 @@ std::vector<ManifestTensor> gather_tensors(ControlPlane& world, const std::vecto
 }  // namespace
 
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
-                                                 ParameterSet& set, ControlPlane& world, Log& log, int threads) {
+                                                 ParameterSet& set, ControlPlane& world, Log& log,
+                                                 const RestoreOptions& options) {
   const std::vector<WantedTensor> wanted = wanted_of(set, true);
   std::vector<ManifestTensor> expected = gather_tensors(world, wanted);
   const bool leads = world.rank() == 0;
@@ -235,7 +240,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
   Order order;
   if (leads) {
     try {
-      chooser.emplace(directory, which, std::move(expected), log);
+      chooser.emplace(directory, which, std::move(expected), log, options);
       order = chooser->next();
     } catch (const std::exception& error) {  // the folder of steps, which rank 0 alone lists
       const Error told = as_error(error);
@@ -261,7 +266,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
     std::string tokenizer;
     try {
       reader.emplace(order.path, parse_manifest(order.body, order.path + "/" + kManifestName));
-      read_into(*reader, wanted, set, threads);
+      read_into(*reader, wanted, set, options.threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       refused = is_of_the_machine(error);

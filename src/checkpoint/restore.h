@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,16 +14,22 @@
 
 namespace shiftron {
 
+struct RestoreOptions {
+  int threads = 1;  // that read and hash together
+  // Rank 0 calls it for every step that cannot be used, newest first.
+  std::function<void(int64_t step, const std::string& fault)> rejected{};
+};
+
 // Every rank of `world` calls it. Reads the newest step of `directory` that every rank can read without a fault, or
 // exactly step `which`; faults are logged. Fills masters, and moments where the set has them. Nothing: the directory
 // holds no step. Errors, alike on every rank: steps are there, none is valid (no_checkpoint, each with its fault); the
 // step belongs to another model, or `which` is not there (bad_input).
 // A step of parameters alone is taken where its trainer has applied no update: moments then start at zero, and
 // parameters of another type are cast to this one (logged). A step with moments is read in its own type or refused: a
-// run goes on bit by bit. `threads` read and hash together.
+// run goes on bit by bit.
 std::optional<CheckpointContent> load_checkpoint(const std::string& directory, std::optional<int64_t> which,
                                                  ParameterSet& set, ControlPlane& world, Log& log,
-                                                 int threads = 1);
+                                                 const RestoreOptions& options = {});
 
 struct LoadOptions {
   bool with_moments = false;

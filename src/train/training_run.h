@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/content.h"
 #include "checkpoint/steps.h"
@@ -36,6 +38,7 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   bool resume();
+  void set_unusable_steps_aside() const;
   void begin();
   void keep_configuration() const;
   std::optional<CheckpointContent> load_step();
@@ -96,6 +99,7 @@ class TrainingRun {
   ModelOrigin origin_;
   int64_t first_step_ = 1;       // of this process
   int64_t saved_step_ = -1;
+  std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: which the start rejected, and why
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
   StepDeadline automatic_;
   TimeLimit limit_;  // rank 0's; its word stops all

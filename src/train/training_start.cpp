@@ -154,7 +154,10 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   });
   wanted = world.broadcast_text(wanted, 0);
   return load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
-                         trainer_->engine().parameters(), world, environment_.log, stream_.cpu.threads);
+                         trainer_->engine().parameters(), world, environment_.log,
+                         {.threads = stream_.cpu.threads, .rejected = [&](int64_t step, const std::string& fault) {
+                            unusable_steps_.emplace_back(step, fault);
+                          }});
 }
 
 // Throws where the run may not go on from it as it is configured.
@@ -235,6 +238,15 @@ void TrainingRun::initialise_parameters() {
       });
 }
 
+void TrainingRun::set_unusable_steps_aside() const {
+  for (const auto& [step, fault] : unusable_steps_) {
+    const std::string directory = checkpoints() + "/" + step_name(step);
+    const std::string path = set_aside(directory, "broken-");
+    environment_.log.warning(directory + ", which cannot be used, is now " + path);
+    environment_.events.write("checkpoint_broken", {{"step", step}, {"reason", fault}, {"now", path}});
+  }
+}
+
 // False where there is no step to go on from.
 bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
@@ -243,6 +255,7 @@ bool TrainingRun::resume() {
   take_state(*content, state);
   if (first_rank()) {
     tell_resume(state);
+    set_unusable_steps_aside();
     supersede_later_steps(checkpoints(), content->step, environment_.log);
     supersede(content->step);
   }

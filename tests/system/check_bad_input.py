@@ -156,7 +156,11 @@ class BadInput(SystemTest):
         self.assertEqual(shiftron("checkpoint", "verify", step(run, 6)).returncode, 74)
         text = self.refused(0, settings, "step 6 cannot be used", "resuming behind step 4")
         self.assertIn(str(newest), text)
-        self.assertTrue((run / "checkpoints" / "superseded-step-00000006").is_dir())
+        broken = run / "checkpoints" / "broken-step-00000006"
+        self.assertTrue(broken.is_dir())
+        event, = events(run, "checkpoint_broken")
+        self.assertEqual((event["step"], event["now"]), (6, str(broken)))
+        self.assertIn(str(newest), event["reason"])
         self.assertEqual(losses(run), losses(whole))
         self.assertEqual([line["step"] for line in lines(run / "metrics.superseded.jsonl")], [5, 6])
         self.assert_same_step(step(whole, 6), step(run, 6))
