@@ -43,6 +43,7 @@ class TrainingRun {
   void keep_configuration() const;
   std::optional<CheckpointContent> load_step();
   void take_state(const CheckpointContent& content, const SavedState& state);
+  void tell_other_validation(int64_t step, const std::string& before) const;
   void take_products(const Bfloat16Products& products);
   void tell_resume(const SavedState& state) const;
   void warn_of_validation() const;

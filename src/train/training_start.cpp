@@ -169,13 +169,13 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   if (imported) {
     require_tokenizer_of(state.imported_from, path, content, train_->tokenizer_hash(), environment_.log);
   } else {
-    require_same_data("data.train", config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
+    require_same_data(config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
   }
   if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
   const bool counted_weights = validation_ && state.validation_fingerprint == validation_->fingerprint_with_weights();
-  if (!state.validation_fingerprint.empty() && !counted_weights) {
-    require_same_data("data.validation", config_.data.validation, content.step, state.validation_fingerprint,
-                      validation_fingerprint_);
+  if (!state.validation_fingerprint.empty() && !counted_weights &&
+      state.validation_fingerprint != validation_fingerprint_) {
+    tell_other_validation(content.step, state.validation_fingerprint);
   }
   trainer_->restore(state.trainer);
   // Older versions kept it of every run.
@@ -185,6 +185,17 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   if (origin_.from.empty()) origin_.from = state.imported_from;  // of older versions
   first_step_ = content.step + 1;
   saved_step_ = content.step;
+}
+
+// It decides nothing that is learned.
+void TrainingRun::tell_other_validation(int64_t step, const std::string& before) const {
+  if (!first_rank()) return;
+  environment_.log.warning(
+      fmt::format("data.validation: the data has changed since step {} was saved (fingerprint {}, now {}): held-out "
+                  "losses of later steps do not compare with earlier ones",
+                  step, before, validation_fingerprint_));
+  environment_.events.write("validation_changed",
+                            {{"step", step}, {"before", before}, {"now", validation_fingerprint_}});
 }
 
 void TrainingRun::take_products(const Bfloat16Products& products) {
