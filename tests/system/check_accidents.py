@@ -271,6 +271,18 @@ class Accidents(SystemTest):
         self.assertNotIn("the data has changed", self.expect(0, self.train(1, changed)))
         self.assertEqual(losses(other), losses(whole))
 
+    def test_the_held_out_loss_of_a_run_is_what_evaluate_says(self):
+        run, data = self.folder / "asked-again", self.folder / "data" / "validation"
+        self.expect(0, self.train(1, self.settings(run, train__steps=2, evaluation__every=2, evaluation__sequences=3, data__validation=data)))
+        row, = [line for line in lines(run / "metrics.jsonl") if "validation_loss" in line]
+        answers = [json.loads(self.must(shiftron("evaluate", "--checkpoint", step(run, 2), "--data", data, "--json", *limit)))
+                   for limit in (["--limit", 3], [], ["--limit", 10 ** 6])]
+        self.assertAlmostEqual(answers[0]["loss"], row["validation_loss"], delta=1e-6)
+        self.assertGreater(abs(answers[1]["loss"] - row["validation_loss"]), 1e-5)
+        every = answers[1]["windows"]
+        self.assertEqual([(answer["windows"], answer["windows_of_dataset"]) for answer in answers], [(3, every), (every, every), (every, every)])
+        self.assertEqual(answers[2]["loss"], answers[1]["loss"])
+
     def test_weights_of_validation_decide_nothing(self):
         run = self.folder / "weighted"
         data = {"--data.train": ["train:1", "validation:3"], "--data.validation": ["train:2", "validation:1"]}
