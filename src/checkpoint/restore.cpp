@@ -126,11 +126,13 @@ Order exchange(ControlPlane& world, const Order& order) {
 // Rank 0's side: which step comes next, and what was wrong with those before.
 class Chooser {
  public:
-  Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log)
+  Chooser(const std::string& directory, std::optional<int64_t> which, std::vector<ManifestTensor> expected, Log& log,
+          const RestoreOptions& options)
       : directory_(directory),
         which_(which),
         expected_(std::move(expected)),
         log_(log),
+        options_(options),
         steps_(list_steps(directory)) {}
 
   Order next();
@@ -147,6 +149,7 @@ class Chooser {
   const std::optional<int64_t> which_;
   const std::vector<ManifestTensor> expected_;
   Log& log_;
+  const RestoreOptions& options_;
   const std::vector<StepDirectory> steps_;
   size_t at_ = 0;
   std::string faults_;
@@ -155,6 +158,7 @@ class Chooser {
 Order Chooser::reject(const std::string& fault) {
   const StepDirectory& entry = steps_[at_];
   log_.warning("step " + std::to_string(entry.step) + " cannot be used: " + fault);
+  if (options_.rejected) options_.rejected(entry.step, fault);
   faults_ += "\n  step " + std::to_string(entry.step) + ": " + fault;
   ++at_;
   return next();
@@ -221,7 +225,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
   Order order;
   if (leads) {
     try {
-      chooser.emplace(directory, which, std::move(expected), log);
+      chooser.emplace(directory, which, std::move(expected), log, options);
       order = chooser->next();
     } catch (const std::exception& error) {  // the folder of steps, which rank 0 alone lists
       const Error told = as_error(error);

@@ -20,6 +20,8 @@ struct RestoreOptions {
   // rank then reads that alone of them; else all.
   std::function<void()> gather{};
   StepReader::ReadVisitor at_read{};  // every read of a file
+  // Rank 0 calls it for every step that cannot be used, newest first.
+  std::function<void(int64_t step, const std::string& fault)> rejected{};
 };
 
 // Every rank of `world` calls it. Reads the newest step of `directory` that every rank can read without a fault, or

@@ -114,6 +114,7 @@ class Save {
   template <typename Work>
   std::string attempt(Work work) const;
   void prepare(uint64_t bytes);
+  void make_room(uint64_t bytes);
   Manifest write();
   void commit(const std::vector<std::string>& reports, std::vector<Manifest> tensors);
 
@@ -139,6 +140,24 @@ std::string Save::attempt(Work work) const {
   }
 }
 
+// Rank 0. Where the disk has no room, older steps go before the new one instead of behind it, the oldest first. The
+// newest stays, and all do where that would be in vain.
+void Save::make_room(uint64_t bytes) {
+  const auto fits = [&] { return free_disk_space(directory_) >= bytes; };
+  if (fits()) return;
+  Retention newest = keep_;
+  newest.keep = 1;
+  std::vector<StepDirectory> older = superfluous_steps(directory_, newest, -1);
+  uint64_t room = free_disk_space(directory_);
+  for (const StepDirectory& entry : older) room += check_step(entry.path).bytes();
+  if (room < bytes) return;
+  for (; !older.empty() && !fits(); older.pop_back()) {
+    remove_step(older.back(), options_.at_point);
+    log_.warning("removed " + older.back().path + " before step " + std::to_string(content_.step) +
+                 " is saved: the disk has no room for both; checkpoint.keep is " + std::to_string(keep_.keep));
+  }
+}
+
 // Rank 0: a place for the files, if the step may be saved at all.
 void Save::prepare(uint64_t bytes) {
   at("begin");
@@ -155,8 +174,7 @@ void Save::prepare(uint64_t bytes) {
     }
     if (valid) throw_crash(final_, " is there already and valid; nothing is overwritten");
   }
-  // Of more steps than `keep` names, as where it was lowered, one goes only behind the next.
-  if (free_disk_space(directory_) < bytes) apply_retention(directory_, keep_, -1, log_, options_.at_point);
+  make_room(bytes);
   require_space(directory_, bytes, "lower checkpoint.keep, remove directories superseded-* and broken-*, or free some");
   if (!fs::create_directory(temporary_)) {
     throw_crash(temporary_,

@@ -35,9 +35,10 @@ struct SaveOptions {
 
 // Every rank of `world` calls it with its part of the same model. Makes `directory` (RUN/checkpoints) where it is
 // missing, writes step-S.tmp, verifies what reads back (out of the system's memory, where it is still there: it tells
-// faults on the way there, fsync those of the disk), commits, then applies `keep`. A save that cannot be
-// made (disk full, write error, step S there and valid) is told in the result, alike on every rank, and leaves other
-// steps as they were; lost peers throw. Content is taken from rank 0. On meta nothing is written.
+// faults on the way there, fsync those of the disk), commits, then applies `keep`. Where the disk has no room
+// beside the steps of `keep`, older ones than the newest go first, with a warning. A save that cannot be made (disk
+// full, write error, step S there and valid) is told in the result, alike on every rank, and leaves the newest step as
+// it was; lost peers throw. Content is taken from rank 0. On meta nothing is written.
 SaveResult save_checkpoint(const std::string& directory, const CheckpointContent& content, const ParameterSet& set,
                            ControlPlane& world, const Retention& keep, Log& log, const SaveOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 
@@ -24,6 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kList = "list";  // in place of tasks
+constexpr double kMostWindows = 0x1p53;  // that a double counts one by one
 
 Json to_json(const ResultRow& row) {
   Json json = {{"name", row.name},
@@ -83,7 +85,8 @@ std::vector<CommandOption> benchmark_options() {
   return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
           text_option("output", "DIR", "where reports of tasks are written"),
           whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
-          real_option("limit", help.at("evaluation.limit"), above(0)),
+          real_option("limit", help.at("evaluation.limit") + "; without tasks the windows of --data, the first ones",
+                      above(0)),
           beginning,
           whole_option("max-length", "tokens that the model reads at once (default: as in training)", at_least(2)),
           whole_option("max-gen-toks", help.at("evaluation.max_gen_toks"), at_least(1)),
@@ -112,7 +115,12 @@ void check_benchmark_options(CommandLine& line) {
     if (!line.has("output")) line.faults.push_back("--output is missing: --tasks writes its reports there");
     return;
   }
+  const double limit = line.real("limit");
+  if (limit != std::floor(limit) || limit > kMostWindows) {
+    line.faults.push_back("--limit '" + line.text("limit") + "' is no whole number: without --tasks it is of windows");
+  }
   for (const CommandOption& option : benchmark_options()) {
+    if (option.name == "limit") continue;
     if (line.has(option.name)) line.faults.push_back("--" + option.name + " is of --tasks, which are not asked for");
   }
 }

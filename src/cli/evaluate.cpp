@@ -151,8 +151,8 @@ int run_evaluate(const CommandLine& given) {
   if (line.has("tasks")) {
     return run_tasks(line, model, *world, share_of(session, model.config.device.threads));
   }
-  const HeldOutResult result =
-      evaluate_held_out(model, data, *world, share_of(session, model.config.device.threads));
+  const HeldOutResult result = evaluate_held_out(model, data, *world, share_of(session, model.config.device.threads),
+                                                 line.has("limit") ? static_cast<int64_t>(line.real("limit")) : 0);
   if (world->rank() != 0) return 0;
   if (line.has("json")) {
     print_json({{"checkpoint", model.directory},
@@ -164,12 +164,14 @@ int run_evaluate(const CommandLine& given) {
                 {"targets", result.targets},
                 {"bytes", result.bytes},
                 {"windows", result.windows},
+                {"windows_of_dataset", result.windows_of_dataset},
                 {"dropped_tokens", result.dropped_tokens}});
   } else {
     std::cout << fmt::format(
-        "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted, "
+        "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted in the {}, "
         "{} behind the last whole window left out)\n",
-        result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes, result.dropped_tokens);
+        result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes, text_of_windows(result),
+        result.dropped_tokens);
   }
   return 0;
 }

@@ -16,6 +16,11 @@ CommandOption input_files() {
   return option;
 }
 
+CommandOption document_separator() {
+  return text_option("document-separator", "TEXT",
+                     "ends a document of a text file; \\n \\t \\\\ are understood; without it a file is one document");
+}
+
 std::string repeated_inputs(const std::vector<std::string>& paths) {
   std::set<std::filesystem::path> known;
   std::string first;

@@ -11,6 +11,7 @@
 namespace shiftron::cli {
 
 CommandOption input_files();
+CommandOption document_separator();  // as DocumentFormat::separator, behind unescape()
 // A warning where a file is named twice, under one name or two; else empty.
 std::string repeated_inputs(const std::vector<std::string>& paths);
 // "3 files read as JSONL, 1 as text".

@@ -28,6 +28,7 @@ std::vector<CommandOption> options_of_tokenizer_train() {
                                 between(1, kMostVocab))),
           required(text_option("output", "FILE", "the model to write; an older one is replaced")),
           kind,
+          document_separator(),
           text_option("text-key", "KEY", "key of the text in JSONL lines", training.text_key),
           real_option("character-coverage",
                       "share of the text's characters that get a token of their own; the others are written as bytes",
@@ -74,6 +75,7 @@ int train(const CommandLine& line) {
   training.files = line.texts("input");
   training.vocab = line.integer("vocab");
   training.kind = line.text("kind");
+  training.document_separator = unescape(line.text("document-separator"));
   training.text_key = line.text("text-key");
   training.character_coverage = line.real("character-coverage");
   training.sample_bytes = static_cast<uint64_t>(line.integer("sample-bytes"));

@@ -25,6 +25,7 @@ struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
   int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown
   std::string kind = "bpe";                   // or "unigram"
+  std::string document_separator;             // of text files, no text itself; empty = none
   std::string text_key = "text";              // of JSONL lines
   double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
   uint64_t sample_bytes = uint64_t{1} << 29;  // of more text an evenly spread part of about this size is used

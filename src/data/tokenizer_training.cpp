@@ -128,12 +128,11 @@ class Heartbeat {
 
 std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   const std::vector<InputFile> files = recognise_inputs(training.files);
-  check_format(files, {.separator = "", .text_key = training.text_key});
+  DocumentFormat format{training.document_separator, training.text_key};
+  check_format(files, format);
+  if (format.separator.empty()) format.separator = "\n";  // so that no file is held as a whole
   Progress progress("reading text", total_bytes(files), "bytes");
   Sentences sentences(training.sample_bytes);
-  DocumentFormat format;
-  format.separator = "\n";
-  format.text_key = training.text_key;
   read_documents(files, format, [&](std::string_view text, uint64_t bytes_read) {
     sentences.add(text);
     progress.update(bytes_read);

@@ -1,4 +1,4 @@
-// A forward pass over every window of a dataset.
+// A forward pass over the windows of a dataset.
 #include "evaluate/held_out.h"
 
 #include <algorithm>
@@ -30,12 +30,12 @@ int64_t sum_over_ranks(ControlPlane& world, int64_t value) {
 // What is divided by.
 void refuse_without_text(const HeldOutResult& counted, const std::string& dataset) {
   if (counted.targets == 0) {
-    throw_bad_input(dataset, " holds nothing to predict: its ", counted.windows,
-                    " windows have no counted target; build it from documents with text");
+    throw_bad_input(dataset, " holds nothing to predict: its ", text_of_windows(counted),
+                    " have no counted target; build it from documents with text");
   }
   if (counted.bytes == 0) {
     throw_bad_input(dataset, " holds no text to predict: the ", counted.targets, " counted targets of its ",
-                    counted.windows, " windows are ends of documents; build it from longer documents");
+                    text_of_windows(counted), " are ends of documents; build it from longer documents");
   }
 }
 
@@ -84,49 +84,33 @@ MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int ra
   return engine.arena_peaks();
 }
 
-// Every window of a dataset, in order, dealt to the data parallel ranks microbatch by microbatch.
-class Windows {
- public:
-  Windows(const CheckpointModel& model, const RunConfig& config, const std::string& dataset)
-      : train_(config.train),
-        loader_({{.directory = dataset, .weight = 0}}, train_.sequence_length, 0, config.data.document_reset, false),
-        tokenizer_(tokenizer_for(loader_, model, dataset)),
-        microbatches_(evaluation_batch_count(loader_.windows(), train_.global_batch)) {}
-
-  const Loader& loader() const { return loader_; }
-  int microbatches() const { return microbatches_; }
-  // Microbatch `index` of data parallel rank `dp`; behind the last window nothing is counted.
-  void read(int index, int dp, HostBatch& batch) {
-    const int64_t first = index * train_.global_batch + dp * train_.micro_batch;
-    for (int64_t i = 0; i < train_.micro_batch; ++i) {
-      const int64_t window = first + i, row = i * train_.sequence_length;
-      loader_.read(std::min(window, loader_.windows() - 1), 1, batch.ids.data() + row, batch.targets.data() + row,
-                   batch.document_starts.data() + row);
-      if (window >= loader_.windows()) std::fill_n(batch.targets.begin() + row, train_.sequence_length, -1);
-    }
-  }
-  // Of the text that the batch's counted targets stand for.
-  int64_t bytes_of(const HostBatch& batch) const {
-    int64_t bytes = 0;
-    for (const int32_t target : batch.targets) bytes += target >= 0 ? tokenizer_.bytes_of(target) : 0;
-    return bytes;
-  }
-
- private:
-  TrainSection train_;
-  Loader loader_;
-  Tokenizer tokenizer_;
-  int microbatches_;
-};
+// Of the text that the batch's counted targets stand for.
+int64_t bytes_of(const HostBatch& batch, const Tokenizer& tokenizer) {
+  int64_t bytes = 0;
+  for (const int32_t target : batch.targets) bytes += target >= 0 ? tokenizer.bytes_of(target) : 0;
+  return bytes;
+}
 
 }  // namespace
 
+std::string text_of_windows(const HeldOutResult& result) {
+  const std::string all = std::to_string(result.windows_of_dataset) + " windows";
+  return result.windows == result.windows_of_dataset ? all : "first " + std::to_string(result.windows) + " of " + all;
+}
+
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
-                                const HostShare& share) {
+                                const HostShare& share, int64_t windows) {
   const ParallelLayout layout = make_layout(model.config.parallel, world.size());
-  const RunConfig config = in_microbatches(model.config, layout);
-  std::optional<Windows> windows;
-  all_agree(world, [&] { windows.emplace(model, config, dataset); });
+  RunConfig config = in_microbatches(model.config, layout);
+  config.evaluation.sequences = windows;
+  std::optional<Loader> loader;
+  std::optional<Tokenizer> tokenizer;
+  int microbatches = 0;
+  all_agree(world, [&] {
+    loader.emplace(open_loader(config, {{.directory = dataset, .weight = 0}}, false));
+    tokenizer.emplace(tokenizer_for(*loader, model, dataset));
+    microbatches = evaluation_microbatches(config, layout, *loader);
+  });
 
   const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads);
   Ledger ledger;
@@ -143,18 +127,19 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const Coordinates at = engine.groups().at;
   const bool counts = at.tp == 0 && engine.last();
   std::optional<Progress> progress;
-  if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(windows->microbatches()), "batches");
+  if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
   Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
   Buffer pinned = staging_buffer(stream, 2 * size_of(DType::float64));
   const Tensor sums = device.tensor(0, DType::float64, {2});  // losses, counted
   const Tensor host_sums = pinned.tensor(0, DType::float64, {2});
   int64_t bytes = 0;
+  const BatchReader read_windows = evaluation_batches(config, layout, at.dp, *loader);
   const BatchReader read = [&](int index, HostBatch& batch) {
-    windows->read(index, at.dp, batch);
-    if (counts) bytes += windows->bytes_of(batch);
+    read_windows(index, batch);
+    if (counts) bytes += bytes_of(batch, *tokenizer);
     if (progress) progress->update(static_cast<uint64_t>(index) + 1);
   };
-  engine.evaluate(windows->microbatches(), read, sums);
+  engine.evaluate(microbatches, read, sums);
   engine.groups().world->all_reduce(stream, InOut(sums), Reduction::sum).wait(stream);
   download(stream, sums, host_sums);
   finish(stream);
@@ -162,8 +147,9 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   HeldOutResult result{.loss = sum[0] / sum[1],
                        .targets = static_cast<int64_t>(sum[1]),
                        .bytes = sum_over_ranks(world, bytes),
-                       .windows = windows->loader().windows(),
-                       .dropped_tokens = windows->loader().dropped_tokens()};
+                       .windows = evaluation_sequences(config, *loader),
+                       .windows_of_dataset = loader->windows(),
+                       .dropped_tokens = loader->dropped_tokens()};
   told_by_first(world, [&] {
     refuse_without_text(result, dataset);
     refuse_non_finite(result, model.directory);

@@ -1,6 +1,8 @@
 // Loss, perplexity and bits per byte of a checkpoint on a dataset, in any layout.
 #pragma once
 
+#include <string>
+
 #include "core/host.h"
 #include "evaluate/checkpoint_model.h"
 #include "parallel/host_communicator.h"
@@ -13,13 +15,18 @@ struct HeldOutResult {
   double bits_per_byte = 0;  // nats of all counted targets / (ln 2 · bytes of their text)
   int64_t targets = 0;       // counted
   int64_t bytes = 0;         // of their text
-  int64_t windows = 0;
+  int64_t windows = 0;       // predicted
+  int64_t windows_of_dataset = 0;
   int64_t dropped_tokens = 0;  // behind the last whole window
 };
 
-// Every rank of `world` calls it; dp takes what model.config.parallel leaves. The same result on every rank. Throws
-// Error(bad_input) that names the dataset where nothing in it is counted, or no byte of text.
+// "9 windows", "first 2 of 9 windows".
+std::string text_of_windows(const HeldOutResult& result);
+
+// Predicts the first `windows` of the dataset, as evaluation.sequences asks of a run; 0 = all. Every rank of `world`
+// calls it; dp takes what model.config.parallel leaves. The same result on every rank. Throws Error(bad_input) that
+// names the dataset where nothing in it is counted, or no byte of text.
 HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
-                                const HostShare& share);
+                                const HostShare& share, int64_t windows = 0);
 
 }  // namespace shiftron

@@ -9,14 +9,6 @@
 #include "core/check.h"
 
 namespace shiftron {
-namespace {
-
-int64_t evaluation_sequences(const RunConfig& config, const Loader& loader) {
-  const int64_t wanted = config.evaluation.sequences;
-  return wanted == 0 ? loader.windows() : std::min(wanted, loader.windows());
-}
-
-}  // namespace
 
 Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle) {
   return Loader(sources, config.train.sequence_length, static_cast<uint64_t>(config.train.seed),
@@ -50,6 +42,11 @@ int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int
     before += of_source;
   }
   throw_crash("sequence ", index, " of ", count, " is of no source");
+}
+
+int64_t evaluation_sequences(const RunConfig& config, const Loader& loader) {
+  const int64_t wanted = config.evaluation.sequences;
+  return wanted == 0 ? loader.windows() : std::min(wanted, loader.windows());
 }
 
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader) {

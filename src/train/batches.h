@@ -22,7 +22,9 @@ BatchReader training_batches(const RunConfig& config, const ParallelLayout& layo
 // Of sources that lie one behind the other, each with so many windows: the window that is sequence `index` of the
 // `count` of an evaluation. Each source gives its first ones, as many as its share of all windows.
 int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index);
-// config.evaluation.sequences of these (unset: all windows); rows that fill up the last microbatch are not counted.
+// Windows of an evaluation: config.evaluation.sequences, or all where that is unset or more.
+int64_t evaluation_sequences(const RunConfig& config, const Loader& loader);
+// These; rows that fill up the last microbatch are not counted.
 BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& layout, int dp, Loader& loader);
 // Batches of `round` sequences, the last one filled up. Throws Error(bad_input) where they are too many to number.
 int evaluation_batch_count(int64_t sequences, int64_t round);

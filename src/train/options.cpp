@@ -216,7 +216,8 @@ std::vector<Option> option_table() {
 
       option("checkpoint.every", "steps between saves, 0 = at the end and on stops alone", PLACE(checkpoint.every),
              kCount),
-      option("checkpoint.keep", "newest checkpoints kept", PLACE(checkpoint.keep), kSize),
+      option("checkpoint.keep", "newest checkpoints kept, fewer where the disk has no room for one more",
+             PLACE(checkpoint.keep), kSize),
       option("checkpoint.keep_every", "steps whose multiples are kept for ever, 0 = none", PLACE(checkpoint.keep_every),
              kCount),
       option("checkpoint.asynchronous", "write while training goes on", PLACE(checkpoint.asynchronous)),

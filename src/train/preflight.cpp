@@ -20,6 +20,7 @@
 #include "core/median.h"
 #include "parallel/agree.h"
 #include "train/engine.h"
+#include "train/resume.h"
 
 namespace shiftron {
 namespace {
@@ -194,11 +195,33 @@ std::string fault_of_unseen(const std::string& directory, size_t written, const 
                      unseen.front(), others);
 }
 
-int64_t steps_in_need_of_room(const RunConfig& config, int64_t there) {
+RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there) {
   const CheckpointSection& checkpoint = config.checkpoint;
   const int64_t saves = checkpoint.every > 0 ? (config.train.steps - 1) / checkpoint.every + 2 : 1;  // step 0 too
   const int64_t at_once = std::min(std::max<int64_t>(checkpoint.keep, 1) + 1, saves);
-  return std::clamp<int64_t>(at_once - there, 1, 2);
+  return {.least = std::clamp<int64_t>(at_once - there, 1, there > 0 ? 1 : 2),
+          .all = std::max<int64_t>(at_once - there, 0)};
+}
+
+std::string look_for_room(const RunConfig& config) {
+  const std::string& directory = config.output.directory;
+  const std::string checkpoints = directory + "/checkpoints";
+  const int64_t bytes = 3 * size_of(number_types(config.train.precision).accumulation);  // master and two moments
+  const auto step = static_cast<uint64_t>(count_parameters(config).total * bytes);
+  const Retention newest = {.keep = 1, .keep_every = config.checkpoint.keep_every, .was_to_stay = was_to_stay};
+  const uint64_t may_go = superfluous_steps(checkpoints, newest, -1).size() * step;
+  const auto there = static_cast<int64_t>(list_steps(checkpoints).size());
+  const auto [least, all] = steps_in_need_of_room(config, there);
+  const uint64_t room = free_disk_space(directory);
+  if (const uint64_t need = static_cast<uint64_t>(least) * step; room + may_go < need) {
+    throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, ",
+                    least == 1 ? "the next step takes " : "two steps take ", need / 1'000'000,
+                    "; make room, or choose another output.directory");
+  }
+  if (room / step >= static_cast<uint64_t>(all)) return "";
+  return fmt::format(
+      "{} has room for {} of the {} steps that checkpoint.keep={} takes: older ones go before the next is written",
+      directory, static_cast<uint64_t>(there) + room / step, there + all, config.checkpoint.keep);
 }
 
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
@@ -235,17 +258,11 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     std::error_code ignored;
     std::filesystem::remove(probe_path(directory, own), ignored);
   }
+  PreflightResult result;
   all_agree(world, [&] {
     if (world.rank() != 0 || !report.disk_fault.empty()) return;
-    const int64_t bytes = 3 * size_of(number_types(config.train.precision).accumulation);  // master and two moments
-    const auto step = static_cast<uint64_t>(count_parameters(config).total * bytes);
-    const auto there = static_cast<int64_t>(list_steps(directory + "/checkpoints").size());
-    const auto steps = static_cast<uint64_t>(steps_in_need_of_room(config, there));
-    if (const uint64_t room = free_disk_space(directory); room < steps * step) {
-      throw_bad_input(directory, " has room for ", room / 1'000'000, " MB, ",
-                      steps == 1 ? "the next step takes " : "two steps take ", steps * step / 1'000'000,
-                      "; make room, or choose another output.directory");
-    }
+    const std::string warning = look_for_room(config);
+    if (!warning.empty()) result.warnings.push_back({report.host, warning});
   });
 
   {
@@ -258,7 +275,6 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   }
 
   begin("what all ranks found", {});
-  PreflightResult result;
   std::vector<RankReport> reports;
   for (const std::string& text : world.gather_text(to_json(report).dump(), 0)) reports.push_back(rank_report_of(text));
   if (world.rank() == 0) result.faults = judge(reports, result.warnings);

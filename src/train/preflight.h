@@ -43,9 +43,16 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
 // written there; "" where nothing is, or where the hosts that wrote them are the odd ones, which say so themselves.
 std::string fault_of_unseen(const std::string& directory, size_t written, const std::vector<std::string>& unseen);
 
-// For how many steps the disk must have room beside the `there` that lie on it: checkpoint.keep of them stay, one more
-// is written before the oldest goes. One or two.
-int64_t steps_in_need_of_room(const RunConfig& config, int64_t there);
+// For how many steps the disk must have room beside the `there` that lie on it.
+struct RoomForSteps {
+  int64_t least = 1;  // and the older ones of those there go: the newest one stays until the next is written
+  int64_t all = 1;    // and checkpoint.keep of them stay
+};
+RoomForSteps steps_in_need_of_room(const RunConfig& config, int64_t there);
+
+// Throws Error(bad_input) where saves would fail. Returns a warning where fewer steps than checkpoint.keep have room,
+// else "".
+std::string look_for_room(const RunConfig& config);
 
 struct PreflightResult {  // hosts on rank 0 alone
   std::vector<HostFault> faults{}, warnings{};
@@ -54,7 +61,8 @@ struct PreflightResult {  // hosts on rank 0 alone
 
 // Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
 // part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over.
-// Throws Error(bad_input) where the disk has no room for the steps that come next.
+// Throws Error(bad_input) where the disk has no room to go on saving; that it is less than checkpoint.keep takes is a
+// warning.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin);
 

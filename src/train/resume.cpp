@@ -76,12 +76,12 @@ std::string way_out_of_non_finite(const RunConfig& config, const std::string& ch
       options);
 }
 
-void require_same_data(const char* key, const std::vector<DataSource>& sources, int64_t step, const std::string& before,
+void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
                        const std::string& now) {
   if (before == now) return;
   const char* of_several = sources.size() > 1 ? " (and the order and weights of several)" : "";
-  throw_bad_input(key, ": the data has changed since step ", step, " was saved (fingerprint ", before, ", now ", now,
-                  "); restore the dataset", of_several, ", wherever it lies, or start a new run");
+  throw_bad_input("data.train: the data has changed since step ", step, " was saved (fingerprint ", before, ", now ",
+                  now, "); restore the dataset", of_several, ", wherever it lies, or start a new run");
 }
 
 void require_tokenizer_of(const std::string& imported_from, const std::string& step_directory,

@@ -23,8 +23,8 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
 // What to do where steps behind `last_good` had no finite loss: the commands that begin a new run.
 std::string way_out_of_non_finite(const RunConfig& config, const std::string& checkpoints, int64_t last_good);
 
-// Throws Error(bad_input) where the fingerprints of a key's datasets differ; where they lie does not matter.
-void require_same_data(const char* key, const std::vector<DataSource>& sources, int64_t step, const std::string& before,
+// Throws Error(bad_input) where the fingerprints of data.train differ; where its datasets lie does not matter.
+void require_same_data(const std::vector<DataSource>& sources, int64_t step, const std::string& before,
                        const std::string& now);
 
 // Behind an imported model's tokens stand its tokenizer's words: throws Error(bad_input) where the data has another one,

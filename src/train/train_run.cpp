@@ -247,10 +247,16 @@ bool TrainingRun::drains_behind(int64_t step) const {
   return stop_ || wants_evaluation(step) || wants_save(step) || (environment_.profile && step == first_step_);
 }
 
+std::string TrainingRun::what_is_not_saved() const {
+  return saved_step_ < 0 ? "all steps" : fmt::format("what is behind step {}", saved_step_);
+}
+
 ExitCode TrainingRun::stopped_behind(int64_t step) {
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
-    throw_crash("step ", step, " could not be saved on the stop request; what was saved before is as it was");
+    throw_crash("step ", step,
+                " could not be saved on the stop request, for the reason told above; the next start repeats ",
+                what_is_not_saved());
   }
   if (first_rank()) {
     environment_.events.write("stop", {{"step", step}});
@@ -320,8 +326,8 @@ ExitCode TrainingRun::run() {
   }
   if (last_save_failed_) {
     if (!first_rank()) leave_to_another(ExitCode::crash);
-    throw_crash(
-        "the last step could not be saved, for the reason told above; mend it and start again to repeat the end");
+    throw_crash("the last step could not be saved, for the reason told above; mend it and start again to repeat ",
+                what_is_not_saved());
   }
   return ExitCode::done;
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/content.h"
 #include "checkpoint/steps.h"
@@ -36,10 +38,12 @@ class TrainingRun {
   void open_directory();
   void write_start() const;
   bool resume();
+  void set_unusable_steps_aside() const;
   void begin();
   void keep_configuration() const;
   std::optional<CheckpointContent> load_step();
   void take_state(const CheckpointContent& content, const SavedState& state);
+  void tell_other_validation(int64_t step, const std::string& before) const;
   void take_products(const Bfloat16Products& products);
   void tell_resume(const SavedState& state) const;
   void warn_of_validation() const;
@@ -66,6 +70,7 @@ class TrainingRun {
   ExitCode stopped_behind(int64_t step);
   Retention retention();
   bool save(int64_t step);
+  std::string what_is_not_saved() const;
   void tell_profile(int64_t step);
   bool wants_save(int64_t step) const;
   bool wants_evaluation(int64_t step) const;
@@ -95,6 +100,7 @@ class TrainingRun {
   ModelOrigin origin_;
   int64_t first_step_ = 1;       // of this process
   int64_t saved_step_ = -1;
+  std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: which the start rejected, and why
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
   StepDeadline automatic_;
   TimeLimit limit_;  // rank 0's; its word stops all

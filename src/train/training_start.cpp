@@ -154,9 +154,12 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   });
   wanted = world.broadcast_text(wanted, 0);
   Engine& engine = trainer_->engine();
-  return load_checkpoint(checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)),
-                         engine.parameters(), world, environment_.log,
-                         {.threads = stream_.cpu.threads, .gather = [&] { engine.gather_all(); }});
+  return load_checkpoint(
+      checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)), engine.parameters(), world,
+      environment_.log,
+      {.threads = stream_.cpu.threads,
+       .gather = [&] { engine.gather_all(); },
+       .rejected = [&](int64_t step, const std::string& fault) { unusable_steps_.emplace_back(step, fault); }});
 }
 
 // Throws where the run may not go on from it as it is configured.
@@ -168,13 +171,13 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   if (imported) {
     require_tokenizer_of(state.imported_from, path, content, train_->tokenizer_hash(), environment_.log);
   } else {
-    require_same_data("data.train", config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
+    require_same_data(config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
   }
   if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
   const bool counted_weights = validation_ && state.validation_fingerprint == validation_->fingerprint_with_weights();
-  if (!state.validation_fingerprint.empty() && !counted_weights) {
-    require_same_data("data.validation", config_.data.validation, content.step, state.validation_fingerprint,
-                      validation_fingerprint_);
+  if (!state.validation_fingerprint.empty() && !counted_weights &&
+      state.validation_fingerprint != validation_fingerprint_) {
+    tell_other_validation(content.step, state.validation_fingerprint);
   }
   trainer_->restore(state.trainer);
   // Older versions kept it of every run.
@@ -183,6 +186,17 @@ void TrainingRun::take_state(const CheckpointContent& content, const SavedState&
   origin_ = state.origin;
   first_step_ = content.step + 1;
   saved_step_ = content.step;
+}
+
+// It decides nothing that is learned.
+void TrainingRun::tell_other_validation(int64_t step, const std::string& before) const {
+  if (!first_rank()) return;
+  environment_.log.warning(
+      fmt::format("data.validation: the data has changed since step {} was saved (fingerprint {}, now {}): held-out "
+                  "losses of later steps do not compare with earlier ones",
+                  step, before, validation_fingerprint_));
+  environment_.events.write("validation_changed",
+                            {{"step", step}, {"before", before}, {"now", validation_fingerprint_}});
 }
 
 void TrainingRun::take_products(const Bfloat16Products& products) {
@@ -236,6 +250,15 @@ void TrainingRun::initialise_parameters() {
       });
 }
 
+void TrainingRun::set_unusable_steps_aside() const {
+  for (const auto& [step, fault] : unusable_steps_) {
+    const std::string directory = checkpoints() + "/" + step_name(step);
+    const std::string path = set_aside(directory, "broken-");
+    environment_.log.warning(directory + ", which cannot be used, is now " + path);
+    environment_.events.write("checkpoint_broken", {{"step", step}, {"reason", fault}, {"now", path}});
+  }
+}
+
 // False where there is no step to go on from.
 bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
@@ -244,6 +267,7 @@ bool TrainingRun::resume() {
   take_state(*content, state);
   if (first_rank()) {
     tell_resume(state);
+    set_unusable_steps_aside();
     supersede_later_steps(checkpoints(), content->step, environment_.log);
     supersede(content->step);
   }

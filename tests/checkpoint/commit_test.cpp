@@ -233,6 +233,12 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
+// So that `left` bytes are free.
+void fill_disk(const SmallDisk& disk, uint64_t left) {
+  fs::remove(disk.path() + "/filler");
+  write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - left, 'x'));
+}
+
 TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   const SmallDisk disk(4 << 20);
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
@@ -240,7 +246,7 @@ TEST(Commit, FullDiskFailsTheSaveAndHurtsNothing) {
   ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 10, 10).saved);
 
   // Too little space is seen before anything is written.
-  write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - (100 << 10), 'x'));
+  fill_disk(disk, 100 << 10);
   const SaveResult refused = save_state(directory, kSmallModel, kCommitWriter, 20, 20);
   EXPECT_FALSE(refused.saved);
   EXPECT_THAT(refused.reason, HasSubstr("free space on the disk of " + directory));
@@ -276,11 +282,48 @@ TEST(Commit, StepsThatKeepDoesNotNameMakeRoom) {
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
   const std::string directory = disk.path() + "/checkpoints";
   for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, 10).saved);
-  write_text(disk.path() + "/filler", std::string(free_disk_space(disk.path()) - (100 << 10), 'x'));
-  EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, {.keep = 3}).saved);
+  fill_disk(disk, 100 << 10);
+  const Retention all{.keep = 1, .keep_every = 10};
+  EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, all).saved);
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000010", "step-00000020", "step-00000030"));
   EXPECT_TRUE(save_state(directory, kSmallModel, kCommitWriter, 40, 40, {.keep = 1}).saved);
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000040"));
+}
+
+// A disk of `keep` steps, not of one more: else a run would save no step any more.
+TEST(Commit, TheOldestStepGoesBeforeTheNextWhereTheDiskHoldsNoMore) {
+  const SmallDisk disk(4 << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
+  const std::string directory = disk.path() + "/checkpoints";
+  uint64_t bytes = 0;
+  for (const int64_t step : {10, 20, 30}) {
+    const SaveResult saved = save_state(directory, kSmallModel, kCommitWriter, step, salt_of_step(step));
+    ASSERT_TRUE(saved.saved);
+    bytes = saved.bytes;
+  }
+  fill_disk(disk, bytes * 9 / 10);
+  for (const int64_t step : {40, 50}) {
+    std::vector<std::string> there;  // when the old step is gone
+    SaveOptions options = small_blocks();
+    options.at_point = [&](const std::string& point) {
+      if (point == "old step removed") there = names_in(directory);
+    };
+    EXPECT_TRUE(
+        save_state(directory, kSmallModel, kCommitWriter, step, salt_of_step(step), {.keep = 3}, options).saved);
+    EXPECT_THAT(there, ElementsAre(step_name(step - 20), step_name(step - 10)));
+    EXPECT_THAT(names_in(directory), ElementsAre(step_name(step - 20), step_name(step - 10), step_name(step)));
+    EXPECT_EQ(found_step(directory), step);
+  }
+}
+
+TEST(Commit, NoStepGoesInVain) {
+  const SmallDisk disk(4 << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs (needs root)";
+  const std::string directory = disk.path() + "/checkpoints";
+  for (const int64_t step : {10, 20}) ASSERT_TRUE(save_state(directory, kSmallModel, kCommitWriter, step, step).saved);
+  fill_disk(disk, 0);
+  EXPECT_FALSE(save_state(directory, kSmallModel, kCommitWriter, 30, 30, {.keep = 2}).saved);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000010", "step-00000020"));
 }
 
 // A peer that went on would wait at the next step's deadline for a file system that removes slowly.

@@ -253,10 +253,35 @@ class Accidents(SystemTest):
         there = {**settings, "data.train": moved / "train", "data.validation": moved / "validation"}
         text = self.expect(75, self.train(1, {**there, "train.stop_at": 4}))
         self.assertIn(f"resume: data.train was {self.folder}/data/train, is {moved}/train", text)
-        for key, other in (("data.train", "validation"), ("data.validation", "train")):
-            text = self.expect(76, self.train(1, {**there, key: moved / other}))
-            self.assert_told_once(text, f"{key}: the data has changed since step 4 was saved")
+        text = self.expect(76, self.train(1, {**there, "data.train": moved / "validation"}))
+        self.assert_told_once(text, "data.train: the data has changed since step 4 was saved")
         self.expect(0, self.train(1, there))
+
+    def test_other_held_out_data_is_told_and_decides_nothing(self):
+        data = self.folder / "data"
+        whole, other = self.folder / "one-validation", self.folder / "another-validation"
+        settings = self.settings(whole, train__steps=6, evaluation__every=2, evaluation__sequences=2, data__validation=data / "validation")
+        self.expect(0, self.train(1, settings))
+        changed = {**settings, "output.directory": other}
+        self.expect(75, self.train(1, {**changed, "train.stop_at": 2}))
+        changed["data.validation"] = data / "train"
+        text = self.expect(75, self.train(1, {**changed, "train.stop_at": 4}))
+        self.assert_told_once(text, "data.validation: the data has changed since step 2 was saved")
+        self.assertEqual([event["step"] for event in events(other, "validation_changed")], [2])
+        self.assertNotIn("the data has changed", self.expect(0, self.train(1, changed)))
+        self.assertEqual(losses(other), losses(whole))
+
+    def test_the_held_out_loss_of_a_run_is_what_evaluate_says(self):
+        run, data = self.folder / "asked-again", self.folder / "data" / "validation"
+        self.expect(0, self.train(1, self.settings(run, train__steps=2, evaluation__every=2, evaluation__sequences=3, data__validation=data)))
+        row, = [line for line in lines(run / "metrics.jsonl") if "validation_loss" in line]
+        answers = [json.loads(self.must(shiftron("evaluate", "--checkpoint", step(run, 2), "--data", data, "--json", *limit)))
+                   for limit in (["--limit", 3], [], ["--limit", 10 ** 6])]
+        self.assertAlmostEqual(answers[0]["loss"], row["validation_loss"], delta=1e-6)
+        self.assertGreater(abs(answers[1]["loss"] - row["validation_loss"]), 1e-5)
+        every = answers[1]["windows"]
+        self.assertEqual([(answer["windows"], answer["windows_of_dataset"]) for answer in answers], [(3, every), (every, every), (every, every)])
+        self.assertEqual(answers[2]["loss"], answers[1]["loss"])
 
     def test_weights_of_validation_decide_nothing(self):
         run = self.folder / "weighted"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, main, shiftron, step
+from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, main, options, shiftron, step
 
 
 def flip(path, place):
@@ -156,7 +156,11 @@ class BadInput(SystemTest):
         self.assertEqual(shiftron("checkpoint", "verify", step(run, 6)).returncode, 74)
         text = self.refused(0, settings, "step 6 cannot be used", "resuming behind step 4")
         self.assertIn(str(newest), text)
-        self.assertTrue((run / "checkpoints" / "superseded-step-00000006").is_dir())
+        broken = run / "checkpoints" / "broken-step-00000006"
+        self.assertTrue(broken.is_dir())
+        event, = events(run, "checkpoint_broken")
+        self.assertEqual((event["step"], event["now"]), (6, str(broken)))
+        self.assertIn(str(newest), event["reason"])
         self.assertEqual(losses(run), losses(whole))
         self.assertEqual([line["step"] for line in lines(run / "metrics.superseded.jsonl")], [5, 6])
         self.assert_same_step(step(whole, 6), step(run, 6))
@@ -178,14 +182,25 @@ class FullDisk(SystemTest):
             self.skipTest("may not mount")
         self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
 
+    def test_older_steps_make_room(self):
+        subprocess.run(["mount", "-o", "remount,size=19200k", self.disk], check=True)
+        run = self.disk / "run"
+        settings = self.settings(run, train__steps=8, checkpoint__every=2, model__layers=20, model__hidden=64)
+        text = self.expect(0, self.train(1, settings))
+        for number in (4, 6, 8):
+            self.assert_told_once(text, f"before step {number} is saved: the disk has no room for both; checkpoint.keep is 2")
+        self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000006", "step-00000008"])
+        text = self.expect(0, self.start(1, ["preflight", *options(settings)]))
+        self.assert_told_once(text, f"{run} has room for 2 of the 3 steps that checkpoint.keep=2 takes")
+
     def test_a_save_fails(self):
         ranks, layout = LAYOUTS["tp2pp2"]
         run = self.disk / "run"
-        settings = {**self.settings(run, train__steps=8, checkpoint__every=2), **layout}
+        settings = {**self.settings(run, train__steps=8, checkpoint__every=2), **layout, "checkpoint.keep_every": 2}
         text = self.expect(70, self.train(ranks, settings))
         for number in (4, 6, 8):
             self.assert_told_once(text, f"step {number} could not be saved: ")
-        self.assert_told_once(text, "the last step could not be saved, for the reason told above; mend it and start again")
+        self.assert_told_once(text, "the last step could not be saved, for the reason told above; mend it and start again to repeat what is behind step 2")
         self.assertEqual(text.count("free space on the disk of"), 3)
         self.assertEqual([event["step"] for event in events(run, "checkpoint_failed")], [4, 6, 8])
         self.assertEqual(sorted(losses(run)), list(range(1, 9)))

@@ -247,6 +247,9 @@ class Benchmarks(Reports):
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--fewshot", "2")
         self.assertEqual(result.returncode, 76)
         self.assertIn("--fewshot is of --tasks", result.stderr)
+        result = shiftron("evaluate", "--checkpoint", self.steps[0], "--data", DATA, "--limit", "0.5")
+        self.assertEqual(result.returncode, 76)
+        self.assertIn("--limit '0.5' is no whole number: without --tasks it is of windows", result.stderr)
         result = shiftron("evaluate", "--checkpoint", self.steps[0], "--tasks", "winogrande", "--data", DATA, "--output", self.folder / "bad",
                           "--limit", "0")
         self.assertEqual(result.returncode, 76)

@@ -324,6 +324,16 @@ class CommandLine(SystemTest):
         self.must_run(["evaluate", "--checkpoint", self.step, "--data", odd, "--json"])
         self.must_run(["generate", "--checkpoint", self.step, "--tokens", "2", b"--prompt=caf\xe9"])
 
+    def test_marks_between_documents_get_no_token(self):
+        texts = {"marked.txt": "the key\nthe value<|end|>the key<|end|>", "plain.txt": "the key\nthe value\nthe key\n"}
+        models = []
+        for name, text in texts.items():
+            (self.folder / name).write_text(50 * text)
+            models.append(self.folder / f"{name}.model")
+            self.must_run(["tokenizer", "train", "--input", self.folder / name, "--vocab", "280", "--output", models[-1],
+                           *(["--document-separator", "<|end|>"] if name == "marked.txt" else [])])
+        self.assertEqual(models[0].read_bytes(), models[1].read_bytes())
+
     def test_inputs_are_recognised(self):
         packed = self.folder / "text.jsonl.gz"
         subprocess.run(["gzip", "-k", self.folder / "text.jsonl"], check=True)

@@ -4,8 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/file.h"
+#include "expect_error.h"
+#include "small_disk.h"
+#include "train/engine.h"
+#include "train/small_model.h"
+
 namespace shiftron {
 namespace {
+
+using namespace shiftron::testing;
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -109,22 +117,45 @@ TEST(Preflight, WhoSeesTooFewOfTheOthersHasADiskOfItsOwn) {
   EXPECT_THAT(fault_of_unseen("/run", 5, {"n0", "n1", "n2"}), HasSubstr("n0 and 2 more hosts have written"));
 }
 
-// A run that comes back holds most of its steps already.
+// A run that comes back holds most of its steps already, and goes on where the older of them make room.
 TEST(Preflight, RoomIsAskedForTheStepsThatComeNext) {
   RunConfig config;
   config.train.steps = 100;
+  const auto expect = [&](int64_t there, int64_t least, int64_t all) {
+    const RoomForSteps room = steps_in_need_of_room(config, there);
+    EXPECT_EQ(room.least, least) << there;
+    EXPECT_EQ(room.all, all) << there;
+  };
   config.checkpoint = {.every = 10, .keep = 2};
-  EXPECT_EQ(steps_in_need_of_room(config, 0), 2);
-  EXPECT_EQ(steps_in_need_of_room(config, 1), 2);
-  EXPECT_EQ(steps_in_need_of_room(config, 2), 1);
-  EXPECT_EQ(steps_in_need_of_room(config, 7), 1);
+  expect(0, 2, 3);
+  expect(1, 1, 2);
+  expect(2, 1, 1);
+  expect(7, 1, 0);
   config.checkpoint.keep = 1;
-  EXPECT_EQ(steps_in_need_of_room(config, 1), 1);
+  expect(1, 1, 1);
   config.checkpoint.every = 0;
-  EXPECT_EQ(steps_in_need_of_room(config, 0), 1);
+  expect(0, 1, 1);
   config.checkpoint.every = 100;  // step 0 goes behind the last one
-  EXPECT_EQ(steps_in_need_of_room(config, 0), 2);
-  EXPECT_EQ(steps_in_need_of_room(config, 1), 1);
+  expect(0, 2, 2);
+  expect(1, 1, 1);
+}
+
+TEST(Preflight, LessRoomThanKeepTakesIsTold) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount";
+  RunConfig config = small_config({}, Precision::fp64);
+  config.output.directory = disk.path();
+  const auto step = static_cast<uint64_t>(count_parameters(config).total) * 24;
+  config.train.steps = 100;
+  config.checkpoint = {.every = 1, .keep = 50};
+  const std::string room = std::to_string(free_disk_space(disk.path()) / step);
+  EXPECT_EQ(look_for_room(config),
+            disk.path() + " has room for " + room +
+                " of the 51 steps that checkpoint.keep=50 takes: older ones go before the next is written");
+  config.checkpoint.keep = 1;
+  EXPECT_EQ(look_for_room(config), "");
+  config.model.vocab = 100'000;
+  EXPECT_ERROR(look_for_room(config), ExitCode::bad_input, "two steps take ");
 }
 
 }  // namespace
