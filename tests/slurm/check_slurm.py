@@ -369,7 +369,8 @@ class Slurm(SystemTest):
         self.assertEqual(self.ended(run, job), "FAILED")
         self.assertEqual(self.cluster.job(job)["ExitCode"], "76:0", self.log(run)[-3000:])
         self.assertEqual(self.cluster.job(job)["Restarts"], "0", self.log(run)[-5000:])
-        self.assertIn("failed", self.status(run))
+        self.assertRegex(self.status(run), "^done ")
+        self.assertIn("a start was refused at", self.status(run))
 
     def test_two_jobs_of_one_run(self):
         run = self.folder / "two"
