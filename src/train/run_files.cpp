@@ -43,15 +43,19 @@ void refuse_lost_link(const std::string& directory, const RunWords& words) {
                   ", which is not there; mount or make that directory, or give another ", words.option);
 }
 
-// All of `text`, or nothing of it.
-void append_whole(FileDescriptor& file, const std::string& text) {
+// All of what `append` writes behind the file's end, or nothing of it.
+void all_or_nothing(FileDescriptor& file, const std::function<void()>& append) {
   const uint64_t before = file.size();
   try {
-    file.append(text.data(), text.size());
+    append();
   } catch (...) {
     [[maybe_unused]] const int result = ftruncate(file.get(), static_cast<off_t>(before));
     throw;
   }
+}
+
+void append_whole(FileDescriptor& file, const std::string& text) {
+  all_or_nothing(file, [&] { file.append(text.data(), text.size()); });
 }
 
 // What the file's last line lacks at its end, as a crash leaves it: "\n" or nothing, as where that cannot be read.
@@ -117,8 +121,7 @@ void move_end(const FileDescriptor& metrics, uint64_t cut, const std::string& pa
   left.append("\n", missing_end(metrics.path()).size());
   FileDescriptor superseded = FileDescriptor::open_for_appending(path);
   const uint64_t moved = moved_before(metrics, cut, FileDescriptor::open_for_reading(path));
-  const uint64_t before = superseded.size();
-  try {
+  all_or_nothing(superseded, [&] {
     if (moved == 0) superseded.append("\n", missing_end(path).size());
     for_each_piece(metrics, cut + moved, metrics.size(), [&](std::string_view piece) {
       superseded.append(piece.data(), piece.size());
@@ -126,10 +129,7 @@ void move_end(const FileDescriptor& metrics, uint64_t cut, const std::string& pa
     });
     superseded.sync();
     fsync_directory(parent_directory(path));
-  } catch (...) {
-    [[maybe_unused]] const int result = ftruncate(superseded.get(), static_cast<off_t>(before));
-    throw;
-  }
+  });
   superseded.close();
   left.truncate(cut);
   left.sync();

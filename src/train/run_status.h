@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,10 @@ struct RunStatus {
   double since = 0;     // seconds in that state
 
   int64_t step = 0, saved_step = -1;
-  std::optional<int64_t> steps{};  // that it is to make
-  std::string steps_fault{};       // why these are not known, where config.conf is there
-  std::string save_fault{};        // of the last save, if it failed
-  std::string start_fault{};       // of the last start, if it was refused and the run had been done
+  std::optional<int64_t> steps{};          // that it is to make
+  std::string steps_fault{};               // why these are not known, where config.conf is there
+  std::string save_fault{};                // of the last save, if it failed
+  std::string start_fault{};               // of the last start, if it was refused and the run had been done
   double loss = 0, tokens_per_second = 0;  // over the last steps
   std::optional<double> validation_loss{};
   std::optional<double> seconds_left{};  // of training, at the pace of the last steps
@@ -65,6 +66,9 @@ class RunStatusReader {
   std::vector<double> last_seconds_;  // of the last steps
   double tokens_of_step_ = 0;
 };
+
+// A step that was skipped has no loss. NaN where none has one.
+double mean_of_finite(std::span<const double> losses);
 
 // For people, with the curve of the losses in `width` columns.
 std::string to_text(const RunStatus& status, int width);

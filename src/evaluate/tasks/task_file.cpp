@@ -189,11 +189,23 @@ class TaskFile {
 
   // Its examples are of the items that it asks.
   static bool shows_what_it_asks(const TaskDefinition& task) {
-    if (task.shot_split.empty() || task.shot_split == task.split) return !task.shot_split.empty();
+    if (task.shot_split.empty()) return false;
+    if (task.shot_split == task.split) return true;
     const auto asked = task.files.find(task.split), shown = task.files.find(task.shot_split);
     if (asked == task.files.end() || shown == task.files.end()) return false;
     std::error_code unreadable;
     return asked->second == shown->second || std::filesystem::equivalent(asked->second, shown->second, unreadable);
+  }
+
+  void read_draw(TaskDefinition& task) {
+    const bool shows_answers = shows_what_it_asks(task);
+    const std::string draw = text("draw", shows_answers ? "apart" : "sampled");
+    const auto found = std::find(kDraws.begin(), kDraws.end(), draw);
+    if (found == kDraws.end()) return fault("draw", "is \"" + draw + "\", not first, sampled or apart");
+    task.draw = static_cast<ShotDraw>(found - kDraws.begin());
+    if (shows_answers && task.draw != ShotDraw::apart)
+      fault("draw",
+            "\"" + draw + "\" would show items their own answers, as shots_from holds what is asked; take apart");
   }
 
   void read_texts(TaskDefinition& task) {
@@ -209,15 +221,7 @@ class TaskFile {
     task.measured = text_template("measured");
     task.delimiter = text("delimiter", " ");
     task.default_shots = count("shots", 0, 0);
-    const std::string draw = text("draw", shows_what_it_asks(task) ? "apart" : "sampled");
-    const auto found = std::find(kDraws.begin(), kDraws.end(), draw);
-    if (found == kDraws.end())
-      fault("draw", "is \"" + draw + "\", not first, sampled or apart");
-    else
-      task.draw = static_cast<ShotDraw>(found - kDraws.begin());
-    if (found != kDraws.end() && task.draw != ShotDraw::apart && shows_what_it_asks(task))
-      fault("draw",
-            "\"" + draw + "\" would show items their own answers, as shots_from holds what is asked; take apart");
+    read_draw(task);
     task.generation.until = texts("until");
     task.generation.most_tokens = count("most_tokens", GenerationRules{}.most_tokens, 1);
     task.generation.states_most_tokens = file_.contains("most_tokens");
