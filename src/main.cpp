@@ -6,13 +6,18 @@
 #include "cli/standard_descriptors.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "parallel/agree.h"
+#include "parallel/launcher.h"
 
 namespace {
 
-// The last word of a failed process: the message, unless it has been told, on stderr; the code for the launcher.
+// The last word of a failed process: the message, unless it has been told, on stderr, with the place of a rank that is
+// not the first; the code for the launcher.
 int fail(const std::string& message, shiftron::ExitCode code) {
   std::cout.flush();
-  if (!message.empty()) shiftron::tell("shiftron: " + message);
+  const int rank = shiftron::launched_tasks().rank;
+  const std::string place = rank > 0 ? shiftron::place_of(rank) + ": " : "";
+  if (!message.empty()) shiftron::tell("shiftron: " + place + message);
   return static_cast<int>(code);
 }
 

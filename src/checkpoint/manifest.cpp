@@ -158,8 +158,8 @@ void check_no_shared_bytes(const Manifest& manifest, const std::string& source) 
   }
 }
 
-// The text behind the first line, after its hash was compared.
-void check_hash(const std::string& text, const std::string& source) {
+// The hash that the first line states, which must be that of the text after it.
+std::string checked_hash(const std::string& text, const std::string& source) {
   const size_t begin = kHashBegin.size() + kHashDigits + kHashEnd.size();
   if (text.size() < begin || text.compare(0, kHashBegin.size(), kHashBegin) != 0 ||
       text.compare(kHashBegin.size() + kHashDigits, kHashEnd.size(), kHashEnd) != 0) {
@@ -171,6 +171,7 @@ void check_hash(const std::string& text, const std::string& source) {
     throw Error(source + ": its hash is " + actual + ", it states " + stated + "; it is damaged",
                 ExitCode::no_checkpoint);
   }
+  return stated;
 }
 
 }  // namespace
@@ -230,7 +231,7 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& source) {
-  check_hash(text, source);
+  std::string hash = checked_hash(text, source);
   const json root = parse_strict_json(text, source);
   const JsonFields fields(root, source, "",
                           {"xxh3_128", "format", "version", "step", "block_bytes", "code_version", "data_fingerprint",
@@ -238,6 +239,7 @@ Manifest parse_manifest(const std::string& text, const std::string& source) {
   if (fields.text("format", kLongestName) != "shiftron-checkpoint") fields.fail("format", "is foreign");
   fields.number("version", 1, 1);
   Manifest manifest;
+  manifest.hash = std::move(hash);
   manifest.step = static_cast<int64_t>(fields.number("step", 0, uint64_t{1} << 50));
   manifest.block_bytes = fields.number("block_bytes", 512, uint64_t{1} << 30);
   manifest.code_version = fields.text("code_version", kLongestName);

@@ -52,6 +52,7 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
   std::vector<ManifestBox> boxes;
+  std::string hash{};  // of the text that it was read from, as its first line states it; "": of none
 
   uint64_t bytes() const;  // of all files
   // Path inside the file: "parameters/NAME" where the box is the whole tensor, else "parameters/NAME@OFFSET,OFFSET".

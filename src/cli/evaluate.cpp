@@ -127,6 +127,15 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
   return model;
 }
 
+// Ranks of two steps would compute with a mixture of both.
+void require_same_model(ControlPlane& world, const CheckpointModel& model) {
+  std::vector<Given> given = {
+      {"the checkpoint " + model.directory,
+       fmt::format("step {} (hash of its manifest {})", model.content.step, model.manifest_hash)}};
+  for (Given& key : given_keys(model.config)) given.push_back(std::move(key));
+  require_given_alike(world, given);
+}
+
 int run_evaluate(const CommandLine& given) {
   outlive_failing_writes();
   if (lists_tasks(given)) {
@@ -139,14 +148,15 @@ int run_evaluate(const CommandLine& given) {
   check_benchmark_options(line);
   MpiSession session;
   const auto world = session.world();
+  require_same_start(*world, "evaluate", line);
   CheckpointModel model;
   const auto any_layout = [](const RunConfig&) { return std::string(); };
   const Question question = line.has("tasks") ? answers_of_tasks() : held_out_loss();
   const auto open = [&] {
     model = open_with_overrides(line, question, world->size(), {}, any_layout);
   };  // dp over all ranks
-  first_agrees(*world, open);
-  if (world->rank() != 0) open();
+  all_agree(*world, open);
+  require_same_model(*world, model);
   const std::string data = line.text("data");
   if (line.has("tasks")) {
     return run_tasks(line, model, *world, share_of(session, model.config.device.threads));
@@ -179,6 +189,7 @@ int run_evaluate(const CommandLine& given) {
 int run_generate(const CommandLine& line) {
   MpiSession session;
   const auto world = session.world();
+  require_same_start(*world, "generate", line);
   const int ranks = world->size();
   CheckpointModel model;
   const auto layout_fault = [&](const RunConfig& config) {
@@ -188,8 +199,8 @@ int run_generate(const CommandLine& line) {
                                ", cp ", p.cp, ", pp ", p.pp, " cannot be; leave them out");
   };
   const auto open = [&] { model = open_with_overrides(line, text_from_prompt(), ranks, {.tp = ranks}, layout_fault); };
-  first_agrees(*world, open);
-  if (world->rank() != 0) open();
+  all_agree(*world, open);
+  require_same_model(*world, model);
   const GenerateOptions options{.tokens = line.integer("tokens"),
                                 .temperature = line.real("temperature"),
                                 .seed = static_cast<uint64_t>(line.integer("seed"))};

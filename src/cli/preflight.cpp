@@ -65,6 +65,7 @@ int run_preflight_command(const CommandLine& line) {
   Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
+  require_same_start(*world, "preflight", parsed, &parsed.config);
   first_agrees(*world, [&] {
     if (parsed.config.reading_faults.empty()) {
       const int64_t wanted = parsed.integer("ranks", world->size());

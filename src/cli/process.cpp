@@ -11,18 +11,52 @@
 #include <new>
 #include <set>
 
+#include "cli/version.h"
 #include "core/host_limits.h"
 #include "evaluate/step_benchmarks.h"
 #include "kernels/processors.h"
 #include "train/faults.h"
+#include "train/options.h"
 
 namespace shiftron::cli {
+namespace {
+
+std::string lines_of(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, "\n"));
+}
+
+}  // namespace
 
 void require_sound(const RunConfig& config, int ranks, Use use) {
   std::vector<std::string> faults = find_faults(config, ranks, use);
   const std::vector<std::string> of_tasks = find_task_faults(config);
   faults.insert(faults.end(), of_tasks.begin(), of_tasks.end());
   refuse_faults(faults, "the configuration");
+}
+
+std::vector<Given> given_keys(const RunConfig& config) {
+  std::vector<Given> given;
+  for (const Option& option : option_table()) given.push_back({option.key, lines_of(option.write(config))});
+  return given;
+}
+
+void require_same_start(ControlPlane& world, const std::string& command, const CommandLine& line,
+                        const RunConfig* config) {
+  std::vector<Given> given = {{"the command", command}};
+  // preflight looks at the program's bytes on each host, and names the odd hosts so that a job can leave them out.
+  if (command != "preflight") given.push_back({"the program", build_text()});
+  const std::vector<Option> keys = option_table();
+  for (const auto& [name, values] : line.values) {
+    // Where a file lies matters less than what it says.
+    if (name == "config" || (config != nullptr && std::ranges::find(keys, name, &Option::key) != keys.end())) continue;
+    given.push_back({"--" + name, values == std::vector<std::string>{""} ? "given" : lines_of(values)});
+  }
+  given.push_back({"faults of the command line", lines_of(line.faults)});
+  if (config != nullptr) {
+    given.push_back({"faults of the configuration", lines_of(config->reading_faults)});
+    for (Given& key : given_keys(*config)) given.push_back(std::move(key));
+  }
+  require_given_alike(world, given);
 }
 
 int thread_count(int wanted) {

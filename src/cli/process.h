@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "core/host.h"
+#include "parallel/given_alike.h"
 #include "parallel/host_communicator.h"
 #include "train/run_config.h"
 
@@ -13,6 +15,15 @@ namespace shiftron::cli {
 
 // Throws one Error(bad_input) with every fault of the configuration and of the names of its tasks.
 void require_sound(const RunConfig& config, int ranks, Use use);
+
+// Throws Error(bad_input) unless all ranks are of one build and were given the same `command` with the same options.
+// The first exchange of every command under MPI, before it reads or writes. `config`, where the line alone makes it, is
+// compared too: every key, and the faults that reading it found.
+void require_same_start(ControlPlane& world, const std::string& command, const CommandLine& line,
+                        const RunConfig* config = nullptr);
+
+// Every key of the configuration as one thing that a rank was given.
+std::vector<Given> given_keys(const RunConfig& config);
 
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);

@@ -47,6 +47,7 @@ int run_self_test_command(const CommandLine& line) {
   });
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
+  require_same_start(*world, "self-test", line);
   const Deadline deadline{.seconds = static_cast<double>(line.integer("deadline")), .key = "deadline"};
   Watchdog::Section section;
   std::optional<Progress> progress;

@@ -166,6 +166,7 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
 int dry_run(const ParsedConfig& parsed) {
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
+  require_same_start(*world, "train", parsed, &parsed.config);
   const std::vector<std::string> hosts = world->gather_text(host_name(), 0);
   const int threads = share_of(session, parsed.config.device.threads).threads;
   first_agrees(*world, [&] { tell_plan(parsed, hosts, threads); });
@@ -187,7 +188,7 @@ void show_line(const std::string& line) {
     if (log.rank() != 0) log.info("error, told by another rank: " + message);
     leave_to_another(code);
   }
-  log.error(message);
+  log.error(log.rank() == 0 ? message : place_of(log.rank()) + ": " + message);
   session.tell_failure(static_cast<int>(code));
   throw Error("", code);
 }
@@ -208,6 +209,7 @@ int run_train(const CommandLine& line) {
   Watchdog::Section leaving;
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
+  require_same_start(*world, "train", parsed, &config);
   first_agrees(*world, [&] { require_sound(config, world->size(), Use::train); });
 
   Log& log = log_of_rank.emplace(world->rank());

@@ -11,7 +11,11 @@ namespace shiftron {
 
 CheckpointModel open_checkpoint(const std::string& directory) {
   refuse_other_than_a_step(directory);
-  CheckpointModel model{.directory = directory, .content = read_content(directory), .config = {}};
+  const Manifest manifest = read_manifest(directory);
+  CheckpointModel model{.directory = directory,
+                        .manifest_hash = manifest.hash,
+                        .content = read_content(directory, manifest),
+                        .config = {}};
   model.config = saved_config(model.content.state_json, directory);
   return model;
 }

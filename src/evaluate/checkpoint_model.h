@@ -14,7 +14,8 @@ inline constexpr const char* kWhyNotFinite =
     "a weight is not finite, or train.precision is too narrow; shiftron checkpoint export names such a weight";
 
 struct CheckpointModel {
-  std::string directory;  // of the step
+  std::string directory;        // of the step
+  std::string manifest_hash{};  // of what open_checkpoint() read; "": a model of another origin
   CheckpointContent content;
   RunConfig config;       // as it was trained, resolved
 };

@@ -103,14 +103,18 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const ParallelLayout layout = make_layout(model.config.parallel, world.size());
   RunConfig config = in_microbatches(model.config, layout);
   config.evaluation.sequences = windows;
+  const std::vector<DataSource> sources = {{.directory = dataset, .weight = 0}};
   std::optional<Loader> loader;
   std::optional<Tokenizer> tokenizer;
   int microbatches = 0;
   all_agree(world, [&] {
-    loader.emplace(open_loader(config, {{.directory = dataset, .weight = 0}}, false));
+    loader.emplace(open_loader(config, sources, false));
     tokenizer.emplace(tokenizer_for(*loader, model, dataset));
     microbatches = evaluation_microbatches(config, layout, *loader);
   });
+  std::vector<Given> data;
+  add_data(data, "the dataset", sources, *loader);
+  require_given_alike(world, data);
 
   const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads);
   Ledger ledger;
@@ -150,7 +154,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
                        .windows = evaluation_sequences(config, *loader),
                        .windows_of_dataset = loader->windows(),
                        .dropped_tokens = loader->dropped_tokens()};
-  told_by_first(world, [&] {
+  all_agree(world, [&] {
     refuse_without_text(result, dataset);
     refuse_non_finite(result, model.directory);
   });

@@ -161,7 +161,7 @@ void Scorer::make_decoder() {
 
 RequestTokens Scorer::tokens(const std::vector<Request>& requests, const ScorerOptions& options) {
   RequestTokens tokens;
-  told_by_first(world_, [&] {
+  all_agree(world_, [&] {
     const int64_t max_length = max_length_of(options, config_);
     if (live_ != nullptr && max_length > config_.train.sequence_length) {
       throw_bad_input("max_length ", max_length, " is more than the ", config_.train.sequence_length,

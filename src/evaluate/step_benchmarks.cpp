@@ -52,8 +52,8 @@ class StepBenchmarks : public StepEvaluation {
     if (leads()) options_.scorer.name_of = [this](size_t request) { return benchmarks_.origin_of(request); };
     ScorerOptions told = options_.scorer;
     told.progress = leads();
-    told_by_first(world,
-                  [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
+    all_agree(world,
+              [&] { tokens_ = tokens_of(benchmarks_.requests(), tokenizer_, told, config.train.sequence_length); });
     if (leads()) {
       log.info(fmt::format("benchmarks {}: {} requests, every {} steps", config.evaluation.tasks,
                            benchmarks_.requests().size(), config.evaluation.every));

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/hash.h"
+#include "core/host.h"
 
 namespace shiftron {
 
@@ -18,13 +19,13 @@ void leave_to_another(ExitCode code) {
 
 namespace {
 
-// "" where `work` succeeds, else the code of its failure, a line break and its message.
-std::string fault_of(const std::function<void()>& work) {
+// "" where `work` succeeds, else the code of its failure, a line break, `place` and its message.
+std::string fault_of(const std::function<void()>& work, const std::string& place = "") {
   try {
     work();
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
-    return std::to_string(static_cast<int>(error.code())) + "\n" + error.what();
+    return std::to_string(static_cast<int>(error.code())) + "\n" + place + error.what();
   }
   return "";
 }
@@ -41,14 +42,17 @@ void throw_together(ControlPlane& world, const std::string& fault) {
 
 }  // namespace
 
+std::string place_of(int rank) {
+  return "rank " + std::to_string(rank) + " on " + host_name();
+}
+
 void all_agree(ControlPlane& world, const std::function<void()>& work) {
-  const std::vector<std::string> faults = world.gather_text(fault_of(work), 0);
+  const std::string place = world.rank() == 0 ? "" : place_of(world.rank()) + ": ";
+  const std::vector<std::string> faults = world.gather_text(fault_of(work, place), 0);
   std::string first;
   size_t failed = 0;
-  for (size_t rank = 0; rank < faults.size(); ++rank) {
-    if (faults[rank].empty() || failed++ > 0) continue;
-    first = faults[rank];
-    if (rank > 0) first.insert(first.find('\n') + 1, "rank " + std::to_string(rank) + ": ");
+  for (const std::string& fault : faults) {
+    if (!fault.empty() && failed++ == 0) first = fault;
   }
   if (failed > 0 && failed < faults.size()) {
     first += " (on " + std::to_string(failed) + " of " + std::to_string(faults.size()) + " ranks)";

@@ -12,15 +12,18 @@ namespace shiftron {
 // moment, because a launcher ends all ranks when the first one has left.
 [[noreturn]] void leave_to_another(ExitCode code);
 
+// "rank 2 on node7": a rank of this host, for messages.
+std::string place_of(int rank);
+
 // Every rank runs `work`, which must not communicate. If it fails anywhere, every rank throws the code of the
-// first failing rank: rank 0 with that one's message, the others with nothing to be told.
+// first failing rank: rank 0 with that one's message and its place_of(), the others with an empty message.
 void all_agree(ControlPlane& world, const std::function<void()>& work);
 
 // Rank 0 alone runs `check`; where it fails, all throw as above.
 void first_agrees(ControlPlane& world, const std::function<void()>& check);
 
-// For `work` whose errors are alike on every rank: rank 0 alone tells them. A crash and a lost peer need not be, so
-// that whoever has them tells.
+// For `work` that communicates and throws what rank 0 has sent to all: rank 0 alone reports it. A crash and a lost peer
+// may be one rank's, which reports them. What one rank may find alone belongs into all_agree(): here it would be lost.
 void told_by_first(const ControlPlane& world, const std::function<void()>& work);
 
 // What each rank says, one behind the other, on every rank.

@@ -312,6 +312,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   set_environment_default("OMPI_MCA_mpi_yield_when_idle", "1");
   // Libraries of networks take 0.2 s to find that there is none; shared memory needs none.
   if (is_on_one_host()) set_environment_default("OMPI_MCA_pml", "ob1");
+  const LaunchedTasks launched = launched_tasks();
   int provided = MPI_THREAD_SINGLE;
   {
     const WithoutStep without_step;
@@ -324,6 +325,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  require_all_tasks(launched, ranks_);
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "world",
             "finding the ranks of this host");

@@ -15,6 +15,16 @@ Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sourc
                 config.data.document_reset, shuffle);
 }
 
+void add_data(std::vector<Given>& given, const std::string& key, const std::vector<DataSource>& sources,
+              const Loader& loader) {
+  const std::vector<std::string> fingerprints = loader.fingerprints_of_sources();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    given.push_back({detail::concatenate(key, " ", i > 0 ? detail::concatenate(i + 1, ": ") : "", sources[i].directory),
+                     detail::concatenate("(fingerprint ", fingerprints[i], ", ", loader.windows_of_sources()[i],
+                                         " windows, tokenizer ", loader.tokenizer_hash(), ")")});
+  }
+}
+
 int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp) {
   const TrainSection& train = config.train;
   return (step - 1) * train.global_batch + (static_cast<int64_t>(index) * dp_size + dp) * train.micro_batch;

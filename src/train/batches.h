@@ -6,12 +6,17 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "parallel/given_alike.h"
 #include "train/engine.h"
 
 namespace shiftron {
 
 // shuffle = false: windows in order, for evaluation.
 Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sources, bool shuffle);
+
+// Adds what `loader` found in each of the sources that `key` names.
+void add_data(std::vector<Given>& given, const std::string& key, const std::vector<DataSource>& sources,
+              const Loader& loader);
 
 // Number of the first sample that microbatch `index` of rank `dp` reads in `step` (from 1).
 int64_t first_sample(const RunConfig& config, int dp_size, int64_t step, int index, int dp);

@@ -19,6 +19,7 @@
 #include "core/hash.h"
 #include "core/median.h"
 #include "parallel/agree.h"
+#include "train/batches.h"
 #include "train/engine.h"
 #include "train/resume.h"
 
@@ -224,6 +225,21 @@ std::string look_for_room(const RunConfig& config) {
       directory, static_cast<uint64_t>(there) + room / step, there + all, config.checkpoint.keep);
 }
 
+namespace {
+
+// As training opens it: throws where a rank cannot, or has other data at the same place.
+void require_same_data(const RunConfig& config, ControlPlane& world) {
+  std::vector<Given> data;
+  all_agree(world, [&] {
+    add_data(data, "data.train", config.data.train, open_loader(config, config.data.train, true));
+    if (config.evaluation.every == 0 || config.data.validation.empty()) return;
+    add_data(data, "data.validation", config.data.validation, open_loader(config, config.data.validation, false));
+  });
+  require_given_alike(world, data);
+}
+
+}  // namespace
+
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin) {
   const auto start = std::chrono::steady_clock::now();
@@ -264,6 +280,9 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
     const std::string warning = look_for_room(config);
     if (!warning.empty()) result.warnings.push_back({report.host, warning});
   });
+
+  begin("the data", {});
+  require_same_data(config, world);
 
   {
     DeviceLook device(config, share, world, begin);

@@ -282,14 +282,12 @@ void TrainingRun::end_at_once() {
 ExitCode TrainingRun::run() {
   {
     const auto section = environment_.watchdog.enter("resume", setup_deadline(config_));
-    bool resumed = false;
-    told_by_first(environment_.world, [&] { resumed = resume(); });
-    if (!resumed) begin();
+    if (!resume()) begin();
     keep_configuration();
     choose_algorithms();
     measure_peak();
-    told_by_first(environment_.world, [&] {
-      if (first_rank()) report_ = RunReport(config_, first_step_, peak_, environment_.log, environment_.show_progress);
+    first_agrees(environment_.world, [&] {
+      report_ = RunReport(config_, first_step_, peak_, environment_.log, environment_.show_progress);
     });
   }
   announce();

@@ -42,6 +42,7 @@ class TrainingRun {
   void begin();
   void keep_configuration() const;
   std::optional<CheckpointContent> load_step();
+  void require_takes(const CheckpointContent& content, const SavedState& state) const;
   void take_state(const CheckpointContent& content, const SavedState& state);
   void tell_other_validation(int64_t step, const std::string& before) const;
   void take_products(const Bfloat16Products& products);

@@ -41,6 +41,10 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     }
     check_vocabulary();
   });
+  std::vector<Given> data;
+  add_data(data, "data.train", config.data.train, *train_);
+  if (validation_) add_data(data, "data.validation", config.data.validation, *validation_);
+  require_given_alike(environment.world, data);
   if (!config.evaluation.tasks.empty()) {
     CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks,
           ", and nobody evaluates them");
@@ -136,12 +140,12 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   using Kind = ResumeChoice::Kind;
   HostCommunicator& world = environment_.world;
   if (config_.checkpoint.resume.kind == Kind::never) {
-    const bool there = world.broadcast_text(list_steps(checkpoints()).empty() ? "0" : "1", 0) == "1";
-    if (there) {
+    first_agrees(world, [&] {
+      if (list_steps(checkpoints()).empty()) return;
       throw_bad_input(checkpoints(),
                       " holds steps and checkpoint.resume=never; choose another output.directory, or "
                       "checkpoint.resume=auto to go on");
-    }
+    });
     return {};
   }
   if (first_rank()) sweep_temporaries(checkpoints(), environment_.log);
@@ -154,32 +158,38 @@ std::optional<CheckpointContent> TrainingRun::load_step() {
   });
   wanted = world.broadcast_text(wanted, 0);
   Engine& engine = trainer_->engine();
-  return load_checkpoint(
-      checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)), engine.parameters(), world,
-      environment_.log,
-      {.threads = stream_.cpu.threads,
-       .gather = [&] { engine.gather_all(); },
-       .rejected = [&](int64_t step, const std::string& fault) { unusable_steps_.emplace_back(step, fault); }});
+  std::optional<CheckpointContent> content;
+  told_by_first(world, [&] {
+    content = load_checkpoint(
+        checkpoints(), wanted.empty() ? std::nullopt : std::optional(std::stoll(wanted)), engine.parameters(), world,
+        environment_.log,
+        {.threads = stream_.cpu.threads,
+         .gather = [&] { engine.gather_all(); },
+         .rejected = [&](int64_t step, const std::string& fault) { unusable_steps_.emplace_back(step, fault); }});
+  });
+  return content;
 }
 
-// Throws where the run may not go on from it as it is configured.
-void TrainingRun::take_state(const CheckpointContent& content, const SavedState& state) {
-  const RunConfig& saved = state.configuration;
+// Throws where the run may not resume from it as it is configured, or with the data that this rank has opened.
+void TrainingRun::require_takes(const CheckpointContent& content, const SavedState& state) const {
   const bool imported = !state.imported_from.empty();
   const std::string path = checkpoints() + "/" + step_name(content.step);
-  require_resumable(saved, config_, imported, path);
+  require_resumable(state.configuration, config_, imported, path);
   if (imported) {
     require_tokenizer_of(state.imported_from, path, content, train_->tokenizer_hash(), environment_.log);
   } else {
     require_same_data(config_.data.train, content.step, content.data_fingerprint, train_->fingerprint());
   }
+}
+
+void TrainingRun::take_state(const CheckpointContent& content, const SavedState& state) {
+  const RunConfig& saved = state.configuration;
   if (validation_fingerprint_.empty()) validation_fingerprint_ = state.validation_fingerprint;
   const bool counted_weights = validation_ && state.validation_fingerprint == validation_->fingerprint_with_weights();
   if (!state.validation_fingerprint.empty() && !counted_weights &&
       state.validation_fingerprint != validation_fingerprint_) {
     tell_other_validation(content.step, state.validation_fingerprint);
   }
-  trainer_->restore(state.trainer);
   // Older versions kept it of every run.
   if (state.bfloat16 && chooses_products(saved) && chooses_products(config_)) take_products(*state.bfloat16);
   library_choices_ = state.library_choices;
@@ -263,15 +273,19 @@ void TrainingRun::set_unusable_steps_aside() const {
 bool TrainingRun::resume() {
   const std::optional<CheckpointContent> content = load_step();
   if (!content) return false;
-  const SavedState state = saved_state(content->state_json, checkpoints());
+  SavedState state;
+  all_agree(environment_.world, [&] {
+    state = saved_state(content->state_json, checkpoints());
+    require_takes(*content, state);
+    trainer_->restore(state.trainer);
+  });
   take_state(*content, state);
-  if (first_rank()) {
+  first_agrees(environment_.world, [&] {
     tell_resume(state);
     set_unusable_steps_aside();
     supersede_later_steps(checkpoints(), content->step, environment_.log);
     supersede(content->step);
-  }
-  environment_.world.barrier();
+  });
   return true;
 }
 

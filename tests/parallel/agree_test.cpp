@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/host.h"
+#include "parallel/given_alike.h"
 #include "parallel/host_communicator.h"
 
 namespace shiftron {
@@ -63,7 +65,9 @@ TEST(AllAgree, TheFirstFaultIsToldByRankZeroAlone) {
   };
   EXPECT_EQ(fails_on({}), (std::vector<Told>{{0, ""}, {0, ""}, {0, ""}}));
   EXPECT_EQ(fails_on({0, 1, 2}), (std::vector<Told>{{70, "no\nway 0"}, {70, ""}, {70, ""}}));
-  EXPECT_EQ(fails_on({1, 2}), (std::vector<Told>{{76, "rank 1: no\nway 1 (on 2 of 3 ranks)"}, {76, ""}, {76, ""}}));
+  EXPECT_EQ(
+      fails_on({1, 2}),
+      (std::vector<Told>{{76, "rank 1 on " + host_name() + ": no\nway 1 (on 2 of 3 ranks)"}, {76, ""}, {76, ""}}));
 }
 
 TEST(ToldByFirst, FaultsOfAllAreToldByRankZeroAndCrashesByWhoHasThem) {
@@ -92,6 +96,61 @@ TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
     const std::vector<Told> expected = {{76, "not with me"}, {76, ""}};
     EXPECT_EQ(told, fails ? expected : std::vector<Told>(2, Told{0, ""}));
   }
+}
+
+// What all throw whose ranks were given these.
+std::vector<Told> refused(const std::vector<std::vector<Given>>& given) {
+  return thrown(static_cast<int>(given.size()),
+                [&](ControlPlane& world) { require_given_alike(world, given[static_cast<size_t>(world.rank())]); });
+}
+
+TEST(GivenAlike, TheSameOnAllRanksPasses) {
+  const std::vector<Given> given = {{"train.seed", "1"}, {"prompt", "two\nlines"}, {"faults", ""}};
+  EXPECT_EQ(refused({given, given, given}), (std::vector<Told>(3, Told{0, ""})));
+}
+
+TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
+  const std::string here = " on " + host_name();
+  const std::vector<Given> first = {{"train.seed", "1"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<Given> other = {{"train.seed", "2"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<Given> third = {{"train.seed", "1"}, {"train.steps", "9"}, {"--limit", "8"}};
+  const std::vector<Told> told = refused({first, first, other, other, third, other});
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    EXPECT_EQ(told[rank].code, 76);
+    if (rank > 0) EXPECT_EQ(told[rank].message, "");
+  }
+  const std::string& text = told.front().message;
+  EXPECT_EQ(text.substr(0, text.find("\ngive all")),
+            "the ranks were not given the same:"
+            "\n  rank 2" +
+                here + " has train.seed=2, rank 0" + here +
+                " has 1"
+                "\n  rank 4" +
+                here + " has train.steps=9, rank 0" + here +
+                " has 20"
+                "\n  rank 4" +
+                here + " has --limit=8, rank 0" + here +
+                " has nothing"
+                "\n  and 2 more ranks differ from rank 0");
+}
+
+// One list is the other's with another border between key and value, or an entry twice.
+TEST(GivenAlike, NoListLooksLikeAnother) {
+  EXPECT_EQ(refused({{{"a", "1:b"}}, {{"a1:", "b"}}}).front().code, 76);
+  EXPECT_EQ(refused({{{"a", "b"}}, {{"a", "b"}, {"c", ""}}}).front().code, 76);
+}
+
+TEST(GivenAlike, ALongListAndALongValueAreCutShort) {
+  std::vector<Given> first, other;
+  for (int i = 0; i < 20; ++i) {
+    first.push_back({"key " + std::to_string(i), "1"});
+    other.push_back({"key " + std::to_string(i), std::string(5000, 'x')});
+  }
+  const std::string text = refused({first, other}).front().message;
+  EXPECT_NE(text.find("key 5=xxx"), std::string::npos) << text;
+  EXPECT_EQ(text.find("key 6="), std::string::npos) << text;
+  EXPECT_NE(text.find("and 14 more keys of this rank differ"), std::string::npos) << text;
+  EXPECT_LT(text.size(), 4000);
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What is wrong is refused or survived: the exact code, one message with file, value and what to do, and nothing is lost."""
 import os
+import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
-from harness import LAYOUTS, VOCAB, SystemTest, events, last_step, lines, losses, main, options, shiftron, step
+from harness import LAYOUTS, MODEL, PROGRAM, VOCAB, Job, SystemTest, events, last_step, lines, losses, main, options, shiftron, step
 
 
 def flip(path, place):
@@ -75,6 +77,59 @@ class BadInput(SystemTest):
         self.expect(0, self.start(2, [*arguments, self.folder / "data" / "validation"]))
         self.refused(76, self.of(self.folder / "mixed", evaluation__every=1, evaluation__sequences=2, data__validation=other),
                      "data.train and data.validation were made with different tokenizers")
+
+    def differ(self, one, other, *phrases, programs=(PROGRAM, PROGRAM)):
+        """Two ranks with a command each, in folders of their own that name different things alike, are refused."""
+        type(self).jobs += 1
+        ranks = [["-n", 1, "-wdir", self.folder / f"rank-{rank}", program, *words] for rank, (program, words) in enumerate(zip(programs, (one, other)))]
+        job = Job(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], self.folder / f"output-differ-{self.jobs}")
+        text = self.expect(76, job)
+        self.assert_told_once(text, "the ranks were not given the same", *phrases)
+        self.assert_gone()
+
+    def test_ranks_that_were_given_different_things(self):
+        here = f" on {socket.gethostname()} has "
+        trained = self.folder / "two-steps"
+        self.expect(0, self.train(1, self.settings(trained, train__steps=1, checkpoint__every=1)))
+        for rank, part in enumerate(("train", "validation")):
+            (self.folder / f"rank-{rank}").mkdir(exist_ok=True)
+            (self.folder / f"rank-{rank}" / "data").symlink_to(self.folder / "data" / part)
+            (self.folder / f"rank-{rank}" / "model").symlink_to(step(trained, rank))
+        run = self.folder / "differ-run"
+        base = options(self.settings(run, data__train="data"))
+        seed = f"rank 1{here}train.seed=2, rank 0{here}1"
+        for command in (["train"], ["train", "--dry-run"], ["preflight"]):
+            self.differ([*command, *base, "--train.seed", "1"], [*command, *base, "--train.seed", "2"], seed)
+        # Each would wait for the other.
+        self.differ(["train", *base], ["train", *base, "--train.steps", "9", "--config", "missing"],
+                    f"rank 1{here}faults of the configuration=cannot read the configuration file missing",
+                    f"rank 1{here}train.steps=9, rank 0{here}{MODEL['train.steps']}")
+        for command in (["train"], ["preflight"]):
+            self.differ([*command, *base], [*command, *base], f"rank 1{here}data.train data=(fingerprint ")
+        validated = ["train", *options(self.settings(run, evaluation__every=2, data__validation="data"))]
+        self.differ(validated, validated, f"rank 1{here}data.validation data=(fingerprint ")
+        for command in (["evaluate", "--data", self.folder / "data" / "validation"], ["generate", "--prompt", "a"]):
+            asked = [*command, "--checkpoint", "model"]
+            self.differ(asked, asked, f"rank 1{here}the checkpoint model=step 1 (hash ", f"rank 0{here}step 0 (hash ")
+        asked = ["evaluate", "--checkpoint", step(trained, 1), "--data", "data"]
+        self.differ(asked, asked, f"rank 1{here}the dataset data=(fingerprint ")
+        asked = ["generate", "--checkpoint", step(trained, 1), "--prompt"]
+        self.differ([*asked, "a"], [*asked, "b"], f"rank 1{here}--prompt=b, rank 0{here}a")
+        self.differ(["self-test", "--size", "small"], ["self-test"], f"rank 1{here}--size=nothing, rank 0{here}small")
+        self.assertFalse(run.exists())
+
+    def test_ranks_of_two_builds(self):
+        """The same commit, other bytes."""
+        program = bytearray(pathlib.Path(PROGRAM).read_bytes())
+        note = program.index(b"\4\0\0\0\x14\0\0\0\3\0\0\0GNU\0") + 16
+        (self.folder / "rank-0").mkdir(exist_ok=True)
+        (self.folder / "rank-1").mkdir(exist_ok=True)
+        program[note] ^= 1
+        other = self.folder / "shiftron"
+        other.write_bytes(program)
+        other.chmod(0o755)
+        words = ["train", *options(self.settings(self.folder / "two-builds"))]
+        self.differ(words, words, " has the program=shiftron ", f", build {program[note:note + 20].hex()}", programs=(PROGRAM, other))
 
     def test_outputs_that_would_be_lost(self):
         text = self.folder / "mine.jsonl"

@@ -377,6 +377,16 @@ class CommandLine(SystemTest):
             for command in ("generate", "train", "evaluate"):
                 self.must_run([command, *self.rows[command]])
 
+    def test_processes_that_do_not_find_each_other(self):
+        """Of srun without PMIx, of another MPI's mpirun: each would be the only rank of a job of its own."""
+        step_of_four = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+        for variables, source in (({"PMI_SIZE": "4"}, "PMI_SIZE=4"), (step_of_four, "SLURM_STEP_NUM_TASKS=4")):
+            for rank, command in ((0, "evaluate"), (3, "generate")):
+                with unittest.mock.patch.dict(os.environ, {**variables, "PMI_RANK" if "PMI_SIZE" in variables else "SLURM_PROCID": str(rank)}):
+                    code, out, err = run([command, *self.rows[command]])
+                self.assertEqual((code, out), (76, ""), err)
+                self.assertEqual(f"has started 4 processes ({source}), and MPI sees 1 of them" in err, rank == 0, err)
+
     def test_little_memory_is_said_where_threads_lack_it(self):
         draw = random.Random(1)
         with open(self.folder / "random.txt", "w", encoding="utf-8") as stream:

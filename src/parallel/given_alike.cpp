@@ -1,0 +1,110 @@
+// Hashes of all ranks to rank 0, and the lists of the first that differ.
+#include "parallel/given_alike.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/hash.h"
+#include "parallel/agree.h"
+
+namespace shiftron {
+namespace {
+
+constexpr size_t kNamedRanks = 2;    // of those that differ
+constexpr size_t kNamedKeys = 6;     // of a rank
+constexpr size_t kShownBytes = 300;  // of a value
+
+// Keys and values, each with its length before it, so that no text can look like another list.
+std::string packed(const std::vector<Given>& given) {
+  std::string text;
+  for (const Given& one : given) {
+    for (const std::string* part : {&one.key, &one.value}) text += std::to_string(part->size()) + ":" + *part;
+  }
+  return text;
+}
+
+std::vector<Given> unpacked(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < text.size();) {
+    const size_t colon = text.find(':', at);
+    const size_t length = std::stoul(text.substr(at, colon - at));
+    parts.push_back(text.substr(colon + 1, length));
+    at = colon + 1 + length;
+  }
+  std::vector<Given> given;
+  for (size_t i = 0; i + 1 < parts.size(); i += 2) given.push_back({parts[i], parts[i + 1]});
+  return given;
+}
+
+// The ranks to name: the first whose hash is not rank 0's, then the first with yet another hash, else the next one.
+std::vector<int> ranks_to_name(const std::vector<std::string>& hashes, size_t& different) {
+  std::vector<int> ranks;  // that differ
+  for (int rank = 1; rank < static_cast<int>(hashes.size()); ++rank) {
+    if (hashes[static_cast<size_t>(rank)] != hashes.front()) ranks.push_back(rank);
+  }
+  different = ranks.size();
+  if (ranks.size() <= kNamedRanks) return ranks;
+  const auto other = std::ranges::find_if(
+      ranks, [&](int rank) { return hashes[static_cast<size_t>(rank)] != hashes[static_cast<size_t>(ranks.front())]; });
+  return {ranks.front(), other == ranks.end() ? ranks[1] : *other};
+}
+
+std::string shown(const std::string& value) {
+  if (value.empty()) return "nothing";
+  return value.size() <= kShownBytes ? value : value.substr(0, kShownBytes) + "…";
+}
+
+const std::string& value_of(const std::vector<Given>& given, const std::string& key) {
+  static const std::string nothing;
+  const auto found = std::ranges::find(given, key, &Given::key);
+  return found == given.end() ? nothing : found->value;
+}
+
+// "rank 2 on node7 has train.seed=2, rank 0 on node1 has 1", a line for each key.
+std::string differences(const std::vector<Given>& first, const std::string& place, const std::vector<Given>& theirs,
+                        const std::string& their_place) {
+  std::vector<Given> all = first;  // the keys of both
+  for (const Given& one : theirs) {
+    if (std::ranges::find(first, one.key, &Given::key) == first.end()) all.push_back(one);
+  }
+  std::string text;
+  size_t differ = 0;
+  for (const Given& one : all) {
+    const std::string& here = value_of(first, one.key);
+    const std::string& there = value_of(theirs, one.key);
+    if (here == there || ++differ > kNamedKeys) continue;
+    text += "\n  " + their_place + " has " + one.key + "=" + shown(there) + ", " + place + " has " + shown(here);
+  }
+  if (differ > kNamedKeys) text += "\n  and " + std::to_string(differ - kNamedKeys) + " more keys of this rank differ";
+  return text;
+}
+
+}  // namespace
+
+void require_given_alike(ControlPlane& world, const std::vector<Given>& given) {
+  if (world.size() == 1) return;
+  const std::string own = packed(given);
+  const std::vector<std::string> hashes = world.gather_text(to_hex(xxh3_128(own)), 0);
+  size_t different = 0;
+  std::string named;  // a rank each line
+  for (const int rank : ranks_to_name(hashes, different)) named += std::to_string(rank) + "\n";
+  named = world.broadcast_text(named, 0);
+  if (named.empty()) return;
+  std::string text;
+  size_t told = 0;
+  std::istringstream ranks(named);
+  for (std::string line; std::getline(ranks, line); ++told) {
+    const int rank = std::stoi(line);
+    const std::string place = world.broadcast_text(place_of(world.rank()), rank);
+    const std::string theirs = world.broadcast_text(own, rank);
+    if (world.rank() == 0) text += differences(given, place_of(world.rank()), unpacked(theirs), place);
+  }
+  if (world.rank() != 0) leave_to_another(ExitCode::bad_input);
+  if (different > told) text += "\n  and " + std::to_string(different - told) + " more ranks differ from rank 0";
+  throw_bad_input(
+      "the ranks were not given the same:", text,
+      "\ngive all ranks one command line, and files on a file system that all hosts share; causes are copies on each "
+      "host, a file that was edited during the start, and a stale cache of a network file system: then start again");
+}
+
+}  // namespace shiftron
