@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
+#include "parallel/agree.h"
 
 namespace shiftron {
 namespace {
@@ -257,7 +258,7 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
       refused = is_of_the_machine(error);
-      fault = "rank " + std::to_string(world.rank()) + ": " + as_error(error).what();
+      fault = place_of(world.rank()) + ": " + as_error(error).what();
     }
     const std::string faults = joined(world.gather_text(refused ? "" : fault, 0));
     const std::string refusals = joined(world.gather_text(refused ? fault : "", 0));

@@ -10,6 +10,7 @@
 #include "checkpoint/parameter_reads.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "parallel/agree.h"
 
 namespace shiftron {
 namespace {
@@ -136,7 +137,7 @@ std::string Save::attempt(Work work) const {
     work();
     return "";
   } catch (const std::exception& error) {
-    return "rank " + std::to_string(world_.rank()) + ": " + error.what();
+    return place_of(world_.rank()) + ": " + error.what();
   }
 }
 

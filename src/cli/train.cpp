@@ -188,7 +188,7 @@ void show_line(const std::string& line) {
     if (log.rank() != 0) log.info("error, told by another rank: " + message);
     leave_to_another(code);
   }
-  log.error(log.rank() == 0 ? message : place_of(log.rank()) + ": " + message);
+  log.error(log.rank() == 0 ? message : message + " (on " + host_name() + ")");  // its lines carry the rank
   session.tell_failure(static_cast<int>(code));
   throw Error("", code);
 }
