@@ -129,10 +129,10 @@ CheckpointModel open_with_overrides(const CommandLine& line, const Question& que
 
 // Ranks of two steps would compute with a mixture of both.
 void require_same_model(ControlPlane& world, const CheckpointModel& model) {
-  std::vector<Given> given = {
+  std::vector<GivenValue> given = {
       {"the checkpoint " + model.directory,
        fmt::format("step {} (hash of its manifest {})", model.content.step, model.manifest_hash)}};
-  for (Given& key : given_keys(model.config)) given.push_back(std::move(key));
+  for (GivenValue& key : given_keys(model.config)) given.push_back(std::move(key));
   require_given_alike(world, given);
 }
 

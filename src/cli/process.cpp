@@ -34,15 +34,15 @@ void require_sound(const RunConfig& config, int ranks, Use use) {
   refuse_faults(faults, "the configuration");
 }
 
-std::vector<Given> given_keys(const RunConfig& config) {
-  std::vector<Given> given;
+std::vector<GivenValue> given_keys(const RunConfig& config) {
+  std::vector<GivenValue> given;
   for (const Option& option : option_table()) given.push_back({option.key, lines_of(option.write(config))});
   return given;
 }
 
 void require_same_start(ControlPlane& world, const std::string& command, const CommandLine& line,
                         const RunConfig* config) {
-  std::vector<Given> given = {{"the command", command}};
+  std::vector<GivenValue> given = {{"the command", command}};
   // preflight looks at the program's bytes on each host, and names the odd hosts so that a job can leave them out.
   if (command != "preflight") given.push_back({"the program", build_text()});
   const std::vector<Option> keys = option_table();
@@ -54,7 +54,7 @@ void require_same_start(ControlPlane& world, const std::string& command, const C
   given.push_back({"faults of the command line", lines_of(line.faults)});
   if (config != nullptr) {
     given.push_back({"faults of the configuration", lines_of(config->reading_faults)});
-    for (Given& key : given_keys(*config)) given.push_back(std::move(key));
+    for (GivenValue& key : given_keys(*config)) given.push_back(std::move(key));
   }
   require_given_alike(world, given);
 }

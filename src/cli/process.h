@@ -23,7 +23,7 @@ void require_same_start(ControlPlane& world, const std::string& command, const C
                         const RunConfig* config = nullptr);
 
 // Every key of the configuration as one thing that a rank was given.
-std::vector<Given> given_keys(const RunConfig& config);
+std::vector<GivenValue> given_keys(const RunConfig& config);
 
 // One for each processor that this process may use, where no other does; `wanted` > 0 wins.
 int thread_count(int wanted);

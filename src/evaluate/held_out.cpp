@@ -112,7 +112,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     tokenizer.emplace(tokenizer_for(*loader, model, dataset));
     microbatches = evaluation_microbatches(config, layout, *loader);
   });
-  std::vector<Given> data;
+  std::vector<GivenValue> data;
   add_data(data, "the dataset", sources, *loader);
   require_given_alike(world, data);
 

@@ -15,15 +15,15 @@ constexpr size_t kNamedKeys = 6;     // of a rank
 constexpr size_t kShownBytes = 300;  // of a value
 
 // Keys and values, each with its length before it, so that no text can look like another list.
-std::string packed(const std::vector<Given>& given) {
+std::string packed(const std::vector<GivenValue>& given) {
   std::string text;
-  for (const Given& one : given) {
+  for (const GivenValue& one : given) {
     for (const std::string* part : {&one.key, &one.value}) text += std::to_string(part->size()) + ":" + *part;
   }
   return text;
 }
 
-std::vector<Given> unpacked(const std::string& text) {
+std::vector<GivenValue> unpacked(const std::string& text) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < text.size();) {
     const size_t colon = text.find(':', at);
@@ -31,7 +31,7 @@ std::vector<Given> unpacked(const std::string& text) {
     parts.push_back(text.substr(colon + 1, length));
     at = colon + 1 + length;
   }
-  std::vector<Given> given;
+  std::vector<GivenValue> given;
   for (size_t i = 0; i + 1 < parts.size(); i += 2) given.push_back({parts[i], parts[i + 1]});
   return given;
 }
@@ -54,22 +54,22 @@ std::string shown(const std::string& value) {
   return value.size() <= kShownBytes ? value : value.substr(0, kShownBytes) + "…";
 }
 
-const std::string& value_of(const std::vector<Given>& given, const std::string& key) {
+const std::string& value_of(const std::vector<GivenValue>& given, const std::string& key) {
   static const std::string nothing;
-  const auto found = std::ranges::find(given, key, &Given::key);
+  const auto found = std::ranges::find(given, key, &GivenValue::key);
   return found == given.end() ? nothing : found->value;
 }
 
 // "rank 2 on node7 has train.seed=2, rank 0 on node1 has 1", a line for each key.
-std::string differences(const std::vector<Given>& first, const std::string& place, const std::vector<Given>& theirs,
-                        const std::string& their_place) {
-  std::vector<Given> all = first;  // the keys of both
-  for (const Given& one : theirs) {
-    if (std::ranges::find(first, one.key, &Given::key) == first.end()) all.push_back(one);
+std::string differences(const std::vector<GivenValue>& first, const std::string& place,
+                        const std::vector<GivenValue>& theirs, const std::string& their_place) {
+  std::vector<GivenValue> all = first;  // the keys of both
+  for (const GivenValue& one : theirs) {
+    if (std::ranges::find(first, one.key, &GivenValue::key) == first.end()) all.push_back(one);
   }
   std::string text;
   size_t differ = 0;
-  for (const Given& one : all) {
+  for (const GivenValue& one : all) {
     const std::string& here = value_of(first, one.key);
     const std::string& there = value_of(theirs, one.key);
     if (here == there || ++differ > kNamedKeys) continue;
@@ -81,7 +81,7 @@ std::string differences(const std::vector<Given>& first, const std::string& plac
 
 }  // namespace
 
-void require_given_alike(ControlPlane& world, const std::vector<Given>& given) {
+void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& given) {
   if (world.size() == 1) return;
   const std::string own = packed(given);
   const std::vector<std::string> hashes = world.gather_text(to_hex(xxh3_128(own)), 0);

@@ -229,7 +229,7 @@ namespace {
 
 // As training opens it: throws where a rank cannot, or has other data at the same place.
 void require_same_data(const RunConfig& config, ControlPlane& world) {
-  std::vector<Given> data;
+  std::vector<GivenValue> data;
   all_agree(world, [&] {
     add_data(data, "data.train", config.data.train, open_loader(config, config.data.train, true));
     if (config.evaluation.every == 0 || config.data.validation.empty()) return;

@@ -41,7 +41,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
     }
     check_vocabulary();
   });
-  std::vector<Given> data;
+  std::vector<GivenValue> data;
   add_data(data, "data.train", config.data.train, *train_);
   if (validation_) add_data(data, "data.validation", config.data.validation, *validation_);
   require_given_alike(environment.world, data);

@@ -99,21 +99,21 @@ TEST(FirstAgrees, ItsFaultEndsAllAndOthersAreNotAsked) {
 }
 
 // What all throw whose ranks were given these.
-std::vector<Told> refused(const std::vector<std::vector<Given>>& given) {
+std::vector<Told> refused(const std::vector<std::vector<GivenValue>>& given) {
   return thrown(static_cast<int>(given.size()),
                 [&](ControlPlane& world) { require_given_alike(world, given[static_cast<size_t>(world.rank())]); });
 }
 
 TEST(GivenAlike, TheSameOnAllRanksPasses) {
-  const std::vector<Given> given = {{"train.seed", "1"}, {"prompt", "two\nlines"}, {"faults", ""}};
+  const std::vector<GivenValue> given = {{"train.seed", "1"}, {"prompt", "two\nlines"}, {"faults", ""}};
   EXPECT_EQ(refused({given, given, given}), (std::vector<Told>(3, Told{0, ""})));
 }
 
 TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
   const std::string here = " on " + host_name();
-  const std::vector<Given> first = {{"train.seed", "1"}, {"train.steps", "20"}, {"--profile", ""}};
-  const std::vector<Given> other = {{"train.seed", "2"}, {"train.steps", "20"}, {"--profile", ""}};
-  const std::vector<Given> third = {{"train.seed", "1"}, {"train.steps", "9"}, {"--limit", "8"}};
+  const std::vector<GivenValue> first = {{"train.seed", "1"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<GivenValue> other = {{"train.seed", "2"}, {"train.steps", "20"}, {"--profile", ""}};
+  const std::vector<GivenValue> third = {{"train.seed", "1"}, {"train.steps", "9"}, {"--limit", "8"}};
   const std::vector<Told> told = refused({first, first, other, other, third, other});
   for (size_t rank = 0; rank < told.size(); ++rank) {
     EXPECT_EQ(told[rank].code, 76);
@@ -141,7 +141,7 @@ TEST(GivenAlike, NoListLooksLikeAnother) {
 }
 
 TEST(GivenAlike, ALongListAndALongValueAreCutShort) {
-  std::vector<Given> first, other;
+  std::vector<GivenValue> first, other;
   for (int i = 0; i < 20; ++i) {
     first.push_back({"key " + std::to_string(i), "1"});
     other.push_back({"key " + std::to_string(i), std::string(5000, 'x')});
