@@ -117,7 +117,7 @@ TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
   const std::vector<Told> told = refused({first, first, other, other, third, other});
   for (size_t rank = 0; rank < told.size(); ++rank) {
     EXPECT_EQ(told[rank].code, 76);
-    if (rank > 0) EXPECT_EQ(told[rank].message, "");
+    EXPECT_EQ(told[rank].message.empty(), rank > 0);
   }
   const std::string& text = told.front().message;
   EXPECT_EQ(text.substr(0, text.find("\ngive all")),
