@@ -14,10 +14,12 @@ constexpr size_t kNamedRanks = 2;    // of those that differ
 constexpr size_t kNamedKeys = 6;     // of a rank
 constexpr size_t kShownBytes = 300;  // of a value
 
-// Keys and values, each with its length before it, so that no text can look like another list.
+// Keys and values, each with its length before it, so that no text can look like another list. An empty value is
+// nothing.
 std::string packed(const std::vector<GivenValue>& given) {
   std::string text;
   for (const GivenValue& one : given) {
+    if (one.value.empty()) continue;
     for (const std::string* part : {&one.key, &one.value}) text += std::to_string(part->size()) + ":" + *part;
   }
   return text;
