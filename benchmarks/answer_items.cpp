@@ -57,6 +57,7 @@ int run(const std::vector<std::string>& arguments) {
   if (!line.faults.empty()) throw_bad_input(line.faults.front());
   MpiSession session;
   const auto world = session.world();
+  cli::require_same_start(*world, "answer_items", line);
   CheckpointModel model = open_checkpoint(line.text("checkpoint"));
   const auto precision = from_string<Precision>(line.text("precision"));
   if (!precision) throw_bad_input("--precision is '", line.text("precision"), "', not fp32 or bf16");
