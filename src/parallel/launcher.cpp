@@ -17,6 +17,13 @@ bool is_alone_in_its_step() {
 
 }  // namespace
 
+bool is_launched() {
+  for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
 bool is_on_one_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
