@@ -1,11 +1,15 @@
-// The signals are blocked where kernels run and asked for once a step; the handler serves threads of MPI that leave
-// them unblocked.
+// The signals are blocked where kernels run and asked for once a step; the handler serves a thread of its own, and
+// threads of MPI that leave them unblocked.
 #include "train/stop_signal.h"
 
 #include <pthread.h>
 
 #include <array>
+#include <condition_variable>
 #include <ctime>
+#include <mutex>
+
+#include "core/quiet_thread.h"
 
 namespace shiftron {
 namespace {
@@ -29,6 +33,17 @@ int take(const sigset_t& signals) {
   return sigtimedwait(&signals, nullptr, &now);
 }
 
+// Runs no kernel, and so may run a handler.
+void take_interrupts(const std::stop_token& end) {
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any().wait(lock, end, [] { return false; });
+}
+
 }  // namespace
 
 void hold_stop_signals(bool launched) {
@@ -41,6 +56,7 @@ void hold_stop_signals(bool launched) {
 }
 
 StopSignal::StopSignal(bool launched) : launched_(launched) {
+  if (!launched_) interrupts_ = quiet_thread([end = end_.get_token()] { take_interrupts(end); });
   stop_requested = 0;
   sigemptyset(&signals_);
   for (const int signal : kStopSignals) {
@@ -59,6 +75,8 @@ void StopSignal::take_over(int signal) {
 }
 
 StopSignal::~StopSignal() {
+  end_.request_stop();
+  if (interrupts_.joinable()) interrupts_.join();
   while (take(signals_) > 0) {  // too late to stop: no reason to end in another way
   }
   for (const auto& [signal, action] : before_) sigaction(signal, &action, nullptr);
@@ -66,16 +84,7 @@ StopSignal::~StopSignal() {
 }
 
 bool StopSignal::requested() const {
-  for (int signal = take(signals_); signal > 0; signal = take(signals_)) {
-    request_stop(signal);
-    if (signal != SIGINT || launched_) continue;
-    std::signal(SIGINT, SIG_DFL);
-    sigset_t second;  // ends the process: what its frame overwrites does not matter
-    sigemptyset(&second);
-    sigaddset(&second, SIGINT);
-    pthread_sigmask(SIG_UNBLOCK, &second, nullptr);
-    break;
-  }
+  while (take(signals_) > 0) stop_requested = 1;
   return stop_requested != 0;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <csignal>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,11 +15,11 @@ namespace shiftron {
 void hold_stop_signals(bool launched);
 
 // While it lives, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1 and SIGINT only set a flag, however often they arrive: launchers
-// and batch systems send them several times. Only in a process without a launcher does a second SIGINT end the process.
-// A signal that is ignored at the start, as under nohup, stays ignored (SIGUSR1 never is). The thread that constructs
-// it, and the threads it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap
-// buffers, where the kernel's signal frame would overwrite what lies below. Construct it before the first product, and
-// use it in that thread.
+// and batch systems send them several times. Only in a process without a launcher does a second SIGINT end the process,
+// at once. A signal that is ignored at the start, as under nohup, stays ignored (SIGUSR1 never is). The thread that
+// constructs it, and the threads it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into
+// their heap buffers, where the kernel's signal frame would overwrite what lies below. Construct it before the first
+// product, and use it in that thread.
 class StopSignal {
  public:
   explicit StopSignal(bool launched);
@@ -31,6 +33,8 @@ class StopSignal {
   bool launched_;
   sigset_t signals_, mask_before_;
   std::vector<std::pair<int, struct sigaction>> before_;  // of each signal taken over
+  std::stop_source end_;
+  std::thread interrupts_;  // without a launcher: runs the handler of SIGINT at once
 };
 
 }  // namespace shiftron
