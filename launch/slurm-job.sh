@@ -53,7 +53,7 @@ leave() {  # code: of this job; nothing follows
   exit "$1"
 }
 again() {  # why
-  trap '' TERM USR1
+  trap '' TERM INT HUP XCPU USR1
   if ((chain > 0)); then
     if followed; then event requeue ",\"why\":\"$1\""; say "$1; the next job of the chain goes on"; exit 75; fi
     say "$1; no job of the chain is left. Next: launch/slurm --chain, or sbatch $root/slurm/job.sh"
@@ -121,15 +121,22 @@ if [[ $launcher == srun ]]; then
   launch=(srun --mpi=pmix --kill-on-bad-exit=0 --unbuffered "--cpu-bind=$( ((cores > 0)) && echo cores || echo none)"
     ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})  # which srun does not take from the job since Slurm 22.05
 else
-  # Time to save behind a TERM; who leaves with 75 is no reason for one, behind which Open MPI would sleep so long.
-  launch=(mpirun --quiet -n "$SLURM_NTASKS" --mca odls_base_sigkill_timeout 60 --mca orte_abort_on_non_zero_status 0)
+  # Of the signals that a batch system sends to every process, mpirun gets none: it would kill the ranks, or end at once on the
+  # second one. Where Python is missing, or daemons on other hosts get them, the time-out leaves the ranks time to save: Open MPI
+  # sleeps that long before it sends TERM, and again before KILL. A rank that leaves with 75 is no reason for either.
+  if command -v python3 > /dev/null; then
+    launch=(python3 -c 'import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU])
+os.execvp(sys.argv[1], sys.argv[1:])')
+  fi
+  launch+=(mpirun --quiet -n "$SLURM_NTASKS" --mca odls_base_sigkill_timeout 60 --mca orte_abort_on_non_zero_status 0)
   if ((cores > 0)); then launch+=(--map-by "ppr:$SLURM_NTASKS_PER_NODE:node:PE=$cores" --bind-to core); else launch+=(--oversubscribe --bind-to none); fi
 fi
 say "$launcher, $why; ${cores} cores for each rank of a host"
 
 # What Slurm says to this shell goes to the ranks as "save and stop".
 child=
-trap 'told=true; [[ -z $child ]] || kill -USR1 "$child" 2> /dev/null' USR1 TERM
+trap 'told=true; [[ -z $child ]] || kill -USR1 "$child" 2> /dev/null' USR1 TERM INT HUP XCPU
 lines_of_events() { wc -l 2> /dev/null < "$run/events.jsonl" || echo 0; }
 ranks() {  # words of the program: runs it on all ranks; its exit code in $code, as the run's events have it
   local before
@@ -144,7 +151,7 @@ ranks() {  # words of the program: runs it on all ranks; its exit code in $code,
   # Launchers lose codes: the first that a rank has left counts.
   noted=$(tail -n "+$((before + 1))" "$run/events.jsonl" | grep '"event":"exit"' | head -n 1 | grep -o '"code":[0-9]*' | cut -d : -f 2)
   code=${noted:-$code}
-  if [[ -n $told && $code =~ ^(138|143)$ ]]; then code=75; fi  # a launcher, or ranks, that USR1 or TERM met before they could take it
+  if [[ -n $told && $code =~ ^(129|130|138|143|152)$ ]]; then code=75; fi  # a launcher, or ranks, that the signal met before they could take it
 }
 run_ranks() {  # words of the program; the launcher's exit code in $code
   "${launch[@]}" "$program" "$@" &

@@ -20,6 +20,7 @@
 #include "core/host.h"
 #include "evaluate/step_benchmarks.h"
 #include "parallel/agree.h"
+#include "parallel/launcher.h"
 #include "parallel/watchdog.h"
 #include "train/batches.h"
 #include "train/device_room.h"
@@ -201,7 +202,8 @@ int run_train(const CommandLine& line) {
   }
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
-  hold_stop_signal();
+  const bool launched = is_launched();
+  hold_stop_signals(launched);
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
   Events events;
@@ -233,7 +235,7 @@ int run_train(const CommandLine& line) {
     std::_Exit(code);
   });
   std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
-  const StopSignal stop(world->size() == 1);
+  const StopSignal stop(launched);
   std::optional<std::chrono::system_clock::time_point> end_time;
   if (parsed.has("end-time")) {
     end_time = std::chrono::system_clock::time_point(std::chrono::seconds(parsed.integer("end-time")));

@@ -5,6 +5,9 @@
 
 namespace shiftron {
 
+// Whether mpirun or a launcher with PMIx started this process. Ask before MPI begins: it sets such variables itself.
+bool is_launched();
+
 // Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
 bool is_on_one_host();
 

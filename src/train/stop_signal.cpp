@@ -1,51 +1,66 @@
-// Blocked where kernels run, asked for once a step; the handler serves threads of MPI that leave the signals unblocked.
+// The signals are blocked where kernels run and asked for once a step; the handler serves a thread of its own, and
+// threads of MPI that leave them unblocked.
 #include "train/stop_signal.h"
 
 #include <pthread.h>
 
+#include <array>
+#include <condition_variable>
 #include <ctime>
+#include <mutex>
+
+#include "core/quiet_thread.h"
 
 namespace shiftron {
 namespace {
 
+constexpr std::array kStopSignals{SIGUSR1, SIGTERM, SIGHUP, SIGXCPU, SIGINT};
+
 volatile std::sig_atomic_t stop_requested = 0;  // a handler sees nothing but globals
 
-// A closed terminal may send several SIGHUP, a launcher several SIGUSR1.
-bool is_typed(int signal) {
-  return signal == SIGINT || signal == SIGTERM;
-}
-
-void request_stop(int signal) {
+void request_stop(int) {
   stop_requested = 1;
-  if (is_typed(signal)) std::signal(signal, SIG_DFL);  // the second Ctrl-C ends it
 }
 
 bool is_ignored(int signal) {
   struct sigaction now {};
-  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+  return signal != SIGUSR1 && sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-// One of `signals` that waits for this thread or process; 0 or less = none.
+// One of `signals` that is pending for this thread or process; 0 or less = none.
 int take(const sigset_t& signals) {
   const timespec now{};
   return sigtimedwait(&signals, nullptr, &now);
 }
 
+// Runs no kernel, and so may run a handler.
+void take_interrupts(const std::stop_token& end) {
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any().wait(lock, end, [] { return false; });
+}
+
 }  // namespace
 
-void hold_stop_signal() {
+void hold_stop_signals(bool launched) {
   sigset_t held;
   sigemptyset(&held);
-  sigaddset(&held, SIGUSR1);
+  for (const int signal : kStopSignals) {
+    if ((launched || signal != SIGINT) && !is_ignored(signal)) sigaddset(&held, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
-StopSignal::StopSignal(bool interactive) {
+StopSignal::StopSignal(bool launched) : launched_(launched) {
+  if (!launched_) interrupts_ = quiet_thread([end = end_.get_token()] { take_interrupts(end); });
   stop_requested = 0;
   sigemptyset(&signals_);
-  take_over(SIGUSR1);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if ((interactive || signal != SIGINT) && !is_ignored(signal)) take_over(signal);
+  for (const int signal : kStopSignals) {
+    if (!is_ignored(signal)) take_over(signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
 }
@@ -55,10 +70,13 @@ void StopSignal::take_over(int signal) {
   struct sigaction action {};
   action.sa_handler = request_stop;
   action.sa_flags = SA_RESTART;
+  if (signal == SIGINT && !launched_) action.sa_flags |= SA_RESETHAND;  // the second Ctrl-C ends the process
   sigaction(signal, &action, &before_.emplace_back(signal, action).second);
 }
 
 StopSignal::~StopSignal() {
+  end_.request_stop();
+  if (interrupts_.joinable()) interrupts_.join();
   while (take(signals_) > 0) {  // too late to stop: no reason to end in another way
   }
   for (const auto& [signal, action] : before_) sigaction(signal, &action, nullptr);
@@ -66,15 +84,7 @@ StopSignal::~StopSignal() {
 }
 
 bool StopSignal::requested() const {
-  for (int signal = take(signals_); signal > 0; signal = take(signals_)) {
-    request_stop(signal);
-    if (!is_typed(signal)) continue;
-    sigset_t second;  // ends the process: what its frame overwrites does not matter
-    sigemptyset(&second);
-    sigaddset(&second, signal);
-    pthread_sigmask(SIG_UNBLOCK, &second, nullptr);
-    break;
-  }
+  while (take(signals_) > 0) stop_requested = 1;
   return stop_requested != 0;
 }
 

@@ -2,32 +2,39 @@
 #pragma once
 
 #include <csignal>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace shiftron {
 
-// From here on SIGUSR1 waits for a StopSignal: a launcher may send it at any time, MPI takes its time to begin. Before
-// the first thread.
-void hold_stop_signal();
+// Blocks the stop signals until a StopSignal takes them: a launcher may send one while MPI starts or ends. Call it
+// before the first thread. SIGINT stays unblocked in a process without a launcher, so that Ctrl-C ends it at once until
+// training begins.
+void hold_stop_signals(bool launched);
 
-// While it lives SIGUSR1, SIGTERM and SIGHUP (and, with `interactive`, SIGINT) only set a flag; a second SIGINT or
-// SIGTERM ends the process. One but SIGUSR1 that is ignored, as under nohup, stays ignored. The thread that makes it,
-// and those it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into their heap buffers,
-// where the kernel's signal frame would overwrite what lies below. Made before the first product and used by the thread
-// that makes it.
+// While it lives, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1 and SIGINT only set a flag, however often they arrive: launchers
+// and batch systems send them several times. Only in a process without a launcher does a second SIGINT end the process,
+// at once. A signal that is ignored at the start, as under nohup, stays ignored (SIGUSR1 never is). The thread that
+// constructs it, and the threads it starts, never run a handler: products of oneDNN 2.6 point the stack pointer into
+// their heap buffers, where the kernel's signal frame would overwrite what lies below. Construct it before the first
+// product, and use it in that thread.
 class StopSignal {
  public:
-  explicit StopSignal(bool interactive);
+  explicit StopSignal(bool launched);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  bool requested() const;  // takes the signals that wait
+  bool requested() const;  // takes the pending signals
 
  private:
   void take_over(int signal);
+  bool launched_;
   sigset_t signals_, mask_before_;
   std::vector<std::pair<int, struct sigaction>> before_;  // of each signal taken over
+  std::stop_source end_;
+  std::thread interrupts_;  // without a launcher: runs the handler of SIGINT at once
 };
 
 }  // namespace shiftron

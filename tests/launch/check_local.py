@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """launch/local: signals, exit codes and kills, with the program signal_job.cpp, built here. Argument: a folder to build in."""
+import contextlib
 import fcntl
 import importlib.machinery
 import importlib.util
@@ -7,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import pwd
 import random
 import re
 import select
@@ -17,6 +19,7 @@ import tempfile
 import termios
 import time
 import types
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -55,10 +58,16 @@ def processes(saved):
     return found
 
 
+def send(number, targets):
+    for process in targets:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 class Job:
     """launch/local with signal_job; `terminal`: it leads a session on a terminal of its own, else its output is a pipe."""
 
-    def __init__(self, folder, ranks, *arguments, terminal=False, ignored=()):
+    def __init__(self, folder, ranks, *arguments, terminal=False, ignored=(), **variables):
         self.folder, self.ranks = folder, ranks
         self.saved = pathlib.Path(tempfile.mkdtemp(dir=folder))
         self.reader, end = pty.openpty() if terminal else os.pipe()
@@ -69,9 +78,10 @@ class Job:
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
 
+        environment = {**os.environ, "SHIFTRON": str(folder / "signal_job"), "SAVED": str(self.saved), **variables}
         self.process = subprocess.Popen(
             [LOCAL, str(ranks), *arguments], stdin=end if terminal else subprocess.DEVNULL, stdout=end, stderr=end, preexec_fn=prepare,
-            start_new_session=terminal, env=dict(os.environ, SHIFTRON=str(folder / "signal_job"), SAVED=str(self.saved)))
+            start_new_session=terminal, env={name: value for name, value in environment.items() if value is not None})
         os.close(end)
         self.output = b""
 
@@ -122,6 +132,9 @@ class Job:
     def all_saved(self):
         return {path.name for path in self.saved.iterdir()} == {str(rank) for rank in range(self.ranks)}
 
+    def mpirun(self):
+        return next(process for process in self.left() if pathlib.Path(f"/proc/{process}/comm").read_text() == "mpirun\n")
+
     def left(self):
         return processes(self.saved)
 
@@ -138,8 +151,15 @@ def check_signals(folder):
     def saving(ranks=2, **options):
         return Job(folder, ranks, "train", "save", **options)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1):
         check_saves(f"{number.name} lets all ranks save, then 75", saving(4).running().send(number))
+    for name, numbers in (("TERM and HUP", (signal.SIGTERM, signal.SIGHUP)), ("INT and XCPU", (signal.SIGINT, signal.SIGXCPU))):
+        job = saving().running()
+        send(numbers[0], job.left())
+        while job.process.poll() is None:  # again and again until all have left; a second INT to the launcher would kill
+            send(numbers[1], job.left())
+            time.sleep(0.05)
+        check_saves(f"{name} to every process of the job", job)
     check_saves("one rank too", saving(1).running().send(signal.SIGINT))
     check_saves("forty ranks, which threads of mpirun start", saving(40).running().send(signal.SIGTERM))
     job = Job(folder, 3, "train", "late")
@@ -152,7 +172,8 @@ def check_signals(folder):
     check_saves("Ctrl-C on a terminal", job)
     check_saves("a closed terminal", saving(terminal=True).running().deafen())
     for number in (signal.SIGHUP, signal.SIGINT):
-        job = saving(ignored=[number]).running().send(number)
+        job = saving(ignored=[number]).running()
+        send(number, job.left())
         time.sleep(0.5)
         check(f"{number.name} stays ignored", job.process.poll() is None and not any(job.saved.iterdir()))
         check_saves("and the others count", job.send(signal.SIGTERM))
@@ -164,18 +185,23 @@ def check_signals(folder):
         check(f"ranks whose launcher dies of {number.name} save and end", code == -number and job.gone() and job.all_saved(), code, job.left())
     job = Job(folder, 2, "evaluate", "deaf").running().send(signal.SIGKILL)
     check("so do those that cannot save", job.gone(), job.left())
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        job = saving().running()
+        os.kill(job.mpirun(), number)
+        check_saves(f"{number.name} to mpirun", job)
     job = saving().running()
-    subprocess.run(["pkill", "-KILL", "-x", "mpirun", "-P", str(job.process.pid)], check=True)
+    os.kill(job.mpirun(), signal.SIGKILL)
     code = job.end()
     check("the death of mpirun ends the ranks", code == 137 and job.gone(), code, job.left())
 
     job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT)
     code = job.reads(b"asking all ranks").send(signal.SIGINT).end()
     check("a second Ctrl-C kills", code == 137 and job.gone(), code)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number, everywhere in ((signal.SIGINT, False), (signal.SIGTERM, True)):
         job = Job(folder, 2, "evaluate", "deaf").running()
         began = time.monotonic()
-        code = job.send(number).end()
+        send(number, job.left() if everywhere else [job.process.pid])
+        code = job.end()
         took = time.monotonic() - began
         check(f"{number.name} ends what does not save", code == 128 + number and took < scaled(8) and job.gone(), code, f"{took:.1f} s")
 
@@ -200,22 +226,88 @@ def check_room(folder):
         check(f"no room for files in {place}", answer.returncode == 76 and "next: df" in answer.stderr, answer.stderr)
 
 
-def check_streams():
-    """Every byte arrives, of stdin too, in order."""
-    content = random.Random(1).randbytes(300000)
-    for stream, command in (("stdout", ["-c", "cat"]), ("stderr", ["-c", "cat >&2"])):
-        answer = subprocess.run([LOCAL, "1", *command], input=content, env=dict(os.environ, SHIFTRON="/bin/sh"), capture_output=True, check=False)
+def check_streams(folder):
+    """Every byte of the output arrives, in order; stdin stays the caller's."""
+    content = random.Random(1).getrandbits(8 * 300000).to_bytes(300000, "big")
+    (folder / "content").write_bytes(content)
+    for stream, command in (("stdout", "cat {}"), ("stderr", "cat {} >&2")):
+        answer = subprocess.run([LOCAL, "1", "-c", command.format(folder / "content")], env=dict(os.environ, SHIFTRON="/bin/sh"),
+                                capture_output=True, check=False)
         check(f"the bytes of {stream}", answer.returncode == 0 and getattr(answer, stream) == content, answer.returncode)
+    loop = subprocess.run(["sh", "-c", f"while read -r line; do '{LOCAL}' 1 -c \"cat; echo $line\"; done"], input="one\ntwo\n",
+                          env=dict(os.environ, SHIFTRON="/bin/sh"), capture_output=True, text=True, check=False)
+    check("a loop that reads the lines of its stdin", loop.stdout == "one\ntwo\n", loop.stdout, loop.stderr)
     closed = subprocess.run(["sh", "-c", f"exec '{LOCAL}' 1 -c 'echo words; exit 72' 0<&- 1>&- 2>&-"],
                             env=dict(os.environ, SHIFTRON="/bin/sh"), check=False)
     check("closed streams", closed.returncode == 72, closed.returncode)
 
 
-def check_events(folder):
-    """The code is taken from the run's events where no rank left one."""
+def load_local():
+    sys.path.insert(0, str(LOCAL.parent))
     loader = importlib.machinery.SourceFileLoader("local", str(LOCAL))
     local = importlib.util.module_from_spec(importlib.util.spec_from_loader("local", loader))
     loader.exec_module(local)
+    return local
+
+
+def variable(process, name):
+    """Of the environment of a process."""
+    found = re.search(rf"(?:^|\0){name}=([^\0]*)\0", pathlib.Path(f"/proc/{process}/environ").read_text())
+    return found and found[1]
+
+
+def check_folders(folder):
+    """The next job on this host removes what a killed job leaves, and nothing of a living job."""
+    local = load_local()
+    job_folders = local.job_folders
+    temporary = folder / "temporary"
+    temporary.mkdir()
+
+    def started():
+        job = Job(folder, 2, "train", "save", TMPDIR=str(temporary), HOME=None).running()
+        process = next(filter(lambda process: variable(process, "JOB_FOLDER"), job.left()))
+        places = [pathlib.Path(variable(process, name)) for name in ("JOB_FOLDER", "SHARED_FOLDER")]
+        return job, places, variable(process, "HOME")
+
+    killed, old, _ = started()
+    send(signal.SIGKILL, killed.left())
+    killed.end()
+    check("a killed job leaves its files", killed.gone() and all(any(place.iterdir()) for place in old), old)
+    check("all of them in its folders", list(temporary.iterdir()) == old[:1] and old[1].parent == pathlib.Path("/dev/shm"), list(temporary.iterdir()))
+    job, places, home = started()
+    check("the next job removes them", not any(place.exists() for place in old), old)
+    for parent in (temporary, job_folders.SHARED_MEMORY):
+        job_folders.sweep(parent)
+    check("a living job keeps its own", all(any(place.iterdir()) for place in places), places)
+    check_saves("a job without HOME saves", job.send(signal.SIGTERM))
+    check("and its ranks have the user's", home == os.path.expanduser(f"~{pwd.getpwuid(os.getuid()).pw_name}"), home)
+    with unittest.mock.patch.dict(os.environ), unittest.mock.patch.object(os, "getuid", lambda: 987654321):
+        os.environ.pop("HOME", None)
+        check("those of a user without a name have another", local.home() == "/", local.home())
+    check("a job that ends leaves nothing", not any(place.exists() for place in places) and not any(temporary.iterdir()), places)
+
+    path, number = job_folders.make(temporary)
+    rank = subprocess.Popen(["sh", "-c", local.RANK_SHELL, "rank", "sh", "-c", "echo running; read line"], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, env=dict(os.environ, JOB_FOLDER=path, SHARED_FOLDER=path, STOP_SIGNALS="TERM",
+                                                             IGNORED_SIGNALS="HUP", OMPI_COMM_WORLD_RANK="0"))
+    rank.stdout.readline()
+    os.close(number)  # as if every process but the ranks had been killed
+    job_folders.sweep(temporary)
+    check("a rank that lives keeps the job's folder", pathlib.Path(path).exists())
+    rank.communicate(b"line\n")
+    check("its shell notes its code", pathlib.Path(path, "code-0").read_text() == "0\n")
+    (temporary / "shiftron-other-boot").mkdir()
+    job_folders.sweep(temporary)
+    check("without processes it is removed, and nothing else", [entry.name for entry in temporary.iterdir()] == ["shiftron-other-boot"])
+    with unittest.mock.patch.object(job_folders, "SHARED_MEMORY", str(folder / "absent")):
+        folders = job_folders.JobFolders(temporary)
+        check("without /dev/shm Open MPI uses the temporary folder", folders.environment() == {"OMPI_MCA_orte_tmpdir_base": folders.temporary})
+        folders.remove()
+
+
+def check_events(folder):
+    """The code is taken from the run's events where no rank left one."""
+    local = load_local()
     run = folder / "run"
     run.mkdir(exist_ok=True)
     events = [{"event": "exit", "code": 75}, {"event": "start"}, {"event": "exit", "code": 72}, {"event": "exit", "code": 71}]
@@ -249,7 +341,8 @@ def main(folder):
             check_signals(runs)
             check_codes(runs)
             check_room(runs)
-            check_streams()
+            check_streams(runs)
+            check_folders(runs)
             check_events(runs)
         finally:
             for process in processes(runs):

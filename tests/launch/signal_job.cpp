@@ -25,7 +25,11 @@ bool any_stop_requested() {
 int main(int argc, char** argv) {
   const std::string way = argc > 2 ? argv[2] : "";
   if (way == "late") usleep(1500 * 1000);  // catches USR1 only after a while
-  if (way != "deaf") std::signal(SIGUSR1, on_stop);
+  if (way != "deaf") {
+    for (const int signal : {SIGUSR1, SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
+      if (std::signal(signal, on_stop) == SIG_IGN && signal != SIGUSR1) std::signal(signal, SIG_IGN);
+    }
+  }
   MPI_Init(&argc, &argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

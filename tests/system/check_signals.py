@@ -7,7 +7,22 @@ import signal
 import time
 import unittest
 
-from harness import LAYOUTS, LOCAL, Job, SystemTest, events, last_step, losses, options, scaled, step
+from harness import LAYOUTS, LOCAL, Job, SystemTest, events, last_step, losses, options, processes, scaled, step
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1)
+
+
+def send_again_and_again(job, targets, *numbers):
+    """Until the job ends. A second INT to the process without a launcher, or to the launcher, would end it."""
+    until = time.monotonic() + scaled(60)
+    while job.running() and time.monotonic() < until:
+        for number in numbers:
+            for process in targets():
+                try:
+                    os.kill(process, number)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.005)
 
 
 class Signals(SystemTest):
@@ -19,15 +34,16 @@ class Signals(SystemTest):
             for name, mask in masks.items():
                 self.assertTrue(mask >> (number - 1) & 1, f"rank {rank}: Sig{name} lacks {number.name}")
 
-    def stopped_and_resumed(self, name, layout, number, launcher="mpirun"):
+    def stopped_and_resumed(self, name, layout, number, launcher="mpirun", send=lambda job, number: job.process.send_signal(number)):
         ranks, parallel = LAYOUTS[layout]
         run = self.folder / name
         settings = {**self.settings(run, train__steps=100000), **parallel}
         job = self.train(ranks, settings, launcher)
         self.wait_for(lambda: last_step(run) >= 2, job)
         before = last_step(run)
-        self.check_masks(job, number if layout == "single" else signal.SIGUSR1)
-        job.process.send_signal(number)
+        for one in STOP_SIGNALS:
+            self.check_masks(job, one)
+        send(job, number)
         sent = time.monotonic()
         text = self.expect(75, job)
         took = time.monotonic() - sent
@@ -46,6 +62,16 @@ class Signals(SystemTest):
 
     def test_usr1_to_mpirun(self):
         self.stopped_and_resumed("usr1", "tp2pp2", signal.SIGUSR1)
+
+    def test_ranks_get_all_signals(self):
+        """Under mpirun, which passes on no INT: any number of any of them saves."""
+        self.stopped_and_resumed("ranks", "dp2", signal.SIGINT,
+                                 send=lambda job, number: send_again_and_again(job, job.ranks().values, number, *STOP_SIGNALS))
+
+    def test_every_process_gets_a_signal(self):
+        """A closing control group: TERM, then HUP, to the launcher, mpirun, shells, ranks and helpers."""
+        self.stopped_and_resumed("everyone", "dp2", signal.SIGTERM, "local",
+                                 lambda job, number: send_again_and_again(job, processes, number, signal.SIGHUP))
 
     def test_interrupt_of_local(self):
         self.stopped_and_resumed("local-int", "tp2pp2", signal.SIGINT, "local")
@@ -78,10 +104,25 @@ class Signals(SystemTest):
                              lambda words: ["sh", "-c", '"$@" 2>&1 | cat', "sh", *words])
 
     def test_one_process(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            with self.subTest(signal=number.name):
-                self.stopped_and_resumed(f"one-{number.name}", "single", number)
+        """USR1 is test_before_it_listens."""
+        def send(job, number):
+            if number == signal.SIGINT:
+                job.process.send_signal(number)
+            else:
+                send_again_and_again(job, lambda: [job.process.pid], number)
 
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGXCPU):
+            with self.subTest(signal=number.name):
+                self.stopped_and_resumed(f"one-{number.name}", "single", number, send=send)
+
+    def test_a_second_interrupt_ends_one_process(self):
+        """In the middle of a step that takes long."""
+        job = self.train(1, self.settings(self.folder / "twice", train__global_batch=1 << 15))
+        self.wait_for(lambda: last_step(self.folder / "twice") == 0 and (step(self.folder / "twice", 0) / "manifest.json").exists(), job)
+        for _ in range(2):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        self.expect(-signal.SIGINT, job, 5)
 
     def test_before_it_listens(self):
         """Schedulers and launchers tell it while MPI begins: it waits until somebody asks for it."""
