@@ -242,7 +242,8 @@ int run_train(const CommandLine& line) {
   }
   const HostShare share = share_of(session, config.device.threads);
   if (rank == 0) {
-    if (const std::string warning = binding_warning(session, config, world->size()); !warning.empty())
+    if (const std::string warning = binding_warning(session, config.device.kind, config.device.threads);
+        !warning.empty())
       log.warning(warning);
   }
   const RunEnvironment environment{.world = *world,

@@ -1,24 +1,13 @@
 // What the environment says of who launched this process, before MPI reads it.
 #pragma once
 
-#include <string>
-
 namespace shiftron {
 
 // Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
 bool is_on_one_host();
 
-// By one variable Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it, and where it
-// does, the second one that is started in one shell. A single task needs none of this: hidden while this lives.
-class WithoutStep {
- public:
-  WithoutStep();
-  ~WithoutStep();
-  WithoutStep(const WithoutStep&) = delete;
-  WithoutStep& operator=(const WithoutStep&) = delete;
-
- private:
-  std::string step_;
-};
+// Whether this process is the only one of its job, because no launcher started it, or srun started it (or the shell
+// before it) as the only task of a step. Such a process does not start MPI.
+bool is_started_alone();
 
 }  // namespace shiftron
