@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/standard_descriptors.h"
+#include "cli/thread_waiting.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "parallel/agree.h"
@@ -24,6 +25,7 @@ int fail(const std::string& message, shiftron::ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  shiftron::cli::make_waiting_threads_sleep(argv);
   try {
     shiftron::cli::open_standard_descriptors();
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});

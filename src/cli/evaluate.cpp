@@ -157,6 +157,7 @@ int run_evaluate(const CommandLine& given) {
   };  // dp over all ranks
   all_agree(*world, open);
   require_same_model(*world, model);
+  warn_of_binding(session, "evaluate", model.config.device.kind, model.config.device.threads);
   const std::string data = line.text("data");
   if (line.has("tasks")) {
     return run_tasks(line, model, *world, share_of(session, model.config.device.threads));
@@ -201,6 +202,7 @@ int run_generate(const CommandLine& line) {
   const auto open = [&] { model = open_with_overrides(line, text_from_prompt(), ranks, {.tp = ranks}, layout_fault); };
   all_agree(*world, open);
   require_same_model(*world, model);
+  warn_of_binding(session, "generate", model.config.device.kind, model.config.device.threads);
   const GenerateOptions options{.tokens = line.integer("tokens"),
                                 .temperature = line.real("temperature"),
                                 .seed = static_cast<uint64_t>(line.integer("seed"))};

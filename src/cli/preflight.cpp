@@ -88,9 +88,7 @@ int run_preflight_command(const CommandLine& line) {
                                                own && own->seconds > deadline.seconds ? *own : deadline);
                     });
   first_agrees(*world, [&] {
-    if (const std::string warning = binding_warning(session, parsed.config, world->size()); !warning.empty()) {
-      std::cerr << "preflight: warning: " << warning << "\n";
-    }
+    warn_of_binding(session, "preflight", parsed.config.device.kind, parsed.config.device.threads);
     for (const HostFault& host : result.warnings)
       std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
     if (result.faults.empty()) {

@@ -13,8 +13,10 @@
 
 #include "cli/version.h"
 #include "core/host_limits.h"
+#include "core/log.h"
 #include "evaluate/step_benchmarks.h"
 #include "kernels/processors.h"
+#include "parallel/launcher.h"
 #include "train/faults.h"
 #include "train/options.h"
 
@@ -81,12 +83,11 @@ HostShare share_of(const MpiSession& session, int threads) {
           .local_rank = session.local_rank()};
 }
 
-std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host,
-                            int world_size) {
+std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host) {
   std::set<int> used;
   for (const std::vector<int>& of_rank : processors) used.insert(of_rank.begin(), of_rank.end());
   const size_t ranks = processors.size();
-  if (world_size == 1 || used.size() >= processors_of_host) return "";
+  if (used.size() >= processors_of_host) return "";
   return fmt::format(
       "the launcher has bound the {} of {} to {} of its {} processors; to compute on all: mpirun --bind-to none, "
       "or --map-by ppr:{}:node:PE={} --bind-to core; srun --cpu-bind=none",
@@ -94,9 +95,15 @@ std::string binding_warning(const std::vector<std::vector<int>>& processors, siz
       std::max<size_t>(1, processors_of_host / ranks));
 }
 
-std::string binding_warning(const MpiSession& session, const RunConfig& config, int world_size) {
-  if (config.device.kind == DeviceChoice::cuda || config.device.threads > 0) return "";
-  return binding_warning(session.local_processors(), processors_of_host().size(), world_size);
+std::string binding_warning(const MpiSession& session, DeviceChoice device, int threads) {
+  if (is_started_alone() || device == DeviceChoice::cuda || threads > 0) return "";
+  return binding_warning(session.local_processors(), processors_of_host().size());
+}
+
+void warn_of_binding(const MpiSession& session, const std::string& command, DeviceChoice device, int threads) {
+  if (session.rank() != 0) return;
+  const std::string warning = binding_warning(session, device, threads);
+  if (!warning.empty()) tell(command + ": warning: " + warning);
 }
 
 void outlive_failing_writes() {

@@ -34,13 +34,15 @@ int thread_count(int wanted, const std::vector<std::vector<int>>& processors, in
 // Of this rank; `threads` > 0 as in thread_count().
 HostShare share_of(const MpiSession& session, int threads);
 
-// Where ranks of a host, rank i bound to `processors[i]`, leave some of its processors idle, as two ranks of a job do
-// that mpirun binds to a core each unless told otherwise, on one host or on two: that, and what to type; else empty. A
-// job of one rank is bound by who started it.
-std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host, int world_size);
-// Of the ranks of this host where they compute on its processors, and their number of threads is left to
-// thread_count().
-std::string binding_warning(const MpiSession& session, const RunConfig& config, int world_size);
+// Where the ranks of a host, rank i bound to `processors[i]`, leave some of its processors idle: that, and what to
+// type; else empty. mpirun without options binds one rank or two to a core each, and the ranks of a second job to the
+// same.
+std::string binding_warning(const std::vector<std::vector<int>>& processors, size_t processors_of_host);
+// Of the ranks of this host where a launcher started them, they compute on its processors, and their number of threads
+// is left to thread_count(). A process that no launcher started is bound by its user.
+std::string binding_warning(const MpiSession& session, DeviceChoice device, int threads);
+// Writes it to stderr, of rank 0: "COMMAND: warning: …".
+void warn_of_binding(const MpiSession& session, const std::string& command, DeviceChoice device, int threads);
 
 // A reader that leaves (`| head`, a closed terminal) and a limit of file sizes (`ulimit -f`) are errors of a write and end
 // nothing by themselves. For commands whose work is worth more than what they print.

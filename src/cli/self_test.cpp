@@ -55,6 +55,7 @@ int run_self_test_command(const CommandLine& line) {
                           .size = from_string<SelfTestSize>(line.text("size")).value(),
                           .share = share_of(session, static_cast<int>(line.integer("threads"))),
                           .libraries = backends_text()};
+  warn_of_binding(session, "self-test", options.device, static_cast<int>(line.integer("threads")));
   options.begin = [&](const std::string& part) {
     progress.reset();
     section = watchdog.enter(fmt::format("rank {}: {}", world->rank(), part), deadline);

@@ -202,7 +202,7 @@ int run_train(const CommandLine& line) {
   }
   const RunConfig& config = parsed.config;
   outlive_failing_writes();
-  const bool launched = is_launched();
+  const bool launched = !is_started_alone();
   hold_stop_signals(launched);
   // What watches outlives MPI, whose end waits for every rank.
   std::optional<Log> log_of_rank;
@@ -246,7 +246,8 @@ int run_train(const CommandLine& line) {
   }
   const HostShare share = share_of(session, config.device.threads);
   if (rank == 0) {
-    if (const std::string warning = binding_warning(session, config, world->size()); !warning.empty())
+    if (const std::string warning = binding_warning(session, config.device.kind, config.device.threads);
+        !warning.empty())
       log.warning(warning);
   }
   const RunEnvironment environment{.world = *world,

@@ -16,6 +16,7 @@
 #include "kernels/processors.h"
 #include "parallel/host_communicator.h"
 #include "parallel/launcher.h"
+#include "parallel/shared_memory.h"
 
 namespace shiftron {
 namespace {
@@ -305,6 +306,13 @@ std::vector<std::vector<int>> gathered(MPI_Comm comm, const std::vector<int>& ow
 MpiSession::MpiSession(int64_t piece_bytes)
     : piece_bytes_(piece_bytes), exceptions_at_start_(std::uncaught_exceptions()) {
   CHECK(piece_bytes > 0 && piece_bytes <= kPieceBytes, "piece_bytes ", piece_bytes);
+  const LaunchedTasks launched = launched_tasks();
+  uses_mpi_ = !is_started_alone();
+  if (!uses_mpi_) {
+    require_all_tasks(launched, 1);
+    local_processors_ = {processors_of_process()};
+    return;
+  }
   int initialized = 0;
   MPI_Initialized(&initialized);
   CHECK(!initialized, "one process can hold one MPI session in its life");
@@ -312,12 +320,11 @@ MpiSession::MpiSession(int64_t piece_bytes)
   set_environment_default("OMPI_MCA_mpi_yield_when_idle", "1");
   // Libraries of networks take 0.2 s to find that there is none; shared memory needs none.
   if (is_on_one_host()) set_environment_default("OMPI_MCA_pml", "ob1");
-  const LaunchedTasks launched = launched_tasks();
+  if (!may_read_other_processes()) set_environment_default("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  report_full_shared_memory();
+  set_environment_default("OMPI_MCA_opal_signal", "6,8,11");  // MPI explains signals, all but SIGBUS (7)
   int provided = MPI_THREAD_SINGLE;
-  {
-    const WithoutStep without_step;
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
-  }
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "world", "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
     throw_bad_input("this MPI provides thread level ", provided, "; MPI_THREAD_MULTIPLE (", MPI_THREAD_MULTIPLE,
                     ") is needed");
@@ -378,7 +385,7 @@ MpiSession::~MpiSession() {
     hearer_.join();
   }
   if (std::uncaught_exceptions() > exceptions_at_start_) return;  // finalising would wait for peers that never come
-  MPI_Finalize();
+  if (uses_mpi_) MPI_Finalize();
 }
 
 std::unique_ptr<HostCommunicator> MpiSession::world() {
@@ -388,7 +395,7 @@ std::unique_ptr<HostCommunicator> MpiSession::world() {
 }
 
 void MpiSession::abort(int exit_code) {
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (uses_mpi_) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 

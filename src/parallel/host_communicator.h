@@ -79,7 +79,8 @@ class HostCommunicator : public Communicator, public ControlPlane {
 
 // MPI_COMM_WORLD; initialises MPI (MPI_THREAD_MULTIPLE, else Error 76) with what it needs set before MPI_Init
 // (yield when idle), and finalises it when destroyed, unless an exception unwinds: then the launcher ends the job.
-// Works without a launcher as a world of one. Communicators must not outlive the session.
+// A process that no launcher started is a world of one and does not start MPI: it needs no network, no folder for
+// temporary files and no daemon. Communicators must not outlive the session.
 class MpiSession {
  public:
   static constexpr int64_t kPieceBytes = int64_t{1} << 30;  // of one MPI call: its counts are 32-bit
@@ -106,6 +107,7 @@ class MpiSession {
 
   int64_t piece_bytes_;
   int exceptions_at_start_;
+  bool uses_mpi_ = false;
   int rank_ = 0, ranks_ = 1, local_rank_ = 0;
   std::vector<std::vector<int>> local_processors_;
   int told_ = 0;  // a message's memory

@@ -14,8 +14,6 @@
 namespace shiftron {
 namespace {
 
-constexpr const char* kStep = "SLURM_STEP_ID";
-
 // Whether srun has started this process, or a shell before it (`srun --pty bash`), as the only task of a step.
 bool is_alone_in_its_step() {
   const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
@@ -95,17 +93,12 @@ bool is_on_one_host() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr) return here != nullptr && std::strcmp(ranks, here) == 0;
-  return is_alone_in_its_step() || !speaks_pmi();
+  return is_started_alone();
 }
 
-WithoutStep::WithoutStep() {
-  const char* const step = std::getenv(kStep);
-  if (step == nullptr || !(is_alone_in_its_step() || !speaks_pmi())) return;
-  step_ = step;
-  unsetenv(kStep);
-}
-WithoutStep::~WithoutStep() {
-  if (!step_.empty()) setenv(kStep, step_.c_str(), 1);
+bool is_started_alone() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return false;
+  return is_alone_in_its_step() || !speaks_pmi();
 }
 
 }  // namespace shiftron

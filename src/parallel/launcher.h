@@ -5,9 +5,6 @@
 
 namespace shiftron {
 
-// Whether mpirun or a launcher with PMIx started this process. Ask before MPI begins: it sets such variables itself.
-bool is_launched();
-
 // Whether no rank can be on another host, by what mpirun tells; a process that nobody launched is the only one.
 bool is_on_one_host();
 
@@ -26,18 +23,9 @@ LaunchedTasks launched_tasks();
 // reports.
 void require_all_tasks(const LaunchedTasks& launched, int ranks);
 
-// By one variable Open MPI takes a program for one of srun's ranks: where srun speaks no PMIx it ends it, and where it
-// does, the second one that is started in one shell. A single task needs none of this, and of several without PMIx
-// require_all_tasks() reports in plain words: hidden while this lives.
-class WithoutStep {
- public:
-  WithoutStep();
-  ~WithoutStep();
-  WithoutStep(const WithoutStep&) = delete;
-  WithoutStep& operator=(const WithoutStep&) = delete;
-
- private:
-  std::string step_;
-};
+// Whether this process is the only one of its job, because no launcher started it, or srun started it (or the shell
+// before it) as the only task of a step. Such a process does not start MPI. Ask before MPI starts: it sets such
+// variables itself.
+bool is_started_alone();
 
 }  // namespace shiftron

@@ -387,6 +387,34 @@ class CommandLine(SystemTest):
                 self.assertEqual((code, out), (76, ""), err)
                 self.assertEqual(f"has started 4 processes ({source}), and MPI sees 1 of them" in err, rank == 0, err)
 
+    def test_one_process_does_not_start_mpi(self):
+        """It needs no folder for temporary files, no HOME and no daemon, and leaves nothing."""
+        with unittest.mock.patch.dict(os.environ, {"TMPDIR": "/dev/null/none"}):
+            os.environ.pop("HOME", None)
+            for command in ("generate", "train", "evaluate"):
+                self.must_run([command, *self.rows[command]])
+
+    def test_threads_sleep_early_unless_the_user_says_otherwise(self):
+        def setting(variables):
+            with unittest.mock.patch.dict(os.environ, {"OMP_DISPLAY_ENV": "verbose", **variables}):
+                os.environ.pop("OMP_NUM_THREADS", None)
+                code, _, err = run(["generate", *self.rows["generate"]])
+            self.assertEqual(code, 0, err)
+            return re.findall(r"GOMP_SPINCOUNT = '(\w+)'", err)[-1]
+        self.assertEqual(setting({}), "1000")
+        self.assertEqual(setting({"GOMP_SPINCOUNT": "77"}), "77")
+        self.assertEqual(setting({"OMP_WAIT_POLICY": "passive"}), "0")
+
+    def test_a_rank_that_is_bound_is_warned_of(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("one processor")
+        for command in ("generate", "evaluate"):
+            words = [PROGRAM, command, *map(str, self.rows[command]), "--device.threads", "0"]
+            for bound, warnings in (["--bind-to", "core"], 1), (["--bind-to", "none"], 0):
+                result = subprocess.run(["mpirun", "-n", "1", *bound, *words], capture_output=True, text=True, env=environment(),
+                                        timeout=scaled(60), check=True, stdin=subprocess.DEVNULL)
+                self.assertEqual(result.stderr.count(f"{command}: warning: the launcher has bound the rank"), warnings, result.stderr)
+
     def test_little_memory_is_said_where_threads_lack_it(self):
         draw = random.Random(1)
         with open(self.folder / "random.txt", "w", encoding="utf-8") as stream:
