@@ -30,7 +30,7 @@ std::function<void(ParameterSet&)> checkpoint_parameters(const CheckpointModel& 
 
 // A step is what its manifest says.
 std::string identity_of(const CheckpointModel& model) {
-  return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName)));
+  return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName, kLargestManifest)));
 }
 
 std::string name_of_request(const ScorerOptions& options, size_t number) {

@@ -1,4 +1,4 @@
-// Readers of item files. A file is taken whole: the largest benchmark has 50 MB.
+// Readers of item files. A file is read whole: the largest benchmark has 50 MB.
 #include "evaluate/tasks/records.h"
 
 #include <algorithm>
@@ -12,18 +12,19 @@
 #include "core/shell_word.h"
 #include "data/utf8.h"
 #include "evaluate/tasks/json_pieces.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kLargestFile = uint64_t{4} << 30;
-constexpr int kDeepest = 64;  // copies and texts of a value are made by recursion
+constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
+constexpr int kDeepest = 64;                          // copies and texts of a value are made by recursion
 
 // The file's text without a byte order mark. Throws where it is compressed, Parquet or no UTF-8.
-std::string text_of(const std::string& path) {
-  std::string text = read_file(path, kLargestFile);
+std::string text_of(const std::string& path, uint64_t limit = kLargestFile) {
+  std::string text = read_file(path, limit);
   if (text.starts_with("PAR1")) {
     throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
   }
@@ -74,9 +75,8 @@ std::string with_large_numbers_as_texts(std::string_view json) {
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
   if (open > kDeepest) {  // it costs time
-    refuse_deep_json(text, kDeepest, [&] {
-      throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
-    });
+    refuse_deep_json(text, kDeepest,
+                     [&] { throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out"); });
   }
   Json value;
   try {
@@ -117,7 +117,7 @@ std::vector<Record> read_jsonl(const std::string& path, const std::string& with)
 }
 
 Record read_json(const std::string& path) {
-  return {object_of(text_of(path), path, ""), path};
+  return {object_of(text_of(path, kLargestTaskFile), path, ""), path};
 }
 
 std::vector<CsvRow> read_csv(const std::string& path) {
