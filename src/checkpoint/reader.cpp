@@ -87,7 +87,7 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
     try {
       file.read_at(offset + at, piece, some);
     } catch (const Error& error) {
-      pass_on_refusal(error);
+      pass_on_other_than_faults(directory_, error);
       throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
     }
     hash.update(piece, some);

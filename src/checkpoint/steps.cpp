@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 
 namespace shiftron {
@@ -127,8 +128,15 @@ void throw_step_has_gone(const std::string& step_directory) {
 }
 
 void pass_on_other_than_faults(const std::string& step_directory, const Error& error) {
+  if (step_has_gone(step_directory)) throw_step_has_gone(step_directory);  // NFS reports ESTALE for its files
   pass_on_refusal(error);
-  if (step_has_gone(step_directory)) throw_step_has_gone(step_directory);
+}
+
+std::string unreadable_step(const std::string& step_directory, const std::string& reason) {
+  const std::string step = without_slashes_at_end(step_directory);
+  return step + " could not be read, which says nothing of its content: " + reason +
+         "\nstart again when it can be read; to resume from an older step, take this one away first: mv " +
+         shell_word(step) + " " + shell_word(step + ".unreadable");
 }
 
 Manifest read_manifest(const std::string& step_directory) {

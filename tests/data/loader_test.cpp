@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/hash.h"
+#include "data/verify.h"
 #include "expect_error.h"
 #include "few_files.h"
 #include "fixture.h"
