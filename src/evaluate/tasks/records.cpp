@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
-constexpr int kDeepest = 64;                          // copies and texts of a value are made by recursion
+constexpr int kDeepest = 64;  // copies and texts of a value are made by recursion
 
 // The file's text without a byte order mark. Throws where it is compressed, Parquet or no UTF-8.
 std::string text_of(const std::string& path, uint64_t limit = kLargestFile) {
@@ -75,8 +75,9 @@ std::string with_large_numbers_as_texts(std::string_view json) {
 Json object_of(std::string_view text, const std::string& where, const std::string& advice) {
   const auto open = std::ranges::count_if(text, [](char c) { return c == '[' || c == '{'; });
   if (open > kDeepest) {  // it costs time
-    refuse_deep_json(text, kDeepest,
-                     [&] { throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out"); });
+    refuse_deep_json(text, kDeepest, [&] {
+      throw_bad_input(where, ": nested deeper than ", kDeepest, "; take such columns out");
+    });
   }
   Json value;
   try {
