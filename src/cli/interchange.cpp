@@ -273,14 +273,16 @@ int run_import(const CommandLine& line) {
   const Origin origin = open_as(format_of(line), line);
   Log log;
   ByteProgress progress("writing");
-  import_run(*origin.tensors, origin.model, line.text("output"), version_text(), log,
-             {.request = request_of(line),
-              .write = {.threads = thread_count(0), .progress = progress.tell()},
-              .tell = [&](const ImportedRun& made) {
-                progress.finish();
-                tell_import(line, origin, made);
-                std::cout.flush();
-              }});
+  ImportOptions options;
+  options.request = request_of(line);
+  options.write.threads = thread_count(0);
+  options.write.progress = progress.tell();
+  options.tell = [&](const ImportedRun& made) {
+    progress.finish();
+    tell_import(line, origin, made);
+    std::cout.flush();
+  };
+  import_run(*origin.tensors, origin.model, line.text("output"), version_text(), log, options);
   return 0;
 }
 
