@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <new>
 #include <numeric>
@@ -305,7 +306,10 @@ TEST(Tokenizer, HostileModelsAreRefused) {
   const auto field = [](int number, const std::string& bytes) {  // of a message
     return std::string({static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())}) + bytes;
   };
-  const std::string table("\4\0\0\0\xFF\xFF\xFF\x7F" "abc", 12);  // with its end
+  const std::string table(
+      "\4\0\0\0\xFF\xFF\xFF\x7F"
+      "abc",
+      12);  // with its end
   EXPECT_ERROR(Tokenizer::load(scratch.write("table.model", example_model() + field(3, field(2, table)))),
                ExitCode::bad_input, "changes text: it normalises characters");
   const std::string user_defined("\x18\x04", 2);  // without a text
@@ -330,9 +334,17 @@ TEST(Tokenizer, LittleMemoryIsNoFaultOfTheModel) {
     if (child == 0) {
       size_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
-      const rlim_t most = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) + bytes;
-      const rlimit limit{most, most};
+      const rlim_t now = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+      const rlimit limit{now, now};
       ::setrlimit(RLIMIT_AS, &limit);
+      constexpr size_t kChunk = size_t{64} << 10;
+      std::vector<void*> taken;  // all that earlier tests gave back
+      taken.reserve(1 << 16);
+      while (void* const chunk = std::malloc(kChunk)) taken.push_back(chunk);
+      for (size_t free = 0; free < bytes && !taken.empty(); free += kChunk) {
+        std::free(taken.back());
+        taken.pop_back();
+      }
       try {
         const Tokenizer loaded(model, "large.model");
         ::_exit(kLoaded);
@@ -347,13 +359,13 @@ TEST(Tokenizer, LittleMemoryIsNoFaultOfTheModel) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   int lacked = 0;
-  for (size_t kibibytes = 0; kibibytes <= 8192; kibibytes += 512) {
+  for (size_t kibibytes = 2048; kibibytes <= 6144; kibibytes += 256) {  // of less its end cannot be told
     const int result = load_within(kibibytes << 10);
     EXPECT_THAT(result, ::testing::AnyOf(kLoaded, kLacked)) << kibibytes;
     lacked += result == kLacked ? 1 : 0;
   }
   EXPECT_GT(lacked, 0);
-  EXPECT_EQ(load_within(size_t{1} << 30), kLoaded);
+  EXPECT_NO_THROW(Tokenizer(model, "large.model"));
 }
 
 TEST(Tokenizer, WhatIsNoModelIsRefused) {
