@@ -132,7 +132,7 @@ TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
     RunReport report(config, 1, 1e6, log, {});
     for (const auto& entry : std::filesystem::directory_iterator(disk / "tensorboard")) record = entry.path();
     report.validation(1, 1);
-    events.write("first", {});
+    events.write("first", {{"step", 1}});
     fill();
     for (int64_t step = 2; step <= 100; ++step) {
       report.validation(step, 1.0 / 3);
@@ -142,7 +142,7 @@ TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
     EXPECT_EQ(Scratch::read(disk / "metrics.jsonl").back(), '\n');
     std::filesystem::remove(disk / "filler");
     report.validation(101, 1);
-    events.write("third", {});
+    events.write("third", {{"step", 3}});
     Steps all(101);
     std::iota(all.begin(), all.end(), 1);
     EXPECT_EQ(metrics(), all);
