@@ -3,6 +3,8 @@
 // can be marked.
 #include "checkpoint/export_under_way.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -51,6 +53,13 @@ bool is_of_others(const std::string& path) {
   throw_bad_input("another export to ", name, " is running; wait for it, or choose another name");
 }
 
+// A name in NAME.tmp for the file that is about to be NAME: no other file's.
+std::string number_of(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return "";
+  return "file-" + std::to_string(status.st_dev) + "-" + std::to_string(status.st_ino);
+}
+
 void refuse_taken(const std::string& name) {
   if (is_there(name)) throw_bad_input(name, " is there already; choose a new name");
 }
@@ -61,7 +70,7 @@ ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes
   refuse_inside_a_step(name_);
   if (is_marked(name_)) {
     take_back();
-  } else {
+  } else if (!take_back_file()) {
     if (is_there(name_)) remove_remains();
     refuse_taken(name_);
     take();
@@ -74,6 +83,10 @@ ExportUnderWay::ExportUnderWay(const std::string& named) : name_(without_slashes
     remove();
     throw;
   }
+}
+
+bool ExportUnderWay::is_mark(const std::string& file) {
+  return file == kMark;
 }
 
 void ExportUnderWay::take() {
@@ -92,6 +105,18 @@ void ExportUnderWay::take_back() {
   if (!lock) refuse_running(name_);
   rename_to_new_name_durably(name_, temporary_);
   lock_ = std::move(lock);
+}
+
+bool ExportUnderWay::take_back_file() {
+  const std::string number = number_of(name_);
+  const auto is_untold = [&] {
+    return !number.empty() && is_marked(temporary_) && is_there(temporary_ + "/" + number);
+  };
+  if (!is_untold()) return false;
+  lock_ = FileLock::take(mark_in(temporary_), false);
+  if (!lock_) refuse_running(name_);
+  if (is_untold()) rename_durably(name_, temporary_ + "/untold");
+  return true;
 }
 
 // Of one that was killed when its file had got the name.
@@ -124,15 +149,19 @@ ExportUnderWay::~ExportUnderWay() {
   if (lock_) remove();
 }
 
-void ExportUnderWay::finish() {
+void ExportUnderWay::finish(const std::function<void()>& tell) {
   rename_to_new_name_durably(temporary_, name_);
   const FileLock lock = *std::exchange(lock_, std::nullopt);  // NAME.tmp is no longer ours
+  if (tell) tell();
   fs::remove(mark_in(name_));
   fsync_directory(name_);
 }
 
-void ExportUnderWay::finish_file(const std::string& file) {
+void ExportUnderWay::finish_file(const std::string& file, const std::function<void()>& tell) {
+  FileDescriptor::create(temporary_ + "/" + number_of(temporary_ + "/" + file));
+  fsync_directory(temporary_);
   rename_to_new_name_durably(temporary_ + "/" + file, name_);
+  if (tell) tell();
 }
 
 void require_room_for_export(const std::string& directory, uint64_t bytes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,8 @@ namespace shiftron {
 
 // The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused,
 // with these words. What a killed one left is swept: such a directory, also beside NAME where that is whole, an empty
-// one, or NAME with the mark still in it. What this one did not finish is removed at its end.
+// one, or NAME with the mark still in it. What this one did not finish is removed at its end. An export that is killed
+// before it has told its result is made again by the same command.
 class ExportUnderWay {
  public:
   // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above
@@ -24,14 +26,17 @@ class ExportUnderWay {
 
   const std::string& name() const { return name_; }
   const std::string& directory() const { return temporary_; }  // to write in
-  // The directory gets the name, and holds the export alone. Durable; throws Error(crash), or Error(bad_input) where
-  // something else has got the name.
-  void finish();
-  void finish_file(const std::string& file);  // as finish(), the file alone, by its name in the directory
+  static bool is_mark(const std::string& file);                // one of the directory's that the export will not have
+  // The directory gets the name; after `tell`, which is to tell the result, it holds the export alone. Durable; throws
+  // Error(crash), or Error(bad_input) where something else has got the name.
+  void finish(const std::function<void()>& tell = {});
+  // As finish(), the file alone, by its name in the directory.
+  void finish_file(const std::string& file, const std::function<void()>& tell = {});
 
  private:
   void take();            // the directory with its mark
   void take_back();       // NAME, which a killed export left with its mark
+  bool take_back_file();  // NAME, a file whose number a killed export left; false where it did not
   void sweep();           // all but the mark
   void remove();          // all of it
   void remove_remains();  // beside NAME, of which nobody makes more

@@ -132,8 +132,11 @@ uint64_t write_gguf(TensorSource& source, const GgufExport& how, const std::stri
   const std::string file = fs::path(place.name()).filename(), path = place.directory() + "/" + file;
   write_elements(source, how, path);
   if (how.check) how.check(path);
-  place.finish_file(file);
-  return fs::file_size(place.name());
+  const uint64_t bytes = fs::file_size(path);
+  place.finish_file(file, [&] {
+    if (how.tell) how.tell(bytes);
+  });
+  return bytes;
 }
 
 }  // namespace shiftron

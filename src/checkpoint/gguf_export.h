@@ -21,6 +21,7 @@ struct GgufExport {
   std::function<void(uint64_t done, uint64_t total)> progress{};
   // Called with the file when all of it is written, before that gets its name. What it throws ends the export.
   std::function<void(const std::string& path)> check{};
+  std::function<void(uint64_t bytes)> tell{};  // before the last trace of the export goes
 };
 
 // Throws Error(bad_input), which says what to do instead, where llama.cpp could not compute what the model does.

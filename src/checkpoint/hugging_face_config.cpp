@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "checkpoint/embedded_files.h"
 #include "core/check.h"
+#include "core/file.h"
 
 namespace shiftron {
 namespace {
@@ -229,7 +229,7 @@ HuggingFaceConfig parse_hugging_face_config(const TheirConfig& json, const std::
 
 void read_generation_config(const std::string& directory, HuggingFaceConfig& config) {
   const std::string path = directory + "/generation_config.json";
-  if (!std::filesystem::exists(path)) return;
+  if (!name_exists(path)) return;
   const Json json = read_their_config(path, kLongestGenerationConfig);
   read_tokens(Keys(json, path), config);
 }

@@ -169,13 +169,16 @@ WrittenExport write_hugging_face(TensorSource& source, const HuggingFaceExport& 
   if (how.check) {
     for (const auto& [name, bytes] : how.check(directory)) add(name, bytes);
   }
-  place.finish();
   WrittenExport written{.directory = place.name(), .files = {}};
-  for (const auto& entry : fs::directory_iterator(written.directory)) {
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (place.is_mark(entry.path().filename())) continue;
     written.files.push_back(entry.path().filename());
     written.bytes += entry.file_size();
   }
   std::ranges::sort(written.files);
+  place.finish([&] {
+    if (how.tell) how.tell(written);
+  });
   return written;
 }
 

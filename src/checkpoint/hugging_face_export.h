@@ -24,6 +24,7 @@ struct HuggingFaceExport {
   // Called when all of it is in `directory`, before that gets its name; returns further files. What it throws ends the
   // export.
   std::function<std::map<std::string, std::string>(const std::string& directory)> check{};
+  std::function<void(const struct WrittenExport& written)> tell{};  // before the last trace of the export goes
 };
 
 struct WrittenExport {

@@ -8,6 +8,7 @@
 
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/file.h"
 
 namespace shiftron {
 namespace {
@@ -43,8 +44,7 @@ constexpr std::array<std::array<const char*, 3>, 11> kKeys = {
 }
 
 bool holds(const std::string& directory, const std::string& file) {
-  std::error_code ignored;
-  return std::filesystem::exists(directory + "/" + file, ignored);
+  return name_exists(directory + "/" + file);
 }
 
 bool holds_safetensors(const std::string& directory) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "checkpoint/boxes.h"
+#include "checkpoint/steps.h"
 #include "core/quiet_thread.h"
 #include "core/system_error.h"
 
@@ -18,8 +19,8 @@ namespace {
 constexpr uint64_t kKeptBytes = uint64_t{32} << 20;  // of blocks
 constexpr uint64_t kMostKept = 64;
 constexpr uint64_t kMostKeptBytes = uint64_t{512} << 20;  // of blocks that rows cross
-constexpr uint64_t kPieceBytes = uint64_t{256} << 10;  // read, hashed and taken while it is in the core's cache
-constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // of a file that is read whole, the tokenizer
+constexpr uint64_t kPieceBytes = uint64_t{256} << 10;     // read, hashed and taken while it is in the core's cache
+constexpr uint64_t kLargestRead = uint64_t{1} << 30;      // of a file that is read whole, the tokenizer
 
 }  // namespace
 
@@ -43,11 +44,11 @@ const FileDescriptor& StepReader::open(const ManifestBox& box) {
   if (files_.size() == kMostOpen) files_.clear();
   const std::string path = directory_ + "/" + manifest_.files[static_cast<size_t>(box.file)].name;
   try {
-    FileDescriptor file = FileDescriptor::open_for_reading(path, false);
+    FileDescriptor file = FileDescriptor::open_for_reading(path);
     file.expect_front_to_back();
     return files_.emplace(box.file, std::move(file)).first->second;
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    pass_on_other_than_faults(directory_, error);
     throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
   }
 }
@@ -86,7 +87,7 @@ void StepReader::load_block(const FileDescriptor& file, const ManifestBox& box, 
     try {
       file.read_at(offset + at, piece, some);
     } catch (const Error& error) {
-      pass_on_refusal(error);
+      pass_on_other_than_faults(directory_, error);
       throw Error(manifest_.dataset(box) + ": " + error.what(), ExitCode::no_checkpoint);
     }
     hash.update(piece, some);
@@ -241,13 +242,13 @@ std::string read_manifest_file(const std::string& step_directory, const Manifest
   const std::string path = step_directory + "/" + file.name;
   std::string bytes;
   try {
-    const FileDescriptor descriptor = FileDescriptor::open_for_reading(path, false);
+    const FileDescriptor descriptor = FileDescriptor::open_for_reading(path);
     if (descriptor.size() != file.bytes) throw_crash(path, " has ", descriptor.size(), " bytes");
     if (file.bytes > kLargestRead) throw_crash(path, " is too large, at most ", kLargestRead, " bytes are read");
     bytes.resize(file.bytes);  // behind both: a manifest may state any size
     descriptor.read_at(0, bytes.data(), bytes.size());
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    pass_on_other_than_faults(step_directory, error);
     throw Error(std::string(error.what()) + "; the manifest states " + std::to_string(file.bytes) + " bytes",
                 ExitCode::no_checkpoint);
   }

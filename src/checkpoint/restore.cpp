@@ -140,9 +140,7 @@ class Chooser {
   Order reject(const std::string& fault);  // the step of the last order cannot be read
   // The machine refused, and the step may be whole.
   Order refused(const std::string& reason) const {
-    return {Order::Kind::system, "",
-            steps_[at_].path + " could not be read, which says nothing of its content: " + reason +
-                "\nstart again, or go on from an older step: checkpoint.resume=STEP"};
+    return {Order::Kind::system, "", unreadable_step(steps_[at_].path, reason)};
   }
 
  private:

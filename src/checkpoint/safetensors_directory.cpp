@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/safetensors.h"
 #include "checkpoint/json_fields.h"
+#include "checkpoint/safetensors.h"
 #include "core/check.h"
+#include "core/file.h"
 
 namespace shiftron {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse_directory_without_safetensors(const std::string& directory) {
+  refuse_lost_link(directory);
   if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string suffix = entry.path().extension();
@@ -93,7 +95,7 @@ std::string safetensors_index(const std::vector<std::vector<SafetensorsTensor>>&
 
 SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : directory_(directory) {
   const std::string single = directory + "/model.safetensors", index = single + ".index.json";
-  const bool is_single = std::filesystem::exists(single), is_divided = std::filesystem::exists(index);
+  const bool is_single = name_exists(single), is_divided = name_exists(index);
   if (!is_single && !is_divided) refuse_directory_without_safetensors(directory);
   if (is_single && is_divided) {
     throw_bad_input(directory,

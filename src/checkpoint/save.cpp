@@ -149,6 +149,7 @@ void Save::make_room(uint64_t bytes) {
   Retention newest = keep_;
   newest.keep = 1;
   std::vector<StepDirectory> older = superfluous_steps(directory_, newest, -1);
+  std::erase_if(older, [](const StepDirectory& entry) { return fs::is_symlink(entry.path); });  // takes no room here
   uint64_t room = free_disk_space(directory_);
   for (const StepDirectory& entry : older) room += check_step(entry.path).bytes();
   if (room < bytes) return;

@@ -202,7 +202,7 @@ Manifest write_file(const std::string& directory, const StepFile& file, const Wr
   const std::string path = directory + "/" + file.name;
   Hdf5File target = Hdf5File::create(path);
   // Opened before the data is written, so that sync() reports every error of writing it.
-  FileDescriptor written = FileDescriptor::open_for_reading(path, false);
+  FileDescriptor written = FileDescriptor::open_for_reading(path);
   at("file created");
   {
     BoxWriter writer(target, written, options);

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 
 #include "core/check.h"
 #include "core/file.h"
+#include "core/shell_word.h"
 #include "core/system_error.h"
 
 namespace shiftron {
@@ -35,8 +37,12 @@ bool is_temporary(const std::string& name) {
   return name.rfind("trash-step-", 0) == 0;
 }
 
+std::string without_slashes_at_end(const std::string& path) {
+  return path.substr(0, path.find_last_not_of('/') + 1);
+}
+
 std::string file_name(const std::string& path) {
-  return fs::path(path).lexically_normal().filename().string();
+  return fs::path(without_slashes_at_end(path)).lexically_normal().filename().string();
 }
 
 // What changes where the step's manifest does, or a name in its directory; "" where it has no manifest.
@@ -88,6 +94,7 @@ void refuse_inside_a_step(const std::string& directory) {
 
 std::vector<StepDirectory> list_steps(const std::string& directory) {
   std::vector<StepDirectory> steps;
+  refuse_lost_link(directory);
   if (!fs::is_directory(directory)) return steps;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
@@ -97,13 +104,48 @@ std::vector<StepDirectory> list_steps(const std::string& directory) {
   return steps;
 }
 
+bool is_step_name(const std::string& path) {
+  return step_of(file_name(path)).has_value();
+}
+
+bool step_has_gone(const std::string& step_directory) {
+  const std::string step = without_slashes_at_end(step_directory);
+  struct stat status {};
+  return ::lstat(step.c_str(), &status) != 0 && errno == ENOENT && ::stat(parent_directory(step).c_str(), &status) == 0;
+}
+
+void throw_step_has_gone(const std::string& step_directory) {
+  std::string newest;
+  const auto steps = list_steps(parent_directory(without_slashes_at_end(step_directory)));
+  if (!steps.empty()) {
+    newest = "; the newest step there is " + steps.front().path;
+  }
+  throw Error(step_directory +
+                  " was removed while it was read, as retention of a running training removes old steps: take a newer "
+                  "one, or raise checkpoint.keep" +
+                  newest,
+              ExitCode::no_checkpoint);
+}
+
+void pass_on_other_than_faults(const std::string& step_directory, const Error& error) {
+  if (step_has_gone(step_directory)) throw_step_has_gone(step_directory);  // NFS reports ESTALE for its files
+  pass_on_refusal(error);
+}
+
+std::string unreadable_step(const std::string& step_directory, const std::string& reason) {
+  const std::string step = without_slashes_at_end(step_directory);
+  return step + " could not be read, which says nothing of its content: " + reason +
+         "\nstart again when it can be read; to resume from an older step, take this one away first: mv " +
+         shell_word(step) + " " + shell_word(step + ".unreadable");
+}
+
 Manifest read_manifest(const std::string& step_directory) {
   const std::string path = step_directory + "/" + kManifestName;
   std::string text;
   try {
     text = read_file(path, kLargestManifest);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    pass_on_other_than_faults(step_directory, error);
     throw Error(error.what(), ExitCode::no_checkpoint);
   }
   Manifest manifest = parse_manifest(text, path);
@@ -122,12 +164,12 @@ std::string file_fault(const std::string& step_directory, const Manifest& manife
   const ManifestFile& stated = manifest.files[static_cast<size_t>(file)];
   const std::string path = step_directory + "/" + stated.name;
   try {
-    const uint64_t bytes = FileDescriptor::open_for_reading(path, false).size();
+    const uint64_t bytes = FileDescriptor::open_for_reading(path).size();
     if (bytes == stated.bytes) return "";
     return path + ": has " + std::to_string(bytes) + " bytes, the manifest states " + std::to_string(stated.bytes) +
            lost(manifest, file, bytes);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    pass_on_other_than_faults(step_directory, error);
     return error.what() + lost(manifest, file, 0);
   }
 }
@@ -145,6 +187,10 @@ Manifest check_step(const std::string& step_directory) {
   const std::string fault = first_file_fault(step_directory, manifest);
   if (!fault.empty()) throw Error(fault, ExitCode::no_checkpoint);
   return manifest;
+}
+
+uint64_t bytes_of_step(const std::string& step_directory) {
+  return check_step(step_directory).bytes() + fs::file_size(step_directory + "/" + kManifestName);
 }
 
 std::vector<std::string> list_temporaries(const std::string& directory) {

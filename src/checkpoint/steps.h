@@ -41,10 +41,30 @@ std::string step_name(int64_t step);  // "step-00000500"
 // Nothing is ever written into a step: throws Error(bad_input) where `directory`, there or not, lies in one.
 void refuse_inside_a_step(const std::string& directory);
 
-// Committed steps, valid or not, newest first; a missing directory has none.
+// Committed steps, valid or not, newest first; a missing directory has none. Throws SystemError where a link to it
+// leads nowhere.
 std::vector<StepDirectory> list_steps(const std::string& directory);
 
-// The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint).
+// Whether the last part of the path is named as a step is.
+bool is_step_name(const std::string& path);
+
+// Whether the folder of steps is there and nothing in it has the step's name: a step that was there was removed or
+// renamed.
+bool step_has_gone(const std::string& step_directory);
+
+// Says so of a step that a command reads, with the newest one that is there: Error(no_checkpoint).
+[[noreturn]] void throw_step_has_gone(const std::string& step_directory);
+
+// For callers that report an Error met in reading a step as a fault of the step: throws where it is none, because the
+// machine refused (SystemError, crash) or the step has gone, as retention of a running training removes steps.
+void pass_on_other_than_faults(const std::string& step_directory, const Error& error);
+
+// "PATH could not be read, which says nothing of its content: REASON", with the commands that help: for a run that would
+// resume from it. No older step is taken in its place, which would lose the steps between.
+std::string unreadable_step(const std::string& step_directory, const std::string& reason);
+
+// The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint), as all readers of a step do; where it
+// cannot be read or has gone, as pass_on_other_than_faults().
 Manifest read_manifest(const std::string& step_directory);
 
 // Empty where the file is there with its size; else the fault with the file and the tensors that are lost.
@@ -54,6 +74,9 @@ std::string first_file_fault(const std::string& step_directory, const Manifest& 
 // The fast check: manifest whole and sound, every file there with its size. Throws Error(no_checkpoint) naming the
 // file.
 Manifest check_step(const std::string& step_directory);
+
+// Bytes of all files of a step, its manifest among them.
+uint64_t bytes_of_step(const std::string& step_directory);
 
 // What a save or a removal left that was interrupted, or is under way: the paths of step-S.tmp and trash-…, in order. A
 // missing directory has none.

@@ -10,6 +10,7 @@
 #include "checkpoint/step_files.h"
 #include "checkpoint/steps.h"
 #include "core/check.h"
+#include "core/file.h"
 #include "core/hdf5_file.h"
 #include "core/helper_thread.h"
 #include "core/shell_word.h"
@@ -33,8 +34,7 @@ std::vector<std::string> hash_faults(const std::string& path, const Manifest& ma
                                      const std::vector<const ManifestBox*>& boxes, const BytesRead& progress) {
   std::vector<Segment> segments;
   for (const ManifestBox* box : boxes) segments.push_back({box->byte_offset, box->bytes});
-  const FileHashes actual =
-      hash_file(FileDescriptor::open_for_reading(path, false), segments, manifest.block_bytes, progress);
+  const FileHashes actual = hash_file(FileDescriptor::open_for_reading(path), segments, manifest.block_bytes, progress);
   std::vector<std::string> faults;
   for (size_t i = 0; i < boxes.size(); ++i) {
     for (size_t block = 0; block < boxes[i]->block_hashes.size(); ++block) {
@@ -124,8 +124,13 @@ FileHashes hash_file(const FileDescriptor& file, const std::vector<Segment>& seg
 }
 
 void refuse_other_than_a_step(const std::string& directory) {
-  if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
-  if (std::filesystem::exists(directory + "/" + kManifestName)) return;
+  refuse_lost_link(directory);
+  if (!std::filesystem::is_directory(directory)) {
+    const bool lies_with_steps = !list_steps(std::filesystem::path(directory + "/..").lexically_normal()).empty();
+    if (is_step_name(directory) && lies_with_steps && step_has_gone(directory)) throw_step_has_gone(directory);
+    throw_bad_input(directory, " is no directory; check the path");
+  }
+  if (name_exists(directory + "/" + kManifestName)) return;
   for (const std::string& place : {directory, directory + "/checkpoints"}) {
     const std::vector<StepDirectory> steps = list_steps(place);
     if (steps.empty()) continue;
@@ -146,7 +151,7 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
   try {
     manifest = read_manifest(step_directory);
   } catch (const Error& error) {
-    pass_on_refusal(error);
+    pass_on_other_than_faults(step_directory, error);
     return {error.what()};
   }
   uint64_t before = 0;  // bytes of the files read
@@ -167,7 +172,7 @@ std::vector<std::string> verify_step(const std::string& step_directory, const By
       if (found.empty() && !boxes.empty()) found = hdf5_faults(path, manifest, boxes);
       faults.insert(faults.end(), found.begin(), found.end());
     } catch (const Error& error) {
-      pass_on_refusal(error);
+      pass_on_other_than_faults(step_directory, error);
       faults.push_back(error.what());
     }
     before += file.bytes;

@@ -18,6 +18,7 @@
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "core/check.h"
+#include "core/file.h"
 #include "core/progress.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
@@ -34,11 +35,13 @@ using Json = nlohmann::ordered_json;
 int list(const CommandLine& line) {
   const bool as_json = line.has("json");
   std::string directory = line.text("directory");
+  refuse_lost_link(directory);
   if (!std::filesystem::is_directory(directory)) throw_bad_input(directory, " is no directory; check the path");
   if (std::filesystem::exists(directory + "/" + kManifestName)) {
     throw_bad_input(directory, " is a step itself; `shiftron checkpoint inspect ", shell_word(directory),
                     "` says what it holds");
   }
+  refuse_lost_link(directory + "/checkpoints");
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);
@@ -49,6 +52,7 @@ int list(const CommandLine& line) {
       row["bytes"] = manifest.bytes();
       row["files"] = manifest.files.size();
     } catch (const Error& error) {
+      if (step_has_gone(entry->path)) continue;  // since its name was read
       pass_on_refusal(error);
       row["valid"] = false;
       row["fault"] = error.what();
@@ -169,6 +173,25 @@ std::string next_command(const ConvertedStep& made, const std::string& output) {
                      made.says_how ? "" : " --config YOURS.conf", shell_word(output));
 }
 
+void tell_conversion(const CommandLine& line, const ConvertedStep& made) {
+  const std::string next = next_command(made, line.text("output"));
+  if (line.has("json")) {
+    print_json(
+        {{"step", line.texts("directory").at(0)},
+         {"directory", made.directory},
+         {"was_there", made.was_there},
+         {"configuration", made.config_file},
+         {"layout", {{"tp", made.layout.tp}, {"cp", made.layout.cp}, {"dp", made.layout.dp}, {"pp", made.layout.pp}}},
+         {"files", made.files},
+         {"bytes", made.bytes},
+         {"next", next}});
+    return;
+  }
+  if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
+  std::cout << fmt::format("{}: {} bytes in {} {} of tensors, {}\nnext: {}\n", made.directory, made.bytes, made.files,
+                           made.files == 1 ? "file" : "files", text_of(made.layout), next);
+}
+
 int convert_to(const CommandLine& line, const std::string& layout) {
   outlive_failing_writes();
   const std::string directory = step_argument(line), output = line.text("output");
@@ -176,27 +199,15 @@ int convert_to(const CommandLine& line, const std::string& layout) {
   options.drop_optimizer = line.has("drop-optimizer");
   if (line.has("precision")) options.precision = line.text("precision") == "bf16" ? DType::bfloat16 : DType::float32;
   Log log;
-  ConvertedStep made;
-  {
-    ByteProgress progress("writing");
-    options.write.progress = progress.tell();
-    options.write.threads = thread_count(0);
-    made = convert_step(directory, layout, output, log, options);
-  }
-  const std::string next = next_command(made, output);
-  if (line.has("json")) {
-    print_json(
-        {{"step", directory},
-         {"directory", made.directory},
-         {"configuration", made.config_file},
-         {"layout", {{"tp", made.layout.tp}, {"cp", made.layout.cp}, {"dp", made.layout.dp}, {"pp", made.layout.pp}}},
-         {"files", made.files},
-         {"bytes", made.bytes},
-         {"next", next}});
-  } else {
-    std::cout << fmt::format("{}: {} bytes in {} {} of tensors, {}\nnext: {}\n", made.directory, made.bytes, made.files,
-                             made.files == 1 ? "file" : "files", text_of(made.layout), next);
-  }
+  ByteProgress progress("writing");
+  options.write.progress = progress.tell();
+  options.write.threads = thread_count(0);
+  options.tell = [&](const ConvertedStep& made) {
+    progress.finish();
+    tell_conversion(line, made);
+    std::cout.flush();
+  };
+  convert_step(directory, layout, output, log, options);
   return 0;
 }
 

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
+#include "core/check.h"
+#include "core/file.h"
 #include "data/utf8.h"
 #include "train/options.h"
 
@@ -50,9 +49,17 @@ std::string misread(const std::string& line, bool is_section) {
 std::vector<Setting> read_lines(std::istream& stream, const std::string& source, std::vector<std::string>& faults) {
   std::vector<Setting> settings;
   std::string section, line;
+  bool has_nul = false;
   for (int number = 1; std::getline(stream, line); ++number) {
     if (number == 1) line.erase(0, byte_order_mark(line));
     const Origin origin{.file = source, .line = number};
+    if (line.find('\0') != line.npos) {  // at which a value would end in silence
+      if (!std::exchange(has_nul, true)) {
+        faults.push_back("a NUL byte: no text, or one of UTF-16; convert it, by iconv -f UTF-16 -t UTF-8 (" +
+                         to_string(origin) + ")");
+      }
+      continue;
+    }
     const std::size_t first = line.find_first_not_of(" \t");
     const bool is_section = first != std::string::npos && line[first] == '[';
     const std::string header = is_section ? without_blanks(line) : "";
@@ -77,20 +84,15 @@ std::vector<Setting> read_lines(std::istream& stream, const std::string& source,
 }
 
 void apply_file(RunConfig& config, const std::string& path) {
-  std::error_code ignored;
-  const bool is_directory = std::filesystem::is_directory(path, ignored);  // which opens
-  std::ifstream file(path);
-  if (!file || is_directory) {
-    const char* reason = std::strerror(is_directory ? EISDIR : errno);
-    config.reading_faults.push_back("cannot read the configuration file " + path + ": " + reason);
+  std::istringstream text;
+  try {
+    text.str(read_file(path, kLargestConfiguration));
+  } catch (const Error& error) {
+    config.reading_faults.push_back(std::string("cannot read a configuration file: ") + error.what());
     config.is_partial = true;
     return;
   }
-  const std::vector<Setting> settings = read_lines(file, path, config.reading_faults);
-  if (file.bad()) {
-    config.reading_faults.push_back("cannot read the whole configuration file " + path);
-    config.is_partial = true;
-  }
+  const std::vector<Setting> settings = read_lines(text, path, config.reading_faults);
   apply_level(config, settings);
 }
 

@@ -31,6 +31,37 @@ std::vector<CommandOption> build_options() {
           json_flag()};
 }
 
+void tell_build(const CommandLine& line, const BuildResult& result) {
+  if (line.has("json")) {
+    nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
+                                   {"was_there", result.was_there},
+                                   {"empty_documents", result.empty_documents},
+                                   {"foreign_bytes", result.foreign_bytes},
+                                   {"inputs", inputs_json(result.inputs)}};
+    for (const BuiltDataset& dataset : result.datasets) {
+      json["datasets"].push_back({{"directory", dataset.directory},
+                                  {"documents", dataset.documents},
+                                  {"tokens", dataset.tokens},
+                                  {"text_bytes", dataset.text_bytes},
+                                  {"shards", dataset.shards},
+                                  {"fingerprint", dataset.fingerprint}});
+    }
+    return print_json(json);
+  }
+  std::cout << inputs_text(result.inputs) << "\n";
+  if (result.was_there) std::cout << "an earlier build of these files, which was killed, had finished:\n";
+  for (const BuiltDataset& dataset : result.datasets) {
+    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens, "
+              << dataset.text_bytes << " bytes of text, " << dataset.shards << " shards, fingerprint "
+              << dataset.fingerprint << "\n";
+  }
+  if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
+  if (result.foreign_bytes > 0) {
+    std::cout << result.foreign_bytes
+              << " bytes of the texts are NUL or no UTF-8; they are kept, each as a token of its own\n";
+  }
+}
+
 int build(const CommandLine& line) {
   BuildOptions build;
   build.inputs = line.texts("input");
@@ -46,34 +77,10 @@ int build(const CommandLine& line) {
   if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
     std::cerr << "data build: warning: " << warning << "\n";
   }
-  const BuildResult result = build_dataset(build);
-  if (line.has("json")) {
-    nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
-                                   {"empty_documents", result.empty_documents},
-                                   {"foreign_bytes", result.foreign_bytes},
-                                   {"inputs", inputs_json(result.inputs)}};
-    for (const BuiltDataset& dataset : result.datasets) {
-      json["datasets"].push_back({{"directory", dataset.directory},
-                                  {"documents", dataset.documents},
-                                  {"tokens", dataset.tokens},
-                                  {"text_bytes", dataset.text_bytes},
-                                  {"shards", dataset.shards},
-                                  {"fingerprint", dataset.fingerprint}});
-    }
-    print_json(json);
-    return 0;
-  }
-  std::cout << inputs_text(result.inputs) << "\n";
-  for (const BuiltDataset& dataset : result.datasets) {
-    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens, "
-              << dataset.text_bytes << " bytes of text, " << dataset.shards << " shards, fingerprint "
-              << dataset.fingerprint << "\n";
-  }
-  if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
-  if (result.foreign_bytes > 0) {
-    std::cout << result.foreign_bytes
-              << " bytes of the texts are NUL or no UTF-8; they are kept, each as a token of its own\n";
-  }
+  build_dataset(build, {}, [&](const BuildResult& result) {
+    tell_build(line, result);
+    std::cout.flush();
+  });
   return 0;
 }
 

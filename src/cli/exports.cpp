@@ -47,8 +47,8 @@ void refuse_difference(const ExportCheck& check) {
 }
 
 // As JSON, or in lines; `what` is written, and `notes` say what of it is not as one would think.
-int tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
-         const std::vector<std::string>& notes) {
+void tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
+          const std::vector<std::string>& notes) {
   if (line.has("json")) {
     if (!notes.empty()) json["note"] = fmt::format("{}", fmt::join(notes, "\n"));
     json["check"] = {{"tokens", check.tokens},
@@ -56,13 +56,14 @@ int tell(const CommandLine& line, Json json, const ExportCheck& check, const std
                      {"largest_logit", check.largest_logit},
                      {"allowed", check.allowed}};
     print_json(json);
-    return 0;
+    std::cout.flush();
+    return;
   }
   std::cout << what << "\n";
   for (const std::string& note : notes) std::cout << "note: " << note << "\n";
   std::cout << fmt::format("checked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
-                           check.tokens, check.largest_difference, check.largest_logit);
-  return 0;
+                           check.tokens, check.largest_difference, check.largest_logit)
+            << std::flush;
 }
 
 // The tokenizer as `make` writes it, nothing where the format cannot say it; `notes` then says why, and `instead`.
@@ -196,17 +197,20 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
     refuse_difference(check);
     return {{"README.md", model_card(model, how.config, tokenizer_file(how.files), check)}};
   };
-  const WrittenExport written = write_hugging_face(source, how, line.text("output"));
-  return tell(line,
-              {{"directory", written.directory},
-               {"form", to_string(how.config.form)},
-               {"precision", dtype_name(how.config.type)},
-               {"bytes", written.bytes},
-               {"files", written.files}},
-              check,
-              fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
-                          dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()),
-              notes);
+  how.tell = [&](const WrittenExport& written) {
+    tell(line,
+         {{"directory", written.directory},
+          {"form", to_string(how.config.form)},
+          {"precision", dtype_name(how.config.type)},
+          {"bytes", written.bytes},
+          {"files", written.files}},
+         check,
+         fmt::format("{}: {} in {}, {:.1f} MB in {} files", written.directory, to_string(how.config.form),
+                     dtype_name(how.config.type), static_cast<double>(written.bytes) / 1e6, written.files.size()),
+         notes);
+  };
+  write_hugging_face(source, how, line.text("output"));
+  return 0;
 }
 
 int export_gguf(const CommandLine& line, const CheckpointModel& model) {
@@ -228,10 +232,13 @@ int export_gguf(const CommandLine& line, const CheckpointModel& model) {
     check = check_export(source, gguf_rounded(how.model), {how.type, SafetensorsType::F32}, path);
     refuse_difference(check);
   };
-  const uint64_t bytes = write_gguf(source, how, file);
-  return tell(line, {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}}, check,
-              fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6),
-              notes);
+  how.tell = [&](uint64_t bytes) {
+    tell(line, {{"file", file}, {"precision", dtype_name(how.type)}, {"bytes", bytes}}, check,
+         fmt::format("{}: llama in {}, {:.1f} MB", file, dtype_name(how.type), static_cast<double>(bytes) / 1e6),
+         notes);
+  };
+  write_gguf(source, how, file);
+  return 0;
 }
 
 }  // namespace shiftron::cli

@@ -96,7 +96,7 @@ const std::string kOtherPrograms =
 // what is to be told of its end of documents.
 void take_tokenizer(const std::string& directory, ForeignModel& model, std::vector<std::string>& notes) {
   const std::string path = directory + "/" + kTokenizerName;
-  if (!fs::exists(path)) {
+  if (!name_exists(path)) {
     model.without_tokenizer =
         path + " is not there; where the model's tokenizer is a SentencePiece model, put it there and import again";
     return;
@@ -232,22 +232,14 @@ Origin open_as(const Format& format, const CommandLine& line) {
   }
 }
 
-int run_import(const CommandLine& line) {
-  outlive_failing_writes();
-  refuse_names_without_utf8(line);
-  const std::string run = line.text("output");
-  const Origin origin = open_as(format_of(line), line);
+void tell_import(const CommandLine& line, const Origin& origin, const ImportedRun& made) {
   const ModelConfig& model = origin.model.model;
   const bool has_tokenizer = !origin.model.tokenizer_model.empty();
-  Log log;
-  ByteProgress progress("writing");
-  const ImportedRun made = import_run(*origin.tensors, origin.model, run, version_text(), log,
-                                      {.threads = thread_count(0), .progress = progress.tell()});
-  progress.finish();
   const std::string next = "shiftron train --config " + shell_word(made.config_file) +
-                           " --config YOURS.conf --output.directory " + shell_word(run);
+                           " --config YOURS.conf --output.directory " + shell_word(line.text("output"));
   if (line.has("json")) {
     Json json = {{"directory", made.step.directory},
+                 {"was_there", made.was_there},
                  {"config", made.config_file},
                  {"form", origin.form},
                  {"bytes", made.step.bytes},
@@ -256,14 +248,41 @@ int run_import(const CommandLine& line) {
                  {"without_tokenizer", origin.model.without_tokenizer},
                  {"next", next}};
     if (!origin.notes.empty()) json["note"] = fmt::format("{}", fmt::join(origin.notes, "\n"));
-    print_json(json);
-    return 0;
+    return print_json(json);
   }
+  if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.model.without_tokenizer << "\n";
   for (const std::string& note : origin.notes) std::cout << "note: " << note << "\n";
   std::cout << "next: " << next << "\n";
+}
+
+// The same for the same files, as long as nothing changes them, and the same options.
+std::string request_of(const CommandLine& line) {
+  std::string words = "import\n" + line.text("format") + "\n" + state_of_files(line.text("directory"));
+  for (const char* option : {"shift.query", "shift.key", "shift.value", "norm-head"}) {
+    words += line.has(option) ? std::string(option) + " " + line.text(option) + "\n" : "";
+  }
+  return to_hex(xxh3_128(words));
+}
+
+int run_import(const CommandLine& line) {
+  outlive_failing_writes();
+  refuse_names_without_utf8(line);
+  const Origin origin = open_as(format_of(line), line);
+  Log log;
+  ByteProgress progress("writing");
+  ImportOptions options;
+  options.request = request_of(line);
+  options.write.threads = thread_count(0);
+  options.write.progress = progress.tell();
+  options.tell = [&](const ImportedRun& made) {
+    progress.finish();
+    tell_import(line, origin, made);
+    std::cout.flush();
+  };
+  import_run(*origin.tensors, origin.model, line.text("output"), version_text(), log, options);
   return 0;
 }
 

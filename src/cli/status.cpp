@@ -41,7 +41,7 @@ RunStatus status_of(const std::string& directory, RunStatusReader& reader) {
   std::string fault;
   if (std::filesystem::exists(path)) {
     try {
-      const RunConfig config = read_config_text(read_file(path), path);
+      const RunConfig config = read_config_text(read_file(path, kLargestConfiguration), path);
       if (config.reading_faults.empty()) {
         steps = config.train.steps;
       } else {

@@ -14,6 +14,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/system_error.h"
 #include "data/hugging_face_tokenizer.h"
 
 namespace shiftron::cli {
@@ -43,7 +44,8 @@ bool is_tokenizer(const std::string& path) {
   try {
     Tokenizer::load(path);
     return true;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    pass_on_refusal(error);
     return false;
   }
 }
@@ -159,10 +161,12 @@ int export_files(const CommandLine& line) {
   const auto files = hugging_face_tokenizer(tokenizer);
   ExportUnderWay place(line.text("output"));
   for (const auto& [name, bytes] : files) write_file_durably(place.directory() + "/" + name, bytes);
-  place.finish();
-  for (const auto& [name, bytes] : files) {
-    std::cout << place.name() << "/" << name << ": " << bytes.size() << " bytes\n";
-  }
+  place.finish([&] {
+    for (const auto& [name, bytes] : files) {
+      std::cout << place.name() << "/" << name << ": " << bytes.size() << " bytes\n";
+    }
+    std::cout.flush();
+  });
   return 0;
 }
 

@@ -72,17 +72,12 @@ int sync_error(int descriptor) {
   return result == 0 ? 0 : errno;
 }
 
-FileDescriptor FileDescriptor::open_for_reading(const std::string& path, bool follow_links) {
-  const int descriptor =
-      open_retrying(path, O_RDONLY | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW));  // a pipe does not wait
+FileDescriptor FileDescriptor::open_for_reading(const std::string& path) {
+  const int descriptor = open_retrying(path, O_RDONLY | O_NONBLOCK);  // a pipe does not wait
   if (descriptor < 0) {
     const int error = errno;
     if (error == ENOENT || error == EACCES || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG) {
-      if (error == ELOOP && !follow_links) {
-        throw_bad_input("cannot open ", path,
-                        ": it is a symbolic link, and links are refused here, since a step or a "
-                        "dataset must hold its own files; put the file itself in its place");
-      }
+      if (error != EACCES) refuse_lost_link(path, ExitCode::bad_input);
       const std::string message = "cannot open " + path + ": " + std::strerror(error) + advice_on(error);
       if (is_of_the_system(error)) throw SystemError(message, ExitCode::bad_input);
       throw_bad_input(message);
@@ -213,8 +208,57 @@ void FileDescriptor::close() {
   if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) throw_system_error("write", path_, errno);
 }
 
+std::string lost_link(const std::string& path) {
+  namespace fs = std::filesystem;
+  fs::path part;
+  for (const fs::path& name : fs::path(path)) {
+    part = part.empty() ? name : part / name;
+    if (name.empty()) continue;  // a slash at the end
+    struct stat status {};
+    if (::lstat(part.c_str(), &status) != 0) return "";
+    if (!S_ISLNK(status.st_mode) || ::stat(part.c_str(), &status) == 0) continue;
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR && error != ELOOP) return "";
+    std::error_code ignored;
+    return part.string() + " is a symbolic link to " + fs::read_symlink(part, ignored).string() +
+           (error == ELOOP ? ", which leads in a circle; make it lead to the file"
+                           : ", which is not there; mount what holds it, or fetch it (`dvc pull`, `git annex get`, a "
+                             "download), or make the link lead to it");
+  }
+  return "";
+}
+
+void refuse_lost_link(const std::string& path, ExitCode code) {
+  if (const std::string lost = lost_link(path); !lost.empty()) throw SystemError(lost, code);
+}
+
+bool name_exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+std::string state_of_files(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files = {path};
+  if (fs::is_directory(path)) files.assign(fs::directory_iterator(path), {});
+  std::sort(files.begin(), files.end());
+  std::string state;
+  for (const fs::path& file : files) {
+    struct stat status {};  // of zeros where it cannot be read
+    ::stat(file.c_str(), &status);
+    state += detail::concatenate(file.string(), '\0', status.st_size, ' ', status.st_mtim.tv_sec, ' ',
+                                 status.st_mtim.tv_nsec, '\n');
+  }
+  return state;
+}
+
 std::string read_file(const std::string& path, uint64_t limit) {
   FileDescriptor file = FileDescriptor::open_for_reading(path);
+  const auto refuse = [&] {
+    throw_bad_input(path, " is longer than ", limit,
+                    " bytes, the most that is read of a file of this kind; check the path");
+  };
+  if (file.size() > limit) refuse();  // before memory is taken for it
   std::string content;
   constexpr size_t kPiece = size_t{1} << 20;
   for (;;) {  // by what is there, not by the size: files of /proc have none
@@ -222,7 +266,7 @@ std::string read_file(const std::string& path, uint64_t limit) {
     content.resize(old_size + std::clamp<size_t>(old_size, 4096, kPiece << 6));
     const size_t got = file.read_some(content.data() + old_size, content.size() - old_size);
     content.resize(old_size + got);
-    if (content.size() > limit) throw_bad_input(path, " is longer than ", limit, " bytes: not a file of this kind");
+    if (content.size() > limit) refuse();
     if (got == 0) return content;
   }
 }

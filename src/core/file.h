@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/check.h"
+
 namespace shiftron {
 
 // Owns one open file. Failing system calls throw Error(crash) with the path and the system's reason, SystemError
@@ -16,8 +18,8 @@ namespace shiftron {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  // Follows no symbolic link in the last part of the path where `follow_links` is false.
-  static FileDescriptor open_for_reading(const std::string& path, bool follow_links = true);
+  // Follows symbolic links. One that leads nowhere: SystemError(bad_input), since what it led to may come back.
+  static FileDescriptor open_for_reading(const std::string& path);
   // A new file; it must not exist yet.
   static FileDescriptor create(const std::string& path);
   // Made where it is missing, unless `make` is false; append() adds at its end. A pipe: Error(bad_input).
@@ -54,6 +56,20 @@ class FileDescriptor {
 
 // Has the disk hold what was written to the file or folder; 0, else the errno. A signal does not interrupt it.
 int sync_error(int descriptor);
+
+// "LINK is a symbolic link to TARGET, which is not there; …" for the first part of `path` that is such a link, with
+// what to do about it; "" where there is none.
+std::string lost_link(const std::string& path);
+
+// Throws SystemError where `path` has a lost_link(): what is missing there is not known to be gone.
+void refuse_lost_link(const std::string& path, ExitCode code = ExitCode::crash);
+
+// Whether something has this name, also a link that leads nowhere: opening it then says why it cannot be read.
+bool name_exists(const std::string& path);
+
+// Name, size and time of change of a file, or of everything in a directory: while they stay, so does the content.
+// Throws std::filesystem::filesystem_error.
+std::string state_of_files(const std::string& path);
 
 // The whole file. Errors as FileDescriptor; more than `limit` bytes: Error(bad_input).
 std::string read_file(const std::string& path, uint64_t limit = UINT64_MAX);

@@ -7,7 +7,8 @@
 
 namespace shiftron {
 
-// Too many open files, no memory, no right, a disk or a server that fails: it says nothing of the file's content.
+// Too many open files, no memory, no right, a disk or a server that fails, a link whose end is not there: it says
+// nothing of the file's content.
 class SystemError : public Error {
  public:
   explicit SystemError(const std::string& message, ExitCode code = ExitCode::crash) : Error(message, code) {}

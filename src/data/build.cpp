@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ios>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "core/check.h"
@@ -197,9 +199,37 @@ void check_parts(const std::vector<DocumentBuckets>& buckets, const BuildOptions
   }
 }
 
+// The same for equal inputs and options; files are known by name, size and time of change.
+std::string request_of(const BuildOptions& options, const Tokenizer& tokenizer) {
+  std::string words = detail::concatenate(tokenizer.hash(), '\0', options.document_separator, '\0', options.text_key,
+                                          '\0', options.shard_tokens, ' ', options.seed, ' ', std::hexfloat,
+                                          options.validation_fraction, '\0');
+  for (const std::string& input : options.inputs) words += state_of_files(input);
+  return to_hex(xxh3_128(words));
+}
+
+std::string note_of(const BuildResult& result) {
+  return std::to_string(result.empty_documents) + " " + std::to_string(result.foreign_bytes);
+}
+
+// What a killed build made, and found whole.
+void take_existing(const BuildDirectory& directory, const std::vector<std::string>& parts, BuildResult& result) {
+  result.was_there = true;
+  for (const std::string& part : parts) {
+    const Dataset dataset(directory.target(part));
+    dataset.require_shards();
+    const DatasetDescription& description = dataset.description();
+    result.datasets.push_back({dataset.directory(), description.documents(), description.tokens(),
+                               description.text_bytes, static_cast<int64_t>(description.shards.size()),
+                               dataset.fingerprint()});
+  }
+  std::istringstream(directory.note()) >> result.empty_documents >> result.foreign_bytes;
+}
+
 }  // namespace
 
-BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output) {
+BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output,
+                          const std::function<void(const BuildResult&)>& tell) {
   check_options(options);
   BuildResult result;
   result.inputs = recognise_inputs(options.inputs);
@@ -208,7 +238,13 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
   const bool split = options.validation_fraction > 0;
   const std::vector<std::string> parts =
       split ? std::vector<std::string>{"train", "validation"} : std::vector<std::string>{""};
-  BuildDirectory directory(options.output, parts);
+  BuildDirectory directory(options.output, parts, request_of(options, tokenizer));
+  if (directory.is_there()) {
+    take_existing(directory, parts, result);
+    if (tell) tell(result);
+    directory.commit();
+    return result;
+  }
   const size_t count = std::clamp<size_t>(total_bytes(result.inputs) / kBucketText + 1, 1, kMostBuckets);
   std::vector<std::string> texts;
   {
@@ -243,7 +279,8 @@ BuildResult build_dataset(const BuildOptions& options, const Progress::Output& o
     }
     directory.publish(parts[i], kTokenizerFile);
   }
-  directory.publish_descriptions(texts);
+  directory.publish_descriptions(texts, note_of(result));
+  if (tell) tell(result);
   directory.commit();
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct BuiltDataset {
 };
 
 struct BuildResult {
+  bool was_there = false;              // a killed build of the same inputs and options had made it
   std::vector<BuiltDataset> datasets;  // one; or train and validation
   std::vector<InputFile> inputs;       // as they were read
   int64_t empty_documents = 0;         // left out
@@ -41,7 +43,9 @@ struct BuildResult {
 // Equal inputs and options give equal bytes, by any number of threads. Memory does not grow with the input, but holds
 // each document whole, and for each thread 4 MiB of smaller ones and 15 MiB of known words.
 // Throws Error(bad_input) for faults of the input, Error(crash) where it cannot write; then nothing of it remains. What
-// a killed one left the next one removes. `output` is where progress goes.
-BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {});
+// a killed one left the next one removes, or takes as its own where it is whole and of the same inputs and options.
+// `output` is where progress goes; `tell` is called with the result before the last trace of the build goes.
+BuildResult build_dataset(const BuildOptions& options, const Progress::Output& output = {},
+                          const std::function<void(const BuildResult&)>& tell = {});
 
 }  // namespace shiftron

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kParts[] = {"", "train", "validation"};  // datasets that a build may put in its output
+constexpr uint64_t kLargestPublished = 1 << 20;                // bytes
 constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
 
 void make_directory(const std::string& path) {
@@ -36,34 +38,50 @@ bool is_made_here(const std::string& name) {
          name.starts_with(std::string(kDescriptionFile) + ".temporary-");
 }
 
-// Hashes of the dataset.json that a killed build was about to publish.
-std::set<std::string> promised(const std::string& path) {
-  std::set<std::string> hashes;
+// What a killed build was about to publish.
+struct Promise {
+  std::set<std::string> hashes{};  // of each dataset.json
+  std::string request{}, note{};
+};
+
+const std::string kRequestKey = "request ", kNoteKey = "note ";
+
+Promise promise_in(const std::string& path) {
+  Promise promise;
   std::error_code error;
-  if (!fs::exists(path, error)) return hashes;
-  std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) hashes.insert(line);
-  return hashes;
+  if (!fs::exists(path, error)) return promise;
+  std::istringstream lines(read_file(path, kLargestPublished));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kRequestKey)) {
+      promise.request = line.substr(kRequestKey.size());
+    } else if (line.starts_with(kNoteKey)) {
+      promise.note = line.substr(kNoteKey.size());
+    } else {
+      promise.hashes.insert(line);
+    }
+  }
+  return promise;
 }
 
 }  // namespace
 
-BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std::string>& parts)
-    : output_(output), parts_(parts) {
+BuildDirectory::BuildDirectory(const std::string& output, const std::vector<std::string>& parts, std::string request)
+    : output_(output), parts_(parts), request_(std::move(request)) {
   std::error_code error;
   existed_ = fs::exists(output_, error);
   if (existed_ && !fs::is_directory(output_, error)) {
     throw_bad_input(output_, " exists and is no directory; choose another --output");
   }
   lock();
-  refuse_existing();
+  look_for_existing();
+  if (is_there_) return;
   make_directory(work());
   clear_remains();
   for (const std::string& part : parts_) make_directory(work(part));
 }
 
 BuildDirectory::~BuildDirectory() {
-  if (committed_) return;
+  if (committed_ || is_there_) return;
   std::error_code error;
   clear_remains();
   fs::remove_all(work(), error);
@@ -94,13 +112,13 @@ void BuildDirectory::publish(const std::string& part, const std::string& name) {
   rename_durably(work(part) + "/" + name, target(part) + "/" + name);
 }
 
-void BuildDirectory::publish_descriptions(const std::vector<std::string>& texts) {
+void BuildDirectory::publish_descriptions(const std::vector<std::string>& texts, const std::string& note) {
   std::string hashes;
   for (size_t i = 0; i < parts_.size(); ++i) {
     write_file_durably(work(parts_[i]) + "/" + kDescriptionFile, texts[i]);
     hashes += to_hex(xxh3_128(texts[i])) + "\n";
   }
-  write_file_durably(work(kPublished), hashes);
+  write_file_durably(work(kPublished), hashes + kRequestKey + request_ + "\n" + kNoteKey + note + "\n");
   for (const std::string& part : parts_) publish(part, kDescriptionFile);
 }
 
@@ -122,17 +140,21 @@ void BuildDirectory::lock() {
   }
 }
 
-void BuildDirectory::refuse_existing() const {
+void BuildDirectory::look_for_existing() {
   std::error_code error;
-  std::set<std::string> missing = promised(work(kPublished));
+  const Promise promise = promise_in(work(kPublished));
+  std::set<std::string> missing = promise.hashes;
   std::string holder, foreign;  // a part with a dataset; one that the killed build did not make
   for (const std::string part : kParts) {
     const std::string path = target(part) + "/" + kDescriptionFile;
     if (!fs::exists(path, error)) continue;
     holder = target(part);
-    if (missing.erase(to_hex(xxh3_128(read_file(path)))) == 0) foreign = holder;
+    if (missing.erase(to_hex(xxh3_128(read_file(path, kLargestDescription)))) == 0) foreign = holder;
   }
   const bool is_finished = !holder.empty() && missing.empty();
+  is_there_ = is_finished && foreign.empty() && promise.request == request_;
+  note_ = promise.note;
+  if (is_there_) return;
   if (is_finished) fs::remove_all(work(), error);
   if (is_finished || !foreign.empty()) {
     throw_bad_input(foreign.empty() ? holder : foreign,

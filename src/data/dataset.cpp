@@ -146,10 +146,12 @@ void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* t
   const auto width = static_cast<int64_t>(size_of(type));
   if (check_blocks) {
     const int64_t per_block = static_cast<int64_t>(kBlockBytes) / width;
-    for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block) check_block(file, shard, block);
+    for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block)
+      check_block(file, shard, block);
   }
   raw_.resize(static_cast<size_t>(count * width));
-  file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(), raw_.size());
+  file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(),
+               raw_.size());
   const uint32_t largest =
       type == Hdf5Type::u16 ? widen<uint16_t>(raw_.data(), count, tokens) : widen<uint32_t>(raw_.data(), count, tokens);
   if (largest >= static_cast<uint64_t>(description_.header.vocab_size)) {
@@ -161,16 +163,30 @@ void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* t
   }
 }
 
+void Dataset::require_shards() const {
+  for (size_t shard = 0; shard < description_.shards.size(); ++shard) open_whole(shard);
+}
+
+FileDescriptor Dataset::open_whole(size_t shard) const {
+  const std::string path = path_of(shard);
+  try {
+    FileDescriptor file = FileDescriptor::open_for_reading(path);
+    const uint64_t bytes = file.size(), stated = description_.shards[shard].bytes;
+    if (bytes != stated) throw_bad_input(path, ": ", bytes, " bytes, dataset.json says ", stated, kAdvice);
+    return file;
+  } catch (const Error& error) {
+    pass_on_refusal(error);
+    throw;
+  }
+}
+
 const FileDescriptor& Dataset::open_shard(size_t shard) {
   const std::string path = path_of(shard);
   if (const FileDescriptor* open = open_->find(path)) return *open;
-  const ShardRecord& record = description_.shards[shard];
-  FileDescriptor file = FileDescriptor::open_for_reading(path, false);
-  if (const uint64_t bytes = file.size(); bytes != record.bytes) {
-    throw_bad_input(path, ": ", bytes, " bytes, dataset.json says ", record.bytes, kAdvice);
-  }
+  FileDescriptor file = open_whole(shard);
   // The hashes tell another build's file, one block a damaged one; which one is a matter of the file alone, so that
   // failures repeat. Once: where samples find few shards open, a block each would be most of what is read.
+  const ShardRecord& record = description_.shards[shard];
   if (!sampled_[shard]) {
     check_block_hashes(file, shard);
     const int64_t blocks = block_count(record.tokens, description_.header.token_type());

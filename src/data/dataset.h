@@ -63,12 +63,17 @@ class Dataset {
   const std::string& tokenizer_bytes() const { return tokenizer_bytes_; }
   int64_t tokens() const { return first_token_.back(); }
 
+  // Opens every shard and compares its size: what is missing or cannot be read shows before a run writes anything.
+  // Errors as read().
+  void require_shards() const;
+
   // Tokens [first, first + count) of all documents, each document closed by its end token. With `check_blocks` the
   // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
   // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
 
  private:
+  FileDescriptor open_whole(size_t shard) const;
   const FileDescriptor& open_shard(size_t shard);
   void forget(size_t shard);
   void check_block_hashes(const FileDescriptor& file, size_t shard) const;

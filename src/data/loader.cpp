@@ -130,6 +130,10 @@ Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 
+void Loader::require_shards() const {
+  for (const Dataset& dataset : implementation_->datasets) dataset.require_shards();
+}
+
 int64_t Loader::vocab_size() const {
   return implementation_->datasets.front().description().header.vocab_size;
 }

@@ -40,6 +40,9 @@ class Loader {
   int64_t dropped_tokens() const;  // behind the last whole window of each source
   int64_t tokens() const;          // over all sources
 
+  // Opens every shard of every source, so that a run starts only where all are there. Errors as read().
+  void require_shards() const;
+
   // Samples [first_sample, first_sample + count), each sequence_length entries, row after row:
   // ids; targets = the next token, -1 = not counted (with document_reset, behind an end of document);
   // document_start = 1 where a document starts at that row.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -64,9 +65,12 @@ size_t end_of_word(std::string_view text, size_t begin) {
 }
 
 // The library says so of some faults of a model, and throws exceptions of its own for others: a piece without text.
+// What it throws for want of memory says nothing of the model.
 bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& model) {
   try {
     return processor.LoadFromSerializedProto(model).ok() && processor.GetPieceSize() > 0;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception&) {
     return false;
   }

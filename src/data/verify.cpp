@@ -30,7 +30,7 @@ class ShardCheck {
         faults_(faults) {}
 
   void run() {
-    const FileDescriptor file = FileDescriptor::open_for_reading(path_, false);
+    const FileDescriptor file = FileDescriptor::open_for_reading(path_);
     if (file.size() != record_.bytes) {
       return fault(std::to_string(file.size()) + " bytes, dataset.json says " + std::to_string(record_.bytes));
     }

@@ -30,7 +30,12 @@ std::function<void(ParameterSet&)> checkpoint_parameters(const CheckpointModel& 
 
 // A step is what its manifest says.
 std::string identity_of(const CheckpointModel& model) {
-  return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName)));
+  try {
+    return to_hex(xxh3_128(read_file(model.directory + "/" + kManifestName, kLargestManifest)));
+  } catch (const Error& error) {
+    pass_on_other_than_faults(model.directory, error);
+    throw;
+  }
 }
 
 std::string name_of_request(const ScorerOptions& options, size_t number) {

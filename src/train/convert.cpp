@@ -15,13 +15,14 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/hash.h"
 #include "train/engine.h"
 #include "train/faults.h"
 #include "train/new_run.h"
 #include "train/option_value.h"
 #include "train/resume.h"
-#include "train/saved_state.h"
 #include "train/run_files.h"
+#include "train/saved_state.h"
 
 namespace shiftron {
 namespace {
@@ -62,6 +63,13 @@ std::vector<StepFile> files_to_write(const std::vector<ManifestTensor>& tensors,
 // A model that was never trained here need not say how it would be.
 bool trains(const RunConfig& config) {
   return config.train.steps > 0 && config.train.global_batch > 0;
+}
+
+// The same for the same step, as long as nothing changes it, and the same options.
+std::string request_of(const std::string& step_directory, const std::string& layout, const ConvertOptions& options) {
+  return to_hex(xxh3_128(detail::concatenate("convert", '\0', state_of_files(step_directory), '\0', layout, '\0',
+                                             options.precision ? name_of(*options.precision) : "", '\0',
+                                             options.drop_optimizer)));
 }
 
 }  // namespace
@@ -160,7 +168,23 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
 
   StepToWrite step{.content = content, .writer = layout, .files = {}};
   step.files = files_to_write(reader.tensors(), files_of_layout(config, layout), options, step_directory);
-  NewRun place(output, log);
+  ConvertedStep made{.directory = {},
+                     .config_file = {},
+                     .layout = layout,
+                     .files = step.files.size(),
+                     .can_train = keeps_moments || may_begin_without_moments(content.state_json),
+                     .says_how = trains(config)};
+  NewRun place(output, request_of(step_directory, layout_text, options), log);
+  made.config_file = place.config_file();
+  if (!place.made_before().empty()) {
+    made.was_there = true;
+    made.directory = place.made_before();
+    made.bytes = bytes_of_step(made.directory);
+    if (options.tell) options.tell(made);
+    place.done();
+    return made;
+  }
+  place.begin();
   place.require_config(content.configuration);
   StepWriteOptions write = options.write;
   write.before_commit = [&] {
@@ -168,14 +192,11 @@ ConvertedStep convert_step(const std::string& step_directory, const std::string&
     if (options.write.before_commit) options.write.before_commit();
   };
   const WrittenStep written = write_step(reader, step, place.checkpoints(), write);
+  made.directory = written.directory;
+  made.bytes = written.bytes;
+  if (options.tell) options.tell(made);
   place.done();
-  return {.directory = written.directory,
-          .config_file = place.config_file(),
-          .layout = layout,
-          .files = step.files.size(),
-          .bytes = written.bytes,
-          .can_train = keeps_moments || may_begin_without_moments(content.state_json),
-          .says_how = trains(config)};
+  return made;
 }
 
 }  // namespace shiftron

@@ -34,6 +34,7 @@ struct ConvertOptions {
   std::optional<DType> precision;  // of parameters; unset: as they are
   bool drop_optimizer = false;     // parameters alone
   StepWriteOptions write{};
+  std::function<void(const struct ConvertedStep& made)> tell{};  // before the last trace of the command goes
 };
 
 struct ConvertedStep {
@@ -44,13 +45,15 @@ struct ConvertedStep {
   uint64_t bytes = 0;      // of all files
   bool can_train = false;  // `train` takes it: it has moments, or needs none
   bool says_how = false;   // its configuration states a training, too
+  bool was_there = false;  // the same conversion had made it, and was killed
 };
 
 // Writes OUTPUT/checkpoints/step-S, cut as the ranks of the layout would, and OUTPUT/config.conf. Parameters are cast
 // only where moments are left out: a run could not go on bit by bit. OUTPUT must hold no run: no step, no config.conf
 // but that of the same conversion, interrupted; one process at a time works there. A conversion that fails leaves no
-// step, and nothing where OUTPUT was not there before. Errors: the layout, the output, a cast with moments (bad_input);
-// a damaged step (no_checkpoint); the disk (crash).
+// step, and nothing where OUTPUT was not there before; one that was killed after its step got its name can be given
+// again. Errors: the layout, the output, a cast with moments (bad_input); a damaged step (no_checkpoint); the disk
+// (crash).
 ConvertedStep convert_step(const std::string& step_directory, const std::string& layout, const std::string& output,
                            Log& log, const ConvertOptions& options = {});
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/steps.h"
 #include "core/check.h"
 #include "train/faults.h"
 #include "train/new_run.h"
@@ -19,7 +20,7 @@ std::string model_sections(const RunConfig& config) {
 }  // namespace
 
 ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
-                       const std::string& code_version, Log& log, StepWriteOptions write) {
+                       const std::string& code_version, Log& log, ImportOptions options) {
   RunConfig config;
   config.model = foreign.model;
   config.train.micro_batch = config.train.global_batch = 1;
@@ -41,16 +42,27 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
                                      .data_fingerprint = {},
                                      .code_version = code_version},
                          .files = one_file(parameters)};
-  NewRun run(output, log);
+  NewRun run(output, options.request, log);
+  ImportedRun made{.step = {.directory = run.made_before(), .bytes = 0}, .config_file = run.config_file()};
+  if (!options.request.empty() && !run.made_before().empty()) {
+    made.was_there = true;
+    made.step.bytes = bytes_of_step(made.step.directory);
+    if (options.tell) options.tell(made);
+    run.done();
+    return made;
+  }
+  run.begin();
   run.require_config(model_sections(config));
+  StepWriteOptions& write = options.write;
   write.only_finite = true;
   write.before_commit = [&, before = write.before_commit] {
     run.write_config(model_sections(config));
     if (before) before();
   };
-  const WrittenStep written = write_step(source, step, run.checkpoints(), write);
+  made.step = write_step(source, step, run.checkpoints(), write);
+  if (options.tell) options.tell(made);
   run.done();
-  return {.step = written, .config_file = run.config_file()};
+  return made;
 }
 
 }  // namespace shiftron

@@ -2,6 +2,7 @@
 // the model.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "checkpoint/step_writer.h"
@@ -12,7 +13,7 @@
 namespace shiftron {
 
 struct ForeignModel {
-  std::string from;             // where it comes from: stands in messages and in the step's state
+  std::string from;  // where it comes from: stands in messages and in the step's state
   ModelConfig model;
   // That it is evaluated with unless that is said otherwise.
   int64_t sequence_length = 0;
@@ -26,12 +27,20 @@ struct ForeignModel {
 struct ImportedRun {
   WrittenStep step;
   std::string config_file;
+  bool was_there = false;  // the same import had made it, and was killed
+};
+
+struct ImportOptions {
+  std::string request;  // a line that differs where other files or options do; empty: every import is another
+  StepWriteOptions write{};
+  std::function<void(const ImportedRun& made)> tell{};  // before the last trace of the command goes
 };
 
 // Writes the source's parameters as OUTPUT/checkpoints/step-00000000, and OUTPUT/config.conf, with [model] and [shift];
 // `train` goes on from there with moments of zero. What fails or is killed leaves no step, and the same import may be
-// made again. Errors: the model or the output (bad_input); the disk (crash).
+// made again; one that was killed after its step got its name can be given again too. Errors: the model or the output
+// (bad_input); the disk (crash).
 ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
-                       const std::string& code_version, Log& log, StepWriteOptions write = {});
+                       const std::string& code_version, Log& log, ImportOptions options = {});
 
 }  // namespace shiftron

@@ -2,15 +2,12 @@
 #include "train/lines.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 namespace shiftron {
 namespace {
 
 std::ifstream open_lines(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
+  if (name_exists(path)) FileDescriptor::open_for_reading(path);  // which says why it cannot be read
   return std::ifstream(path);
 }
 

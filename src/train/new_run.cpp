@@ -6,30 +6,51 @@
 #include "checkpoint/steps.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "train/run_config.h"
 #include "train/run_files.h"
 
 namespace shiftron {
 
 namespace fs = std::filesystem;
 
-NewRun::NewRun(const std::string& directory, Log& log)
+constexpr uint64_t kLongestRequest = 4096;  // bytes
+
+NewRun::NewRun(const std::string& directory, const std::string& request, Log& log)
     : directory_(directory),
+      request_(request),
       was_there_(fs::exists(fs::symlink_status(directory))),
       lock_(open_run(directory, log, {.option = "--output", .advice = "wait for it, or choose another --output"})) {
   const std::vector<StepDirectory> steps = list_steps(checkpoints());
+  made_before_ = step_made_before();
+  if (!made_before_.empty()) return;
   if (!steps.empty()) {
     throw_bad_input(steps.front().path, " is there already; nothing is overwritten: choose another --output");
   }
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (name == DirectoryLock::kName || entry.path() == checkpoints() || entry.path() == config_file()) continue;
+    if (entry.path() == request_file()) continue;
     throw_bad_input("--output ", directory, " is there already and holds ", name,
                     ", which no interrupted command left; name a new directory");
   }
 }
 
+void NewRun::begin() {
+  write_file_durably(request_file(), request_);
+}
+
+// Its only step, where that is whole.
+std::string NewRun::step_made_before() const {
+  const std::vector<StepDirectory> steps = list_steps(checkpoints());
+  if (steps.size() != 1 || !fs::exists(request_file())) return "";
+  if (read_file(request_file(), kLongestRequest) != request_) return "";
+  check_step(steps.front().path);
+  return steps.front().path;
+}
+
 NewRun::~NewRun() {
   std::error_code ignored;
+  if (made_before_.empty() || done_) fs::remove(request_file(), ignored);
   if (!done_ && is_known_to_be_empty()) {
     if (made_config_) fs::remove(config_file(), ignored);
     if (!was_there_) fs::remove_all(checkpoints(), ignored);
@@ -49,7 +70,7 @@ bool NewRun::is_known_to_be_empty() const noexcept {
 }
 
 void NewRun::require_config(const std::string& text) const {
-  if (fs::exists(config_file()) && read_file(config_file()) != text) {
+  if (fs::exists(config_file()) && read_file(config_file(), kLargestConfiguration) != text) {
     throw_bad_input(config_file(), " belongs to another run: choose another --output");
   }
 }

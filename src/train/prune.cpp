@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 
 std::string checkpoints_of(const std::string& run) {
   const std::string checkpoints = run + "/checkpoints";
+  refuse_lost_link(checkpoints);
   if (!fs::is_directory(checkpoints)) throw_bad_input(run, " is no run: it has no folder checkpoints; check the path");
   return checkpoints;
 }
@@ -44,7 +45,7 @@ struct WholeStep {
 
 std::string manifest_of(const StepDirectory& entry) {
   try {
-    return read_file(entry.path + "/" + kManifestName);
+    return read_file(entry.path + "/" + kManifestName, kLargestManifest);
   } catch (const Error&) {  // verify_step() says why
     return "";
   }

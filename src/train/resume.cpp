@@ -27,9 +27,10 @@ std::optional<int64_t> step_to_resume(const RunConfig& config, const std::string
     SavedState saved;
     try {
       saved = saved_state(read_manifest(entry.path).state_json, entry.path);
-    } catch (const Error& error) {
-      pass_on_refusal(error);
-      continue;  // told where it is tried
+    } catch (const SystemError& error) {  // checkpoint.resume may have been done: only this step says so
+      throw SystemError(unreadable_step(entry.path, error.what()));
+    } catch (const Error&) {
+      continue;  // reported where it is tried
     }
     require_resumable(saved.configuration, config, !saved.imported_from.empty(), entry.path);
     const ResumeChoice& before = saved.configuration.checkpoint.resume;

@@ -1,6 +1,7 @@
 // The configuration of a run: one struct per section, and what can be done with it. Options are stated in options.cpp.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct Setting {
   std::string text;
   Origin origin;
 };
+
+inline constexpr uint64_t kLargestConfiguration = uint64_t{16} << 20;  // bytes of a file
 
 // Every key of a run. Values are compared by changed_keys(), which knows all of them.
 struct RunConfig {

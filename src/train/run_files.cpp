@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -158,10 +160,26 @@ JsonLines::JsonLines(const std::string& path)
     : path_(path), file_(FileDescriptor::open_for_appending(path)), missing_(missing_end(path)) {}
 
 void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
+  add(object, digits);
+  flush();
+}
+
+void JsonLines::add(const nlohmann::ordered_json& object, int digits) {
   if (path_.empty()) return;
+  const std::string line = rounded(object, digits).dump() + "\n";
+  if (waiting_.size() + line.size() <= kMostWaiting) {
+    waiting_ += line;
+  } else {
+    ++dropped_;
+  }
+}
+
+void JsonLines::flush() {
+  if (waiting_.empty()) return;
   try {
-    append_whole(file_, missing_ + rounded(object, digits).dump() + "\n");
+    append_whole(file_, missing_ + waiting_);
     missing_.clear();
+    waiting_.clear();
   } catch (...) {
     missing_ = missing_end(path_);
     throw;
@@ -171,12 +189,14 @@ void JsonLines::write(const nlohmann::ordered_json& object, int digits) {
 bool JsonLines::follow() {
   if (path_.empty() || is_at(path_, file_)) return false;
   create_directories_durably(parent_directory(path_));
-  *this = JsonLines(path_);
+  file_ = FileDescriptor::open_for_appending(path_);
+  missing_ = missing_end(path_);
   return true;
 }
 
 void JsonLines::sync() {
   if (path_.empty()) return;
+  flush();
   file_.sync();
   fsync_directory(parent_directory(path_));
 }
@@ -193,13 +213,28 @@ std::string text_in(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// Any thread may write.
+struct Events::Waiting {
+  std::mutex mutex;
+  std::deque<std::string> lines;
+};
+
+Events::Events(const std::string& directory, int rank)
+    : path_(directory + "/events.jsonl"), rank_(rank), waiting_(std::make_shared<Waiting>()) {}
+
 void Events::write(const std::string& event, const nlohmann::ordered_json& details) const noexcept {
   if (path_.empty()) return;
   try {
     nlohmann::ordered_json line = {{"time", now_text()}, {"rank", rank_}, {"host", host_name()}, {"event", event}};
     line.update(details);
-    const std::string text = missing_end(path_) + line.dump() + "\n";
-    FileDescriptor::open_for_appending(path_).append(text.data(), text.size());
+    const std::lock_guard lock(waiting_->mutex);
+    std::deque<std::string>& lines = waiting_->lines;
+    if (lines.size() < kMostWaiting) lines.push_back(line.dump() + "\n");
+    for (; !lines.empty();
+         lines.pop_front()) {  // one at a time: other ranks append too, so that none can be taken back
+      const std::string text = missing_end(path_) + lines.front();
+      FileDescriptor::open_for_appending(path_).append(text.data(), text.size());
+    }
   } catch (...) {  // an event is never worth a run
   }
 }

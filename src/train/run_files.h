@@ -18,14 +18,19 @@ namespace shiftron {
 // A number as JSON; null where it is not finite.
 nlohmann::json json_number(double value);
 
-// Appends one JSON object a line, behind a line that was cut too. Errors: Error(crash) with the path; the file then
-// ends with its last whole line.
+// Appends one JSON object a line, after a line that was cut too. Errors: Error(crash) with the path; the file then ends
+// with its last whole line, and the lines that it lacks wait, in order, for the next call.
 class JsonLines {
  public:
-  JsonLines() = default;  // writes nothing
+  static constexpr size_t kMostWaiting = size_t{64} << 20;  // bytes; of more the later lines are dropped
+  JsonLines() = default;                                    // writes nothing
   explicit JsonLines(const std::string& path);
   // `digits`: significant digits of floating-point numbers (9, or 17 in float64 runs).
   void write(const nlohmann::ordered_json& object, int digits = 17);
+  void add(const nlohmann::ordered_json& object, int digits = 17);  // to the lines that wait
+  void flush();                                                     // writes these
+  bool waits() const { return !waiting_.empty(); }
+  int64_t dropped() const { return dropped_; }  // lines, since the start
   // Opens the path anew where another file, or none, has come there; true then.
   bool follow();
   void sync();  // what was written survives a power loss
@@ -34,6 +39,8 @@ class JsonLines {
   std::string path_;
   FileDescriptor file_;
   std::string missing_;  // at the end of the line before the next
+  std::string waiting_;  // lines that could not be written
+  int64_t dropped_ = 0;
 };
 
 // Calls `visit` for every line of the file that is a JSON object, in their order. A file that is missing has none.
@@ -46,9 +53,10 @@ std::string text_in(const nlohmann::json& object, const char* key);
 class Events {
  public:
   Events() = default;  // writes nothing
-  Events(const std::string& directory, int rank) : path_(directory + "/events.jsonl"), rank_(rank) {}
-  // `details`: a JSON object of further fields. Begins a line of its own, behind one that was cut too. Never throws: an
-  // event that cannot be written is dropped.
+  Events(const std::string& directory, int rank);
+  // `details`: a JSON object of further fields. Begins a line of its own, after one that was cut too. Never throws:
+  // events that cannot be written wait, in order, for the next call of any copy of this object, up to kMostWaiting of
+  // them.
   void write(const std::string& event, const nlohmann::ordered_json& details) const noexcept;
   // Whether the last "start" is another process's; false where there is none.
   bool others_started() const noexcept;
@@ -56,8 +64,11 @@ class Events {
   bool write_failure(int code, const std::string& message) const noexcept;
 
  private:
+  static constexpr size_t kMostWaiting = 1000;  // lines; of more the later ones are dropped
+  struct Waiting;
   std::string path_;
   int rank_ = 0;
+  std::shared_ptr<Waiting> waiting_;
 };
 
 // RUN/evaluations, with a directory for each step of which benchmarks were asked.

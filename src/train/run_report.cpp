@@ -118,7 +118,16 @@ void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {
   write({{"step", step}, {"benchmarks", tasks}});
 }
 
-// A disk that is full ends no run: the lines are lost until there is room again.
+RunReport::~RunReport() {
+  if (!metrics_.waits()) return;
+  try {
+    metrics_.flush();
+  } catch (const std::exception& error) {
+    log_->warning(fmt::format("{}; the lines that waited for it are lost", error.what()));
+  }
+}
+
+// A full disk ends no run: lines wait until there is room again.
 void RunReport::sync() {
   if (config_ == nullptr) return;
   try {
@@ -136,6 +145,8 @@ void RunReport::sync() {
 void RunReport::write(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<int64_t>();
   tensorboard_.write(step, scalars_of(line));
+  const int64_t dropped = metrics_.dropped();
+  metrics_.add(line);
   try {
     if (metrics_.follow() && !std::exchange(told_of_move_, true)) {
       log_->warning(
@@ -143,13 +154,16 @@ void RunReport::write(const nlohmann::ordered_json& line) {
                       "on, earlier ones are in what was moved",
                       config_->output.directory, step));
     }
-    metrics_.write(line);
-    metrics_fail_ = false;
+    metrics_.flush();
+    if (std::exchange(metrics_wait_, false)) log_->info("the lines of metrics.jsonl that waited are written");
   } catch (const std::exception& error) {
-    if (!metrics_fail_) {
-      log_->warning(fmt::format("{}; lines of metrics.jsonl are lost from step {} on", error.what(), step));
+    if (!std::exchange(metrics_wait_, true)) {
+      log_->warning(fmt::format("{}; lines of metrics.jsonl wait for it from step {} on", error.what(), step));
     }
-    metrics_fail_ = true;
+  }
+  if (dropped == 0 && metrics_.dropped() > 0) {
+    log_->warning(fmt::format("lines of metrics.jsonl from step {} on are lost until it can be written: {} bytes wait",
+                              step, JsonLines::kMostWaiting));
   }
 }
 

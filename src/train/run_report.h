@@ -18,6 +18,9 @@ namespace shiftron {
 class RunReport {
  public:
   RunReport() = default;  // writes nothing
+  RunReport(RunReport&&) noexcept = default;
+  RunReport& operator=(RunReport&&) noexcept = default;
+  ~RunReport();  // tries a last time to write what waits
   // Appends to the files of config.output.directory; training starts with step `first_step`, and what older files say
   // of it and later ones no longer counts. `peak`: GEMM operations per second of all ranks; from the first step on that
   // makes more, no share of it is told.
@@ -40,7 +43,7 @@ class RunReport {
   double peak_ = 0;  // NaN: a step has exceeded it
   std::function<void(const std::string& line)> show_progress_;
   JsonLines metrics_;
-  bool metrics_fail_ = false, told_of_move_ = false;
+  bool metrics_wait_ = false, told_of_move_ = false;
   TensorBoard tensorboard_;
 };
 

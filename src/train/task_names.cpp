@@ -2,8 +2,10 @@
 #include "train/task_names.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/file.h"
 
 namespace shiftron {
 
@@ -27,9 +29,12 @@ bool is_task_file(const std::string& name) {
 bool is_of_dataset(const std::string& name) {
   if (name.starts_with(kPerplexityOf)) return false;
   if (!is_task_file(name)) return true;
-  std::ifstream file(name);
-  const nlohmann::json task = nlohmann::json::parse(file, nullptr, false);
-  return task.is_object() && task.contains("dataset");
+  try {
+    const nlohmann::json task = nlohmann::json::parse(read_file(name, kLargestTaskFile), nullptr, false);
+    return task.is_object() && task.contains("dataset");
+  } catch (const Error&) {  // the reader of tasks says why
+    return false;
+  }
 }
 
 }  // namespace shiftron

@@ -1,10 +1,13 @@
 // Names of benchmarks as `evaluation.tasks` and --tasks hold them: what their form says, without the tasks.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace shiftron {
+
+inline constexpr uint64_t kLargestTaskFile = uint64_t{64} << 20;  // bytes of a task file, and of an item's own file
 
 // Where a name asks for the rolling perplexity of a file: "perplexity:FILE".
 inline constexpr const char* kPerplexityOf = "perplexity:";

@@ -108,10 +108,16 @@ void TensorBoard::append(const std::string& event) {
   const std::string length = little_endian(static_cast<uint64_t>(event.size()));
   const std::string record =
       length + little_endian(masked_crc32c(length)) + event + little_endian(masked_crc32c(event));
+  if (waiting_.size() + record.size() <= kMostWaiting) waiting_ += record;
   const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const bool whole = file >= 0 && ::write(file, record.data(), record.size()) == static_cast<ssize_t>(record.size());
-  if (file >= 0) close(file);
-  if (!whole) path_.clear();  // behind a torn record nothing can be read
+  if (file < 0) return;
+  const off_t before = lseek(file, 0, SEEK_END);
+  if (::write(file, waiting_.data(), waiting_.size()) == static_cast<ssize_t>(waiting_.size())) {
+    waiting_.clear();
+  } else if (ftruncate(file, before) != 0) {
+    path_.clear();  // nothing after a torn record can be read
+  }
+  close(file);
 }
 
 }  // namespace shiftron

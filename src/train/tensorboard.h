@@ -1,6 +1,7 @@
 // TensorBoard event files: scalars of a run, for the dashboards that people already have open.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace shiftron {
 
-// One file of one start. Never throws: scalars that cannot be written are dropped.
+// One file of one start. Never throws: records that cannot be written wait, in order, for the next call, up to
+// kMostWaiting bytes of them.
 class TensorBoard {
  public:
   TensorBoard() = default;  // writes nothing
@@ -19,8 +21,9 @@ class TensorBoard {
   void write(int64_t step, const Scalars& scalars);
 
  private:
+  static constexpr size_t kMostWaiting = size_t{16} << 20;  // of more the later records are dropped
   void append(const std::string& event);
-  std::string path_;
+  std::string path_, waiting_;
 };
 
 // Every number of a line of metrics.jsonl but its step: "loss", and of what is nested "shift/0/key/1". Null is NaN.

@@ -40,6 +40,9 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
       evaluation_microbatches(config, layout_, *validation_);  // throws where they are too many
     }
     check_vocabulary();
+    if (!first_rank()) return;
+    train_->require_shards();
+    if (validation_) validation_->require_shards();
   });
   std::vector<GivenValue> data;
   add_data(data, "data.train", config.data.train, *train_);

@@ -1,6 +1,10 @@
 // What stands where an export is to be: others' things, remains of a killed one, another one that is running.
 #include "checkpoint/export_under_way.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 
@@ -80,6 +84,38 @@ TEST_F(Exports, RemainsBesideAFileAreSwept) {
   EXPECT_THAT(fault(how()), HasSubstr("out is there already"));
   EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out"});
   EXPECT_EQ(read_file(out_), "whole");
+}
+
+// Killed after its file got the name, and before it was told: made again. Another file of that name stays.
+TEST_F(Exports, AFileThatWasNotToldIsMadeAgain) {
+  const auto kill_untold = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ExportUnderWay place(out_);
+      write_text(place.directory() + "/out", "first");
+      place.finish_file("out", [] { ::kill(::getpid(), SIGKILL); });
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+  };
+  const auto write_again = [&] {
+    ExportUnderWay place(out_);
+    write_text(place.directory() + "/out", "second");
+    place.finish_file("out");
+  };
+  kill_untold();
+  EXPECT_EQ(read_file(out_), "first");
+  write_again();
+  EXPECT_EQ(read_file(out_), "second");
+  EXPECT_EQ(names_in(directory_.path()), std::vector<std::string>{"out"});
+  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out is there already"));
+  fs::remove(out_);
+  kill_untold();
+  fs::rename(out_, out_ + ".first");
+  write_text(out_, "mine");
+  EXPECT_THAT(error_of(write_again).what(), HasSubstr("out is there already"));
+  EXPECT_EQ(read_file(out_), "mine");
 }
 
 TEST_F(Exports, ARunningOneIsTold) {

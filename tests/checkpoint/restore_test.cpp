@@ -1,5 +1,6 @@
 // Falling back, refusing, telling models apart.
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/fixture.h"
@@ -225,7 +226,8 @@ TEST_F(Restore, DifferenceOfOneElement) {
 // Four ranks read two files each.
 TEST_F(Restore, TooManyOpenFilesRejectNoStep) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
+  GTEST_SKIP()
+      << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
 #endif
   const TemporaryDirectory logs;
   const auto before = names_in(directory_.path());
@@ -252,6 +254,110 @@ TEST_F(Restore, TooManyOpenFilesRejectNoStep) {
   }
   EXPECT_EQ(names_in(directory_.path()), before);
   EXPECT_EQ(load(directory_.path()), 30);
+}
+
+// As `mv` and `ln -s` leave an archived step, and DVC or git-annex its files.
+TEST_F(Restore, LinkedStepsAndFilesAreRead) {
+  const TemporaryDirectory archive;
+  const std::string step = directory_.path() + "/step-00000030";
+  fs::rename(step, archive.path() + "/thirty");
+  fs::create_directory_symlink(archive.path() + "/thirty", step);
+  EXPECT_EQ(load(directory_.path()), 30);
+  for (const std::string& name : names_in(archive.path() + "/thirty")) {
+    fs::rename(archive.path() + "/thirty/" + name, archive.path() + "/" + name);
+    fs::create_symlink("../" + name, archive.path() + "/thirty/" + name);
+  }
+  EXPECT_EQ(load(directory_.path()), 30);
+  EXPECT_THAT(verify_step(step), ::testing::IsEmpty());
+  EXPECT_EQ(read_content(step).tokenizer_model, content_at(30).tokenizer_model);
+}
+
+// What a link leads to may come back with its mount: no older step is taken in its place, and nothing is called
+// damaged.
+TEST_F(Restore, ALinkThatLeadsNowhereStopsTheStart) {
+  const TemporaryDirectory archive;
+  const std::string step = directory_.path() + "/step-00000030";
+  const auto expect_refused = [&](const std::string& link) {
+    const auto before = names_in(directory_.path());
+    for (const std::function<void()>& reads :
+         {std::function<void()>([&] { load(directory_.path()); }), std::function<void()>([&] { check_step(step); }),
+          std::function<void()>([&] { verify_step(step); }), std::function<void()>([&] { read_content(step); })}) {
+      const Error error = error_of(reads);
+      EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(link + " is a symbolic link to " + archive.path()),
+                                      HasSubstr("which is not there"), ::testing::Not(HasSubstr("lost"))));
+    }
+    EXPECT_EQ(names_in(directory_.path()), before);
+  };
+  fs::rename(step, archive.path() + "/moved");
+  fs::create_directory_symlink(archive.path() + "/absent", step);
+  expect_refused(step);
+  fs::remove(step);
+  fs::rename(archive.path() + "/moved", step);
+  for (const std::string name : {"rank-00001.h5", "tokenizer.model", "manifest.json"}) {
+    fs::rename(step + "/" + name, archive.path() + "/kept");
+    fs::create_symlink(archive.path() + "/absent", step + "/" + name);
+    if (name != "tokenizer.model" && name != "manifest.json") {
+      const Error error = error_of([&] { load(directory_.path()); });
+      EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
+      EXPECT_THAT(error_of([&] { verify_step(step); }).what(), HasSubstr("which is not there"));
+    } else {
+      expect_refused(step + "/" + name);
+    }
+    fs::remove(step + "/" + name);
+    fs::rename(archive.path() + "/kept", step + "/" + name);
+  }
+  EXPECT_EQ(load(directory_.path()), 30);
+}
+
+// As the retention of a running training does it: a rename, then the files go.
+TEST_F(Restore, AStepThatRetentionRemovesIsNamedAsRemoved) {
+  const TemporaryDirectory copies;
+  int number = 0;
+  const auto expect_removed =
+      [&](const std::function<void(const std::string& step, const std::function<void()>& remove)>& work) {
+        const std::string run = copies.path() + "/" + std::to_string(number++);
+        fs::copy(directory_.path(), run, fs::copy_options::recursive);
+        const std::string step = run + "/step-00000010";
+        const Error error = error_of([&] { work(step, [&] { remove_step({10, step}); }); });
+        EXPECT_EQ(error.code(), ExitCode::no_checkpoint) << error.what();
+        EXPECT_THAT(error.what(),
+                    AllOf(HasSubstr(step + " was removed while it was read"), HasSubstr("checkpoint.keep"),
+                          ::testing::Not(HasSubstr("lost")), ::testing::Not(HasSubstr("check the path"))));
+        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+      };
+  expect_removed([](const std::string& step, const auto& remove) {
+    remove();
+    check_step(step);
+  });
+  expect_removed([](const std::string& step, const auto& remove) {
+    remove();
+    verify_step(step);
+  });
+  expect_removed([](const std::string& step, const auto& remove) {  // between the manifest and a file
+    const Manifest manifest = check_step(step);
+    remove();
+    first_file_fault(step, manifest);
+  });
+  expect_removed([](const std::string& step, const auto& remove) {
+    const Manifest manifest = check_step(step);
+    remove();
+    read_content(step, manifest);
+  });
+  expect_removed([](const std::string& step, const auto& remove) {  // between two files
+    Ledger ledger;
+    ParameterSet set = make_set(kSmallModel, {}, 0, ledger, false);
+    bool removed = false;
+    load_parameters(step, set, {.at_read = [&](const auto&, uint64_t, uint64_t) {
+                      if (!std::exchange(removed, true)) remove();
+                    }});
+  });
+  expect_removed([](const std::string& step, const auto& remove) {  // while bytes are compared
+    bool removed = false;
+    verify_step(step, [&](uint64_t, uint64_t) {
+      if (!std::exchange(removed, true)) remove();
+    });
+  });
 }
 
 }  // namespace

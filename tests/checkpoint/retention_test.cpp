@@ -166,6 +166,30 @@ TEST_F(Retained, WhatCannotBeRemovedStopsNoSave) {
   open_to_all(directory + "/step-00000005.tmp", true);  // for its removal
 }
 
+// Of a step that lies elsewhere the link goes, and of files that do.
+TEST_F(Retained, WhatALinkLeadsToStays) {
+  const TemporaryDirectory place, archive;
+  const std::string& directory = place.path();
+  for (const int64_t step : {1, 2, 3, 4}) add(directory, step);
+  fs::rename(directory + "/step-00000001", archive.path() + "/one");
+  fs::create_directory_symlink(archive.path() + "/one", directory + "/step-00000001");
+  fs::rename(directory + "/step-00000002/rank-00000.h5", archive.path() + "/two.h5");
+  fs::create_symlink(archive.path() + "/two.h5", directory + "/step-00000002/rank-00000.h5");
+  apply_retention(directory, {.keep = 2}, 4, log_);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000003", "step-00000004"));
+  EXPECT_THAT(names_in(archive.path()), ElementsAre("one", "two.h5"));
+  EXPECT_THAT(names_in(archive.path() + "/one"), ElementsAre("manifest.json", "rank-00000.h5", "tokenizer.model"));
+
+  fs::create_directory_symlink(archive.path() + "/one",
+                               directory + "/step-00000005");  // what a save left, and a later step
+  fs::create_directory_symlink(archive.path() + "/one", directory + "/step-00000006.tmp");
+  EXPECT_THAT(supersede_later_steps(directory, 4, log_), ElementsAre(5));
+  EXPECT_TRUE(fs::is_symlink(directory + "/superseded-step-00000005"));
+  EXPECT_TRUE(save_state(directory, kRetainedModel, {}, 6, 1, {.keep = 9}).saved);
+  EXPECT_FALSE(fs::is_symlink(directory + "/step-00000006"));
+  EXPECT_THAT(names_in(archive.path() + "/one"), ElementsAre("manifest.json", "rank-00000.h5", "tokenizer.model"));
+}
+
 TEST_F(Retained, LaterStepsAreSupersededNotDeleted) {
   const TemporaryDirectory place;
   for (const int64_t step : {1, 2, 3}) add(place.path(), step);

@@ -2,6 +2,7 @@
 #include "cli/config_reader.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -94,8 +95,10 @@ TEST_F(ConfigReader, CollectsEveryFault) {
                   "'this line is none' is no 'key = value' and no '[section]' (" + a + ":4)",
                   "train.steps is given again, first at " + a + ":6 (" + a + ":7)",
                   "unknown key trian.seed, nearest is train.seed (" + a + ":9)",
-                  "cannot read the configuration file " + missing + ": No such file or directory",
-                  "cannot read the configuration file " + folder_.string() + ": Is a directory",
+                  "cannot read a configuration file: cannot open " + missing +
+                      ": No such file or directory; check the path",
+                  "cannot read a configuration file: cannot read " + folder_.string() +
+                      ": it is a directory; name a file",
                   "unknown option --model.vocap, nearest is --model.vocab (command line)",
                   "unexpected word 'stray' (command line)", "train.seed 'x' is not a whole number (command line)",
                   "--dry-run takes no value (command line)", "unknown option --raks, nearest is --ranks (command line)",
@@ -117,8 +120,32 @@ TEST_F(ConfigReader, OfAFileThatCannotBeReadThatAloneIsTold) {
   for (const std::string& path : {missing, folder_.string()}) {
     EXPECT_THAT(
         find_faults(read({"--config", path, "--model.heads", "3", "--parallel.tp", "2", "stray"}).config, 3),
-        ElementsAre(HasSubstr("cannot read the configuration file " + path), "unexpected word 'stray' (command line)"));
+        ElementsAre(::testing::AllOf(HasSubstr("cannot read a configuration file: "), HasSubstr(path)), "unexpected word 'stray' (command line)"));
   }
+}
+
+// Neither waits for a writer, nor takes memory without end.
+TEST_F(ConfigReader, PipesDevicesAndLargeFilesAreRefused) {
+  const std::string pipe = folder_ / "pipe", large = file("large.conf", "");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::resize_file(large, uint64_t{1} << 40);  // of no bytes on the disk
+  std::filesystem::create_symlink("absent", folder_ / "lost.conf");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {pipe, "it is a pipe, a socket or a device"},
+      {"/dev/zero", "it is a pipe, a socket or a device"},
+      {large, "is longer than 16777216 bytes"},
+      {folder_ / "lost.conf", "is a symbolic link to absent, which is not there"}};
+  for (const auto& [path, reason] : cases) {
+    EXPECT_THAT(read({"--config", path}).config.reading_faults, ElementsAre(HasSubstr(reason))) << path;
+  }
+}
+
+// As a crash of the machine leaves files, or a text of UTF-16.
+TEST_F(ConfigReader, NulBytesAreFaultsWithFileAndLine) {
+  const std::string path = file("a.conf", std::string("[model]\nlayers = 2\n[train]\nsteps = 2\0\0\nseed = 5\n", 48));
+  EXPECT_THAT(
+      read({"--config", path}).config.reading_faults,
+      ElementsAre("a NUL byte: no text, or one of UTF-16; convert it, by iconv -f UTF-16 -t UTF-8 (" + path + ":4)"));
 }
 
 TEST_F(ConfigReader, BrokenSectionLineIsAFault) {

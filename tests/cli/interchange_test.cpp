@@ -1,6 +1,13 @@
 // `shiftron checkpoint export` and `import` from end to end, in one process.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <streambuf>
+
 #include "checkpoint/gguf.h"
 #include "checkpoint/hugging_face_source.h"
+#include "checkpoint/verify.h"
 #include "cli/interchange_fixture.h"
 #include "core/directory_lock.h"
 #include "evaluate/checkpoint_model.h"
@@ -113,6 +120,61 @@ TEST_F(Interchange, AWidthThatHeadsDoNotDivideIsNoPlainLlama) {
               AllOf(HasSubstr("trust_remote_code=True"), HasSubstr("# A language model\n"),
                     HasSubstr("whose width, 10, is not a multiple of its heads, 4")));
   EXPECT_EQ(diff(step, out_)["equal"], true);
+}
+
+// Kills its process where it is given anything.
+class KillingBuffer : public std::streambuf {
+  int overflow(int) override { return ::kill(::getpid(), SIGKILL); }
+};
+
+// Killed before they told their result: each says it when it is given again.
+TEST_F(Interchange, WhatWasNotToldIsToldByTheSameCommand) {
+  const std::string step = step_of(small_model({.query = 0, .key = 0, .value = 0}));
+  run("export", {step, "--output", out_});
+  const auto run_killed = [&](const std::vector<Command>& commands, const std::vector<std::string>& words) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      KillingBuffer buffer;
+      std::cout.rdbuf(&buffer);
+      ::_exit(dispatch(commands, words));
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << words[1];
+  };
+  const std::string converted = directory_.path() + "/converted";
+  const std::vector<std::pair<std::vector<Command>, std::vector<std::string>>> commands = {
+      {interchange_commands(), {"checkpoint", "import", out_, "--format", "hf", "--output", imported_}},
+      {interchange_commands(), {"checkpoint", "import", step, "--format", "shiftron", "--output", imported_ + "2"}},
+      {checkpoint_commands(), {"checkpoint", "convert", step, "--layout", "tp=2", "--output", converted}},
+      {interchange_commands(), {"checkpoint", "export", step, "--format", "hf", "--output", out_ + "2"}},
+      {interchange_commands(), {"checkpoint", "export", step, "--format", "gguf", "--output", out_ + ".gguf"}}};
+  for (const auto& [table, given] : commands) {
+    SCOPED_TRACE(given[1] + " " + given.back());
+    std::vector<std::string> words = given;
+    words.push_back("--json");
+    run_killed(table, words);
+    ASSERT_TRUE(fs::exists(given.back()));
+    const auto [code, text] = output_of(table, words);
+    EXPECT_EQ(code, 0);
+    const json told = json::parse(text);
+    if (given[1] != "export") {
+      EXPECT_EQ(told["was_there"], true);
+      EXPECT_TRUE(verify_step(told["directory"]).empty());
+      EXPECT_EQ(names_in(given.back()), (std::vector<std::string>{"checkpoints", "config.conf"}));
+    }
+    EXPECT_FALSE(fs::exists(given.back() + ".tmp"));
+    const Error again = error_of([&, table = table] { output_of(table, words); });
+    EXPECT_EQ(again.code(), ExitCode::bad_input);
+    EXPECT_THAT(again.what(), HasSubstr("is there already"));
+  }
+  fs::remove_all(converted);  // another request is refused
+  std::vector<std::string> words = commands[2].second;
+  run_killed(commands[2].first, words);
+  words[4] = "pp=2";
+  const Error other = error_of([&] { output_of(commands[2].first, words); });
+  EXPECT_EQ(other.code(), ExitCode::bad_input);
+  EXPECT_THAT(other.what(), HasSubstr("step-00000009 is there already"));
 }
 
 // A killed import may be given again; of two at once the later one is refused, and harms nothing.

@@ -68,31 +68,24 @@ void expect_whole(const BuildResult& built, const std::string& output, int momen
 
 void kill_everywhere(double validation_fraction) {
   const Scratch scratch;
-  BuildOptions options = example_build(scratch, example_documents(40), "example");
+  std::vector<std::string> documents = example_documents(40);
+  documents.insert(documents.begin() + 3, "");
+  BuildOptions options = example_build(scratch, documents, "example");
   options.validation_fraction = validation_fraction;
   const size_t parts = validation_fraction > 0 ? 2 : 1;
-  int moment = 0, refused = 0;
+  int moment = 0, found = 0;
   for (;; ++moment) {
     options.output = scratch / ("dataset" + std::to_string(moment));
     if (!is_killed(options, moment)) break;
-    BuildResult built;
-    try {
-      built = build_dataset(options);
-    } catch (const Error& error) {  // it was finished
-      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr("holds a dataset already")) << moment;
-      const std::vector<std::string> directories =
-          parts == 1 ? std::vector{options.output}
-                     : std::vector{options.output + "/train", options.output + "/validation"};
-      for (const std::string& directory : directories) {
-        built.datasets.push_back({.directory = directory, .fingerprint = Dataset(directory).fingerprint()});
-      }
-      ++refused;
-    }
+    const BuildResult built = build_dataset(options);
+    EXPECT_EQ(built.datasets.size(), parts) << moment;
+    EXPECT_EQ(built.empty_documents, 1) << moment;
+    found += built.was_there ? 1 : 0;
     expect_whole(built, options.output, moment);
     if (::testing::Test::HasFailure()) FAIL() << "moment " << moment;
   }
   EXPECT_GE(moment, static_cast<int>(parts * 6));  // a shard, the tokenizer and dataset.json
-  EXPECT_EQ(refused, 1);                           // behind the last rename
+  EXPECT_EQ(found, 1);                             // after the last rename
 }
 
 TEST(KilledBuild, OfOneDatasetCanBeGivenAgain) {
@@ -101,6 +94,36 @@ TEST(KilledBuild, OfOneDatasetCanBeGivenAgain) {
 
 TEST(KilledBuild, OfTwoDatasetsCanBeGivenAgain) {
   kill_everywhere(0.3);
+}
+
+// Killed when all had its place, and before anybody was told.
+TEST(KilledBuild, WhatIsWholeIsTakenForTheSameRequestAlone) {
+  const Scratch scratch;
+  const BuildOptions options = example_build(scratch, example_documents(40));
+  const auto build_killed = [&] {
+    fs::remove_all(options.output);
+    const pid_t child = ::fork();
+    if (child == 0) build_dataset(options, {}, [](const BuildResult&) { ::kill(::getpid(), SIGKILL); });
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    return Dataset(options.output).fingerprint();
+  };
+  const std::string fingerprint = build_killed();
+  const BuildResult built = build_dataset(options);
+  EXPECT_TRUE(built.was_there);
+  EXPECT_EQ(built.datasets.at(0).fingerprint, fingerprint);
+  EXPECT_EQ(built.datasets.at(0).documents, 40);
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "holds a dataset already");  // of one that had told
+
+  BuildOptions other = options;
+  other.seed = 1;
+  build_killed();
+  EXPECT_ERROR(build_dataset(other), ExitCode::bad_input, "holds a dataset already");
+  build_killed();
+  scratch.write("dataset.txt", Scratch::read(options.inputs[0]) + "more");
+  EXPECT_ERROR(build_dataset(options), ExitCode::bad_input, "holds a dataset already");
+  EXPECT_EQ(Dataset(options.output).fingerprint(), fingerprint);
 }
 
 // A dataset that was built beside the remains, into a folder of theirs, is nobody's remains.

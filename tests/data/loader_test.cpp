@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/hash.h"
+#include "data/verify.h"
 #include "expect_error.h"
 #include "few_files.h"
 #include "fixture.h"
@@ -365,10 +366,49 @@ TEST_F(LoaderTest, AShardIsSampledOnce) {
   EXPECT_ERROR(dataset.read(0, 1, tokens.data(), true), ExitCode::bad_input, "block 0 of /tokens");
 }
 
+// As the caches of Hugging Face, DVC and git-annex keep files.
+TEST_F(LoaderTest, LinkedFilesAreRead) {
+  const std::string directory = build();
+  Loader plain = loader(directory, 64);
+  const Sample expected = read_samples(plain, 0, plain.windows(), 64);
+  std::filesystem::create_directory(scratch_ / "blobs");
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
+  for (const std::string& name : names) {
+    std::filesystem::rename(directory + "/" + name, scratch_ / "blobs/" + name);
+    std::filesystem::create_symlink("../blobs/" + name, directory + "/" + name);
+  }
+  Loader linked = loader(directory, 64);
+  EXPECT_EQ(read_samples(linked, 0, linked.windows(), 64), expected);
+  EXPECT_TRUE(verify_dataset(directory).faults.empty());
+
+  std::filesystem::remove(scratch_ / "blobs/shard-00001.h5");  // as `git annex drop` does
+  Loader dropped = loader(directory, 64);
+  const std::string told = "shard-00001.h5 is a symbolic link to ../blobs/shard-00001.h5, which is not there";
+  EXPECT_ERROR(read_samples(dropped, 0, dropped.windows(), 64), ExitCode::crash, told);
+  EXPECT_ERROR(verify_dataset(directory), ExitCode::crash, told);
+  EXPECT_ERROR(dropped.require_shards(), ExitCode::crash, told);
+  std::filesystem::remove(scratch_ / "blobs/dataset.json");
+  EXPECT_ERROR(loader(directory, 64), ExitCode::crash, "dataset.json is a symbolic link to ../blobs/dataset.json");
+}
+
+// Before a run writes anything.
+TEST_F(LoaderTest, ShardsThatAreNotThereAreFoundAtTheStart) {
+  const std::string directory = build();
+  const Loader whole = loader(directory, 64);
+  EXPECT_NO_THROW(whole.require_shards());
+  const std::string shard = directory + "/shard-00002.h5";
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  EXPECT_ERROR(whole.require_shards(), ExitCode::bad_input, "shard-00002.h5: ");
+  std::filesystem::remove(shard);
+  EXPECT_ERROR(whole.require_shards(), ExitCode::bad_input, "shard-00002.h5: No such file");
+}
+
 // It says nothing of the data, and the next start may read them.
 TEST_F(LoaderTest, WhatTheMachineRefusesIsNoDamage) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
+  GTEST_SKIP()
+      << "UndefinedBehaviorSanitizer itself opens a pipe to look at an object, and calls it broken where it cannot";
 #endif
   const std::string directory = build();
   Loader there = loader(directory, 16);
@@ -381,7 +421,8 @@ TEST_F(LoaderTest, WhatTheMachineRefusesIsNoDamage) {
     }
     return Error("", ExitCode::done);
   };
-  for (const Error& error : {error_of([&] { read_samples(there, 0, 1, 16); }), error_of([&] { loader(directory, 16); })}) {
+  for (const Error& error :
+       {error_of([&] { read_samples(there, 0, 1, 16); }), error_of([&] { loader(directory, 16); })}) {
     EXPECT_EQ(error.code(), ExitCode::crash) << error.what();
     EXPECT_NE(std::string(error.what()).find("ulimit -n"), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find("build"), std::string::npos) << error.what();

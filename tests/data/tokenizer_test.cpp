@@ -1,9 +1,16 @@
 // The tokenizer keeps every byte; training is repeatable and says what is wrong.
 #include "data/tokenizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sentencepiece_trainer.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <new>
 #include <numeric>
 #include <random>
 
@@ -299,12 +306,66 @@ TEST(Tokenizer, HostileModelsAreRefused) {
   const auto field = [](int number, const std::string& bytes) {  // of a message
     return std::string({static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())}) + bytes;
   };
-  const std::string table("\4\0\0\0\xFF\xFF\xFF\x7F" "abc", 12);  // with its end
+  const std::string table(
+      "\4\0\0\0\xFF\xFF\xFF\x7F"
+      "abc",
+      12);  // with its end
   EXPECT_ERROR(Tokenizer::load(scratch.write("table.model", example_model() + field(3, field(2, table)))),
                ExitCode::bad_input, "changes text: it normalises characters");
   const std::string user_defined("\x18\x04", 2);  // without a text
   EXPECT_ERROR(Tokenizer::load(scratch.write("empty_piece.model", example_model() + field(1, user_defined))),
                ExitCode::bad_input, "no SentencePiece model");
+}
+
+// A model that does not fit into memory is a model all the same.
+TEST(Tokenizer, LittleMemoryIsNoFaultOfTheModel) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer takes terabytes of addresses";
+#endif
+  std::string model = example_model();
+  for (int i = 0; i < 20000; ++i) {
+    const std::string text = "piece" + std::to_string(i);
+    const std::string piece = std::string("\x0A", 1) + static_cast<char>(text.size()) + text;
+    model += std::string("\x0A", 1) + static_cast<char>(piece.size()) + piece;
+  }
+  constexpr int kLoaded = 3, kLacked = 4, kRefused = 5;
+  const auto load_within = [&](size_t bytes) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      size_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t now = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+      const rlimit limit{now, now};
+      ::setrlimit(RLIMIT_AS, &limit);
+      constexpr size_t kChunk = size_t{64} << 10;
+      std::vector<void*> taken;  // all that earlier tests gave back
+      taken.reserve(1 << 16);
+      while (void* const chunk = std::malloc(kChunk)) taken.push_back(chunk);
+      for (size_t free = 0; free < bytes && !taken.empty(); free += kChunk) {
+        std::free(taken.back());
+        taken.pop_back();
+      }
+      try {
+        const Tokenizer loaded(model, "large.model");
+        ::_exit(kLoaded);
+      } catch (const std::bad_alloc&) {
+        ::_exit(kLacked);
+      } catch (const std::exception&) {
+        ::_exit(kRefused);
+      }
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  int lacked = 0;
+  for (size_t kibibytes = 2048; kibibytes <= 6144; kibibytes += 256) {  // of less its end cannot be told
+    const int result = load_within(kibibytes << 10);
+    EXPECT_THAT(result, ::testing::AnyOf(kLoaded, kLacked)) << kibibytes;
+    lacked += result == kLacked ? 1 : 0;
+  }
+  EXPECT_GT(lacked, 0);
+  EXPECT_NO_THROW(Tokenizer(model, "large.model"));
 }
 
 TEST(Tokenizer, WhatIsNoModelIsRefused) {

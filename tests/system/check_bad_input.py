@@ -154,7 +154,7 @@ class BadInput(SystemTest):
                      f"unknown key model.hiden, nearest is model.hidden ({wrong}:2)",
                      f"train.steps 'many' is not a whole number ({wrong}:4)", "2 faults", extra=["--config", wrong])
         for name in ("missing.conf", "."):
-            self.refused(76, self.of(run), f"cannot read the configuration file {self.folder / name}",
+            self.refused(76, self.of(run), "cannot read a configuration file: ", f"{self.folder / name}: ",
                          extra=["--config", self.folder / name])
         absent = self.folder / "absent"
         self.refused(76, self.of(run, data__train=absent), f"{absent} is no dataset", "`shiftron data build` makes one")
@@ -278,7 +278,7 @@ class FullDisk(SystemTest):
                     stream.write(bytes(4096))
             except OSError:
                 pass
-        self.wait_for(lambda: "lines of metrics.jsonl are lost from step" in job.text(), job)
+        self.wait_for(lambda: "lines of metrics.jsonl wait for it from step" in job.text(), job)
         reached = int(re.findall(r"step (\d+)/100000", job.text())[-1])
         self.wait_for(lambda: int(re.findall(r"step (\d+)/100000", job.text())[-1]) > reached + 3, job)
         ballast.unlink()
@@ -287,6 +287,7 @@ class FullDisk(SystemTest):
         job.process.send_signal(signal.SIGUSR1)
         text = self.expect(75, job)
         self.assertTrue(all(isinstance(line, dict) for line in lines(run / "metrics.jsonl")))
+        self.assertEqual(sorted(losses(run)), list(range(1, last_step(run) + 1)))  # those of the full disk too
         self.assertTrue((step(run, last_step(run)) / "manifest.json").exists(), text[-1000:])
 
 

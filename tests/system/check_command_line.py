@@ -264,7 +264,7 @@ class CommandLine(SystemTest):
             self.refused([*row, "--model.hidden", "64"], "model.hidden is '32' in the checkpoint, cannot be '64'")
             self.refused([*row, "--shift.form", "project"], "shift.form project not in this version")
             self.refused([*row, "--shift.form", "clamp"], "shift.form is 'free' in the checkpoint, cannot be 'clamp'")
-            self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read the configuration file nosuch", "unknown option --temprature")
+            self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read a configuration file: cannot open nosuch", "unknown option --temprature")
             self.refused([*row, "--parallel.tp", "0"], "parallel.tp 0 must be >= 1")
             self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 not in this version")
             self.refused([command, "--checkpoint", self.run_directory, *row[3:]], f"its newest step is {self.step}")

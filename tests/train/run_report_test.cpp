@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "scratch.h"
+#include "small_disk.h"
 
 namespace shiftron {
 namespace {
@@ -92,6 +96,89 @@ TEST(RunReport, ScalarsAreEveryNumberOfALine) {
   EXPECT_EQ(scalars[5].second, 0.75);
 }
 
+std::vector<int64_t> steps_of(const std::string& path) {
+  std::vector<int64_t> found;
+  for_each_json_line(path, [&](const nlohmann::json& line) { found.push_back(line.at("step")); });
+  return found;
+}
+
+// The steps of a TensorBoard file's records; their lengths say where each ends.
+std::vector<int64_t> steps_of_records(const std::string& file) {
+  std::vector<int64_t> found;
+  for (size_t at = 0; at + 8 <= file.size();) {
+    uint64_t length = 0;
+    std::memcpy(&length, file.data() + at, sizeof length);
+    found.push_back(static_cast<unsigned char>(file.at(at + 12 + 10)));  // tag and wall_time, tag, the step's varint
+    at += 16 + length;
+  }
+  return found;
+}
+
+// Beside a full disk no row is lost, and the files are whole behind it.
+TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small file system here";
+  const Scratch scratch;
+  RunConfig config;
+  config.output.directory = disk.path();
+  Log log;
+  log.add_file(scratch / "log");
+  using Steps = std::vector<int64_t>;
+  const auto fill = [&] { std::ofstream(disk / "filler") << std::string(2 << 20, 'x'); };
+  const auto metrics = [&] { return steps_of(disk / "metrics.jsonl"); };
+  const Events events(disk.path(), 0);
+  std::string record;
+  {
+    RunReport report(config, 1, 1e6, log, {});
+    for (const auto& entry : std::filesystem::directory_iterator(disk / "tensorboard")) record = entry.path();
+    report.validation(1, 1);
+    events.write("first", {{"step", 1}});
+    fill();
+    for (int64_t step = 2; step <= 100; ++step) {
+      report.validation(step, 1.0 / 3);
+      if (step == 50) events.write("second", {{"text", std::string(8192, 'y')}});
+    }
+    EXPECT_LT(metrics().size(), 100u);
+    EXPECT_EQ(Scratch::read(disk / "metrics.jsonl").back(), '\n');
+    std::filesystem::remove(disk / "filler");
+    report.validation(101, 1);
+    events.write("third", {{"step", 3}});
+    Steps all(101);
+    std::iota(all.begin(), all.end(), 1);
+    EXPECT_EQ(metrics(), all);
+    Steps records = {0, 1};  // the version, and the first step of the start
+    records.insert(records.end(), all.begin(), all.end());
+    EXPECT_EQ(steps_of_records(Scratch::read(record)), records);
+    fill();
+    for (int64_t step = 102; step <= 200; ++step) report.validation(step, 1.0 / 3);
+    EXPECT_LT(metrics().size(), 200u);
+    std::filesystem::remove(disk / "filler");
+  }
+  EXPECT_EQ(metrics().size(), 200u);  // the last try, at the end of the run
+  std::vector<std::string> names;
+  for_each_json_line(disk / "events.jsonl",
+                     [&](const nlohmann::json& line) { names.push_back(text_in(line, "event")); });
+  EXPECT_EQ(names, (std::vector<std::string>{"first", "second", "third"}));
+  const std::string told = Scratch::read(scratch / "log"), phrase = "lines of metrics.jsonl wait for it from step ";
+  EXPECT_EQ(told.find("lost"), std::string::npos) << told;
+  size_t times = 0;
+  for (size_t at = told.find(phrase); at != std::string::npos; at = told.find(phrase, at + 1)) ++times;
+  EXPECT_EQ(times, 2u) << told;  // once each time that the disk is full
+}
+
+TEST(JsonLines, KeepABoundedNumberOfLines) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small file system here";
+  JsonLines lines(disk / "file");
+  const std::string half(JsonLines::kMostWaiting / 2, 'x');
+  EXPECT_THROW(lines.write({{"step", 1}, {"text", half}}), Error);
+  EXPECT_EQ(lines.dropped(), 0);
+  for (const int64_t step : {2, 3}) EXPECT_THROW(lines.write({{"step", step}, {"text", half}}), Error);
+  EXPECT_EQ(lines.dropped(), 2);
+  EXPECT_TRUE(lines.waits());
+  EXPECT_EQ(Scratch::read(disk / "file"), "");
+}
+
 TEST(RunReport, FollowsFilesThatWereMovedAway) {
   const Scratch scratch;
   RunConfig config;
@@ -100,11 +187,6 @@ TEST(RunReport, FollowsFilesThatWereMovedAway) {
   Log log;
   log.add_file(scratch / "log");
   RunReport report(config, 1, 1e6, log, {});
-  const auto steps = [](const std::string& path) {
-    std::vector<int64_t> found;
-    for_each_json_line(path, [&](const nlohmann::json& line) { found.push_back(line.at("step")); });
-    return found;
-  };
   using Steps = std::vector<int64_t>;
   report.validation(1, 1);
   std::filesystem::rename(scratch / "run/metrics.jsonl", scratch / "file");
@@ -113,9 +195,9 @@ TEST(RunReport, FollowsFilesThatWereMovedAway) {
   std::filesystem::rename(scratch / "run", scratch / "moved");
   report.validation(4, 1);
   report.sync();
-  EXPECT_EQ(steps(scratch / "file"), (Steps{1}));
-  EXPECT_EQ(steps(scratch / "moved/metrics.jsonl"), (Steps{2, 3}));
-  EXPECT_EQ(steps(scratch / "run/metrics.jsonl"), (Steps{4}));
+  EXPECT_EQ(steps_of(scratch / "file"), (Steps{1}));
+  EXPECT_EQ(steps_of(scratch / "moved/metrics.jsonl"), (Steps{2, 3}));
+  EXPECT_EQ(steps_of(scratch / "run/metrics.jsonl"), (Steps{4}));
   EXPECT_EQ(Scratch::read(scratch / "run/config.conf"), to_config_text(config));
   const std::string told = Scratch::read(scratch / "log"), phrase = "metrics.jsonl was moved away or replaced";
   EXPECT_NE(told.find(phrase + ": lines go into the file there from step 2 on"), std::string::npos) << told;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "core/nearest_name.h"
 #include "core/shell_word.h"
 #include "evaluate/tasks/python_text.h"
@@ -376,6 +377,7 @@ std::vector<std::string> split_paths(const std::string& dataset, const std::stri
 Split read_split(const std::string& dataset_name, const std::string& part, const std::string& split,
                  const std::string& data, const std::string& user, const DatasetOptions& options) {
   const Dataset& dataset = find(dataset_name);
+  refuse_lost_link(data);
   if (!std::filesystem::is_directory(data)) {
     throw_bad_input("'", data, "' is no directory, and ", user,
                     " needs the folder of datasets: --data, or evaluation.data ", "of a run, names it");
@@ -385,7 +387,7 @@ Split read_split(const std::string& dataset_name, const std::string& part, const
   for (const Place& place : dataset.places) {
     if (place.split != split) continue;
     const std::string path = data + "/" + paths[number++];
-    if (!std::filesystem::exists(path)) continue;
+    if (!name_exists(path)) continue;
     Split result{place.read(path, part, options), {path}};
     if (result.records.empty()) throw_bad_input(path, " holds no item");
     for (Record& record : result.records) record.value = in_hub_columns(dataset, record, options);

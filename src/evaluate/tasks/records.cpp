@@ -1,4 +1,4 @@
-// Readers of item files. A file is taken whole: the largest benchmark has 50 MB.
+// Readers of item files. A file is read whole: the largest benchmark has 50 MB.
 #include "evaluate/tasks/records.h"
 
 #include <algorithm>
@@ -12,18 +12,19 @@
 #include "core/shell_word.h"
 #include "data/utf8.h"
 #include "evaluate/tasks/json_pieces.h"
+#include "train/task_names.h"
 
 namespace shiftron {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kLargestFile = uint64_t{4} << 30;
+constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
 constexpr int kDeepest = 64;  // copies and texts of a value are made by recursion
 
 // The file's text without a byte order mark. Throws where it is compressed, Parquet or no UTF-8.
-std::string text_of(const std::string& path) {
-  std::string text = read_file(path, kLargestFile);
+std::string text_of(const std::string& path, uint64_t limit = kLargestFile) {
+  std::string text = read_file(path, limit);
   if (text.starts_with("PAR1")) {
     throw_bad_input(path, " is a Parquet file; convert it, by launch/benchmarks-data OUTPUT.jsonl ", shell_word(path));
   }
@@ -117,7 +118,7 @@ std::vector<Record> read_jsonl(const std::string& path, const std::string& with)
 }
 
 Record read_json(const std::string& path) {
-  return {object_of(text_of(path), path, ""), path};
+  return {object_of(text_of(path, kLargestTaskFile), path, ""), path};
 }
 
 std::vector<CsvRow> read_csv(const std::string& path) {
