@@ -21,6 +21,7 @@ int fail(const std::string& message, shiftron::ExitCode code) {
 int main(int argc, char** argv) {
   try {
     shiftron::cli::open_standard_descriptors();
+    const shiftron::cli::PrintableStdout printable;
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.
     if (!std::cout.flush() && !shiftron::cli::reader_of_stdout_has_left())

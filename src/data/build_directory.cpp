@@ -2,13 +2,13 @@
 #include "data/build_directory.h"
 
 #include <filesystem>
-#include <iostream>
 #include <set>
 #include <sstream>
 
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/system_error.h"
 #include "data/dataset.h"
 
@@ -114,7 +114,7 @@ void BuildDirectory::lock() {
   try {
     make_directory(output_);
     lock_.emplace(output_, "wait for it, or choose another --output",
-                  [](const std::string& message) { std::cerr << message << std::endl; });
+                  [](const std::string& message) { tell(message); });
   } catch (const Error& error) {
     std::error_code ignored;
     if (!existed_) fs::remove(output_, ignored);  // empty
