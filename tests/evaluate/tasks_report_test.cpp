@@ -359,7 +359,7 @@ TEST_F(Compare, APerplexitysErrorIsOfItsDifference) {
   double mean = 0, squares = 0;
   for (const double one : without) mean += one / 200;
   for (const double one : without) squares += std::pow(one - mean, 2);
-  EXPECT_NEAR(paired.error.value(), std::sqrt(squares * 199 / 200), 0.02 * *paired.error);
+  EXPECT_NEAR(paired.error.value(), std::sqrt(squares * 199 / 200), 0.002 * *paired.error);
   EXPECT_GT(paired.wins, 100);
   EXPECT_LT(paired.difference, 0) << "a lower perplexity is better";
   EXPECT_GT(paired.gain, 0);
@@ -388,7 +388,7 @@ TEST_F(Compare, HostileNamesStayNames) {
   EXPECT_THAT(table, HasSubstr("| a\\|b\\x0A\\<script\\>\\x1B\\[2J\\xE2\\x80\\xAE |")) << table;
   EXPECT_EQ(std::ranges::count(table, '\n'), 3);
   for (const char* folder : {"x", "y"}) {
-    const std::string results = write(folder, {task_of("a", {true, false})});
+    const std::string results = write(folder, {task_of("a", {true, folder[0] == 'y'})});
     std::string text = read_file(results);
     for (size_t at = 0; (at = text.find("\"a\":", at)) != text.npos;) text.replace(at, 4, Json(evil).dump() + ":");
     std::ofstream(results) << text;
@@ -399,7 +399,7 @@ TEST_F(Compare, HostileNamesStayNames) {
   const std::string text = to_text(compare());
   EXPECT_EQ(text.find_first_of("\x1b\r"), text.npos);
   EXPECT_EQ(text.find("\u202E"), text.npos);
-  EXPECT_EQ(std::ranges::count(text, '\n'), 11) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 12) << text;
 }
 
 // Words counted in two ways, as by two versions of the harness.
