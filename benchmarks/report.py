@@ -77,11 +77,16 @@ class Results:
                                           result["name"]))
 
 
+def cell(text):
+    """A result's text within a table: it ends no cell and is no HTML."""
+    return re.sub(r"([|<])", r"\\\1", " ".join(text.split()))
+
+
 def table(head, rows):
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * len(head)
     for row in rows:
-        yield "| " + " | ".join(row) + " |"
+        yield "| " + " | ".join(map(cell, row)) + " |"
     yield ""
 
 

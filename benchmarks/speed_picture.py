@@ -2,6 +2,12 @@
 import subprocess
 
 
+def quoted(text):
+    """A text of gnuplot's, which runs what stands in backticks; the picture's comment, where the script ends up, may not hold --."""
+    plain = "".join(character for character in text if character.isprintable() and character not in '"`\\')
+    return f'"{plain.replace("--", "- -")}"'
+
+
 def script(bars):
     """bars: [(label, machine, times as fast, (least, most) with 95 % confidence)], drawn from top to bottom; a colour for each machine."""
     machines = list(dict.fromkeys(machine for _, machine, _, _ in bars))
@@ -14,12 +20,12 @@ def script(bars):
         lines.append(f"$machine{number} << END")
         for place, (label, of, ratio, (least, most)) in enumerate(bars):
             if of == machine:
-                lines.append(f'"{label}" {place} {ratio} {least} {most} "{ratio:.2f}"')
+                lines.append(f'{quoted(label)} {place} {float(ratio)} {float(least)} {float(most)} "{ratio:.2f}"')
         lines.append("END")
-    lines.append("set ytics (" + ", ".join(f'"{label}" {place}' for place, (label, _, _, _) in enumerate(bars)) + ")")
+    lines.append("set ytics (" + ", ".join(f'{quoted(label)} {place}' for place, (label, _, _, _) in enumerate(bars)) + ")")
     plots = []
     for number, machine in enumerate(machines):
-        plots.append(f"$machine{number} using (0):2:(0):3:($2-0.36):($2+0.36) with boxxyerror lc {number + 2} title \"{machine}\" noenhanced")
+        plots.append(f"$machine{number} using (0):2:(0):3:($2-0.36):($2+0.36) with boxxyerror lc {number + 2} title {quoted(machine)} noenhanced")
         plots.append(f"$machine{number} using 3:2:4:5 with xerrorbars pt 0 lw 1.5 lc rgb '#444444' notitle")
         plots.append(f"$machine{number} using (0.04):2:6 with labels left font ',12' notitle")
     return "\n".join([*lines, "plot " + ", ".join(plots), ""])
@@ -28,7 +34,7 @@ def script(bars):
 def drawn(bars):
     """The picture, as SVG; what it was drawn from stands in a comment at its end."""
     text = script(bars)
-    done = subprocess.run(["gnuplot"], input=text, text=True, capture_output=True, check=False)
+    done = subprocess.run(["gnuplot", "-d"], input=text, text=True, capture_output=True, check=False)
     if done.returncode or "</svg>" not in done.stdout:
         raise OSError(f"gnuplot could not draw: {done.stderr}")
     return done.stdout.replace("</svg>", f"<!--\n{text}-->\n</svg>")

@@ -4,4 +4,4 @@ set_target_properties(shiftron PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # fin
 install(TARGETS shiftron RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron)
 install(PROGRAMS launch/local launch/slurm launch/draw-loss DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)
-install(FILES launch/job_folders.py launch/slurm-job.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)
+install(FILES launch/foreign_text.py launch/job_folders.py launch/slurm-job.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/shiftron/launch)

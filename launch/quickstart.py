@@ -17,6 +17,9 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True  # the folder may belong to another user
+from foreign_text import printable  # pylint: disable=wrong-import-position
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHIFTRON = os.environ.get("SHIFTRON", "build/release/shiftron")
 CONFIGS = {name: ["configs/quickstart.conf", f"configs/{name}.conf"] for name in ("vanilla", "kv-shift")}
@@ -41,7 +44,7 @@ class Fault(Exception):
 
 def say(text, stream=1):
     """To stdout or stderr; a lost reader ends nothing."""
-    data = f"{text}\n".encode(errors="replace")
+    data = f"{printable(text)}\n".encode(errors="replace")
     try:
         while data:
             data = data[os.write(stream, data):]
@@ -119,6 +122,12 @@ def read_metrics(run):
         if values.get("loss") is not None:
             steps[values["step"]] = values
     return steps
+
+
+def fenced(text):
+    """As a block of code in Markdown: what a model has written is neither Markdown nor HTML there."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}text\n{text.rstrip()}\n{fence}\n"
 
 
 def step_directory(run, step):
@@ -226,7 +235,8 @@ class QuickStart:
             errors.write(f"$ {' '.join(command)}\n")
             errors.flush()
             self.starting = True
-            self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, process_group=0)
+            self.child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                                          preexec_fn=os.setpgrp)  # a group of its own: the terminal's Ctrl-C reaches this script alone
             self.starting = False
             if self.untold:
                 self.child.send_signal(self.untold)
@@ -340,7 +350,7 @@ class QuickStart:
             f"Held-out: whole chapters, {figures['total']['held_out_bytes']:,} bytes.", "", *table, "",
             f"Held-out loss, kv-shift less vanilla: {scores['kv-shift']['loss'] - scores['vanilla']['loss']:+.4f}. "
             "One seed of one small model proves nothing about KV shift; it shows that all parts work.", "",
-            self.layouts_text(), "", (self.out / "samples.txt").read_text(encoding="utf-8")])
+            self.layouts_text(), "", fenced((self.out / "samples.txt").read_text(encoding="utf-8"))])
         (self.out / "report.md").write_text("# Quick start\n\n" + text + "\n![loss](loss.svg)\n", encoding="utf-8")
         self.call("draw-loss", "launch/draw-loss", self.out / "loss", *(self.out / name for name in CONFIGS))
 
@@ -369,7 +379,7 @@ def main():
     arguments = parser.parse_args()
     os.chdir(ROOT)
     out = arguments.caller / arguments.out if arguments.out else pathlib.Path("quickstart")
-    out = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
+    out = out.relative_to(ROOT) if ROOT in (out, *out.parents) else out
     again = "launch/quickstart" + ("" if str(out) == "quickstart" else f" --out {shlex.quote(str(out))}")
     try:
         directory = Directory(out)

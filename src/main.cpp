@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   shiftron::cli::make_waiting_threads_sleep(argv);
   try {
     shiftron::cli::open_standard_descriptors();
+    const shiftron::cli::PrintableStdout printable;
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.
     if (!std::cout.flush() && !shiftron::cli::reader_of_stdout_has_left())

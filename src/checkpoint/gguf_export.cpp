@@ -107,6 +107,17 @@ void write_elements(TensorSource& source, const GgufExport& how, const std::stri
 
 }  // namespace
 
+FirstTokens::FirstTokens(TensorSource& source, int64_t tokens) : source_(source), tensors_(source.tensors()) {
+  // Boxes of the first rows are boxes of all rows too, so reads pass through.
+  for (const char* name : {"embedding.weight", "head.weight"}) {
+    const int index = source.find(TensorGroup::parameters, name);
+    if (index < 0) continue;  // a tied head
+    Shape& shape = tensors_[static_cast<size_t>(index)].shape;
+    CHECK(tokens <= shape[0], name, " has ", shape[0], " rows, ", tokens, " are wanted");
+    shape = {tokens, shape[1]};
+  }
+}
+
 void refuse_gguf_of(const ModelConfig& model) {
   const ShiftConfig& shift = model.shift;
   if (most_previous_tokens(shift) > 0) {

@@ -24,6 +24,21 @@ struct GgufExport {
   std::function<void(uint64_t bytes)> tell{};  // before the last trace of the export goes
 };
 
+// A model of a smaller vocabulary: the parameters of another source, which outlives this one, with `tokens` rows of
+// embedding.weight and head.weight, at most as many as it has. Logits of the tokens that stay are the same: a token's
+// row of the head makes its logit alone.
+class FirstTokens : public TensorSource {
+ public:
+  FirstTokens(TensorSource& source, int64_t tokens);
+  const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
+  void read(int index, const Box& box, void* to) override { source_.read(index, box, to); }
+  int find(TensorGroup group, const std::string& name) const override { return source_.find(group, name); }
+
+ private:
+  TensorSource& source_;
+  std::vector<ManifestTensor> tensors_;
+};
+
 // Throws Error(bad_input), which says what to do instead, where llama.cpp could not compute what the model does.
 void refuse_gguf_of(const ModelConfig& model);
 

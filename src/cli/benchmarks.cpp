@@ -12,6 +12,7 @@
 #include "cli/print_json.h"
 #include "cli/version.h"
 #include "core/check.h"
+#include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
 #include "evaluate/benchmarks.h"
@@ -24,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kList = "list";  // in place of tasks
+constexpr const char* kList = "list";    // in place of tasks
 constexpr double kMostWindows = 0x1p53;  // that a double counts one by one
 
 Json to_json(const ResultRow& row) {
@@ -83,7 +84,7 @@ std::vector<CommandOption> benchmark_options() {
   const auto names = names_of(BeginningToken{});
   beginning.choices = {names.begin(), names.end()};
   return {text_option("tasks", "NAME[,NAME]", help.at("evaluation.tasks")),
-          text_option("output", "DIR", "where reports of tasks are written"),
+          text_option("output", "DIR", "where reports of tasks are written; without it the table is printed alone"),
           whole_option("fewshot", help.at("evaluation.fewshot"), at_least(0)),
           real_option("limit", help.at("evaluation.limit") + "; without tasks the windows of --data, the first ones",
                       above(0)),
@@ -112,7 +113,8 @@ void check_benchmark_options(CommandLine& line) {
     const std::vector<std::string> names = names_of_tasks(line.text("tasks"));
     if (std::ranges::find(names, kList) != names.end())
       line.faults.push_back("--tasks list stands alone: it says which tasks there are");
-    if (!line.has("output")) line.faults.push_back("--output is missing: --tasks writes its reports there");
+    if (line.has("output") && line.text("output").empty())
+      line.faults.push_back("--output is empty: name a directory, or leave it out to keep no report");
     return;
   }
   const double limit = line.real("limit");
@@ -145,8 +147,8 @@ int list_tasks(const CommandLine& line) {
                      {"members", task.members}});
       continue;
     }
-    std::cout << task.name << (task.own ? " (own)" : "") << ": " << task.help << "\n";
-    if (task.is_group) std::cout << "    " << joined(task.members) << "\n";
+    std::cout << printable_line(task.name) << (task.own ? " (own)" : "") << ": " << printable_line(task.help) << "\n";
+    if (task.is_group) std::cout << "    " << printable_line(joined(task.members)) << "\n";
     if (task.folder.empty()) continue;
     std::cout << "    of " << task.dataset << (task.origin.empty() ? "" : ", or of " + task.origin) << "\n"
               << "    below DATA, the first that is there for each split: " << joined(task.files) << "\n";
@@ -171,11 +173,18 @@ int run_tasks(const CommandLine& line, const CheckpointModel& model, HostCommuni
   if (line.has("json")) {
     Json rows = Json::array();
     for (const ResultRow& row : outcome.rows) rows.push_back(to_json(row));
-    print_json({{"results", outcome.results_path}, {"rows", rows}});
+    print_json(
+        {{"results", outcome.results_path.empty() ? Json(nullptr) : Json(outcome.results_path)}, {"rows", rows}});
     return 0;
   }
-  std::cout << results_table(outcome.rows) << "\nreport: " << outcome.results_path
-            << "\nnext: shiftron evaluate compare " << shell_word(options.output) << " OTHER\n";
+  std::cout << results_table(outcome.rows);
+  if (outcome.results_path.empty()) {
+    std::cout << "\nNothing is kept of it; --output DIR writes reports, which `shiftron evaluate compare` pairs item "
+                 "by item\n";
+    return 0;
+  }
+  std::cout << "\nreport: " << outcome.results_path << "\nnext: shiftron evaluate compare "
+            << shell_word(options.output) << " OTHER\n";
   return 0;
 }
 

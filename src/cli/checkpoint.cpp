@@ -19,6 +19,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
 #include "core/progress.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
@@ -58,9 +59,9 @@ int list(const CommandLine& line) {
       row["fault"] = error.what();
     }
     if (!as_json) {
-      std::cout << row["directory"].get<std::string>() << ": "
+      std::cout << printable_line(row["directory"].get<std::string>()) << ": "
                 << (row["valid"] ? row["bytes"].dump() + " bytes in " + row["files"].dump() + " files"
-                                 : "not valid: " + row["fault"].get<std::string>())
+                                 : "not valid: " + printable_value(row["fault"].get<std::string>()))
                 << "\n";
     }
     answer.push_back(std::move(row));
@@ -133,15 +134,15 @@ int inspect_checkpoint(const CommandLine& line) {
   }
   for (const auto& [key, value] : json.items()) {
     if (value.is_array() || key == "configuration") continue;
-    std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+    std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump()) << "\n";
   }
   for (const Json& file : json["files"]) {
-    std::cout << file["name"].get<std::string>() << ": " << file["bytes"] << " bytes\n";
+    std::cout << printable_line(file["name"].get<std::string>()) << ": " << file["bytes"] << " bytes\n";
   }
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     const ManifestTensor& tensor = manifest.tensors[i];
-    std::cout << tensor.path() << " " << tensor.shape.text() << " " << name_of(tensor.dtype) << " in " << boxes[i]
-              << (boxes[i] == 1 ? " box" : " boxes")
+    std::cout << printable_line(tensor.path()) << " " << tensor.shape.text() << " " << name_of(tensor.dtype) << " in "
+              << boxes[i] << (boxes[i] == 1 ? " box" : " boxes")
               << (with_digests ? " " + to_hex(digests[i].hash) + " tree " + to_hex(digests[i].tree) : "") << "\n";
   }
   std::cout << "\n" << manifest.configuration;
@@ -158,7 +159,7 @@ int verify_checkpoint(const CommandLine& line) {
   if (line.has("json")) {
     print_json({{"directory", directory}, {"valid", faults.empty()}, {"faults", faults}});
   } else {
-    for (const std::string& fault : faults) std::cout << fault << "\n";
+    for (const std::string& fault : faults) std::cout << printable_value(fault) << "\n";
     if (faults.empty()) std::cout << directory << ": whole\n";
   }
   return static_cast<int>(faults.empty() ? ExitCode::done : ExitCode::no_checkpoint);

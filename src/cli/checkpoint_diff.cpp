@@ -16,6 +16,7 @@
 #include "cli/checkpoint.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
+#include "core/foreign_text.h"
 #include "evaluate/checkpoint_model.h"
 #include "train/run_files.h"
 
@@ -75,7 +76,7 @@ void print(const StepDifference& found) {
   for (const TensorDifference& tensor : found.tensors) {
     if (tensor.equal()) continue;
     ++unequal;
-    std::cout << tensor.path << ": ";
+    std::cout << printable_line(tensor.path) << ": ";
     if (!tensor.mismatch.empty()) {
       std::cout << tensor.mismatch << "\n";
       continue;

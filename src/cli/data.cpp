@@ -7,6 +7,8 @@
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "core/check.h"
+#include "core/foreign_text.h"
+#include "core/log.h"
 #include "data/build.h"
 #include "data/dataset.h"
 #include "data/documents.h"
@@ -75,7 +77,7 @@ int build(const CommandLine& line) {
   build.threads = thread_count(static_cast<int>(line.integer("threads")));
   outlive_failing_writes();
   if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
-    std::cerr << "data build: warning: " << warning << "\n";
+    tell("data build: warning: " + warning);
   }
   build_dataset(build, {}, [&](const BuildResult& result) {
     tell_build(line, result);
@@ -116,13 +118,13 @@ int inspect_data(const CommandLine& line) {
   }
   for (const auto& [key, value] : json.items()) {
     if (key == "shards") continue;
-    std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+    std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump()) << "\n";
   }
   std::cout << "bytes per token: "
             << static_cast<double>(description.text_bytes) / static_cast<double>(description.tokens()) << "\n";
   for (const ShardRecord& shard : description.shards) {
-    std::cout << shard.file << ": " << shard.tokens << " tokens, " << shard.documents << " documents, " << shard.bytes
-              << " bytes\n";
+    std::cout << printable_line(shard.file) << ": " << shard.tokens << " tokens, " << shard.documents << " documents, "
+              << shard.bytes << " bytes\n";
   }
   return 0;
 }
@@ -138,7 +140,7 @@ int verify_data(const CommandLine& line) {
                 {"documents", result.documents},
                 {"faults", result.faults}});
   } else {
-    for (const std::string& fault : result.faults) std::cout << fault << "\n";
+    for (const std::string& fault : result.faults) std::cout << printable_value(fault) << "\n";
     if (result.faults.empty()) {
       std::cout << directory << ": whole; " << result.shards << " shards, " << result.documents << " documents, "
                 << result.tokens << " tokens\n";

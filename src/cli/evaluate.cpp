@@ -1,7 +1,9 @@
 // `shiftron evaluate` and `shiftron generate`.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <set>
@@ -11,6 +13,7 @@
 #include "cli/config_reader.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
+#include "cli/standard_descriptors.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
 #include "parallel/agree.h"
@@ -188,6 +191,9 @@ int run_evaluate(const CommandLine& given) {
 }
 
 int run_generate(const CommandLine& line) {
+  // The text that was asked for is printed as it is, except on a terminal, which it could steer. Open MPI's mpirun gives
+  // each rank a terminal that is not the user's.
+  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
   MpiSession session;
   const auto world = session.world();
   require_same_start(*world, "generate", line);
@@ -211,8 +217,13 @@ int run_generate(const CommandLine& line) {
   bool begun = false;
   const auto say = [&](const std::string& text) {
     if (!speaks) return;
-    std::cout << (begun ? "" : prompt) << text << std::flush;  // behind all that can fail
+    const std::string next = begun ? text : prompt + text;  // the prompt after everything that can fail
     begun = true;
+    if (on_terminal) {
+      std::cout << next << std::flush;
+    } else {
+      write_to_stdout(next);
+    }
   };
   generate(model, prompt, options, *world, share_of(session, model.config.device.threads), say);
   say("\n");
@@ -224,8 +235,8 @@ int run_generate(const CommandLine& line) {
 std::vector<Command> evaluate_commands() {
   return {{"evaluate", "",
            "a checkpoint on benchmarks, or its loss, perplexity and bits per byte on a dataset, alone or under mpirun",
-           "--checkpoint STEP_DIR --data DIR [--tasks NAME[,NAME] --output DIR] [--parallel.tp N …]", evaluate_options(),
-           true, run_evaluate},
+           "--checkpoint STEP_DIR --data DIR [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]",
+           evaluate_options(), true, run_evaluate},
           {"generate", "", "text from a prompt, alone or under mpirun",
            "--checkpoint STEP_DIR --prompt TEXT [--tokens N] [--temperature X] [--seed N]", generate_options(), true,
            run_generate}};

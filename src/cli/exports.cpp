@@ -17,6 +17,7 @@
 #include "cli/model_card.h"
 #include "cli/print_json.h"
 #include "core/check.h"
+#include "core/foreign_text.h"
 #include "data/gguf_tokenizer.h"
 #include "data/hugging_face_tokenizer.h"
 #include "data/utf8.h"
@@ -60,7 +61,7 @@ void tell(const CommandLine& line, Json json, const ExportCheck& check, const st
     return;
   }
   std::cout << what << "\n";
-  for (const std::string& note : notes) std::cout << "note: " << note << "\n";
+  for (const std::string& note : notes) std::cout << "note: " << printable_value(note) << "\n";
   std::cout << fmt::format("checked on {} tokens: the largest difference of logits is {:.3g}, of logits up to {:.3g}\n",
                            check.tokens, check.largest_difference, check.largest_logit)
             << std::flush;
@@ -120,8 +121,15 @@ std::vector<int64_t> ends_of(const ModelOrigin& origin, int64_t own) {
   return ends;
 }
 
-// A file has room for two.
-void add_ends(const std::vector<int64_t>& ends, std::vector<GgufEntry>& entries, std::vector<std::string>& notes) {
+// A file has room for two, of its own `vocab` tokens.
+void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& entries,
+              std::vector<std::string>& notes) {
+  const auto beyond = std::ranges::stable_partition(ends, [&](int64_t token) { return token < vocab; });
+  if (!beyond.empty()) {
+    notes.push_back(fmt::format("{} would end a text too, but the tokenizer has {} tokens, and so has the file",
+                                fmt::join(beyond, ", "), vocab));
+    ends.erase(beyond.begin(), beyond.end());
+  }
   constexpr const char* kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
   const size_t said = std::min(ends.size(), std::size(kKeys));
   for (size_t i = 0; i < said; ++i) entries.push_back({kKeys[i], static_cast<uint32_t>(ends[i])});
@@ -133,21 +141,27 @@ void add_ends(const std::vector<int64_t>& ends, std::vector<GgufEntry>& entries,
 }
 
 // What a file without a tokenizer says of tokens.
-std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<std::string>& notes) {
+std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, int64_t vocab,
+                                                 std::vector<std::string>& notes) {
   std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
-  add_ends(origin.end_tokens, entries, notes);
-  if (origin.begin_token)
+  add_ends(origin.end_tokens, vocab, entries, notes);
+  if (origin.begin_token && *origin.begin_token < vocab)
     entries.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
   return entries;
 }
 
-// Keys of the tokenizer, or that there is none.
-std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin,
+// Keys of the tokenizer, or that there is none. `vocab`, the model's, becomes the tokenizer's: llama.cpp has no list of
+// tokens that must not be made, as Hugging Face's generation_config.json has.
+std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin, int64_t& vocab,
                                          std::vector<std::string>& notes) {
-  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, notes);
-  auto said = sayable([&] { return gguf_tokenizer(tokenizer_of(model), model.config.model.vocab); },
-                      "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
-  if (!said) return entries_without_tokenizer(origin, notes);
+  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, vocab, notes);
+  const auto say = [&] {
+    const Tokenizer tokenizer = tokenizer_of(model);
+    vocab = tokenizer.vocab_size();
+    return gguf_tokenizer(tokenizer);
+  };
+  auto said = sayable(say, "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
+  if (!said) return entries_without_tokenizer(origin, vocab, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
   std::vector<GgufEntry> entries = {
@@ -162,7 +176,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
       {"tokenizer.ggml.add_eos_token", false},
       {"tokenizer.ggml.add_space_prefix", false},
       {"tokenizer.ggml.remove_extra_whitespaces", false}};
-  add_ends(ends_of(origin, tokenizer.end_of_document), entries, notes);
+  add_ends(ends_of(origin, tokenizer.end_of_document), vocab, entries, notes);
   return entries;
 }
 
@@ -216,14 +230,16 @@ int export_hugging_face(const CommandLine& line, const CheckpointModel& model) {
 int export_gguf(const CommandLine& line, const CheckpointModel& model) {
   const std::string file = line.text("output");
   refuse_gguf_of(model.config.model);
-  StepReader source(model.directory, check_step(model.directory));
+  StepReader step(model.directory, check_step(model.directory));
   const ModelOrigin origin = origin_of(model);
   std::vector<std::string> notes;
   GgufExport how{.model = model.config.model,
                  .type = type_of(line, model.config.train.precision, SafetensorsType::F32),
                  .positions = positions_of(model, origin),
                  .entries = {{"general.name", name_of(file)}}};
-  for (GgufEntry& entry : tokenizer_entries(model, origin, notes)) how.entries.push_back(std::move(entry));
+  for (GgufEntry& entry : tokenizer_entries(model, origin, how.model.vocab, notes))
+    how.entries.push_back(std::move(entry));
+  FirstTokens source(step, how.model.vocab);
   ByteProgress progress("writing");
   how.progress = progress.tell();
   ExportCheck check;

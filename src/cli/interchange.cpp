@@ -20,6 +20,7 @@
 #include "cli/version.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
 #include "data/utf8.h"
@@ -253,8 +254,8 @@ void tell_import(const CommandLine& line, const Origin& origin, const ImportedRu
   if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
-  if (!has_tokenizer) std::cout << "without a tokenizer: " << origin.model.without_tokenizer << "\n";
-  for (const std::string& note : origin.notes) std::cout << "note: " << note << "\n";
+  if (!has_tokenizer) std::cout << "without a tokenizer: " << printable_value(origin.model.without_tokenizer) << "\n";
+  for (const std::string& note : origin.notes) std::cout << "note: " << printable_value(note) << "\n";
   std::cout << "next: " << next << "\n";
 }
 

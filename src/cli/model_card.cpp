@@ -5,6 +5,7 @@
 
 #include "checkpoint/embedded_files.h"
 #include "core/check.h"
+#include "core/foreign_text.h"
 #include "train/saved_state.h"
 
 namespace shiftron::cli {
@@ -22,7 +23,7 @@ std::string shift_text(const ShiftConfig& shift) {
 std::string one_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 2) text.replace(at, 1, ", ");
-  return "`" + text + "`";
+  return markdown_code(text);
 }
 
 // "5.23.0, 5.24.0": releases of transformers, out of the line TESTED of the module that an export carries.
@@ -114,7 +115,7 @@ std::string model_card(const CheckpointModel& model, const HuggingFaceConfig& wr
   row("precision",
       fmt::format("{}written in {}", trained ? fmt::format("trained in {}, ", to_string(config.train.precision)) : "",
                   dtype_name(written.type)));
-  if (trained) row("data fingerprint", "`" + model.content.data_fingerprint + "`");
+  if (trained) row("data fingerprint", markdown_code(model.content.data_fingerprint));
   row("code", one_line(model.content.code_version));
   text += "\n## Loading\n\n" + loading(written.form, tokenizer, sizes);
   text += fmt::format(

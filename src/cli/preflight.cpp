@@ -12,6 +12,7 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "parallel/agree.h"
 #include "parallel/watchdog.h"
 
@@ -57,9 +58,8 @@ int run_preflight_command(const CommandLine& line) {
   const ParsedConfig parsed{line, read_config(line)};
   outlive_failing_writes();
   Watchdog watchdog([](const Watchdog::Expiry& expiry) {
-    std::cerr << fmt::format(
-        "shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs, or is not reached\n", expiry.section,
-        expiry.seconds, expiry.key);
+    tell(fmt::format("shiftron: preflight: {} takes longer than {:.0f} s (--{}): a host hangs, or is not reached",
+                     expiry.section, expiry.seconds, expiry.key));
   });
   // Until the command line is known to be sound.
   Watchdog::Section section = watchdog.enter("the start of MPI on " + host_name(), {kUsualDeadline, "deadline"});
@@ -89,8 +89,7 @@ int run_preflight_command(const CommandLine& line) {
                     });
   first_agrees(*world, [&] {
     warn_of_binding(session, "preflight", parsed.config.device.kind, parsed.config.device.threads);
-    for (const HostFault& host : result.warnings)
-      std::cerr << fmt::format("preflight: warning: {}: {}\n", host.host, host.what);
+    for (const HostFault& host : result.warnings) tell(fmt::format("preflight: warning: {}: {}", host.host, host.what));
     if (result.faults.empty()) {
       std::cout << fmt::format("preflight: {} ranks fit, {:.1f} s\n", world->size(), result.seconds) << std::flush;
     }

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "core/check.h"
 
 namespace shiftron::cli {
@@ -15,6 +17,15 @@ void open_standard_descriptors() {
     // The lowest number that is free is this one.
     if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
       throw_crash("descriptor ", descriptor, " is closed, and /dev/null cannot be opened in its place");
+  }
+}
+
+void write_to_stdout(const std::string& text) {
+  std::cout.flush();
+  for (size_t written = 0; written < text.size() && std::cout;) {
+    const ssize_t now = ::write(STDOUT_FILENO, text.data() + written, text.size() - written);
+    if (now > 0) written += static_cast<size_t>(now);
+    if (now < 0 && errno != EINTR) std::cout.setstate(std::ios::badbit);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "cli/standard_descriptors.h"
 #include "core/file.h"
 #include "core/host.h"
+#include "core/log.h"
 #include "core/system_error.h"
 #include "train/run_status.h"
 
@@ -74,13 +75,13 @@ int run_status(const CommandLine& line) {
     } catch (const std::exception& error) {
       if (!line.has("follow") || !status || !may_pass(error)) throw;  // a first look says what is wrong
       if (reader_of_stdout_has_left()) return 0;
-      std::cerr << "shiftron: " << error.what() << "; --follow looks again\n" << std::flush;
+      tell(std::string("shiftron: ") + error.what() + "; --follow looks again");
       continue;
     }
     if (line.has("json")) {
       print_json(to_json(*status), line.has("follow") ? -1 : 1);
     } else if (const std::pair seen{status->step, status->state}; terminal || seen != shown) {
-      if (line.has("follow") && terminal) std::cout << "\x1b[H\x1b[2J";
+      if (line.has("follow") && terminal) write_to_stdout("\x1b[H\x1b[2J");
       std::cout << to_text(*status, terminal_width());
       shown = seen;
     }

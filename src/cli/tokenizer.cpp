@@ -14,6 +14,8 @@
 #include "cli/process.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/foreign_text.h"
+#include "core/log.h"
 #include "core/system_error.h"
 #include "data/hugging_face_tokenizer.h"
 
@@ -84,7 +86,7 @@ int train(const CommandLine& line) {
   const std::string output = line.text("output");
   const std::vector<InputFile> inputs = recognise_inputs(training.files);
   if (const std::string warning = repeated_inputs(training.files); !warning.empty()) {
-    std::cerr << "tokenizer train: warning: " << warning << "\n";
+    tell("tokenizer train: warning: " + warning);
   }
   training.quiet = !line.has("verbose");
   check_output(output, inputs);
@@ -138,7 +140,7 @@ int inspect_tokenizer(const CommandLine& line) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   for (const auto& [key, value] : json.items()) {
     if (!value.is_array()) {
-      std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+      std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump()) << "\n";
       continue;
     }
     std::cout << key << ":\n";

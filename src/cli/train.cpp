@@ -12,6 +12,7 @@
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
+#include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/version.h"
 #include "core/directory_lock.h"
@@ -151,16 +152,14 @@ void tell_plan(const ParsedConfig& parsed, std::vector<std::string> hosts, int t
   if (!parsed.has("json")) return print_plan(config, layout, parameters, kinds, hosts);
   nlohmann::ordered_json plan = nlohmann::ordered_json::array();
   for (const RankKind& kind : kinds) plan.push_back(plan_json(layout, kind));
-  std::cout << nlohmann::ordered_json{{"ranks", ranks},
-                                      {"configuration", to_config_text(config)},
-                                      {"data",
-                                       {{"train", directories_of(config.data.train)},
-                                        {"validation", directories_of(config.data.validation)}}},
-                                      {"parameters", parameters.total},
-                                      {"parameters_outside_embedding", parameters.outside_embedding},
-                                      {"plan", plan}}
-                   .dump(2)
-            << "\n";
+  print_json(
+      {{"ranks", ranks},
+       {"configuration", to_config_text(config)},
+       {"data", {{"train", directories_of(config.data.train)}, {"validation", directories_of(config.data.validation)}}},
+       {"parameters", parameters.total},
+       {"parameters_outside_embedding", parameters.outside_embedding},
+       {"plan", plan}},
+      2);
 }
 
 // Of all started ranks the first one plans and prints.
@@ -180,8 +179,8 @@ void show_line(const std::string& line) {
   std::cerr << (terminal ? "\r\x1b[K" + line : line + "\n") << std::flush;
 }
 
-// Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what main()
-// need not tell.
+// Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what
+// main() need not tell.
 [[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
                                ExitCode code) {
   if (message.empty()) throw Error("", code);

@@ -8,10 +8,12 @@
 
 #include <cerrno>
 
+#include "core/foreign_text.h"
+
 namespace shiftron {
 
 void tell(const std::string& line) {
-  const std::string whole = line + "\n";
+  const std::string whole = printable_lines(line) + "\n";
   for (size_t told = 0; told < whole.size();) {
     const ssize_t now = ::write(STDERR_FILENO, whole.data() + told, whole.size() - told);
     if (now < 0 && errno != EINTR) return;
@@ -39,8 +41,14 @@ void Log::add_file(const std::string& path) {
   implementation_->logger->sinks().push_back(file);
 }
 
-void Log::info(const std::string& message) { implementation_->logger->info(message); }
-void Log::warning(const std::string& message) { implementation_->logger->warn("warning: " + message); }
-void Log::error(const std::string& message) { implementation_->logger->error("error: " + message); }
+void Log::info(const std::string& message) {
+  implementation_->logger->info(printable_lines(message));
+}
+void Log::warning(const std::string& message) {
+  implementation_->logger->warn("warning: " + printable_lines(message));
+}
+void Log::error(const std::string& message) {
+  implementation_->logger->error("error: " + printable_lines(message));
+}
 
 }  // namespace shiftron

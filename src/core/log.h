@@ -6,7 +6,7 @@
 
 namespace shiftron {
 
-// A line on stderr, in one piece: other ranks and their launcher write there too.
+// A line on stderr, in one piece: other ranks and their launcher write there too. As printable_lines().
 void tell(const std::string& line);
 
 class Log {
@@ -17,7 +17,7 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  // Also writes every line, with time and rank, to `path` (appends).
+  // Also writes every line, with time and rank, to `path` (appends). Messages appear as printable_lines().
   void add_file(const std::string& path);
   void info(const std::string& message);
   void warning(const std::string& message);

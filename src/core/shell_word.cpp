@@ -6,7 +6,28 @@
 #include <filesystem>
 #include <string_view>
 
+#include "core/foreign_text.h"
+
 namespace shiftron {
+
+namespace {
+
+// For what a terminal would not show as it is.
+std::string escaped_word(const std::string& text) {
+  std::string word = "$'";
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte >= ' ' && byte < 0x7F) {
+      word += letter == '\'' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
+    } else {
+      word += '\\';
+      for (const int shift : {6, 3, 0}) word += static_cast<char>('0' + (byte >> shift & 7));
+    }
+  }
+  return word + "'";
+}
+
+}  // namespace
 
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain = "_@%+=:,./-";
@@ -14,6 +35,7 @@ std::string shell_word(const std::string& text) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || kPlain.find(letter) != std::string_view::npos;
   });
   if (is_plain && !text.empty()) return text;
+  if (printable_line(text) != text) return escaped_word(text);
   std::string word = "'";
   for (const char letter : text) word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return word + "'";

@@ -5,7 +5,8 @@
 
 namespace shiftron {
 
-// As a shell reads it as one word: in quotes where it has blanks or other characters that a shell knows.
+// As a shell reads it as one word: in quotes where it has blanks or other characters that a shell knows. What steers a
+// terminal, or is no UTF-8, is escaped within $'…', which bash, zsh and ksh read.
 std::string shell_word(const std::string& text);
 
 // The command that unpacks a file. Packers take links, and names without their `ending`, on standard input alone.

@@ -2,7 +2,6 @@
 #include "data/build_directory.h"
 
 #include <filesystem>
-#include <iostream>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/system_error.h"
 #include "data/dataset.h"
 
@@ -132,7 +132,7 @@ void BuildDirectory::lock() {
   try {
     make_directory(output_);
     lock_.emplace(output_, "wait for it, or choose another --output",
-                  [](const std::string& message) { std::cerr << message << std::endl; });
+                  [](const std::string& message) { tell(message); });
   } catch (const Error& error) {
     std::error_code ignored;
     if (!existed_) fs::remove(output_, ignored);  // empty

@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const SentencePieceModel& model, const Tokeniz
 
 }  // namespace
 
-GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
+GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
   const SentencePieceModel model = read_sentencepiece_model(tokenizer);
   const bool is_unigram = model.algorithm == SentencePieceModel::Algorithm::unigram;
   GgufTokenizer result{.model = is_unigram ? "t5" : "llama",
@@ -64,7 +64,6 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
                        .types = {},
                        .end_of_document = static_cast<uint32_t>(tokenizer.end_of_document()),
                        .note = {}};
-  CHECK(vocab >= tokenizer.vocab_size(), vocab, " tokens of ", tokenizer.vocab_size());
   if (is_unigram) {
     result.note =
         "llama.cpp writes characters without a piece of their own as the unknown token, where this program "
@@ -104,7 +103,6 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab) {
     }
   }
   if (!has_unknown) throw_bad_input(model.name, " has no unknown piece, without which llama.cpp reads none");
-  for (int64_t id = tokenizer.vocab_size(); id < vocab; ++id) add(reserved("unused", id), 0, Type::control);
   return result;
 }
 

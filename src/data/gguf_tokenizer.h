@@ -19,13 +19,13 @@ struct GgufTokenizer {
   std::string note;  // what differs for every model of this kind; empty: nothing known
 };
 
-// `vocab` tokens: those behind the tokenizer's own are control tokens [unused N]. No space is to be added in front, no
-// token at the ends. llama.cpp then gives the numbers of Tokenizer::encode for texts in UTF-8, but for: U+2581, which
-// it takes for a space; lines of more than 64 KiB, which encode() cuts; bytes' names ("<0x41>") where pieces join to
-// one; user-defined pieces that overlap. With a unigram model also for characters without a piece, which it writes as
-// the unknown token, and equally good cuts. A control token's name that pieces could join to, so that text would become
-// the token, is written as [control N], what encode() never gives and llama.cpp would as [unused N]. Throws
-// Error(bad_input), naming the piece: two of the same text, no unknown token, what read_sentencepiece_model() refuses.
-GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab);
+// No space is to be added in front, no token at the ends. llama.cpp then gives the numbers of Tokenizer::encode for
+// texts in UTF-8, but for: U+2581, which it takes for a space; lines of more than 64 KiB, which encode() cuts; bytes'
+// names ("<0x41>") where pieces join to one; user-defined pieces that overlap. With a unigram model also for characters
+// without a piece, which it writes as the unknown token, and equally good cuts. A control token's name that pieces
+// could join to, so that text would become the token, is written as [control N], what encode() never gives and
+// llama.cpp would as [unused N]. Throws Error(bad_input), naming the piece: two of the same text, no unknown token,
+// what read_sentencepiece_model() refuses.
+GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer);
 
 }  // namespace shiftron

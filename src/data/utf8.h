@@ -3,14 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
-namespace shiftron {
+#include "core/foreign_text.h"
 
-// Bytes of the character at the start of `text`; 0 where there is no valid one (overlong forms, surrogates and
-// numbers above U+10FFFF are not valid).
-size_t utf8_length(std::string_view text);
+namespace shiftron {
 
 // Bytes of the byte order mark that `text` begins with: 3, or 0.
 inline size_t byte_order_mark(std::string_view text) {
@@ -23,8 +20,5 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 bool is_utf8(std::string_view text);
 // Bytes that no text has: NUL, and those that belong to no character.
 uint64_t count_foreign_bytes(std::string_view text);
-
-// For messages: what is no UTF-8, and control characters, as \xFF; of a long text its first 400 bytes.
-std::string printable(std::string_view text);
 
 }  // namespace shiftron

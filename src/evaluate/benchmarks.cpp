@@ -202,16 +202,16 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
   Benchmarks benchmarks(options, world);
   ScorerOptions scoring = options.scorer;
   all_agree(world, [&] {
-    if (leads) create_directories_durably(options.output);
+    if (leads && !options.output.empty()) create_directories_durably(options.output);
   });
   if (leads) scoring.name_of = [&](size_t request) { return benchmarks.origin_of(request); };
   std::vector<Answer> answers;
   ReportFacts facts;
   {
     Scorer scorer(model, world, share);
-    scoring.journal = journal_of(options.output, scorer.identity(), benchmarks.requests());
+    if (!options.output.empty()) scoring.journal = journal_of(options.output, scorer.identity(), benchmarks.requests());
     all_agree(world, [&] {
-      if (leads) create_directories_durably(scoring.journal);
+      if (leads && !scoring.journal.empty()) create_directories_durably(scoring.journal);
     });
     const RequestTokens tokens = scorer.tokens(benchmarks.requests(), scoring);
     if (leads) warn(benchmarks.warning_of(tokens, max_length_of(scoring, model.config)));
@@ -230,6 +230,7 @@ BenchmarkOutcome run_benchmarks(const CheckpointModel& model, const BenchmarkOpt
     });
     outcome.rows = report.rows();
     warn(benchmarks.warning_of(answers, report));
+    if (options.output.empty()) return;
     outcome.results_path = report.write(options.output, facts);
     std::error_code kept;  // a journal that stays is read again, no more
     fs::remove_all(scoring.journal, kept);

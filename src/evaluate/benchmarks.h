@@ -17,7 +17,7 @@ namespace shiftron {
 struct BenchmarkOptions {
   std::vector<std::string> tasks{};  // as names_of_tasks() gives them
   std::string data{};                // directory of their files
-  std::string output{};              // directory of reports, and of a journal until they are written
+  std::string output{};              // directory of reports, and of a journal until they are written; "": neither
   TaskOptions task{};
   ScorerOptions scorer{};  // its journal and its names of requests are set here
 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "core/foreign_text.h"
 #include "train/run_files.h"
 #include "train/run_report.h"
 #include "train/run_status.h"
@@ -57,14 +58,14 @@ std::string to_text(const RunStatus& status, int width) {
   } else if (status.state != State::unknown) {
     text += fmt::format(" for {}", duration_text(status.since));
   }
-  if (!status.job.empty()) text += fmt::format(", job {}", status.job);
+  if (!status.job.empty()) text += fmt::format(", job {}", printable_line(status.job));
   const bool has_hosts = status.state == State::starting || status.state == State::running;
-  if (!status.where.empty() && has_hosts) text += " on " + status.where;
+  if (!status.where.empty() && has_hosts) text += " on " + printable_line(status.where);
   text += "\n";
   if (!status.why.empty())
     text += fmt::format("  {}{}\n",
                         status.code > 0 && status.state == State::failed ? fmt::format("code {}: ", status.code) : "",
-                        status.why);
+                        printable_value(status.why));
   if (!status.losses.empty()) {
     text += fmt::format("step {}{}, loss {:.4f}", thousands(status.step),
                         status.steps ? " of " + thousands(*status.steps) : "", status.loss);
@@ -75,9 +76,9 @@ std::string to_text(const RunStatus& status, int width) {
     text += "\n";
   }
   if (status.saved_step >= 0) text += fmt::format("saved: step {}\n", thousands(status.saved_step));
-  if (!status.steps_fault.empty()) text += status.steps_fault + "\n";
-  if (!status.save_fault.empty()) text += status.save_fault + "\n";
-  if (!status.start_fault.empty()) text += status.start_fault + "\n";
+  if (!status.steps_fault.empty()) text += printable_value(status.steps_fault) + "\n";
+  if (!status.save_fault.empty()) text += printable_value(status.save_fault) + "\n";
+  if (!status.start_fault.empty()) text += printable_value(status.start_fault) + "\n";
   if (status.wall_seconds > 0) {
     const auto share = [&](double seconds) { return 100 * seconds / status.wall_seconds; };
     text += fmt::format(

@@ -1,5 +1,8 @@
 // Tokenizers and names in what `shiftron checkpoint export` writes and `import` reads.
+#include "checkpoint/boxes.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/steps.h"
 #include "cli/interchange_fixture.h"
 #include "data/fixture.h"
 #include "data/hugging_face_tokenizer.h"
@@ -65,8 +68,8 @@ TEST_F(Exports, WeightsGoWithoutATokenizerOfMoreTokens) {
   const std::string step = step_of(model(329)), file = out_ + ".gguf";
   const std::string words = step + "/tokenizer.model has 330 tokens and the model 329";
   EXPECT_THAT(run("export", {step, "--output", out_})["note"].get<std::string>(), HasSubstr(words));
-  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"README.md", "config.json", "generation_config.json",
-                                                      "model.safetensors"}));
+  EXPECT_EQ(names_in(out_),
+            (std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors"}));
   EXPECT_THAT(run("export", {step, "--format", "gguf", "--output", file})["note"].get<std::string>(), HasSubstr(words));
   EXPECT_EQ(std::get<std::string>(GgufFile(file).entries().at("tokenizer.ggml.model")), "none");
 }
@@ -88,6 +91,57 @@ TEST_F(Exports, TokensBehindTheTokenizersAreNotMade) {
   fs::remove_all(directory_.path() + "/run");
   run("export", {step_of(model(330)), "--output", out_ + "2"});
   EXPECT_FALSE(json::parse(read_file(out_ + "2/generation_config.json")).contains("suppress_tokens"));
+}
+
+// llama.cpp has no list of tokens that must not be made.
+TEST_F(Exports, AGgufHoldsTheTokenizersTokensAlone) {
+  tokenizer_ = example_model();
+  for (const bool tied : {false, true}) {
+    fs::remove_all(directory_.path() + "/run");
+    ModelConfig padded = model();
+    padded.tie_embeddings = tied;
+    const std::string step = step_of(padded), path = out_ + (tied ? "tied.gguf" : ".gguf");
+    const json exported = run("export", {step, "--format", "gguf", "--output", path, "--precision", "f32"});
+    EXPECT_EQ(exported["check"]["tokens"], 16);
+    const GgufFile file(path);
+    EXPECT_EQ(std::get<uint32_t>(file.entries().at("llama.vocab_size")), 330u);
+    EXPECT_THAT(std::get<std::vector<std::string>>(file.entries().at("tokenizer.ggml.tokens")), ::testing::SizeIs(330));
+    StepReader source(step, check_step(step));
+    int tables = 0;
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      if (tensor.name != "token_embd.weight" && tensor.name != "output.weight") continue;
+      ++tables;
+      const auto width = static_cast<uint64_t>(padded.hidden);
+      ASSERT_EQ(tensor.shape, (std::vector<uint64_t>{330, width}));
+      std::vector<double> written(330 * width);
+      file.read(tensor, 0, written.size(), written.data());
+      std::vector<float> saved(332 * width);
+      const Shape shape = {332, padded.hidden};
+      source.read(
+          source.find(TensorGroup::parameters, tensor.name == "output.weight" ? "head.weight" : "embedding.weight"),
+          whole_box(shape), saved.data());
+      for (size_t i = 0; i < written.size(); ++i) ASSERT_EQ(written[i], static_cast<double>(saved[i])) << tensor.name;
+    }
+    EXPECT_EQ(tables, tied ? 1 : 2);
+  }
+  // Without a tokenizer all stay.
+  tokenizer_.clear();
+  fs::remove_all(directory_.path() + "/run");
+  run("export", {step_of(model()), "--format", "gguf", "--output", out_ + "3.gguf"});
+  EXPECT_EQ(std::get<uint32_t>(GgufFile(out_ + "3.gguf").entries().at("llama.vocab_size")), 332u);
+}
+
+// A token of an import that ends texts, among those that the file has no rows of.
+TEST_F(Exports, AnEndBehindTheTokenizersTokensIsTold) {
+  tokenizer_ = example_model();
+  run("export", {step_of(model()), "--output", out_});
+  write_text(out_ + "/generation_config.json", json({{"eos_token_id", {331, 5}}}).dump());
+  const json imported = run("import", {out_, "--output", imported_});
+  const std::string file = out_ + ".gguf";
+  const json exported = run("export", {imported["directory"], "--format", "gguf", "--output", file});
+  EXPECT_THAT(exported["note"].get<std::string>(),
+              HasSubstr("331 would end a text too, but the tokenizer has 330 tokens, and so has the file"));
+  EXPECT_EQ(std::get<uint32_t>(GgufFile(file).entries().at("tokenizer.ggml.eot_token_id")), 5u);
 }
 
 // What is advised can be done, and generate says the same later.

@@ -15,13 +15,13 @@ using ::testing::HasSubstr;
 TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
   for (const std::string kind : {"bpe", "unigram"}) {
     const Tokenizer tokenizer(trained_model(400, 300, kind), kind);
-    const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size() + 2);
+    const GgufTokenizer found = gguf_tokenizer(tokenizer);
     EXPECT_EQ(found.model, kind == "bpe" ? "llama" : "t5");
     EXPECT_EQ(found.note.empty(), kind == "bpe");
     const auto vocab = static_cast<size_t>(tokenizer.vocab_size());
-    ASSERT_EQ(found.pieces.size(), vocab + 2);
-    ASSERT_EQ(found.scores.size(), vocab + 2);
-    ASSERT_EQ(found.types.size(), vocab + 2);
+    ASSERT_EQ(found.pieces.size(), vocab);
+    ASSERT_EQ(found.scores.size(), vocab);
+    ASSERT_EQ(found.types.size(), vocab);
     std::map<int32_t, int> types;
     bool scored = false;
     for (size_t id = 0; id < vocab; ++id) {
@@ -42,8 +42,6 @@ TEST(GgufTokenizer, NamesEveryPieceAsTheModelDoes) {
     EXPECT_EQ(types[4], 1);
     EXPECT_EQ(found.end_of_document, static_cast<uint32_t>(tokenizer.end_of_document()));
     EXPECT_EQ(found.pieces[found.unknown], "<unk>");
-    EXPECT_EQ(found.pieces[vocab], "[unused " + std::to_string(vocab) + "]");
-    EXPECT_EQ(found.types[vocab + 1], 3);
   }
 }
 
@@ -58,12 +56,12 @@ TEST(GgufTokenizer, ControlTokensCannotBeJoinedOutOfText) {
   training.vocab = 270;
   std::string model = Tokenizer::train(training);
   const std::string before = std::string("\x0A\x02") + "bb", after = std::string("\x0A\x02") + "s>";
-  EXPECT_EQ(gguf_tokenizer(Tokenizer(model, "trained"), 270).pieces[1], "</s>");
+  EXPECT_EQ(gguf_tokenizer(Tokenizer(model, "trained")).pieces[1], "</s>");
   const size_t at = model.find(before);
   ASSERT_NE(at, model.npos);
   model.replace(at, before.size(), after);
   const Tokenizer tokenizer(model, "joined");
-  const GgufTokenizer found = gguf_tokenizer(tokenizer, 270);
+  const GgufTokenizer found = gguf_tokenizer(tokenizer);
   ASSERT_EQ(std::ranges::count(found.pieces, "</") + std::ranges::count(found.pieces, "s>"), 2);
   EXPECT_EQ(found.end_of_document, 1u);
   EXPECT_EQ(found.pieces[1], "[control 1]");
@@ -78,7 +76,7 @@ TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
                               piece_field("\xE2\x96\x81\xE2\x96\x81", kUserDefined);
     const Tokenizer tokenizer(model, "changed");
     const auto first = static_cast<size_t>(tokenizer.vocab_size() - 3);
-    const GgufTokenizer found = gguf_tokenizer(tokenizer, tokenizer.vocab_size());
+    const GgufTokenizer found = gguf_tokenizer(tokenizer);
     EXPECT_EQ(found.pieces[first], "\r\n");  // "\n" is found before
     EXPECT_EQ(found.types[first], kNormal);
     EXPECT_EQ(found.pieces[first + 1], "of it");
@@ -91,7 +89,7 @@ TEST(GgufTokenizer, PiecesThatNoTextBecomesAreNotFoundInTexts) {
 TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
   const std::string model =
       trained_model(400, 300, "unigram") + piece_field("the the", kUnused) + piece_field("Q", kUnused);
-  const GgufTokenizer found = gguf_tokenizer(Tokenizer(model, "changed"), 302);
+  const GgufTokenizer found = gguf_tokenizer(Tokenizer(model, "changed"));
   EXPECT_EQ(found.types[300], kNormal);  // with a space, which no text has there
   EXPECT_EQ(found.pieces[301], "[unused 301]");
   EXPECT_EQ(found.types[301], kControl);
@@ -99,7 +97,7 @@ TEST(GgufTokenizer, UnusedPiecesAreNamesThatNoTextBecomes) {
 
 TEST(GgufTokenizer, FaultsNameTheFile) {
   const std::string model = trained_model(400, 300, "bpe");
-  EXPECT_ERROR(gguf_tokenizer(Tokenizer(model + "\x12\x02\x18\x04", "dir/x.model"), 300), ExitCode::bad_input,
+  EXPECT_ERROR(gguf_tokenizer(Tokenizer(model + "\x12\x02\x18\x04", "dir/x.model")), ExitCode::bad_input,
                "dir/x.model is a SentencePiece model of type char");
 }
 

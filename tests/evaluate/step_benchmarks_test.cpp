@@ -204,7 +204,7 @@ TEST(StepBenchmarks, AnswerAsTheSavedStepDoes) {
     const Comparison comparison = compare_evaluations(evaluations)[0];
     EXPECT_THAT(comparison.faults, ::testing::IsEmpty());
     EXPECT_EQ(comparison.differences.size(), rows.size());
-    for (const PairedDifference& one : comparison.differences) EXPECT_NEAR(one.difference, 0, 1e-9) << one.task;
+    for (const PairedDifference& one : comparison.differences) EXPECT_NEAR(one.gain, 0, 1e-9) << one.task;
     EXPECT_EQ(evaluations[0].results["model_name"], evaluations[1].results["model_name"]);
   }
 }

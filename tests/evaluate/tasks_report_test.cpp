@@ -256,8 +256,10 @@ TEST_F(Compare, APerplexityBeyondAllNumbersIsToldAndCompared) {
   EXPECT_THAT(results_table(large.rows()), HasSubstr(" inf "));
   EXPECT_THAT(too_large(BenchmarkReport({.tasks = {"text"}}, {texts_of({1}, {-200})}).rows()), IsEmpty());
   const Comparison comparison = compare();
-  EXPECT_NEAR(comparison.differences.at(1).difference, -1.5, 1e-12);
-  EXPECT_THAT(to_text(comparison), HasSubstr("| word_perplexity |     2 |       n/a |       n/a |"));
+  EXPECT_NEAR(comparison.differences.at(1).gain, -1.5, 1e-12);
+  EXPECT_THAT(to_text(comparison),
+              HasSubstr("| word_perplexity |     2 |       inf |       inf |        n/a |     n/a |"));
+  EXPECT_TRUE(to_json(comparison)["differences"][1]["difference"].dump() == "null");
 }
 
 TEST(BenchmarkReport, LargeValuesStayReadable) {
@@ -289,15 +291,115 @@ TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
   EXPECT_NEAR(words.first, std::exp(104.0 / 102), 1e-12);
   EXPECT_GT(words.second, words.first);
   const double mean = -48.0 / 102;
-  EXPECT_NEAR(words.difference, mean, 1e-12);
-  EXPECT_NEAR(words.difference, std::log(words.first / words.second), 1e-12);
+  EXPECT_NEAR(words.second, std::exp(152.0 / 102), 1e-12);
+  EXPECT_DOUBLE_EQ(words.difference, words.second - words.first) << "as the columns, in their unit";
+  EXPECT_FALSE(words.higher_is_better);
+  EXPECT_NEAR(words.gain, mean, 1e-12);
+  EXPECT_NEAR(words.gain, std::log(words.first / words.second), 1e-12);
   const double squares = 2 * std::pow(1 - mean, 2) + std::pow(-50 - 100 * mean, 2);
-  EXPECT_NEAR(words.error.value(), std::sqrt(1.5 * squares) / 102, 1e-12);
+  EXPECT_NEAR(words.gain_error.value(), std::sqrt(1.5 * squares) / 102, 1e-12);
+  // By the slopes of exp(-m) at both means: items move the difference by -P2·(v2 + w·152/102) + P1·(v1 + w·104/102).
+  const auto moves = [&](double v1, double v2, double w) {
+    return -words.second * (v2 + w * 152 / 102) + words.first * (v1 + w * 104 / 102);
+  };
+  const double moved = 2 * std::pow(moves(-2, -1, 1), 2) + std::pow(moves(-100, -150, 100), 2);
+  EXPECT_NEAR(words.error.value(), std::sqrt(1.5 * moved) / 102, 1e-12);
   EXPECT_EQ(words.wins, 2);
   EXPECT_EQ(words.losses, 1);
   EXPECT_EQ(bits.metric, "bits_per_byte");
-  EXPECT_NEAR(bits.difference, bits.first - bits.second, 1e-12);
-  EXPECT_NEAR(bits.error.value(), *words.error / std::log(2.0), 1e-12);
+  EXPECT_NEAR(bits.first, 104 / std::log(2.0) / 102, 1e-12);
+  EXPECT_DOUBLE_EQ(bits.difference, bits.second - bits.first);
+  EXPECT_NEAR(bits.gain, -bits.difference, 1e-12);
+  EXPECT_NEAR(bits.error.value(), *words.gain_error / std::log(2.0), 1e-12);
+  EXPECT_NEAR(bits.gain_error.value(), *bits.error, 1e-12);
+  EXPECT_THAT(to_text(comparison), HasSubstr("|   2.7723 |  4.4381 |    +1.6658 |"));
+}
+
+// Of a report: its samples of task a, and what it says itself, as the harness may have written them.
+void rewrite(
+    const std::string& results, const std::function<void(Json& sample, int64_t item)>& change,
+    const std::function<void(Json& report)>& change_report = [](Json&) {}) {
+  const std::string time = "2026-01-01T00-00-00.000000";
+  const std::string samples = std::filesystem::path(results).parent_path() / ("samples_a_" + time + ".jsonl");
+  std::istringstream lines(read_file(samples));
+  std::string changed;
+  int64_t item = 0;
+  for (std::string line; std::getline(lines, line); ++item) {
+    Json sample = Json::parse(line);
+    change(sample, item);
+    changed += sample.dump() + "\n";
+  }
+  std::ofstream(samples) << changed;
+  Json report = Json::parse(read_file(results));
+  change_report(report);
+  std::ofstream(results) << report.dump();
+}
+
+// The standard error is that of the difference in the table: as far as a difference moves where each item in turn is
+// left out (a jackknife).
+TEST_F(Compare, APerplexitysErrorIsOfItsDifference) {
+  std::vector<double> words, ours, theirs;
+  for (int i = 0; i < 200; ++i) {
+    words.push_back(5 + i % 7);
+    ours.push_back(-words.back() * (2 + 0.3 * std::sin(i)));
+    theirs.push_back(-words.back() * (1.9 + 0.3 * std::sin(i) + 0.1 * std::cos(3 * i)));
+  }
+  write("x", {texts_of(words, ours)});
+  write("y", {texts_of(words, theirs)});
+  const PairedDifference paired = compare().differences.at(1);
+  std::vector<double> without;
+  for (size_t left = 0; left < words.size(); ++left) {
+    double first = 0, second = 0, weights = 0;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (i == left) continue;
+      first += ours[i], second += theirs[i], weights += words[i];
+    }
+    without.push_back(std::exp(-second / weights) - std::exp(-first / weights));
+  }
+  double mean = 0, squares = 0;
+  for (const double one : without) mean += one / 200;
+  for (const double one : without) squares += std::pow(one - mean, 2);
+  EXPECT_NEAR(paired.error.value(), std::sqrt(squares * 199 / 200), 0.002 * *paired.error);
+  EXPECT_GT(paired.wins, 100);
+  EXPECT_LT(paired.difference, 0) << "a lower perplexity is better";
+  EXPECT_GT(paired.gain, 0);
+}
+
+// Columns and difference are of the same items, whatever is left out.
+TEST_F(Compare, ValuesAreOfTheItemsThatAreCompared) {
+  const std::string results = write("x", {task_of("a", {true, true, false})});
+  rewrite(results, [](Json& sample, int64_t item) {
+    if (item == 0) sample["acc"] = nullptr;
+  });
+  write("y", {task_of("a", {true, true, true})});
+  const PairedDifference paired = compare().differences.at(0);
+  EXPECT_EQ(paired.items, 2);
+  EXPECT_DOUBLE_EQ(paired.first, 0.5);
+  EXPECT_DOUBLE_EQ(paired.second, 1);
+  EXPECT_DOUBLE_EQ(paired.difference, 0.5);
+}
+
+// Names and aliases of tasks are others' words: a table's cell stays one, and no terminal is steered.
+TEST_F(Compare, HostileNamesStayNames) {
+  const std::string evil = "a|b\n<script>\x1b[2J\u202E";
+  AnsweredTask task = task_of("a", {true, false});
+  task.task.definition.alias = evil;
+  const std::string table = results_table(BenchmarkReport({.tasks = {"a"}}, {task}).rows());
+  EXPECT_THAT(table, HasSubstr("| a\\|b\\x0A\\<script\\>\\x1B\\[2J\\xE2\\x80\\xAE |")) << table;
+  EXPECT_EQ(std::ranges::count(table, '\n'), 3);
+  for (const char* folder : {"x", "y"}) {
+    const std::string results = write(folder, {task_of("a", {true, folder[0] == 'y'})});
+    std::string text = read_file(results);
+    for (size_t at = 0; (at = text.find("\"a\":", at)) != text.npos;) text.replace(at, 4, Json(evil).dump() + ":");
+    std::ofstream(results) << text;
+    const std::filesystem::path parent = std::filesystem::path(results).parent_path();
+    const std::string time = "_2026-01-01T00-00-00.000000.jsonl";
+    std::filesystem::rename(parent / ("samples_a" + time), parent / ("samples_" + sanitized_model_name(evil) + time));
+  }
+  const std::string text = to_text(compare());
+  EXPECT_EQ(text.find_first_of("\x1b\r"), text.npos);
+  EXPECT_EQ(text.find("\u202E"), text.npos);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 12) << text;
 }
 
 // Words counted in two ways, as by two versions of the harness.
@@ -378,26 +480,6 @@ TEST_F(Compare, EachFilterOfTheHarnessIsCompared) {
   EXPECT_DOUBLE_EQ(filtered.second - filtered.first, 1);
 }
 
-// Of a report: its samples of task a, and what it says itself, as the harness may have written them.
-void rewrite(
-    const std::string& results, const std::function<void(Json& sample, int64_t item)>& change,
-    const std::function<void(Json& report)>& change_report = [](Json&) {}) {
-  const std::string time = "2026-01-01T00-00-00.000000";
-  const std::string samples = std::filesystem::path(results).parent_path() / ("samples_a_" + time + ".jsonl");
-  std::istringstream lines(read_file(samples));
-  std::string changed;
-  int64_t item = 0;
-  for (std::string line; std::getline(lines, line); ++item) {
-    Json sample = Json::parse(line);
-    change(sample, item);
-    changed += sample.dump() + "\n";
-  }
-  std::ofstream(samples) << changed;
-  Json report = Json::parse(read_file(results));
-  change_report(report);
-  std::ofstream(results) << report.dump();
-}
-
 // The harness writes an item of f1 and mcc as [gold, prediction]: the mean of these says nothing.
 TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
   const auto as_f1 = [](int64_t predicted) {
@@ -413,7 +495,7 @@ TEST_F(Compare, PairsOfOtherMetricsAreNoNumbers) {
   EXPECT_THAT(comparison.faults, ElementsAre(HasSubstr("a, f1: item 0, 1, 2 have no finite number")));
 }
 
-// What a report says of a metric decides what a win is; of perplexities log-likelihoods are compared all the same.
+// What a report says of a metric decides what a win is; perplexities are better where they are lower.
 TEST_F(Compare, LowerIsBetterWhereReportsSaySo) {
   const auto as_ter = [](double of_last) {
     return [=](Json& sample, int64_t item) {
@@ -439,7 +521,7 @@ TEST_F(Compare, LowerIsBetterWhereReportsSaySo) {
   const PairedDifference& words = of_texts.differences.at(1);
   EXPECT_EQ(words.metric, "word_perplexity");
   EXPECT_EQ(words.wins, 2);
-  EXPECT_TRUE(words.higher_is_better);
+  EXPECT_FALSE(words.higher_is_better);
 }
 
 TEST_F(Compare, AReportWithoutSamplesIsRefused) {

@@ -90,7 +90,7 @@ class Gguf(unittest.TestCase):
             directory, file = self.trained(case)
             found = read_step(directory)
             ids = numpy.random.default_rng(3).integers(3, VOCAB, 48)
-            expected = reference.logits(found.parameters, found.configuration, ids)
+            expected = reference.logits(found.parameters, found.configuration, ids)[:, :VOCAB]  # the file has the tokenizer's tokens alone
             largest = numpy.abs(expected).max()
             self.assertGreater(largest, 0.5)
             error = numpy.abs(self.logits(file, ids) - expected).max() / largest
@@ -99,7 +99,7 @@ class Gguf(unittest.TestCase):
             self.assertLess(error, bound, case)
             # A rotation of the other channels, or of another base, is far outside of it.
             other = dict(found.configuration, model={**found.configuration["model"], "rope_base": 5e4})
-            changed = reference.logits(found.parameters, other, ids)
+            changed = reference.logits(found.parameters, other, ids)[:, :VOCAB]
             self.assertGreater(numpy.abs(changed - expected).max() / largest, 3 * bound)
 
     def test_halves_are_near(self):

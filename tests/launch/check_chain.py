@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Ctrl-C while launch/slurm submits a chain: whatever becomes of it, jobs that Slurm has accepted are named.
+"""Ctrl-C while launch/slurm submits a chain: whatever becomes of it, jobs that Slurm has accepted are named. Names that would add
+commands to the batch script are refused.
 
     tests/launch/check_chain.py SHIFTRON
 """
@@ -55,8 +56,28 @@ def check(what, condition, found):
     assert condition, f"{what}: {found}"
 
 
+def check_hostile_names(scratch, program):
+    """A line break in a folder's name or in an option would make a command of what follows it."""
+    (scratch / "dataset.json").write_text("{}")
+    name = "it's $(touch ran) `touch ran`; \"touch ran\" \x1b[2J\ntouch ran\n#"
+    for folder, options in ((name, []), ("plain", ["--partition", name]), (name.split(" \x1b")[0], [])):
+        (scratch / folder).mkdir(exist_ok=True)
+        command = [ROOT / "launch" / "slurm", ROOT / "configs" / "toy.conf", "--nodes", "1", "--tasks-per-node", "1", "--time", "10", "--dry-run",
+                   "--data.train", scratch, "--output.directory", scratch / "run", *options]
+        answer = subprocess.run(command, cwd=scratch / folder, env={**os.environ, "SHIFTRON": program}, capture_output=True, text=True, check=False)
+        check("nothing steers the terminal", "\x1b" not in answer.stderr, answer.stderr)
+        if "\n" in folder + "".join(options):
+            check("a line break is refused", answer.returncode == 76 and r"\x1B[2J" in answer.stderr and answer.stdout == "", answer)
+        else:
+            check("quotes are no matter", answer.returncode == 0, answer)
+            (scratch / "job.sh").write_text(answer.stdout.split("\nchain=")[0])
+            subprocess.run(["bash", "job.sh"], cwd=scratch, check=True)
+            check("a name is only a name", not list(scratch.rglob("ran")), answer.stdout)
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
+        check_hostile_names(pathlib.Path(scratch), sys.argv[1])
         folders = [pathlib.Path(scratch, name) for name in ("once", "twice", "ignored")]
         for folder in folders:
             folder.mkdir()

@@ -14,6 +14,7 @@ import unittest
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "launch"))
 LOADER = importlib.machinery.SourceFileLoader("corpus", str(ROOT / "launch" / "corpus"))
 corpus = importlib.util.module_from_spec(importlib.util.spec_from_loader("corpus", LOADER))
 LOADER.exec_module(corpus)

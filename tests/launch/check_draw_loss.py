@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """launch/draw-loss draws, and says why it cannot."""
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -16,8 +17,11 @@ class DrawLoss(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.run_directory = self.folder / "a run's"
         self.run_directory.mkdir()
-        rows = [{"step": step, "tokens": 100 * step, "loss": 5 - 0.1 * step} for step in range(1, 30)]
-        (self.run_directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.rows = [{"step": step, "tokens": 100 * step, "loss": 5 - 0.1 * step} for step in range(1, 30)]
+        self.write_metrics(map(json.dumps, self.rows))
+
+    def write_metrics(self, lines):
+        (self.run_directory / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
 
     def draw(self, output):
         command = [ROOT / "launch" / "draw-loss", output, self.run_directory]
@@ -29,6 +33,50 @@ class DrawLoss(unittest.TestCase):
         self.assertIn("<svg", (self.folder / "it's.svg").read_text())
         self.assertTrue((self.folder / "it's.png").read_bytes().startswith(b"\x89PNG"))
         self.assertEqual(len(list(self.folder.iterdir())), 3)
+
+    def test_what_is_no_number_is_skipped_and_never_run(self):
+        """gnuplot runs system("…"), and what stands in backticks. The rows that are left make the same picture."""
+        self.assertEqual(self.draw(self.folder / "clean").returncode, 0)
+        mark = self.folder / "ran"
+        command = f"1 1\nEND\nsystem('touch \"{mark}\"')\n$x << END\n`touch \"{mark}\"`"
+        hostile = [{"tokens": command}, {"loss": command}, {"step": command}, {"step": [1]}, {"tokens": True}, {"loss": {}}, {"loss": 10**400}]
+        hostile = [json.dumps({"step": 5, "tokens": 500, "loss": 4.5} | values) for values in hostile]
+        hostile += ['{"step": 6, "tokens": 1e999, "loss": 1}', '{"step": 6, "tokens": 600, "loss": NaN}', "[" * 100_000, "[6]", "cut {"]
+        lines = list(map(json.dumps, self.rows))
+        self.write_metrics([*lines[:9], *hostile, '{"step": 7, "loss": null}', *lines[9:], '{"step": 30, "los'])
+        with open(self.run_directory / "metrics.jsonl", "r+b") as file:  # a row that is being written is not counted
+            file.truncate(file.seek(-1, 2))
+        result = self.draw(self.folder / "hostile")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, f"draw-loss: warning: {len(hostile)} of the rows of {self.run_directory}/metrics.jsonl are skipped: "
+                         "their step, tokens or loss are not finite numbers\n")
+        self.assertFalse(mark.exists())
+        self.assertEqual((self.folder / "hostile.svg").read_text(), (self.folder / "clean.svg").read_text())
+        self.write_metrics(hostile)
+        result = self.draw(self.folder / "none")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no step of a run's has a loss yet", result.stderr)
+
+    def test_a_hostile_name_is_only_a_name(self):
+        """A run's name in gnuplot's script, in the SVG and on the terminal; a .gnuplot in the folder or at home."""
+        mark = self.folder / "ran"
+        for place in (self.folder / ".gnuplot", self.folder / ".config" / "gnuplot" / "gnuplotrc"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"system('touch \"{mark}\"')\n")
+        name = f"\x1b]0;x\x07<script>`touch ran`'.system('touch ran').'\n\udcff\u202e"
+        self.run_directory = self.run_directory.rename(self.folder / name)
+        command = [ROOT / "launch" / "draw-loss", self.folder / "loss", self.run_directory]
+        result = subprocess.run(command, capture_output=True, check=False, cwd=self.folder, env=os.environ | {"HOME": str(self.folder)})
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertFalse(mark.exists())
+        picture = (self.folder / "loss.svg").read_text(encoding="utf-8")
+        self.assertNotRegex(picture, "<script|[\x00-\x08\x0b-\x1f\u202e]")
+        self.assertIn("&lt;script>`touch ran`'.system('touch ran').' ", picture)
+        (self.run_directory / "metrics.jsonl").unlink()
+        result = subprocess.run(command, capture_output=True, check=False)
+        self.assertNotRegex(result.stderr, b"[\x00-\x08\x0b-\x1f\x7f\xff]")
+        self.assertIn(rb"\x1B]0;x\x07<script>", result.stderr)
+        self.assertIn(rb"\xFF\xE2\x80\xAE", result.stderr)
 
     def test_an_output_that_cannot_be_opened(self):
         (self.folder / "loss.svg").mkdir()

@@ -69,6 +69,18 @@ class Measurements(unittest.TestCase):
         self.assertEqual(report.memory_of({"own_bytes": 10, "device_bytes": 5}), 5)
         self.assertFalse(report.has_machinery({"result": {"sides": {"shiftron": {"own_bytes": 10}}}}))
 
+    def test_text_of_results_is_only_text(self):
+        """gnuplot runs what stands in backticks of a double-quoted text; the script ends up in a comment of the SVG."""
+        evil = '"; system("touch ran"); "`touch ran`\\\n--><script>|'
+        script = report.speed_picture.script([(evil, evil, 1.5, (1, 2))])
+        self.assertNotRegex(script, r"[`\\]|-->")
+        quoted = "; system(touch ran); touch ran- -><script>|"
+        self.assertEqual(script.count('"'), script.replace(f'"{quoted}"', '""').count('"'))
+        self.assertEqual(script.count(f'"{quoted}"'), 3)
+        with self.assertRaises((TypeError, ValueError)):
+            report.speed_picture.script([("a", "b", 1.5, ("system('touch ran')", 2))])
+        self.assertEqual(list(report.table(["a"], [["x|y\n<b>"]]))[2], r"| x\|y \<b> |")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

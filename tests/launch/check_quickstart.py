@@ -17,6 +17,7 @@ import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "launch" / "quickstart.py"
+sys.path.insert(0, str(SCRIPT.parent))
 SPECIFICATION = importlib.util.spec_from_file_location("quickstart", SCRIPT)
 quickstart = importlib.util.module_from_spec(SPECIFICATION)
 SPECIFICATION.loader.exec_module(quickstart)
@@ -191,6 +192,15 @@ class Directories(unittest.TestCase):
     def test_a_skipped_step_has_no_loss(self):
         (self.folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": null}\n{"step": 3, "lo')
         self.assertEqual(list(quickstart.read_metrics(self.folder)), [1])
+
+    def test_what_a_model_writes_stays_text(self):
+        """In report.md it is neither Markdown nor HTML; on the terminal it steers nothing."""
+        text = "a `b` ````\n```\n<script>alert(1)</script> ![x](http://x/) | \x1b[2J\n\n"
+        self.assertEqual(quickstart.fenced(text), "`````text\n" + text.rstrip() + "\n`````\n")
+        self.assertEqual(quickstart.fenced("a"), "```text\na\n```\n")
+        code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import quickstart; quickstart.say({text!r} + 'ä\\u202e\\x9b\\udcff')"
+        told = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, check=True).stdout.decode()
+        self.assertEqual(told, text.replace("\x1b", r"\x1B") + r"ä\xE2\x80\xAE\xC2\x9B\xFF" + "\n")
 
     def test_two_at_once(self):
         def second(_):

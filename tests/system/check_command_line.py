@@ -324,6 +324,40 @@ class CommandLine(SystemTest):
         self.must_run(["evaluate", "--checkpoint", self.step, "--data", odd, "--json"])
         self.must_run(["generate", "--checkpoint", self.step, "--tokens", "2", b"--prompt=caf\xe9"])
 
+    def test_text_of_others_steers_no_terminal(self):
+        """Names, events, tasks and configurations of others: on stdout and stderr their control characters are \\xNN, in JSON they mean the same."""
+        evil = "\x1b[2J\x07\r\x9b1m\u202e|<b>"
+        steering = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+        runs = self.folder / f"odd{evil}" / "run"
+        shutil.copytree(self.run_directory, runs)
+        with open(runs / "events.jsonl", "a", encoding="utf-8") as stream:
+            for event in ({"event": "queued", "job": f"7{evil}", "why": evil}, {"event": "exit", "code": 76, "error": f"{evil}\nstep 9"}):
+                stream.write(json.dumps({"time": "2026-01-01T00:00:00.000Z", "host": evil, **event}) + "\n")
+        (self.folder / "items.jsonl").write_text(json.dumps({"text": "the key"}) + "\n")
+        task = self.folder / "task.json"
+        task.write_text(json.dumps({"name": "own", "alias": f"own{evil}\nx", "help": evil, "kind": "rolling", "files": {"test": "items.jsonl"},
+                                    "split": "test", "metrics": ["word_perplexity"]}))
+        (self.folder / "bad.conf").write_text(f"train.steps = {evil}\nx{evil} = 1\n")
+        shown = r"\x1B[2J\x07\x0D\xC2\x9B1m\xE2\x80\xAE"
+        saved = step(runs, 2)
+        for code, words, phrase in (
+                (0, ["status", runs], f"{shown}|<b>\n    step 9\n"), (0, ["status", runs, "--json"], None),
+                (0, ["checkpoint", "list", runs], shown), (0, ["checkpoint", "list", runs, "--json"], None),
+                (0, ["checkpoint", "verify", saved], shown), (0, ["checkpoint", "inspect", saved], shown),
+                (76, ["checkpoint", "inspect", runs], shown), (76, ["data", "verify", runs], shown),
+                (0, ["evaluate", "--checkpoint", self.step, "--tasks", task], "| own" + shown.replace("[", "\\[") + r"\|\<b\>\x0Ax |"),
+                (76, ["train", "--config", self.folder / "bad.conf"], shown), (76, ["status", "--" + evil], shown),
+                (76, ["evaluate", "--checkpoint", saved, "--data", f"{evil}\n"], shown)):
+            with self.subTest(words=words):
+                found, out, err = run(words)
+                self.assertEqual(found, code, out + err)
+                self.assertEqual(steering.findall(out + err), [])
+                if phrase is None:
+                    json.loads(out)
+                    self.assertIn("\\u202e", out.lower())
+                else:
+                    self.assertIn(phrase, out + err)
+
     def test_marks_between_documents_get_no_token(self):
         texts = {"marked.txt": "the key\nthe value<|end|>the key<|end|>", "plain.txt": "the key\nthe value\nthe key\n"}
         models = []

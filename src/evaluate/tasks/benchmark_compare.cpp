@@ -131,26 +131,67 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more" : text;
 }
 
-// D = Σd / Σw, and its error as of a ratio: √(n/(n−1)·Σ(d − D·w)²) / Σw; of a mean w = 1. Both divided by `unit`. False
-// where nothing is left to divide by.
-bool summarize(const std::vector<Value>& differences, double unit, PairedDifference& paired) {
-  double sum = 0, weights = 0, squares = 0;
-  int64_t higher = 0, lower = 0;
-  for (const auto& [difference, weight] : differences) {
-    sum += difference;
+// An item's values in both evaluations, and the words or bytes that these are divided by; 1 of a mean.
+struct PairedValues {
+  double first = 0, second = 0, weight = 1;
+};
+
+// A metric as a function of m = Σ values / Σ weights, with its slope there.
+struct Curve {
+  double value = 0, slope = 1;
+};
+
+Curve curve_at(Aggregation how, double m) {
+  switch (how) {
+    case Aggregation::mean:
+      return {m, 1};
+    case Aggregation::perplexity:
+    case Aggregation::weighted_perplexity:
+      return {std::exp(-m), -std::exp(-m)};
+    case Aggregation::bits:
+      return {-m / std::log(2.0), -1 / std::log(2.0)};
+  }
+  CHECK(false, "an aggregation without a curve");
+}
+
+// Of s₂·m₂ − s₁·m₁: as of a ratio, √(n/(n−1)·Σe²) / Σw with e = s₂·(v₂ − m₂·w) − s₁·(v₁ − m₁·w).
+std::optional<double> paired_error(const std::vector<PairedValues>& pairs, double m1, double m2, double s1, double s2) {
+  if (pairs.size() < 2) return std::nullopt;
+  double weights = 0, squares = 0;
+  for (const auto& [first, second, weight] : pairs) {
     weights += weight;
-    higher += difference > 0 ? 1 : 0;
-    lower += difference < 0 ? 1 : 0;
+    squares += std::pow(s2 * (second - m2 * weight) - s1 * (first - m1 * weight), 2);
+  }
+  const auto count = static_cast<double>(pairs.size());
+  return std::sqrt(squares * count / (count - 1)) / weights;
+}
+
+// Values, difference and gain of the pairs. False where nothing is left to divide by.
+bool summarize(const std::vector<PairedValues>& pairs, Aggregation how, PairedDifference& paired) {
+  double first = 0, second = 0, weights = 0;
+  int64_t higher = 0, lower = 0;
+  for (const PairedValues& pair : pairs) {
+    first += pair.first;
+    second += pair.second;
+    weights += pair.weight;
+    higher += pair.second > pair.first ? 1 : 0;
+    lower += pair.second < pair.first ? 1 : 0;
   }
   if (!(weights > 0)) return false;
-  const double mean = sum / weights;
-  for (const auto& [difference, weight] : differences) squares += std::pow(difference - mean * weight, 2);
-  const auto count = static_cast<double>(differences.size());
-  paired.items = static_cast<int64_t>(differences.size());
-  paired.difference = mean / unit;
-  if (differences.size() > 1) paired.error = std::sqrt(squares * count / (count - 1)) / weights / unit;
-  paired.wins = paired.higher_is_better ? higher : lower;
-  paired.losses = paired.higher_is_better ? lower : higher;
+  const double m1 = first / weights, m2 = second / weights;
+  const Curve ours = curve_at(how, m1), theirs = curve_at(how, m2);
+  paired.items = static_cast<int64_t>(pairs.size());
+  paired.first = ours.value;
+  paired.second = theirs.value;
+  paired.difference = theirs.value - ours.value;
+  paired.error = paired_error(pairs, m1, m2, ours.slope, theirs.slope);
+  // Items of perplexities and bits are log-likelihoods, of which the higher is better.
+  const bool upward = how != Aggregation::mean || paired.higher_is_better;
+  const double scale = how == Aggregation::bits ? 1 / std::log(2.0) : upward ? 1 : -1;
+  paired.gain = scale * (m2 - m1);
+  paired.gain_error = paired_error(pairs, m1, m2, scale, scale);
+  paired.wins = upward ? higher : lower;
+  paired.losses = upward ? lower : higher;
   paired.sign_test = sign_test(paired.wins, paired.losses);
   return true;
 }
@@ -221,17 +262,10 @@ class Comparer {
     return metrics;
   }
 
-  double reported(const Evaluation& evaluation, const std::string& task, const std::string& metric) const {
-    const Json& results = evaluation.results.at("results");
-    const std::string key = metric.find(',') == std::string::npos ? metric + "," + kNoFilter : metric;
-    if (!results.contains(task) || !results[task].contains(key) || !results[task][key].is_number()) return std::nan("");
-    return results[task][key].get<double>();
-  }
-
-  // As the first report that says so does; of perplexities and bits log-likelihoods are compared.
+  // As the first report that says so does; perplexities and bits are better where they are lower.
   bool higher_is_better(const std::string& task, const std::string& metric) const {
     const std::optional<Aggregation> how = aggregation_of(metric);
-    if (how && how != Aggregation::mean) return true;
+    if (how && how != Aggregation::mean) return false;
     for (const Evaluation* evaluation : {&first_, &second_}) {
       const Json of_task = object_in(object_in(evaluation->results, "higher_is_better"), task);
       const auto found = of_task.find(metric.substr(0, metric.find(',')));
@@ -248,12 +282,8 @@ class Comparer {
 
   void add(const std::string& task, const std::string& metric, const std::vector<int64_t>& common,
            const std::map<int64_t, Sample>& ours, const std::map<int64_t, Sample>& theirs) {
-    PairedDifference paired{.task = task,
-                            .metric = metric,
-                            .first = reported(first_, task, metric),
-                            .second = reported(second_, task, metric),
-                            .higher_is_better = higher_is_better(task, metric)};
-    std::vector<Value> differences;
+    PairedDifference paired{.task = task, .metric = metric, .higher_is_better = higher_is_better(task, metric)};
+    std::vector<PairedValues> pairs;
     std::vector<int64_t> without, differ;
     for (const int64_t number : common) {
       const std::optional<Value> own = value_in(ours.at(number), metric), other = value_in(theirs.at(number), metric);
@@ -262,13 +292,13 @@ class Comparer {
       } else if (own->weight != other->weight) {
         differ.push_back(number);
       } else {
-        differences.push_back({other->value - own->value, own->weight});
+        pairs.push_back({own->value, other->value, own->weight});
       }
     }
     const std::string where = task + ", " + metric + ": item ";
     if (!without.empty()) fault(where + listed(without) + " have no finite number in one of both: left out");
     if (!differ.empty()) fault(where + listed(differ) + " differ in the words or bytes counted: left out");
-    if (!summarize(differences, aggregation_of(metric) == Aggregation::bits ? std::log(2.0) : 1, paired)) return;
+    if (!summarize(pairs, aggregation_of(metric).value_or(Aggregation::mean), paired)) return;
     comparison_.differences.push_back(paired);
   }
 

@@ -27,13 +27,18 @@ void name_evaluations(std::vector<Evaluation>& evaluations);
 // A metric of a task, of which both evaluations hold every item's value.
 struct PairedDifference {
   std::string task{}, metric{};
-  double first = 0, second = 0;  // values of the metric, as reported
   int64_t items = 0;             // that both answered, and that are the same in both
-  // Mean over items of the second's value less the first's; of perplexities and bits, the items' difference in
-  // log-likelihood over their words or bytes (of bits in bits).
+  double first = 0, second = 0;  // the metric over these items
+  // second − first, and its standard error, paired by items; of perplexities to first order, that of
+  // exp(−m₂) − exp(−m₁) with m the log-likelihood a word or byte. No error of a single item. Not finite where a
+  // perplexity exceeds the largest number.
   double difference = 0;
-  std::optional<double> error{};  // its standard error; none of a single item
-  bool higher_is_better = true;  // the difference; of perplexities and bits always
+  std::optional<double> error{};
+  bool higher_is_better = true;  // the metric
+  // By how much the second is better, and its standard error: of perplexities ln(first / second), of others
+  // ±difference.
+  double gain = 0;
+  std::optional<double> gain_error{};
   int64_t wins = 0, losses = 0;  // items in which the second is better, worse
   double sign_test = 1;          // probability of so uneven wins and losses, or more, where both are alike
 };

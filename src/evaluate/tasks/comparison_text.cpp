@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/foreign_text.h"
 #include "evaluate/tasks/benchmark_compare.h"
 #include "evaluate/tasks/benchmark_report.h"
 #include "evaluate/tasks/markdown_table.h"
@@ -14,27 +15,30 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string file_text(const ReportFile& report) {
-  return report.path + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
+  return printable_line(report.path) + (report.among > 1 ? fmt::format(", the newest of {}", report.among) : "");
 }
 
 // Twice the error, as far as it is known.
 double reach_of(const PairedDifference& paired) {
-  return 2 * paired.error.value_or(0);
+  return 2 * paired.gain_error.value_or(0);
 }
 
-// "|----o----|" of a difference and twice its error between −most and most, with a mark at zero, the better to the
-// right.
+// A number with its sign.
+std::string signed_text(double value) {
+  return (value >= 0 ? "+" : "") + number_text(value);
+}
+
+// "----|--o--" of a gain and twice its error between −most and most, with a mark at zero.
 std::string drawn(const PairedDifference& paired, double most) {
   constexpr int kHalf = 20;  // characters
   const auto place = [&](double value) {
     return kHalf + static_cast<int>(std::lround(std::clamp(value / most, -1.0, 1.0) * kHalf));
   };
   std::string line(2 * kHalf + 1, ' ');
-  const double better = paired.higher_is_better ? paired.difference : -paired.difference;
-  const int begin = place(better - reach_of(paired)), end = place(better + reach_of(paired));
+  const int begin = place(paired.gain - reach_of(paired)), end = place(paired.gain + reach_of(paired));
   for (int i = begin; i <= end; ++i) line[static_cast<size_t>(i)] = '-';
   line[kHalf] = '|';
-  line[static_cast<size_t>(place(better))] = 'o';
+  line[static_cast<size_t>(place(paired.gain))] = 'o';
   return line;
 }
 
@@ -46,26 +50,29 @@ std::string to_text(const Comparison& comparison) {
   std::vector<std::vector<std::string>> cells = {
       {"task", "metric", "items", "first", "second", "difference", "± error", "wins/losses", "sign test"}};
   for (const PairedDifference& p : comparison.differences) {
-    width = std::max(width, p.task.size());
-    metric_width = std::max(metric_width, p.metric.size());
-    most = std::max(most, std::abs(p.difference) + reach_of(p));
+    width = std::max(width, printable_line(p.task).size());
+    metric_width = std::max(metric_width, printable_line(p.metric).size());
+    most = std::max(most, std::abs(p.gain) + reach_of(p));
     cells.push_back({p.task, p.metric, std::to_string(p.items), number_text(p.first), number_text(p.second),
-                     fmt::format("{:+.4f}", p.difference), p.error ? fmt::format("{:.4f}", *p.error) : "n/a",
+                     signed_text(p.difference), p.error ? number_text(*p.error) : "n/a",
                      fmt::format("{}/{}", p.wins, p.losses), fmt::format("{:.3g}", p.sign_test)});
   }
-  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", comparison.second, comparison.first,
-                                 file_text(comparison.first_report), file_text(comparison.second_report)) +
+  std::string text = fmt::format("{} against {}\n  first: {}\n  second: {}\n\n", printable_line(comparison.second),
+                                 printable_line(comparison.first), file_text(comparison.first_report),
+                                 file_text(comparison.second_report)) +
                      markdown_table(cells, {2, 3, 4, 5, 6, 7, 8});
   if (most > 0) {
     text += fmt::format(
-        "\nDifference by items, o, and twice its error; right of | the second is better:\n\n"
+        "\nBy how much the second is better (right of |) or worse, o, and twice the error; of perplexities by their "
+        "natural logarithms:\n\n"
         "{:{}}  {:<21}{:>20}\n",
         "", width + 2 + metric_width, fmt::format("{:+.3f}", -most), fmt::format("{:+.3f}", most));
     for (const PairedDifference& p : comparison.differences) {
-      text += fmt::format("{:{}}  {:>{}}  {}\n", p.task, width, p.metric, metric_width, drawn(p, most));
+      text += fmt::format("{:{}}  {:>{}}  {}\n", printable_line(p.task), width, printable_line(p.metric), metric_width,
+                          drawn(p, most));
     }
   }
-  for (const std::string& fault : comparison.faults) text += "\nnot compared: " + fault + "\n";
+  for (const std::string& fault : comparison.faults) text += "\nnot compared: " + printable_line(fault) + "\n";
   return text;
 }
 
@@ -80,6 +87,8 @@ Json to_json(const Comparison& comparison) {
                            {"difference", p.difference},
                            {"error", p.error ? Json(*p.error) : Json(nullptr)},
                            {"higher_is_better", p.higher_is_better},
+                           {"gain", p.gain},
+                           {"gain_error", p.gain_error ? Json(*p.gain_error) : Json(nullptr)},
                            {"wins", p.wins},
                            {"losses", p.losses},
                            {"sign_test", p.sign_test}});

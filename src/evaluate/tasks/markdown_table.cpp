@@ -3,11 +3,16 @@
 
 #include <algorithm>
 
+#include "core/foreign_text.h"
 #include "evaluate/tasks/python_text.h"
 
 namespace shiftron {
 
-std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right) {
+std::string markdown_table(const std::vector<std::vector<std::string>>& foreign, const std::set<size_t>& right) {
+  std::vector<std::vector<std::string>> rows = foreign;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = markdown_cell(cell);
+  }
   std::vector<size_t> widths(rows[0].size());
   const auto width = [](const std::string& text) { return static_cast<size_t>(python::length(text)); };
   for (const auto& row : rows) {

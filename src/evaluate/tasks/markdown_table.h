@@ -7,7 +7,8 @@
 
 namespace shiftron {
 
-// The first row names the columns; all rows have as many cells. `right`: columns whose cells stand to the right.
+// The first row names the columns; all rows have as many cells, shown as markdown_cell(). `right`: columns whose cells
+// stand to the right.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right);
 
 }  // namespace shiftron
