@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/standard_descriptors.h"
 #include "core/check.h"
+#include "core/host_limits.h"
 #include "core/log.h"
 
 namespace {
@@ -21,6 +22,7 @@ int fail(const std::string& message, shiftron::ExitCode code) {
 int main(int argc, char** argv) {
   try {
     shiftron::cli::open_standard_descriptors();
+    shiftron::raise_open_files();
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.
     if (!std::cout.flush() && !shiftron::cli::reader_of_stdout_has_left())

@@ -9,6 +9,24 @@
 #include <vector>
 
 namespace shiftron {
+namespace {
+
+// One line an operation of a group; "" where none was timed.
+std::string communication_table(const Ledger& ledger, double steps) {
+  std::string text;
+  for (const auto& [name, time] : ledger.traffic_times()) {
+    const auto found = ledger.traffic().find(name);
+    if (found == ledger.traffic().end() || time.seconds <= 0) continue;
+    const auto bytes = static_cast<double>(found->second.bytes);
+    text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>11.3f}{:>9.1f}\n", name,
+                        static_cast<double>(found->second.calls) / steps, time.seconds / steps * 1e3,
+                        time.awaited / steps * 1e3, bytes / time.seconds / 1e9);
+  }
+  if (text.empty()) return text;
+  return fmt::format("{:<26}{:>10}{:>11}{:>11}{:>9}\n", "communication", "calls", "ms", "awaited", "GB/s") + text;
+}
+
+}  // namespace
 
 std::string profile_table(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates) {
   const std::map<std::string, KernelSum> sums = ledger.sums();
@@ -31,6 +49,7 @@ std::string profile_table(const Ledger& ledger, int64_t steps, double step_secon
   }
   text += fmt::format("{:<26}{:>10}{:>11.3f}\n{:<26}{:>10}{:>11.3f}\n", "all kernels", "", all / count * 1e3, "step",
                       "", step_seconds * 1e3);
+  text += communication_table(ledger, count);
   text += fmt::format("peak: {:.0f} GFLOP/s in products, {:.1f} GB/s copying; {} steps", rates.operations / 1e9,
                       rates.bytes / 1e9, steps);
   return text;
