@@ -25,6 +25,7 @@ void take_reached(std::vector<AwaitedOperation>& operations, TimeSplit& times) {
     const double awaited = std::max(operation.end->seconds_since(*operation.asked), 0.0);
     times.*operation.kind += awaited;
     if (operation.time != nullptr) {
+      ++operation.time->calls;
       operation.time->awaited += awaited;
       operation.time->seconds += operation.end->seconds_since(*operation.begin);
     }

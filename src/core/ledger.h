@@ -46,6 +46,7 @@ struct TimeSplit {
 
 // Seconds of a communicator's operations in a timed stream, all calls together.
 struct TrafficTime {
+  int64_t calls = 0;
   double seconds = 0;  // on the device, for which an operation may wait for peers too
   double awaited = 0;  // while the stream that started them stood still for their results
 };
@@ -71,7 +72,10 @@ class Ledger {
   void add_traffic(const std::string& axis, const char* operation, int64_t bytes);
   TrafficTime& traffic_time(const std::string& axis, const char* operation);  // stays where it is until clear_work()
   void add_memory(const std::string& category, int64_t bytes);                // negative when freed
+  // Of a communicator of a device, while times_communication().
   void add_awaited(AwaitedOperation operation) { awaited_.push_back(std::move(operation)); }
+  void time_communication(bool timed) { times_communication_ = timed; }  // by whoever takes it then; at first not
+  bool times_communication() const { return times_communication_; }
   std::vector<AwaitedOperation> take_awaited() { return std::exchange(awaited_, {}); }  // since the last take_awaited()
 
   const std::map<std::string, KernelCost, std::less<>>& kernels() const { return kernels_; }
@@ -113,6 +117,7 @@ class Ledger {
   std::vector<AwaitedOperation> awaited_;
   std::map<std::string, int64_t> memory_;
   int64_t times_ = 1;  // that a call counts
+  bool times_communication_ = false;
 };
 
 }  // namespace shiftron

@@ -172,7 +172,7 @@ class NcclOperation final : public Pending {
   bool done() { return end_->reached(); }
   // Only the first wait of the stream that started it can hold that up.
   void wait(Stream& stream) override {
-    if (timing_.starter != nullptr && stream.queue == timing_.starter) {
+    if (timing_.starter != nullptr && stream.queue == timing_.starter && stream.ledger->times_communication()) {
       stream.ledger->add_awaited({.kind = timing_.kind,
                                   .time = timing_.time,
                                   .begin = timing_.begin,
@@ -390,7 +390,7 @@ class NcclCommunicator final : public Communicator {
   Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const Operation& what, const Call& call) {
     queue_->wait(stream.queue->mark());
     Timing timing{.starter = stream.queue, .kind = what.kind};
-    if (stream.timed) {
+    if (stream.timed && stream.ledger->times_communication()) {
       timing.time = &stream.ledger->traffic_time(name(), what.counted);
       timing.begin = queue_->mark(true);
     }

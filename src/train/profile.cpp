@@ -13,17 +13,13 @@ namespace {
 
 // One line an operation of a group; "" where none was timed.
 std::string communication_table(const Ledger& ledger, double steps) {
-  std::string text;
+  if (ledger.traffic_times().empty()) return "";
+  std::string text = fmt::format("{:<26}{:>10}{:>11}{:>11}\n", "communication", "calls", "ms", "awaited");
   for (const auto& [name, time] : ledger.traffic_times()) {
-    const auto found = ledger.traffic().find(name);
-    if (found == ledger.traffic().end() || time.seconds <= 0) continue;
-    const auto bytes = static_cast<double>(found->second.bytes);
-    text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>11.3f}{:>9.1f}\n", name,
-                        static_cast<double>(found->second.calls) / steps, time.seconds / steps * 1e3,
-                        time.awaited / steps * 1e3, bytes / time.seconds / 1e9);
+    text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>11.3f}\n", name, static_cast<double>(time.calls) / steps,
+                        time.seconds / steps * 1e3, time.awaited / steps * 1e3);
   }
-  if (text.empty()) return text;
-  return fmt::format("{:<26}{:>10}{:>11}{:>11}{:>9}\n", "communication", "calls", "ms", "awaited", "GB/s") + text;
+  return text;
 }
 
 }  // namespace

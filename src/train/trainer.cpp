@@ -120,19 +120,12 @@ void Trainer::warm_up(const BatchReader& read) {
   stream_.ledger->take_times();
 }
 
-// What was awaited between two steps, by evaluations, is no step's.
-void Trainer::forget_awaited() {
-  TimeSplit of_no_step;
-  std::vector<AwaitedOperation> awaited = stream_.ledger->take_awaited();
-  take_reached(awaited, of_no_step);
-}
-
 void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   const TraceRange range("step ", step);
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
-  forget_awaited();
   stream_.ledger->begin_step();
+  stream_.ledger->time_communication(true);
   slot.begin.record(stream_, true);
   if (last_step_ == 0) first_begin_ = slot.begin;
   slot.step = last_step_ = step;
@@ -152,6 +145,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   slot.end.record(stream_, true);
   slot.times = stream_.ledger->take_times();
   slot.awaited = stream_.ledger->take_awaited();
+  stream_.ledger->time_communication(false);
 }
 
 std::vector<Squares> Trainer::squares() const {

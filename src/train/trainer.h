@@ -69,7 +69,6 @@ class Trainer {
     TimeSplit times;
     std::vector<AwaitedOperation> awaited;
   };
-  void forget_awaited();
   void collect_sums(ConstTensor given);  // of this step, then over all ranks
   void update(ConstTensor given);
   AdamWParameter update_of(const Parameter& parameter) const;  // of what this rank updates of it
