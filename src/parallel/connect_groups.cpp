@@ -132,6 +132,7 @@ int64_t nccl_memory(const Groups& groups, const std::map<std::string, TrafficCos
 
 void connect_groups(ControlPlane& world, const Groups& groups, const std::map<std::string, TrafficCost>& traffic,
                     Stream& stream) {
+  if (stream.device != DeviceKind::cuda) return;
   const std::map<std::string, int64_t> planned = traffic_of_all(world, groups, traffic);
   Ledger uncounted;
   Stream own = stream;

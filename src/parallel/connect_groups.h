@@ -35,8 +35,9 @@ int64_t nccl_memory(const Groups& groups, const std::map<std::string, TrafficCos
 
 // Does each operation that the traffic of a step names once in its group, from few bytes to as many as the step moves,
 // or 64 MiB: NCCL connects ranks, and takes its memory, at the first operation of each kind and size, and a host waits
-// there for its peers. Every rank calls it. The groups come in one order on all ranks; messages are connected already.
-// Takes up to 64 MiB of the device for as long as it runs.
+// there for its peers, which might wait for what it has not started yet. Every rank calls it. The groups come in one
+// order on all ranks; messages are connected already. Takes up to 64 MiB of the device for as long as it runs. On a CPU
+// there is nothing to do.
 void connect_groups(ControlPlane& world, const Groups& groups, const std::map<std::string, TrafficCost>& traffic,
                     Stream& stream);
 

@@ -62,7 +62,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   const int64_t free = require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_,
                                               planned, environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
-  if (stream_.device == DeviceKind::cuda) connect_groups(environment.world, groups, planned.traffic(), stream_);
+  connect_groups(environment.world, groups, planned.traffic(), stream_);
   require_room_beside_groups(environment.world, config, started.ranks_of_memory, free, stream_, planned,
                              environment.log);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);

@@ -42,7 +42,7 @@ struct DeviceRank {
     Ledger planned;
     plan = plan_memory(config, layout, world.rank(), 1, planned);
     Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
-    if (stream.device == DeviceKind::cuda) connect_groups(world, groups, planned.traffic(), stream);
+    connect_groups(world, groups, planned.traffic(), stream);
     trainer = std::make_unique<Trainer>(config, std::move(groups), stream, plan);
     parameters().initialise(5);
   }

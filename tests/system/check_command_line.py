@@ -326,7 +326,7 @@ class CommandLine(SystemTest):
 
     def test_a_low_limit_of_open_files_is_raised(self):
         build = [str(word) for word in self.rows["data build"][:-1]] + [str(self.folder / "by-few-files")]
-        limited = ["bash", "-c", 'ulimit -Sn 5; exec "$@"', "bash", harness.PROGRAM, "data", "build", *build]
+        limited = ["bash", "-c", 'ulimit -Sn 5; exec "$@"', "bash", PROGRAM, "data", "build", *build]
         done = subprocess.run(limited, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
