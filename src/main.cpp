@@ -6,6 +6,7 @@
 #include "cli/standard_descriptors.h"
 #include "cli/thread_waiting.h"
 #include "core/check.h"
+#include "core/host_limits.h"
 #include "core/log.h"
 #include "parallel/agree.h"
 #include "parallel/launcher.h"
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
   shiftron::cli::make_waiting_threads_sleep(argv);
   try {
     shiftron::cli::open_standard_descriptors();
+    shiftron::raise_open_files();
     const shiftron::cli::PrintableStdout printable;
     const int code = shiftron::cli::dispatch({argv + 1, argv + argc});
     // A reader that has left has read what it wanted.

@@ -17,7 +17,7 @@ BEGIN, END = "<!-- layouts: written by tests/check_layouts.py --write -->", "<!-
 PLAN = re.compile(r"^# Plan: .*$", re.M)
 MOST = 80e9  # bytes of a rank
 LESS = {"19b-240": 50e9}  # bounds of those that leave more of it free
-CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "scratch", "reserve")
+CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "scratch", "reserve", "NCCL")
 
 
 def gigabytes(count):

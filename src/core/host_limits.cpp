@@ -2,6 +2,7 @@
 #include "core/host_limits.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -118,6 +119,16 @@ int processor_quota(const std::string& root) {
     limit(number_in(group / "cpu.cfs_quota_us").value_or(0), number_in(group / "cpu.cfs_period_us").value_or(0));
   }
   return least == std::numeric_limits<int>::max() ? 0 : static_cast<int>(least);
+}
+
+void raise_open_files() {
+  constexpr rlim_t kMost = rlim_t{1} << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kMost);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);  // a refusal leaves what there was
 }
 
 bool has_memory(int64_t bytes) {

@@ -1,6 +1,7 @@
 // Sums of the ledger.
 #include "core/ledger.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +17,21 @@ void add(std::map<std::string, KernelSum>& sums, const std::string& name, const 
 }
 
 }  // namespace
+
+void take_reached(std::vector<AwaitedOperation>& operations, TimeSplit& times) {
+  std::erase_if(operations, [&](const AwaitedOperation& operation) {
+    if (!operation.asked->reached() || !operation.end->reached()) return false;
+    // Below 0 where the operation was over when the stream came to wait for it.
+    const double awaited = std::max(operation.end->seconds_since(*operation.asked), 0.0);
+    times.*operation.kind += awaited;
+    if (operation.time != nullptr) {
+      ++operation.time->calls;
+      operation.time->awaited += awaited;
+      operation.time->seconds += operation.end->seconds_since(*operation.begin);
+    }
+    return true;
+  });
+}
 
 KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t bytes_written, int64_t operations) {
   auto at = kernels_.find(std::string_view(name));
@@ -54,6 +70,10 @@ void Ledger::add_traffic(const std::string& axis, const char* operation, int64_t
   cost.bytes += times_ * bytes;
 }
 
+TrafficTime& Ledger::traffic_time(const std::string& axis, const char* operation) {
+  return traffic_times_[axis + " " + operation];
+}
+
 void Ledger::add_memory(const std::string& category, int64_t bytes) { memory_[category] += bytes; }
 
 int64_t Ledger::memory_total() const {
@@ -67,6 +87,8 @@ void Ledger::clear_work() {
   kernels_.clear();
   before_.clear();
   traffic_.clear();
+  traffic_times_.clear();
+  awaited_.clear();
 }
 
 TimeSplit Ledger::take_times() { return std::exchange(times, TimeSplit{}); }

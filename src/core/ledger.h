@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/queue.h"
 
@@ -37,10 +39,28 @@ struct TrafficCost {
 
 // Seconds by kind since the last take_times().
 struct TimeSplit {
-  double communication = 0;  // inside collectives
+  double communication = 0;  // that a rank stands still for collectives and for sending to another stage
   double wait = 0;           // receiving from another stage
   double data = 0;           // reading tokens
 };
+
+// Seconds of a communicator's operations in a timed stream, all calls together.
+struct TrafficTime {
+  int64_t calls = 0;
+  double seconds = 0;  // on the device, for which an operation may wait for peers too
+  double awaited = 0;  // while the stream that started them stood still for their results
+};
+
+// An operation of a communicator on a device, by timed marks.
+struct AwaitedOperation {
+  double TimeSplit::* kind;
+  TrafficTime* time;            // null unless the stream is timed
+  std::shared_ptr<Mark> begin;  // likewise
+  std::shared_ptr<Mark> asked;  // where the stream that started it waits for it
+  std::shared_ptr<Mark> end;
+};
+// Removes the operations that are over; adds to `times` how long their streams stood still. Never waits.
+void take_reached(std::vector<AwaitedOperation>& operations, TimeSplit& times);
 
 class Ledger {
  public:
@@ -50,13 +70,20 @@ class Ledger {
   void add_marks(KernelCost& cost, std::shared_ptr<Mark> begin, std::shared_ptr<Mark> end);
   void add_reached_times();  // of those that are reached, to their costs; never waits
   void add_traffic(const std::string& axis, const char* operation, int64_t bytes);
-  void add_memory(const std::string& category, int64_t bytes);  // negative when freed
+  TrafficTime& traffic_time(const std::string& axis, const char* operation);  // stays where it is until clear_work()
+  void add_memory(const std::string& category, int64_t bytes);                // negative when freed
+  // Of a communicator of a device, while times_communication().
+  void add_awaited(AwaitedOperation operation) { awaited_.push_back(std::move(operation)); }
+  void time_communication(bool timed) { times_communication_ = timed; }  // by whoever takes it then; at first not
+  bool times_communication() const { return times_communication_; }
+  std::vector<AwaitedOperation> take_awaited() { return std::exchange(awaited_, {}); }  // since the last take_awaited()
 
   const std::map<std::string, KernelCost, std::less<>>& kernels() const { return kernels_; }
   const std::map<std::string, TrafficCost>& traffic() const { return traffic_; }  // key "axis operation"
+  const std::map<std::string, TrafficTime>& traffic_times() const { return traffic_times_; }  // keys of traffic()
   const std::map<std::string, int64_t>& memory() const { return memory_; }
   int64_t memory_total() const;
-  void clear_work();  // kernels, marks and traffic; memory stays
+  void clear_work();  // kernels, marks, traffic and its times; memory stays
   void begin_step();  // kernels() begins at 0
   // Of kernels since clear_work(), over all steps.
   std::map<std::string, KernelSum> sums() const;
@@ -86,8 +113,11 @@ class Ledger {
   };
   std::deque<MarkedCall> marked_;  // in the order of one queue
   std::map<std::string, TrafficCost> traffic_;
+  std::map<std::string, TrafficTime> traffic_times_;
+  std::vector<AwaitedOperation> awaited_;
   std::map<std::string, int64_t> memory_;
   int64_t times_ = 1;  // that a call counts
+  bool times_communication_ = false;
 };
 
 }  // namespace shiftron

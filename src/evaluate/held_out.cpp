@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <map>
 #include <optional>
 
 #include "checkpoint/restore.h"
@@ -13,6 +14,7 @@
 #include "data/tokenizer.h"
 #include "kernels/kernels.h"
 #include "parallel/agree.h"
+#include "parallel/connect_groups.h"
 #include "train/batches.h"
 #include "train/device.h"
 #include "train/engine.h"
@@ -73,14 +75,16 @@ RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
   return config;
 }
 
-// What the engine of this rank allocates.
-MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads) {
+// What the engine of this rank allocates; `traffic` gets what it exchanges.
+MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads,
+                   std::map<std::string, TrafficCost>& traffic) {
   Ledger planned;
   Stream meta = planning_stream(config, threads, planned);
   const auto world = make_meta_world(rank, ranks);
   Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
   engine.evaluate(
       1, [](int, HostBatch&) {}, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+  traffic = planned.traffic();
   return engine.arena_peaks();
 }
 
@@ -116,12 +120,14 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   add_data(data, "the dataset", sources, *loader);
   require_given_alike(world, data);
 
-  const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads);
+  std::map<std::string, TrafficCost> traffic;
+  const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads, traffic);
   Ledger ledger;
   Stream stream{.ledger = &ledger};
   const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
-  Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
-                plan, false);
+  Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
+  connect_groups(world, groups, traffic, stream);
+  Engine engine(config, std::move(groups), stream, plan, false);
   Log log(world.rank());
   all_agree(world, [&] {
     load_parameters(model.directory, engine.parameters(),

@@ -7,6 +7,7 @@
 
 #include "core/event.h"
 #include "evaluate/self_test_parts.h"
+#include "parallel/connect_groups.h"
 #include "parallel/run.h"
 
 namespace shiftron {
@@ -201,9 +202,10 @@ void check_groups_at_once(Stream& stream, HostCommunicator& world, SelfTestSize 
   if (world.size() % (kTensor * kStages) != 0) return;
   const ParallelLayout layout = make_layout({.tp = kTensor, .pp = kStages}, world.size());
   const Groups groups = make_groups(world, layout, 1, {}, stream.device);
-  for (int round = 0; round < kRounds; ++round) {
-    exchange_at_once(stream, groups, size == SelfTestSize::full ? 1'000'003 : 3001, report);
-  }
+  const int64_t count = size == SelfTestSize::full ? 1'000'003 : 3001;
+  const TrafficCost sum{.calls = 1, .bytes = count * size_of(DType::float32)};
+  connect_groups(world, groups, {{"dp all_reduce", sum}, {"tp all_reduce", sum}}, stream);
+  for (int round = 0; round < kRounds; ++round) exchange_at_once(stream, groups, count, report);
 }
 
 void check_communicator(Stream& stream, Communicator& group, SelfTestSize size, SelfTestReport& report) {

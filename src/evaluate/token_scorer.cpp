@@ -11,6 +11,7 @@
 #include "core/hash.h"
 #include "core/progress.h"
 #include "parallel/agree.h"
+#include "parallel/connect_groups.h"
 #include "train/device.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,7 @@ const BatchReader kNothing = [](int, HostBatch&) {};
 
 struct ScoringPlan {
   MemoryPlan engine, head;
+  std::map<std::string, TrafficCost> traffic;
 };
 
 // Of a microbatch, by a pass on meta; `beside` gets what lies beside the engine. `attending`: as in SampleShape.
@@ -32,7 +34,7 @@ ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, 
   Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false,
                 std::nullopt, attending);
   engine.run_layers(1, kNothing, [](Run&, const TransformerStage&, const Tensor&) {});
-  if (!engine.last()) return {engine.arena_peaks(), {}};
+  if (!engine.last()) return {engine.arena_peaks(), {}, planned.traffic()};
   const Ledger engine_alone = planned;
   const TrainSection& train = config.train;
   ProbeHead head(meta, config.model, engine.parameters().types(), layout.tp, train.micro_batch * train.sequence_length,
@@ -40,7 +42,7 @@ ScoringPlan plan_scoring(const RunConfig& config, const ParallelLayout& layout, 
   engine.run_layers(1, kNothing,
                     [&](Run& run, const TransformerStage& stage, const Tensor& x) { head.plan(run, stage, x); });
   add_planned_memory(meta, engine_alone, beside);
-  return {engine.arena_peaks(), head.peaks()};
+  return {engine.arena_peaks(), head.peaks(), planned.traffic()};
 }
 
 std::unique_ptr<ProbeHead> make_head(const RunConfig& config, Engine& engine, const MemoryPlan& plan) {
@@ -333,9 +335,10 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   own_ = std::make_unique<Own>();
   own_->stream.ledger = &own_->ledger;
   own_->queue = start_device(config_, share_, world_, own_->stream).queue;
-  own_->engine = std::make_unique<Engine>(
-      config_, make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), own_->stream.device),
-      own_->stream, plan.engine, false, std::nullopt, attending_);
+  Groups groups = make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), own_->stream.device);
+  connect_groups(world_, groups, plan.traffic, own_->stream);
+  own_->engine = std::make_unique<Engine>(config_, std::move(groups), own_->stream, plan.engine, false, std::nullopt,
+                                          attending_);
   engine_ = own_->engine.get();
   all_agree(world_, [&] { fill_(engine_->parameters()); });
   head_ = make_head(config_, *engine_, plan.head);

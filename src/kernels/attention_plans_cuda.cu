@@ -6,7 +6,6 @@
 #include "core/call_cuda.h"
 #include "core/check.h"
 #include "kernels/attention_plans_cuda.h"
-#include "kernels/timing_cuda.h"
 
 namespace shiftron {
 namespace {
@@ -57,6 +56,12 @@ CudaAttention::CudaAttention(const std::string& device, int64_t most_scores) : m
   if (status != CUDNN_STATUS_SUCCESS) cuda::throw_dnn(status, "cudnnCreate", "attention");
   choices_.device = device;
   choices_.library = static_cast<int64_t>(cudnnGetVersion());
+}
+
+void CudaAttention::time_candidates(bool timed) {
+  if (timed && !timed_) cold_.take();
+  if (!timed) cold_.free();
+  timed_ = timed;
 }
 
 CudaAttention::~CudaAttention() {
@@ -143,7 +148,7 @@ void CudaAttention::run(CUstream_st* stream, const AttentionProblem& problem, co
     // One that fails leaves the choice to the others; a device that is lost has them fail too.
     std::erase_if(candidates, [&](Candidate& candidate) {
       try {
-        candidate.choice.seconds = cuda::seconds_of(stream, [&] { execute(candidate, 0, 0); });
+        candidate.choice.seconds = cuda::seconds_of(stream, cold_, [&] { execute(candidate, 0, 0); });
         return false;
       } catch (const cuda::FailedExecution& failure) {
         if (candidates.size() == ++failed) throw;

@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "kernels/attention_engine_cuda.h"
 #include "kernels/scratch.h"
+#include "kernels/timing_cuda.h"
 
 namespace shiftron {
 
@@ -32,7 +33,7 @@ class CudaAttention {
 
   // While true the first run of a problem without a choice times the engines that the library offers and waits for
   // them. While false (as it begins) such a problem takes the first that can be planned.
-  void time_candidates(bool timed) { timed_ = timed; }
+  void time_candidates(bool timed);
   const AttentionChoices& choices() const { return choices_; }
   // From now on problems take these, those planned before too, whose plans are made here where they are others: to load
   // one may wait for the whole device. Error(bad_input) where device or library are others.
@@ -61,6 +62,7 @@ class CudaAttention {
   cudnnHandle_t handle_ = nullptr;
   int64_t most_scores_;
   bool timed_ = false;
+  cuda::ColdCache cold_;
   CUstream_st* stream_ = nullptr;  // of the last run
   AttentionChoices choices_;
   std::map<AttentionProblem, Planned> plans_;

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "core/check.h"
 #include "core/host.h"
@@ -69,9 +71,10 @@ struct Starting {
   static inline std::atomic<int> now = 0;
 };
 
-Mask mask_of_thread() {
+// 0: the calling one.
+Mask mask_of_thread(pid_t thread) {
   Mask mask;
-  if (sched_getaffinity(0, mask.bytes(), mask.set()) != 0) CPU_SET_S(0, mask.bytes(), mask.set());
+  if (sched_getaffinity(thread, mask.bytes(), mask.set()) != 0) CPU_SET_S(0, mask.bytes(), mask.set());
   return mask;
 }
 
@@ -84,20 +87,40 @@ std::vector<int> processors_of_process() {
     omp_get_place_proc_ids(place, here.data());
     found.insert(found.end(), here.begin(), here.end());
   }
-  if (found.empty()) return mask_of_thread().processors();
+  if (found.empty()) return mask_of_thread(0).processors();
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
 
 std::vector<int> processors_of_host() {
-  Mask before = mask_of_thread();
+  Mask before = mask_of_thread(0);
   Mask all;
   for (int i = 0; i < kMostProcessors; ++i) CPU_SET_S(i, all.bytes(), all.set());
   if (sched_setaffinity(0, all.bytes(), all.set()) != 0) return before.processors();
-  const std::vector<int> found = mask_of_thread().processors();  // the system takes those away that are not to be had
+  const std::vector<int> found = mask_of_thread(0).processors();  // the system takes those away that are not to be had
   sched_setaffinity(0, before.bytes(), before.set());
   return found;
+}
+
+bool bind_process(const std::vector<int>& processors) {
+  if (omp_get_num_places() > 0) return false;
+  const std::vector<int> before = mask_of_thread(0).processors();
+  Mask wanted;
+  for (const int processor : processors) CPU_SET_S(static_cast<size_t>(processor), wanted.bytes(), wanted.set());
+  if (sched_setaffinity(0, wanted.bytes(), wanted.set()) != 0) return false;
+  if (mask_of_thread(0).processors() != processors) {  // the system takes those away that are not to be had
+    Mask old;
+    for (const int processor : before) CPU_SET_S(static_cast<size_t>(processor), old.bytes(), old.set());
+    sched_setaffinity(0, old.bytes(), old.set());
+    return false;
+  }
+  std::error_code ended;  // threads may, meanwhile
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
+    const auto thread = static_cast<pid_t>(std::strtol(task.path().filename().c_str(), nullptr, 10));
+    if (mask_of_thread(thread).processors() == before) sched_setaffinity(thread, wanted.bytes(), wanted.set());
+  }
+  return true;
 }
 
 void start_threads(int threads) {

@@ -17,7 +17,6 @@ namespace {
 constexpr int kCandidates = 16;         // asked for
 constexpr size_t kMostDescribed = 512;  // decoding meets many shapes
 constexpr int64_t kWorkspaceAlignment = 256;
-constexpr int64_t kLeftFree = int64_t{256} << 20;  // for what CUDA and libraries load later
 // Parts of a sum are added in float32, so that a result is rounded once; the library would else add some of bfloat16.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
@@ -141,6 +140,7 @@ struct CudaProducts::State {
   Owner<cublasLtContext> handle;
   Tensor workspace;
   bool timed = false;
+  cuda::ColdCache cold;
   std::vector<std::unique_ptr<void, Free>> elsewhere;  // the last is the largest
   int64_t elsewhere_bytes = 0;                         // of that
   ProductChoices choices;
@@ -189,7 +189,7 @@ struct CudaProducts::State {
     const int64_t bytes = (result_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     if (bytes > elsewhere_bytes) {
       void* made = nullptr;
-      if (cuda::device_room().available < bytes + kLeftFree) return nullptr;
+      if (cuda::device_room().available < bytes + cuda::kLeftFree) return nullptr;
       if (cudaMalloc(&made, static_cast<size_t>(bytes)) != cudaSuccess) {
         cudaGetLastError();  // which the next call would report else
         return nullptr;
@@ -202,6 +202,7 @@ struct CudaProducts::State {
   void free_elsewhere() {
     elsewhere.clear();
     elsewhere_bytes = 0;
+    cold.free();
   }
 
   // One that fails leaves the choice to the others; a device that is lost has them fail too.
@@ -210,7 +211,7 @@ struct CudaProducts::State {
     size_t failed = 0;
     std::erase_if(candidates, [&](ProductChoice& choice) {
       try {
-        choice.seconds = cuda::seconds_of(stream, [&] { run(stream, shape, how, choice, on); });
+        choice.seconds = cuda::seconds_of(stream, cold, [&] { run(stream, shape, how, choice, on); });
         return false;
       } catch (const FailedProduct& failure) {
         if (candidates.size() == ++failed) throw;
@@ -293,6 +294,7 @@ void CudaProducts::run(CUstream_st* stream, const ProductShape& shape, const voi
 }
 
 void CudaProducts::time_candidates(bool timed) {
+  if (timed && !state_->timed) state_->cold.take();
   state_->timed = timed;
   if (!timed) state_->free_elsewhere();
 }

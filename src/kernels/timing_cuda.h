@@ -6,14 +6,18 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/call_cuda.h"
+#include "core/memory_cuda.h"
 
 namespace shiftron::cuda {
 
 constexpr int kIntervals = 5;
-constexpr double kLongEnough = 200e-6;  // seconds; the host needs some of them from the event to the first launch
-constexpr double kMostRuns = 50;        // in one interval
+constexpr double kLongEnough = 200e-6;             // seconds of runs in an interval; an event tells half a microsecond
+constexpr int kMostRuns = 50;                      // in one interval
+constexpr int64_t kLeftFree = int64_t{256} << 20;  // bytes, for what CUDA and libraries load later
 
 struct DestroyEvent {
   void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
@@ -26,22 +30,63 @@ inline TimingEvent make_timing_event() {
   return TimingEvent(made);
 }
 
-// Of run(), which gives its work to the stream: the shortest of some intervals, divided by the runs in it. Waits for
-// all.
+struct FreeDevice {
+  void operator()(void* memory) const { cudaFree(memory); }
+};
+
+// Memory of the device that its second-level cache does not hold. Writing it empties the cache of all else, as the rest
+// of a step does between two calls of one operation. It is there while candidates are timed, alone.
+class ColdCache {
+ public:
+  // Takes none, and leaves the cache as it is, where fewer than kLeftFree bytes would stay free.
+  void take() {
+    int device = 0, cache = 0;
+    check_call(cudaGetDevice(&device), "cudaGetDevice");
+    check_call(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device),
+               "cudaDeviceGetAttribute of the second-level cache");
+    bytes_ = 2 * static_cast<size_t>(cache);
+    void* made = nullptr;
+    if (bytes_ == 0 || device_room().available < static_cast<int64_t>(bytes_) + kLeftFree) return;
+    if (cudaMalloc(&made, bytes_) == cudaSuccess)
+      memory_.reset(made);
+    else
+      cudaGetLastError();  // which the next call would report else
+  }
+  void free() { memory_.reset(); }  // waits for the whole device
+  void empty(CUstream_st* stream) const {
+    if (memory_ != nullptr) check_call(cudaMemsetAsync(memory_.get(), 0, bytes_, stream), "cudaMemsetAsync");
+  }
+
+ private:
+  std::unique_ptr<void, FreeDevice> memory_;
+  size_t bytes_ = 0;
+};
+
+// Of run(), which gives its work to the stream: the mean of the runs of some intervals, each between two events and
+// with an empty cache; the shortest of these. Waits for all.
 template <typename Run>
-double seconds_of(CUstream_st* stream, const Run& run) {
-  const TimingEvent begin = make_timing_event(), end = make_timing_event();
-  const auto interval = [&](int runs) {
-    check_call(cudaEventRecord(begin.get(), stream), "cudaEventRecord");
-    for (int i = 0; i < runs; ++i) run();
-    check_call(cudaEventRecord(end.get(), stream), "cudaEventRecord");
-    check_call(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
-    float milliseconds = 0;
-    check_call(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
-    return 1e-3 * milliseconds / runs;
+double seconds_of(CUstream_st* stream, const ColdCache& cache, const Run& run) {
+  std::vector<std::pair<TimingEvent, TimingEvent>> around;
+  const auto interval = [&](size_t runs) {
+    while (around.size() < runs) around.emplace_back(make_timing_event(), make_timing_event());
+    for (size_t i = 0; i < runs; ++i) {
+      cache.empty(stream);  // meanwhile the host hands over the run, which so follows its event at once
+      check_call(cudaEventRecord(around[i].first.get(), stream), "cudaEventRecord");
+      run();
+      check_call(cudaEventRecord(around[i].second.get(), stream), "cudaEventRecord");
+    }
+    check_call(cudaEventSynchronize(around[runs - 1].second.get()), "cudaEventSynchronize");
+    double seconds = 0;
+    for (size_t i = 0; i < runs; ++i) {
+      float milliseconds = 0;
+      check_call(cudaEventElapsedTime(&milliseconds, around[i].first.get(), around[i].second.get()),
+                 "cudaEventElapsedTime");
+      seconds += 1e-3 * milliseconds;
+    }
+    return seconds / static_cast<double>(runs);
   };
   run();  // the first loads what it needs
-  const int runs = static_cast<int>(std::min(1 + kLongEnough / interval(1), kMostRuns));
+  const auto runs = static_cast<size_t>(std::min(1 + kLongEnough / interval(1), double{kMostRuns}));
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kIntervals; ++i) least = std::min(least, interval(runs));
   return least;

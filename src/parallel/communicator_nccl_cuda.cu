@@ -52,16 +52,15 @@ bool is_floating(DType dtype) {
   return dtype == DType::float64 || dtype == DType::float32 || dtype == DType::bfloat16;
 }
 
-constexpr int kBlocksOfMessages = 4;  // of the device's, each on a multiprocessor for as long as it waits
-
 // What NCCL says where the user can do something, and what that is.
 struct Advice {
   const char* said;
   std::string next;
 };
 const std::string kLessMemory =
-    "; NCCL's memory is in device.reserve: raise that, and the run says before it starts what needs less; or end what "
-    "else uses this GPU, or " +
+    "; the plan leaves NCCL what it expects of it, and device.reserve: raise that, and the run says before it starts "
+    "what "
+    "needs less; or end what else uses this GPU, or " +
     kLessOfNccl;
 const Advice kAdvice[] = {
     {"Duplicate GPU",
@@ -94,8 +93,6 @@ class Handle {
   }
   Handle(HostCommunicator& control, NcclUse use)
       : name_(detail::concatenate(control.name(), ", rank ", control.rank(), " of ", control.size())) {
-    // Else NCCL takes most of its memory at the first sums, when the trainer has taken what was free.
-    set_environment_default("NCCL_RUNTIME_CONNECT", "0");
     require_calls_that_block();
     require_known_nccl();
     ncclUniqueId id{};
@@ -105,8 +102,8 @@ class Handle {
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // else every call would make a thread
-    if (use == NcclUse::messages) config.maxCTAs = kBlocksOfMessages;
-    if (use == NcclUse::scalars) config.maxCTAs = config.nvlsCTAs = 1;
+    if (const std::optional<int> blocks = most_blocks(use)) config.maxCTAs = *blocks;
+    if (use == NcclUse::scalars) config.nvlsCTAs = 1;
     check(ncclCommInitRankConfig(&comm_, control.size(), id, control.rank(), &config), "ncclCommInitRankConfig");
   }
   ~Handle() { abort(); }
@@ -160,11 +157,31 @@ class Handle {
   ncclComm_t comm_ = nullptr;
 };
 
+// Where the time of an operation goes: to the ledger of the stream that starts it.
+struct Timing {
+  Queue* starter = nullptr;  // null: it is not timed
+  double TimeSplit::*kind = nullptr;
+  TrafficTime* time = nullptr;  // of a timed stream, as `begin`
+  std::shared_ptr<Mark> begin = nullptr;
+};
+
 class NcclOperation final : public Pending {
  public:
-  NcclOperation(std::shared_ptr<Handle> handle, Queue& queue) : handle_(std::move(handle)), end_(queue.mark()) {}
+  NcclOperation(std::shared_ptr<Handle> handle, Queue& queue, Timing timing)
+      : handle_(std::move(handle)), timing_(std::move(timing)), end_(queue.mark(timing_.starter != nullptr)) {}
   bool done() { return end_->reached(); }
-  void wait(Stream& stream) override { stream.queue->wait(end_); }
+  // Only the first wait of the stream that started it can hold that up.
+  void wait(Stream& stream) override {
+    if (timing_.starter != nullptr && stream.queue == timing_.starter && stream.ledger->times_communication()) {
+      stream.ledger->add_awaited({.kind = timing_.kind,
+                                  .time = timing_.time,
+                                  .begin = timing_.begin,
+                                  .asked = stream.queue->mark(true),
+                                  .end = end_});
+      timing_ = {};
+    }
+    stream.queue->wait(end_);
+  }
   void wait_on_host() override {
     constexpr int kImpatient = 1000;
     for (int asked = 0; !end_->reached(); ++asked) {
@@ -187,6 +204,7 @@ class NcclOperation final : public Pending {
     }
   }
   std::shared_ptr<Handle> handle_;
+  Timing timing_;
   std::shared_ptr<Mark> end_;
 };
 
@@ -253,7 +271,7 @@ class NcclCommunicator final : public Communicator {
           " all_reduce: NCCL's maximum of ", name_of(tensor.dtype()), " loses a NaN");
     if (!moves) return end_of(stream);
     const ncclDataType_t type = type_of(tensor.dtype(), name());
-    return start(stream, {}, tensor, "ncclAllReduce", [&](cudaStream_t own) {
+    return start(stream, {}, tensor, {"ncclAllReduce", "all_reduce"}, [&](cudaStream_t own) {
       return ncclAllReduce(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.count()), type,
                            reduction == Reduction::sum ? ncclSum : ncclMax, handle_->comm(), own);
     });
@@ -261,7 +279,7 @@ class NcclCommunicator final : public Communicator {
   Work all_gather(Stream& stream, ConstTensor piece, Tensor whole) override {
     const bool moves = calls_.all_gather(stream, piece, whole);
     if (!moves) return copy_alone(stream, piece, whole);
-    return start(stream, piece, whole, "ncclAllGather", [&](cudaStream_t own) {
+    return start(stream, piece, whole, {"ncclAllGather", "all_gather"}, [&](cudaStream_t own) {
       return ncclAllGather(piece.raw(), whole.raw(), static_cast<size_t>(piece.bytes()), ncclUint8, handle_->comm(),
                            own);
     });
@@ -270,7 +288,7 @@ class NcclCommunicator final : public Communicator {
     const bool moves = calls_.reduce_scatter(stream, whole, piece);
     if (!moves) return copy_alone(stream, whole, piece);
     const ncclDataType_t type = type_of(piece.dtype(), name());
-    return start(stream, whole, piece, "ncclReduceScatter", [&](cudaStream_t own) {
+    return start(stream, whole, piece, {"ncclReduceScatter", "reduce_scatter"}, [&](cudaStream_t own) {
       return ncclReduceScatter(whole.raw(), piece.raw(), static_cast<size_t>(piece.count()), type, ncclSum,
                                handle_->comm(), own);
     });
@@ -278,7 +296,7 @@ class NcclCommunicator final : public Communicator {
   Work all_to_all(Stream& stream, ConstTensor send, Tensor receive) override {
     const bool moves = calls_.all_to_all(stream, send, receive);
     if (!moves) return copy_alone(stream, send, receive);
-    return start(stream, send, receive, "ncclSend and ncclRecv", [&](cudaStream_t own) {
+    return start(stream, send, receive, {"ncclSend and ncclRecv", "all_to_all"}, [&](cudaStream_t own) {
       const int64_t bytes = send.bytes() / size();
       const auto* from = static_cast<const std::byte*>(send.raw());
       auto* to = static_cast<std::byte*>(receive.raw());
@@ -299,20 +317,20 @@ class NcclCommunicator final : public Communicator {
   Work broadcast(Stream& stream, InOut in_out, int root) override {
     const Tensor tensor = in_out.tensor;
     if (!calls_.broadcast(stream, tensor, root)) return end_of(stream);
-    return start(stream, {}, tensor, "ncclBroadcast", [&](cudaStream_t own) {
+    return start(stream, {}, tensor, {"ncclBroadcast", "broadcast"}, [&](cudaStream_t own) {
       return ncclBroadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, root,
                            handle_->comm(), own);
     });
   }
   Work send(Stream& stream, ConstTensor tensor, int to, int) override {
     if (!calls_.send(stream, tensor, to)) return end_of(stream);
-    return start(stream, tensor, {}, "ncclSend", [&](cudaStream_t own) {
+    return start(stream, tensor, {}, {"ncclSend", "send"}, [&](cudaStream_t own) {
       return ncclSend(tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, to, handle_->comm(), own);
     });
   }
   Work recv(Stream& stream, Tensor tensor, int from) override {
     if (!calls_.recv(stream, tensor, from)) return end_of(stream);
-    return start(stream, {}, tensor, "ncclRecv", [&](cudaStream_t own) {
+    return start(stream, {}, tensor, {"ncclRecv", "recv", &TimeSplit::wait}, [&](cudaStream_t own) {
       return ncclRecv(tensor.raw(), static_cast<size_t>(tensor.bytes()), ncclUint8, from, handle_->comm(), own);
     });
   }
@@ -345,7 +363,7 @@ class NcclCommunicator final : public Communicator {
     }
     const ncclResult_t ended = ncclGroupEnd();
     handle_->check(result == ncclSuccess ? ended : result, "the first messages");
-    NcclOperation(handle_, *queue_).wait_on_host();
+    NcclOperation(handle_, *queue_, {}).wait_on_host();
   }
   // Of what a group of one moves; in other groups nothing is to be moved.
   Work copy_alone(Stream& stream, const ConstTensor& from, const Tensor& to) const {
@@ -362,17 +380,27 @@ class NcclCommunicator final : public Communicator {
         read.defined() && (!written.defined() || read.bytes() > written.bytes()) ? read : written;
     return detail::concatenate(name_of(tensor.dtype()), " ", tensor.shape().text());
   }
-  // Has `call`, which returns NCCL's result, give the operation to this communicator's stream, behind the caller's.
+  struct Operation {
+    const char* of_nccl;  // the call that messages name
+    const char* counted;  // its name in the ledger's traffic
+    double TimeSplit::*kind = &TimeSplit::communication;
+  };
+  // Gives the operation to this communicator's stream, after the caller's work so far. `call` returns NCCL's result.
   template <typename Call>
-  Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const char* name, const Call& call) {
+  Work start(Stream& stream, const ConstTensor& read, const Tensor& written, const Operation& what, const Call& call) {
     queue_->wait(stream.queue->mark());
+    Timing timing{.starter = stream.queue, .kind = what.kind};
+    if (stream.timed && stream.ledger->times_communication()) {
+      timing.time = &stream.ledger->traffic_time(name(), what.counted);
+      timing.begin = queue_->mark(true);
+    }
     const ncclResult_t result = call(queue_->context().stream);
     if (result != ncclSuccess)
-      handle_->check(result, detail::concatenate(name, " of ", text_of(read, written)).c_str());
-    const auto operation = std::make_shared<NcclOperation>(handle_, *queue_);
+      handle_->check(result, detail::concatenate(what.of_nccl, " of ", text_of(read, written)).c_str());
+    const auto operation = std::make_shared<NcclOperation>(handle_, *queue_, std::move(timing));
     read.pin(operation);
     written.pin(operation);
-    started_.add(name, operation);
+    started_.add(what.of_nccl, operation);
     return Work(stream, operation);
   }
 

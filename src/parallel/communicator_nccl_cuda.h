@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "parallel/host_communicator.h"
@@ -13,6 +14,12 @@ namespace shiftron {
 // part; and the host waits for a peer at the first message between two, so that is sent when the communicator is made.
 // Scalars: sums of a few numbers, for which NCCL's memory is kept small.
 enum class NcclUse { sums, scalars, messages };
+// Of the device's blocks, and so channels, that such a communicator is given at most; unset: NCCL decides.
+constexpr std::optional<int> most_blocks(NcclUse use) {
+  if (use == NcclUse::messages) return 4;  // each is on a multiprocessor for as long as it waits
+  if (use == NcclUse::scalars) return 1;
+  return {};
+}
 
 // Of the ranks of `control`, in their order, each with the device of the thread that calls; all of them call it. It is
 // used in the call alone. Sums run in an order of NCCL's choice. A send is done when it is received, and what stands

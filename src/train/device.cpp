@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "core/has_cuda.h"
+#include "core/numa.h"
 #include "core/queue_cuda.h"
 #include "kernels/choose_products.h"
 #include "kernels/processors.h"
@@ -70,6 +72,34 @@ DevicesOfHosts devices_of_hosts(ControlPlane& world, const std::string& device) 
   DevicesOfHosts hosts;
   for (std::string host, other; lines >> host >> other;) add_rank(hosts, host, other);
   return hosts;
+}
+
+// What a rank says of where it is: its host, the processors it has, and its GPU's node with the processors there.
+std::string line_of_place(const std::string& host, const std::vector<int>& processors,
+                          const std::optional<NumaPlace>& gpu) {
+  return fmt::format("{} {} {} {}\n", host, processors.empty() ? "-" : list_of(processors), gpu ? gpu->node : -1,
+                     gpu ? list_of(gpu->processors) : "-");
+}
+
+// Moves this rank to the processors next to its GPU where a launcher has bound ranks by their numbers alone; for
+// people, "" where it stays.
+std::string bind_near_gpu(ControlPlane& world, const std::string& host, const std::string& bus, CpuOptions& cpu) {
+  const std::vector<int> own = processors_of_process();
+  std::istringstream lines(joined_texts(world, line_of_place(host, own, numa_place(bus))));
+  std::vector<PlacedRank> ranks;  // of this host
+  size_t here = 0;
+  std::string of, processors, near;
+  for (int node = 0, rank = 0; lines >> of >> processors >> node >> near; ++rank) {
+    if (rank == world.rank()) here = ranks.size();
+    if (of != host) continue;
+    PlacedRank& one = ranks.emplace_back(PlacedRank{processors_in(processors), {}});
+    if (node >= 0) one.device = NumaPlace{node, processors_in(near)};
+  }
+  const std::vector<int> taken = processors_near_device(ranks, here);
+  if (taken.empty() || !bind_process(taken)) return "";
+  cpu.threads = std::min(cpu.threads, static_cast<int>(taken.size()));
+  return fmt::format("bound to processors {} in place of {}: its GPU {} is next to them, on NUMA node {}",
+                     list_of(taken), list_of(own), bus, ranks[here].device->node);
 }
 
 }  // namespace
@@ -139,6 +169,7 @@ void join_devices(const RunConfig& config, ControlPlane& world, Stream& stream, 
     started.ranks_of_memory = ranks_alike(world, host + device.uuid).count;
     share_device(ranks_alike(world, host + device.bus).place);
     started.hosts = devices_of_hosts(world, device.uuid);
+    started.binding = bind_near_gpu(world, host_name(), device.bus, stream.cpu);
     if (repeats(config)) repeat_sums();
   }
 }

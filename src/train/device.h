@@ -31,6 +31,7 @@ struct StartedDevice {
   std::unique_ptr<Queue> queue{};  // null on a CPU
   DeviceIdentity identity{};       // empty on a CPU
   std::string products{};          // what was timed, for people; "" where nothing was, and on ranks but 0
+  std::string binding{};           // to which processors the rank has moved, for people; "" where it stays
   int ranks_of_memory = 1;         // how many ranks have a part of this GPU's memory each
   DevicesOfHosts hosts{};          // of all ranks; empty on CPUs
 };

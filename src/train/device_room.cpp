@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -17,6 +18,7 @@
 #include "core/memory_cuda.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
+#include "parallel/connect_groups.h"
 #include "train/rank_kinds.h"
 #include "train/run_report.h"
 #include "train/trainer.h"
@@ -117,8 +119,8 @@ std::string refusal(const RunConfig& config, const ParallelLayout& layout, int r
                     "With more {} a larger parallel.tp or parallel.pp helps too. {}shiftron train --dry-run "
                     "counts other plans",
                     on_gpu ? "ranks" : "hosts",
-                    on_gpu ? fmt::format("device.reserve ({} MiB) is an estimate of what CUDA, its graphs and "
-                                         "NCCL take; ",
+                    on_gpu ? fmt::format("device.reserve ({} MiB) is an estimate of what CUDA and its libraries "
+                                         "take, NCCL another one; ",
                                          config.device.reserve)
                            : "");
 }
@@ -197,14 +199,22 @@ void require_room_beside_groups(ControlPlane& world, const RunConfig& config, in
     world.barrier();  // those that share it have taken theirs
     const int64_t available = cuda::device_room().available / ranks_of_memory;
     const int64_t taken = std::max<int64_t>(free - available, 0);
-    log.info(fmt::format("communicators took {} bytes of this rank's device, {} are free", thousands(taken),
-                         thousands(available)));
-    const int64_t reserve = config.device.reserve << 20, missing = planned.memory_total() - reserve - available;
+    const auto planned_of_nccl = planned.memory().find(kNcclMemory);
+    const int64_t expected = planned_of_nccl == planned.memory().end() ? 0 : planned_of_nccl->second;
+    log.info(fmt::format("communicators took {} bytes of this rank's device, {} were expected, {} are free",
+                         thousands(taken), thousands(expected), thousands(available)));
+    const int64_t reserve = config.device.reserve << 20;
+    const int64_t missing = planned.memory_total() - expected - reserve - available;
     all_agree(world, [&] {
       if (missing <= 0) return;
+      const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
       throw_bad_input("not enough memory on the device beside NCCL on ", host_name(), ": its communicators took ",
-                      gigabytes(taken), ", device.reserve leaves ", gigabytes(reserve), " to it and to CUDA, ",
-                      gigabytes(missing), " are missing; set device.reserve=", (reserve + missing) / (1 << 20) + 1,
+                      gigabytes(taken), ", ", gigabytes(expected), " were expected, device.reserve leaves ",
+                      gigabytes(reserve), " to it and to CUDA, ", gigabytes(missing), " are missing; ",
+                      connects != nullptr && connects == std::string("0")
+                          ? "unset NCCL_RUNTIME_CONNECT, which is 0 and has NCCL take memory for what no step does; or "
+                          : "",
+                      "set device.reserve=", (reserve + missing) / (1 << 20) + 1,
                       " or more, and the run says before its start what would need less, or ", kLessOfNccl);
     });
   }

@@ -237,7 +237,7 @@ std::vector<Option> option_table() {
       option("output.log_every", "steps between progress lines", PLACE(output.log_every), kSize),
 
       option("device.kind", "where tensors live", PLACE(device.kind)),
-      option("device.reserve", "MiB that the plan of a GPU leaves to its context, graphs and communication",
+      option("device.reserve", "MiB that the plan of a GPU leaves to its context and libraries; NCCL is planned apart",
              PLACE(device.reserve), between(0, kLargestCount)),
       option("device.threads",
              "threads per rank, 0 = processors it is bound to, or its control group's quota / ranks that share them",

@@ -100,6 +100,7 @@ nlohmann::json to_json(const RankReport& report) {
           {"clock", report.clock},
           {"disk_fault", report.disk_fault},
           {"device", report.device},
+          {"gpu", report.gpu},
           {"device_fault", report.device_fault},
           {"wrong_products", report.wrong_products},
           {"operations", report.operations}};
@@ -113,6 +114,7 @@ RankReport rank_report_of(const std::string& text) {
           .clock = json.at("clock"),
           .disk_fault = json.at("disk_fault"),
           .device = json.at("device"),
+          .gpu = json.at("gpu"),
           .device_fault = json.at("device_fault"),
           .wrong_products = json.at("wrong_products"),
           .operations = json.at("operations")};
@@ -140,6 +142,16 @@ void judge_devices(const DevicesOfHosts& hosts, std::vector<HostFault>& faults, 
     else
       faults.push_back({host, of.text() + ", other hosts have one for each: look at nvidia-smi there"});
   }
+}
+
+void judge_gpus(const std::vector<RankReport>& reports, std::vector<HostFault>& faults,
+                std::vector<HostFault>& warnings) {
+  std::vector<RankGpu> gpus;
+  for (const RankReport& report : reports) {
+    if (!report.gpu.empty()) gpus.push_back({report.host, report.local_rank, report.gpu});
+  }
+  for (const GpuRemark& remark : odd_gpus(gpus)) warnings.push_back({remark.host, remark.what});
+  for (const GpuRemark& remark : gpus_with_errors(gpus)) faults.push_back({remark.host, remark.what});
 }
 
 }  // namespace
@@ -182,6 +194,7 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
     if (!report.disk_fault.empty()) faults.push_back({report.host, report.disk_fault});
   }
   judge_devices(devices_of(reports), faults, warnings);
+  judge_gpus(reports, faults, warnings);
   return faults;
 }
 
@@ -287,6 +300,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   {
     DeviceLook device(config, share, world, begin);
     report.device = device.device();
+    report.gpu = device.facts();
     report.device_fault = device.fault();
     report.wrong_products = device.wrong_products();
     report.operations = device.operations();

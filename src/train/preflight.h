@@ -8,6 +8,7 @@
 
 #include "core/host.h"
 #include "parallel/host_communicator.h"
+#include "train/gpu_facts.h"
 #include "train/preflight_device.h"
 #include "train/run_config.h"
 
@@ -21,6 +22,7 @@ struct RankReport {
   double clock = 0;                            // seconds since 1970, taken by all at once
   std::string disk_fault{};                    // of writing into the run's directory; "": none
   std::string device{};                        // which GPU it computes on; "" on a CPU
+  GpuFacts gpu{};                              // what nvidia-smi says of that
   std::string device_fault{};                  // why that does not start or compute; "": it does
   int64_t wrong_products = 0;                  // elements of a matrix product that are not what integers give
   double operations = 0;                       // of such products in a second
@@ -36,7 +38,8 @@ constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, be
 
 // What is wrong with which hosts: another program or library than most have, a clock apart, a directory that cannot be
 // written or is not that of the others, a GPU that does not work, a wrong product. Fewer GPUs
-// than ranks are a fault where another host has one for each. `warnings`: much slower than most, GPUs that all share.
+// than ranks are a fault where another host has one for each, and so are errors of a GPU's memory. `warnings`: much
+// slower than most, GPUs that all share, GPUs with other values than most have.
 std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings);
 
 // What is wrong with the run's directory on a host that does not see these of the probes that so many hosts have

@@ -138,6 +138,9 @@ DeviceLook::DeviceLook(const RunConfig& config, const HostShare& share, HostComm
   world.barrier();  // all at once, as in training
   attempt([&] { operations_ = measure_matmul_peak(stream_, dtype); });
   agree_on_devices();
+  if (started_.identity.bus.empty()) return;
+  begin("what nvidia-smi says of its GPU", {});
+  facts_ = facts_of_gpu(started_.identity.bus);
 }
 
 // A device that has failed is left alone.

@@ -11,6 +11,7 @@
 #include "parallel/host_communicator.h"
 #include "parallel/watchdog.h"
 #include "train/device.h"
+#include "train/gpu_facts.h"
 #include "train/run_config.h"
 
 namespace shiftron {
@@ -31,6 +32,7 @@ class DeviceLook {
   bool all_work() const { return all_work_; }  // those of all ranks
   const std::string& fault() const { return fault_; }
   const std::string& device() const { return started_.identity.uuid; }  // which GPU; "" on a CPU
+  const GpuFacts& facts() const { return facts_; }
   int64_t wrong_products() const { return wrong_products_; }
   double operations() const { return operations_; }  // of products in a second
 
@@ -44,6 +46,7 @@ class DeviceLook {
   Stream stream_{.ledger = &ledger_};
   StartedDevice started_;
   std::optional<Libraries> libraries_;
+  GpuFacts facts_;
   std::string fault_;
   bool all_work_ = false;
   int64_t wrong_products_ = 0;

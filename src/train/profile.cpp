@@ -9,6 +9,20 @@
 #include <vector>
 
 namespace shiftron {
+namespace {
+
+// One line an operation of a group; "" where none was timed.
+std::string communication_table(const Ledger& ledger, double steps) {
+  if (ledger.traffic_times().empty()) return "";
+  std::string text = fmt::format("{:<26}{:>10}{:>11}{:>11}\n", "communication", "calls", "ms", "awaited");
+  for (const auto& [name, time] : ledger.traffic_times()) {
+    text += fmt::format("{:<26}{:>10.1f}{:>11.3f}{:>11.3f}\n", name, static_cast<double>(time.calls) / steps,
+                        time.seconds / steps * 1e3, time.awaited / steps * 1e3);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string profile_table(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates) {
   const std::map<std::string, KernelSum> sums = ledger.sums();
@@ -31,6 +45,7 @@ std::string profile_table(const Ledger& ledger, int64_t steps, double step_secon
   }
   text += fmt::format("{:<26}{:>10}{:>11.3f}\n{:<26}{:>10}{:>11.3f}\n", "all kernels", "", all / count * 1e3, "step",
                       "", step_seconds * 1e3);
+  text += communication_table(ledger, count);
   text += fmt::format("peak: {:.0f} GFLOP/s in products, {:.1f} GB/s copying; {} steps", rates.operations / 1e9,
                       rates.bytes / 1e9, steps);
   return text;

@@ -143,7 +143,7 @@ struct OutputSection {
 struct DeviceSection {
   DeviceChoice kind = DeviceChoice::cpu;
   int threads = 0;  // per rank; 0 = cores in the affinity mask / ranks that share it
-  int64_t reserve = 1536;  // MiB of a GPU that plans leave to NCCL, context and graphs
+  int64_t reserve = 1536;  // MiB of a GPU that plans leave to context and libraries
 };
 
 }  // namespace shiftron

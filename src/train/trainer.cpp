@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "core/trace_range.h"
+#include "parallel/connect_groups.h"
 #include "train/device.h"
 #include "train/learning_rate.h"
 
@@ -19,7 +22,7 @@ constexpr int kMostTaps = 4;
 // What the host gives a step, float64.
 enum Given { kGivenRate, kGivenStop, kGivenAttended, kGiven };
 
-// Categories of memory that are not a GPU's; what NCCL takes is in the reserve.
+// Categories of memory that are not a GPU's.
 constexpr std::array kOfHost = {"staging", "communication"};
 
 }  // namespace
@@ -122,6 +125,7 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   Slot& slot = slot_of(step);
   slot.end.wait_on_host();  // of the step before the last one
   stream_.ledger->begin_step();
+  stream_.ledger->time_communication(true);
   slot.begin.record(stream_, true);
   if (last_step_ == 0) first_begin_ = slot.begin;
   slot.step = last_step_ = step;
@@ -140,6 +144,8 @@ void Trainer::step(int64_t step, const BatchReader& read, bool stop_requested) {
   download(stream_, results_, slot.taken);
   slot.end.record(stream_, true);
   slot.times = stream_.ledger->take_times();
+  slot.awaited = stream_.ledger->take_awaited();
+  stream_.ledger->time_communication(false);
 }
 
 std::vector<Squares> Trainer::squares() const {
@@ -209,6 +215,8 @@ StepResult Trainer::result(int64_t step) {
   Slot& slot = slot_of(step);
   CHECK(slot.step == step && step > 0, "the result of step ", step, " is not there");
   slot.end.wait_on_host();
+  for (std::vector<AwaitedOperation>* awaited : {&unfinished_, &slot.awaited}) take_reached(*awaited, slot.times);
+  std::ranges::move(std::exchange(slot.awaited, {}), std::back_inserter(unfinished_));
   const double* sums = slot.taken.host_data<double>();
   const double* counters = sums + sum_count();
   const double* values = counters + kUpdateCounters;
@@ -304,6 +312,12 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
   }
   planned.clear_work();
   trainer.step(1, nothing, false);
+  if (stream.planned == DeviceKind::cuda) {
+    NcclBuffers buffers = NcclBuffers::of_environment();
+    if (stream.deterministic) buffers.multicast = false;  // repeat_sums()
+    const int64_t bytes = nccl_memory(trainer.engine().groups(), planned.traffic(), buffers);
+    if (bytes > 0) planned.add_memory(kNcclMemory, bytes);
+  }
   ledger = planned;
   if (stream.planned == DeviceKind::cuda) {
     for (const char* of_host : kOfHost) {

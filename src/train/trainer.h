@@ -28,7 +28,7 @@ struct StepResult {
   int64_t skipped_updates = 0, skipped_in_row = 0;  // so far
   double seconds = 0;                               // from the start of the step to its end, on the device
   double elapsed = 0;                               // from the start of this trainer's first step to that end
-  TimeSplit times;                                  // that this rank's host spent in it
+  TimeSplit times;  // of it; what a device has not finished by its end counts in the next step
 };
 
 class Trainer {
@@ -67,6 +67,7 @@ class Trainer {
     Tensor given, taken;
     Event begin, end;
     TimeSplit times;
+    std::vector<AwaitedOperation> awaited;
   };
   void collect_sums(ConstTensor given);  // of this step, then over all ranks
   void update(ConstTensor given);
@@ -86,7 +87,8 @@ class Trainer {
   int microbatches_;
   Buffer device_, pinned_;
   std::array<Slot, 2> slots_;
-  Event first_begin_;                                                          // of the first step
+  std::vector<AwaitedOperation> unfinished_;  // at the end of the last step whose result was read
+  Event first_begin_;                         // of the first step
   Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
   Tensor sum_scratch_;                                                         // float64, of one call at a time

@@ -15,6 +15,7 @@
 #include "core/progress.h"
 #include "kernels/choose_products.h"
 #include "parallel/agree.h"
+#include "parallel/connect_groups.h"
 #include "train/batches.h"
 #include "train/device.h"
 #include "train/device_room.h"
@@ -58,6 +59,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   StartedDevice started = start_device(config, environment.share, environment.world, stream_);
   queue_ = std::move(started.queue);
   if (!started.products.empty()) environment.log.info("products of bfloat16: " + started.products);
+  if (!started.binding.empty()) environment.log.info(started.binding);
   const std::string sharing = sharing_warning(started.hosts);
   if (first_rank() && !sharing.empty()) environment.log.warning(sharing);
   if (first_rank()) warn_of_validation();
@@ -67,6 +69,7 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   const int64_t free = require_room_on_device(environment.world, config, layout_, started.ranks_of_memory, stream_,
                                               planned, environment.log);
   Groups groups = make_groups(environment.world, layout_, config.model.kv_heads, schedule_of(config), stream_.device);
+  connect_groups(environment.world, groups, planned.traffic(), stream_);
   require_room_beside_groups(environment.world, config, started.ranks_of_memory, free, stream_, planned,
                              environment.log);
   trainer_ = std::make_unique<Trainer>(config, std::move(groups), stream_, plan_);

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "few_files.h"
 #include "scratch.h"
 
 namespace shiftron {
@@ -95,6 +97,18 @@ TEST_F(HostLimits, ThisHostTells) {
   ASSERT_TRUE(room);
   EXPECT_GT(room->total, 0);
   EXPECT_FALSE(has_memory(room->available + (int64_t{1} << 40)));
+}
+
+// As a shell may have lowered it, below what it would let the process have.
+TEST_F(HostLimits, AsManyFilesMayBeOpenAsTheHardLimitAllows) {
+  rlimit hard{};
+  getrlimit(RLIMIT_NOFILE, &hard);
+  const FewFiles few(4);
+  raise_open_files();
+  rlimit raised{};
+  getrlimit(RLIMIT_NOFILE, &raised);
+  EXPECT_EQ(raised.rlim_cur, std::min(hard.rlim_max, rlim_t{1} << 20));
+  EXPECT_EQ(raised.rlim_max, hard.rlim_max);
 }
 
 }  // namespace

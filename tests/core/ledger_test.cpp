@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <vector>
 
 namespace shiftron {
 namespace {
@@ -78,6 +80,46 @@ TEST(Ledger, TakesTimesOnce) {
   ledger.times.wait = 2;
   EXPECT_EQ(ledger.take_times().wait, 2);
   EXPECT_EQ(ledger.take_times().wait, 0);
+}
+
+// A place that a device reaches at a time.
+class FakeMark : public Mark {
+ public:
+  explicit FakeMark(double time) : time_(time) {}
+  bool reached() override { return time_ < kUnreached; }
+  void wait() override {}
+  double seconds_since(const Mark& earlier) const override {
+    return time_ - dynamic_cast<const FakeMark&>(earlier).time_;
+  }
+  static constexpr double kUnreached = 1e9;
+
+ private:
+  double time_;
+};
+std::shared_ptr<Mark> at(double time) {
+  return std::make_shared<FakeMark>(time);
+}
+
+TEST(Ledger, AStreamStandsStillFromItsQuestionToTheEndOfAnOperation) {
+  Ledger ledger;
+  TrafficTime& time = ledger.traffic_time("tp", "all_gather");
+  ledger.add_awaited({&TimeSplit::communication, &time, at(1), at(2), at(5)});
+  ledger.add_awaited({&TimeSplit::communication, &time, at(5), at(8), at(7)});  // over before it was asked for
+  ledger.add_awaited({&TimeSplit::wait, nullptr, nullptr, at(10), at(14)});
+  ledger.add_awaited({&TimeSplit::wait, nullptr, nullptr, at(20), at(FakeMark::kUnreached)});
+  std::vector<AwaitedOperation> operations = ledger.take_awaited();
+  EXPECT_TRUE(ledger.take_awaited().empty());
+  TimeSplit times{.communication = 100};
+  take_reached(operations, times);
+  EXPECT_EQ(times.communication, 103);
+  EXPECT_EQ(times.wait, 4);
+  EXPECT_EQ(operations.size(), 1u);
+  const TrafficTime& found = ledger.traffic_times().at("tp all_gather");
+  EXPECT_EQ(found.calls, 2);
+  EXPECT_EQ(found.seconds, 4 + 2);
+  EXPECT_EQ(found.awaited, 3);
+  ledger.clear_work();
+  EXPECT_TRUE(ledger.traffic_times().empty());
 }
 
 }  // namespace

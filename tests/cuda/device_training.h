@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/gpus.h"
+#include "parallel/connect_groups.h"
 #include "train/small_model.h"
 
 namespace shiftron::testing {
@@ -41,6 +42,7 @@ struct DeviceRank {
     Ledger planned;
     plan = plan_memory(config, layout, world.rank(), 1, planned);
     Groups groups = make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device);
+    connect_groups(world, groups, planned.traffic(), stream);
     trainer = std::make_unique<Trainer>(config, std::move(groups), stream, plan);
     parameters().initialise(5);
   }

@@ -1,5 +1,8 @@
-// Of a timed stream the ledger has the time of every kernel, as the device tells it.
+// Of a timed stream the ledger has the time of every kernel and of communication, as the device tells it.
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "core/event.h"
 #include "cuda/device_training.h"
@@ -26,6 +29,40 @@ TEST(CudaProfile, HasTheTimeOfEveryKernel) {
     EXPECT_GT(ledger.kernels().size(), 10u);
     for (const auto& [name, cost] : ledger.kernels()) EXPECT_GT(cost.seconds, 0) << name;
   });
+}
+
+// Times of communication by two ranks of this layout in step 2.
+void expect_times_of_communication(const ParallelSection& parallel, const std::vector<std::string>& operations) {
+  RunConfig config = small_config({.query = 0, .key = 1, .value = 1}, Precision::bf16);
+  config.device.kind = DeviceChoice::cuda;
+  config.parallel = parallel;
+  run_thread_ranks(2, [&](HostCommunicator& world) {
+    Ledger ledger;
+    DeviceRank rank(config, world, ledger);
+    rank.step(1);
+    ledger.clear_work();
+    rank.stream.timed = true;
+    const StepResult result = rank.step(2);
+    EXPECT_GT(result.times.communication, 0);
+    EXPECT_LT(result.times.communication + result.times.wait, result.seconds);
+    EXPECT_EQ(result.times.wait > 0, parallel.pp > 1);
+    rank.stream.timed = false;
+    rank.step(3);  // when what step 2 had under way at its end is over
+    double awaited = 0;
+    for (const std::string& name : operations) {
+      ASSERT_TRUE(ledger.traffic_times().contains(name)) << name;
+      EXPECT_GT(ledger.traffic_times().at(name).seconds, 0) << name;
+      awaited += ledger.traffic_times().at(name).awaited;
+    }
+    EXPECT_GT(awaited, 0);
+  });
+}
+
+TEST(CudaProfile, HasTheTimeOfCommunication) {
+  NEED_GPUS(2);
+  expect_times_of_communication({.tp = 2}, {"tp all_gather", "tp reduce_scatter", "world all_reduce"});
+  expect_times_of_communication({.zero = 1, .bucket_elements = 300}, {"dp reduce_scatter", "dp all_gather"});
+  expect_times_of_communication({.pp = 2}, {"world all_reduce"});
 }
 
 }  // namespace

@@ -358,6 +358,12 @@ class CommandLine(SystemTest):
                 else:
                     self.assertIn(phrase, out + err)
 
+    def test_a_low_limit_of_open_files_is_raised(self):
+        build = [str(word) for word in self.rows["data build"][:-1]] + [str(self.folder / "by-few-files")]
+        limited = ["bash", "-c", 'ulimit -Sn 5; exec "$@"', "bash", PROGRAM, "data", "build", *build]
+        done = subprocess.run(limited, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_marks_between_documents_get_no_token(self):
         texts = {"marked.txt": "the key\nthe value<|end|>the key<|end|>", "plain.txt": "the key\nthe value\nthe key\n"}
         models = []

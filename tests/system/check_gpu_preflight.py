@@ -2,8 +2,19 @@
 """`shiftron preflight` of ranks on the machine that stands in for GPUs: it passes, and a host whose GPU is absent or fails is named."""
 import os
 import unittest
+import unittest.mock
 
 from harness import SystemTest, options
+
+
+# Stands in for the driver's program, on a host whose GPU of rank 1 has been given less power.
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+nvlink*) printf '\\t Link 0: 26.562 GB/s\\n' ;;
+*{odd}*) echo "Machine, 580.1, 81559 MiB, 1980 MHz, 500.00 W, Enabled, {errors}, 5, 16" ;;
+*) echo "Machine, 580.1, 81559 MiB, 1980 MHz, 700.00 W, Enabled, 0, 5, 16" ;;
+esac
+"""
 
 
 class GpuPreflight(SystemTest):
@@ -17,11 +28,8 @@ class GpuPreflight(SystemTest):
         return text, bad.read_text().split() if bad.exists() else None
 
     def on(self, name, value, *arguments, **more):
-        os.environ[name] = value
-        try:
+        with unittest.mock.patch.dict(os.environ, {name: value}):
             return self.preflight(*arguments, **more)
-        finally:
-            del os.environ[name]
 
     def test_hosts_that_are_fit(self):
         for ranks, more in ((1, {}), (4, {"parallel__tp": 2, "parallel__pp": 2})):
@@ -41,6 +49,17 @@ class GpuPreflight(SystemTest):
                 text, bad = self.on("SHIFTRON_MACHINE_FAIL", fault, 2, 70)
                 self.assertIn("on its rank 1: ", text)
                 self.assertEqual(bad, [os.uname().nodename])
+
+    def test_the_gpu_that_is_not_like_the_others_is_named(self):
+        for errors, code in ((0, 0), (2, 70)):
+            with self.subTest(errors=errors):
+                program = self.folder / "nvidia-smi"
+                program.write_text(NVIDIA_SMI.format(odd="0000:01:00.0", errors=errors))
+                program.chmod(0o755)
+                text, bad = self.on("PATH", f"{self.folder}:{os.environ['PATH']}", 4, code)
+                self.assertIn("power.limit of the GPU of its rank 1 is 500.00 W, most have 700.00 W", text)
+                self.assertEqual("the GPU of its rank 1 has had 2 errors" in text, errors > 0, text)
+                self.assertEqual(bad, [os.uname().nodename] if errors else [])
 
     def test_more_ranks_than_gpus_are_told(self):
         text, bad = self.on("SHIFTRON_MACHINE_DEVICES", "1", 2, 0)

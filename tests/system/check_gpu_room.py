@@ -8,7 +8,8 @@ import unittest.mock
 import harness
 from harness import SystemTest
 
-LIMITS = ("SHIFTRON_MACHINE_DEVICES", "SHIFTRON_MACHINE_MEMORY", "SHIFTRON_MACHINE_NCCL_MEMORY")
+LIMITS = ("SHIFTRON_MACHINE_DEVICES", "SHIFTRON_MACHINE_MEMORY", "SHIFTRON_MACHINE_NCCL_MEMORY", "NCCL_RUNTIME_CONNECT")
+CONNECTION = (512 << 10) + 4_915_200 + (4 << 20)  # bytes of NCCL's buffers for one channel
 MEBIBYTE = 1 << 20
 WRAPPER = """#!/bin/sh
 CUDA_VISIBLE_DEVICES={visible} exec "{program}" "$@"
@@ -21,9 +22,9 @@ class GpuRoom(SystemTest):
             os.environ.pop(name, None)
         super().tearDown()
 
-    def train_on(self, devices, memory, ranks, code, of_nccl=0, **more):
-        """What the run says on a host with so many GPUs of so many bytes, of which a communicator's block takes some; it must end with `code`."""
-        os.environ.update(zip(LIMITS, (str(devices), str(memory), str(of_nccl))))
+    def train_on(self, devices, memory, ranks, code, connection=CONNECTION, **more):
+        """What the run says on a host with so many GPUs of so many bytes, of which NCCL takes some for a connection; it must end with `code`."""
+        os.environ.update(zip(LIMITS, (str(devices), str(memory), str(connection))))
         run = self.folder / f"run-{self.jobs}"
         settings = self.settings(run, device__kind="cuda", train__steps=1, train__global_batch=2, train__sequence_length=16, model__layers=1, **more)
         return self.expect(code, self.train(ranks, settings), 120)
@@ -40,17 +41,25 @@ class GpuRoom(SystemTest):
                 if code:
                     self.assert_told_once(text, "not enough memory on the device of rank ")
 
-    def test_what_communicators_take_is_told_and_must_fit(self):
+    def test_what_communicators_take_is_planned_and_told(self):
         reserve = 40
         planned = self.planned(2, device__reserve=reserve)
-        taken = 33 * MEBIBYTE  # 32 blocks of the sums over dp, and one of the numbers of all
-        text = self.train_on(2, planned, 2, 0, MEBIBYTE, device__reserve=reserve)
-        self.assertIn(f"communicators took {taken:,} bytes", text)
-        text = self.train_on(2, planned, 2, 76, 2 * MEBIBYTE, device__reserve=reserve)
-        self.assertIn("its communicators took 0.069 GB", text)
+        text = self.train_on(2, planned, 2, 0, device__reserve=reserve)
+        expected = f"{(32 + 1) * 2 * CONNECTION:,}"  # rings and trees, of the sums over dp and of the numbers of all
+        self.assertIn(f"communicators took {expected} bytes of this rank's device, {expected} were expected", text)
+        self.assertRegex(text, rf"NCCL +{(32 + 1) * 2 * CONNECTION / 1e6:.3f} MB")
+        text = self.train_on(2, planned, 2, 76, connection=2 * CONNECTION, device__reserve=reserve)
+        self.assertIn("its communicators took 1.272 GB, 0.636 GB were expected", text)
         self.assertIn("set device.reserve=", text)
-        text = self.train_on(2, planned, 2, 76, planned, device__reserve=reserve)
-        self.assertIn("NCCL's memory is in device.reserve", text)
+        text = self.train_on(2, planned, 2, 76, connection=planned, device__reserve=reserve)
+        self.assertIn("the plan leaves NCCL what it expects of it, and device.reserve", text)
+
+    def test_connecting_all_at_once_takes_more_than_is_planned(self):
+        reserve = 40
+        planned = self.planned(2, device__reserve=reserve)
+        os.environ["NCCL_RUNTIME_CONNECT"] = "0"
+        text = self.train_on(2, planned, 2, 76, device__reserve=reserve)
+        self.assertIn("unset NCCL_RUNTIME_CONNECT", text)
 
     def test_ranks_that_are_shown_one_gpu_each_share_it_if_it_is_the_same(self):
         memory = self.planned() * 3 // 2

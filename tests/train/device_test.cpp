@@ -1,13 +1,18 @@
-// What multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced where a processor lacks it.
+// Where a process is bound. What multiplies bfloat16: one choice for all ranks, kept in a checkpoint, replaced where a
+// processor lacks it.
 #include "train/device.h"
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <semaphore>
+#include <thread>
 
 #include "expect_error.h"
 #include "kernels/choose_products.h"
+#include "kernels/processors.h"
 #include "parallel/host_communicator.h"
 #include "train/saved_state.h"
 #include "train/small_model.h"
@@ -74,6 +79,27 @@ TEST(BfloatProducts, AreKeptInACheckpoint) {
   EXPECT_EQ(saved_state(json.dump(), "here").bfloat16->attention, ProductsBy::float32);
   json["bfloat16_tiles"] = true;
   EXPECT_EQ(saved_state(json.dump(), "here").bfloat16, Bfloat16Products());
+}
+
+// Threads that are there move too, and new ones follow.
+TEST(Binding, MovesTheProcess) {
+  const std::vector<int> before = processors_of_process();
+  if (before.size() < 2 || std::getenv("OMP_PROC_BIND") != nullptr) GTEST_SKIP() << "there is nothing to move to";
+  std::binary_semaphore moved(0);
+  std::vector<int> of_thread;
+  std::jthread thread([&] {
+    moved.acquire();
+    of_thread = processors_of_process();
+  });
+  const std::vector<int> last = {before.back()};
+  ASSERT_TRUE(bind_process(last));
+  moved.release();
+  thread.join();
+  EXPECT_EQ(processors_of_process(), last);
+  EXPECT_EQ(of_thread, last);
+  EXPECT_FALSE(bind_process({1 << 15}));
+  EXPECT_EQ(processors_of_process(), last);
+  EXPECT_TRUE(bind_process(before));
 }
 
 }  // namespace

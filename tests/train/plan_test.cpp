@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "parallel/connect_groups.h"
 #include "train/rank_kinds.h"
 #include "train/training_harness.h"
 
@@ -259,6 +260,7 @@ TEST(Plan, OfAGpuRunIsMadeWithoutOne) {
   EXPECT_EQ(on_gpu.at("reserve"), 5 << 20);
   EXPECT_EQ(on_gpu.at("workspace"), int64_t{64} << 20);
   EXPECT_EQ(on_gpu.at("staging"), 0);
+  EXPECT_FALSE(on_gpu.contains("NCCL"));
   for (const char* same : {"parameters", "gradients", "optimizer", "activations", "tables"}) {
     EXPECT_EQ(on_gpu.at(same), on_cpu.at(same)) << same;
   }
@@ -266,6 +268,17 @@ TEST(Plan, OfAGpuRunIsMadeWithoutOne) {
   config.parallel.tp = 2;
   on_gpu = plan(2);
   EXPECT_EQ(on_gpu["communication"], 0);
+  const auto of_nccl = [](NcclUse use, int size, const NcclBuffers& buffers) {
+    return nccl_memory(use, size, true, buffers);
+  };
+  EXPECT_EQ(on_gpu.at("NCCL"), of_nccl(NcclUse::scalars, 2, {}) + of_nccl(NcclUse::sums, 2, {}));
+  config.parallel.tp = 4;
+  config.train.deterministic = Deterministic::repeat;  // without sums in the switch
+  EXPECT_EQ(plan(4).at("NCCL"), of_nccl(NcclUse::scalars, 4, {.multicast = false}) +
+                                    of_nccl(NcclUse::sums, 4, {.multicast = false}) +
+                                    of_nccl(NcclUse::sums, 2, {.multicast = false}));  // of a KV head's two ranks
+  config.parallel.tp = 2;
+  config.train.deterministic = Deterministic::off;
   EXPECT_NE(find_faults(config, 2, Use::train), std::vector<std::string>{});
 }
 

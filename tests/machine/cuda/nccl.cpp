@@ -9,6 +9,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +38,7 @@ NcclOptions options_of_environment() {
   NcclOptions options{.patience = scaled(60)};
   if (const char* seed = std::getenv("SHIFTRON_MACHINE_SEED")) options.seed = std::strtoull(seed, nullptr, 10);
   if (const char* bytes = std::getenv("SHIFTRON_MACHINE_NCCL_MEMORY")) {
-    options.memory_of_block = std::strtoull(bytes, nullptr, 10);
+    options.memory_of_connection = std::strtoull(bytes, nullptr, 10);
   }
   const char* sums = std::getenv("SHIFTRON_MACHINE_SUMS");
   if (sums == nullptr) return options;
@@ -52,6 +54,7 @@ NcclOptions& options() {
   return only;
 }
 std::atomic<int64_t> communicators = 0;
+std::atomic<int64_t> connections = 0;
 thread_local std::string last_error;
 
 // Segments by their keys: those of unique ids until all ranks have come, others as long as a communicator has them.
@@ -101,6 +104,9 @@ void set_nccl(const NcclOptions& chosen) {
 int64_t nccl_communicators() {
   return communicators;
 }
+int64_t nccl_connections() {
+  return connections;
+}
 
 }  // namespace shiftron::machine
 
@@ -109,6 +115,8 @@ using shiftron::sanitizer::Hidden;
 
 struct ncclComm {
   std::shared_ptr<Clique> clique;
+  int channels = 0;
+  std::set<std::string> connected{};                                 // what was, by name
   size_t memory = 0;                                                 // of the device
   cudaStream_t stream = nullptr;                                     // the first that it was used with
   std::shared_ptr<const bool> users = std::make_shared<bool>(true);  // every operation that is not done holds it
@@ -121,11 +129,73 @@ void state_operands(const NcclCall& call, int rank, int ranks) {
   if (const size_t written = call.bytes_written(ranks)) shiftron::sanitizer::state_write(call.to, written);
 }
 
+int channels_of(const ncclConfig_t& config) {
+  constexpr int kMost = 32;  // of a communicator that says nothing
+  const char* user = std::getenv("NCCL_MAX_CTAS");
+  const int most = user == nullptr ? kMost : std::atoi(user);
+  return config.maxCTAs == NCCL_CONFIG_UNDEF_INT ? most : std::min(config.maxCTAs, most);
+}
+
+// What a communicator connects, with the bytes that it takes for it.
+struct Connection {
+  std::string name;
+  size_t bytes;
+};
+// A ring takes rows from the rank before, a tree from that behind as well.
+Connection from_rank_before(const ncclComm& comm) {
+  return {"before", static_cast<size_t>(comm.channels) * options().memory_of_connection};
+}
+Connection from_rank_behind(const ncclComm& comm) {
+  return {"behind", from_rank_before(comm).bytes};
+}
+// The switch of NVLink, which serves three ranks or more: 1 MiB in each direction for each rank and of 16 channels.
+Connection by_switch(const ncclComm& comm) {
+  const bool there = options().memory_of_connection > 0 && comm.clique->size() > 2;
+  const auto shares = static_cast<size_t>(std::min(comm.clique->size(), 8) * std::min(comm.channels, 16));
+  return {"switch", there ? shares * (size_t{2} << 20) : 0};
+}
+Connection from_peer(const ncclComm& comm, int peer) {
+  constexpr int kOfPeer = 4;
+  return {"peer " + std::to_string(peer),
+          static_cast<size_t>(std::min(comm.channels, kOfPeer)) * options().memory_of_connection};
+}
+// Where all is connected at once, room for messages over a network too.
+Connection of_network(const ncclComm& comm) {
+  const bool there = options().memory_of_connection > 0;
+  return {"network", there ? static_cast<size_t>(comm.channels) * 16 * (size_t{512} << 10) : 0};
+}
+
+std::vector<Connection> connections_of(const ncclComm& comm, const NcclCall& call) {
+  constexpr size_t kLarge = size_t{64} << 10;  // bytes that a ring sums faster than a tree
+  if (call.is_message()) return {from_peer(comm, call.peer)};
+  if (call.kind == NcclKind::all_reduce && call.bytes() < kLarge)
+    return {from_rank_before(comm), from_rank_behind(comm)};
+  if (call.kind == NcclKind::broadcast) return {from_rank_before(comm)};
+  return {from_rank_before(comm), by_switch(comm)};
+}
+
+bool connect(ncclComm& comm, const std::vector<Connection>& wanted) {
+  for (const Connection& connection : wanted) {
+    if (!comm.connected.insert(connection.name).second) continue;
+    if (!take_memory(connection.bytes)) {
+      last_error = "Failed to CUDA calloc " + std::to_string(connection.bytes) + " bytes";
+      return false;
+    }
+    comm.memory += connection.bytes;
+  }
+  return true;
+}
+
 ncclResult_t hand_over(ncclComm_t comm, cudaStream_t stream, std::vector<NcclCall> calls) {
   CHECK(comm->stream == nullptr || comm->stream == stream, "a communicator of NCCL in two streams");
   comm->stream = stream;
   {
     const Hidden hidden;
+    for (const NcclCall& call : calls) {
+      const size_t before = comm->connected.size();
+      if (comm->clique->size() > 1 && !connect(*comm, connections_of(*comm, call))) return ncclUnhandledCudaError;
+      connections += static_cast<int64_t>(comm->connected.size() - before);
+    }
     if (!comm->clique->connect(calls, last_error)) return ncclSystemError;
   }
   std::shared_ptr<std::vector<NcclCall>> operation;
@@ -169,12 +239,6 @@ void check_place(const void* piece, const void* whole, size_t bytes, const ncclC
   const auto ranks = static_cast<size_t>(comm->clique->size()), rank = static_cast<size_t>(comm->clique->rank());
   CHECK(small + bytes <= large || large + ranks * bytes <= small || small == large + rank * bytes, call,
         " of a piece that lies across parts of the whole");
-}
-
-size_t memory_of(const ncclConfig_t& config) {
-  constexpr size_t kMostBlocks = 32;  // of a communicator that says nothing
-  const bool says = config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
-  return options().memory_of_block * (says ? static_cast<size_t>(config.maxCTAs) : kMostBlocks);
 }
 
 void end(ncclComm_t comm) {
@@ -224,15 +288,22 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     clique->leave();
     return joined == Clique::Joined::not_all ? ncclSystemError : ncclInvalidUsage;
   }
-  const size_t memory = memory_of(*config);
-  if (options().refusal != nullptr || !take_memory(memory)) {
+  if (options().refusal != nullptr) {
     clique->leave();
-    const bool refused = options().refusal != nullptr;
-    last_error = refused ? options().refusal : "Failed to CUDA calloc " + std::to_string(memory) + " bytes";
-    return refused ? ncclSystemError : ncclUnhandledCudaError;
+    last_error = options().refusal;
+    return ncclSystemError;
   }
-  if (clique->spans_processes()) help_streams();
-  *comm = new ncclComm{.clique = std::move(clique), .memory = memory};
+  auto made = std::make_unique<ncclComm>(ncclComm{.clique = std::move(clique), .channels = channels_of(*config)});
+  const char* connects = std::getenv("NCCL_RUNTIME_CONNECT");
+  const bool all_at_once = connects != nullptr && connects == std::string("0") && ranks > 1;
+  if (all_at_once &&
+      !connect(*made, {from_rank_before(*made), from_rank_behind(*made), by_switch(*made), of_network(*made)})) {
+    made->clique->leave();
+    give_memory(made->memory);
+    return ncclUnhandledCudaError;
+  }
+  if (made->clique->spans_processes()) help_streams();
+  *comm = made.release();
   ++communicators;
   return ncclSuccess;
 }

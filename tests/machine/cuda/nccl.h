@@ -13,14 +13,19 @@ struct NcclOptions {
   int lost_rank = -1;             // of every communicator: its operations begin and never go on
   bool loss_is_told = false;      // to communicators of the other ranks, by ncclCommGetAsyncError; where a process
                                   // ends it always is
-  size_t memory_of_block = 0;     // bytes of the device that a communicator takes for each of its blocks
+  // Bytes of the device that a connection of one channel takes: the buffers of NCCL 2.28's three protocols. 0: no
+  // communicator takes any.
+  size_t memory_of_connection = (size_t{512} << 10) + 4'915'200 + (size_t{4} << 20);
   const char* refusal = nullptr;  // what is told of a communicator that is not made, in an error of the system
   double patience = 20;           // seconds in which a rank that makes a communicator waits for the others
 };
 
-// Of communicators that are made from now on. At first: SHIFTRON_MACHINE_SUMS (random, fixed), SHIFTRON_MACHINE_SEED and
-// SHIFTRON_MACHINE_NCCL_MEMORY (of a block) of the environment.
+// Of communicators that are made from now on. At first: SHIFTRON_MACHINE_SUMS (random, fixed), SHIFTRON_MACHINE_SEED
+// and SHIFTRON_MACHINE_NCCL_MEMORY (of a connection) of the environment. A communicator takes memory for its
+// connections: all of them when it is made where NCCL_RUNTIME_CONNECT is 0, else at the first operation that needs
+// them.
 void set_nccl(const NcclOptions& options);
+int64_t nccl_connections();    // made by this process's operations, for which a host of NCCL's waits for its peers
 int64_t nccl_communicators();  // of this process, that were neither destroyed nor aborted
 
 }  // namespace shiftron::machine

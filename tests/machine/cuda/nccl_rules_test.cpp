@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -210,6 +211,45 @@ TEST(NcclRulesDeathTest, AnOperandIsNotFreed) {
   EXPECT_DEATH(fault(
                    2, [](RawRank& rank) { meddle_with_operand(rank, [&] { cudaFree(rank.data); }); }, Order::eager, 2),
                sanitizer::kThreads ? "data race" : "an operation touches byte 0 of freed device memory");
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+// Bytes that two ranks, which are threads with one device, have in use together: with communicators, after a small sum,
+// and after a second one.
+std::vector<size_t> memory_of_two() {
+  std::vector<size_t> found;
+  const auto look = [&](RawRank& rank) {
+    rank.finish();
+    rank.barrier();
+    size_t available = 0, total = 0;
+    cudaMemGetInfo(&available, &total);
+    if (rank.number == 0) found.push_back(total - available);
+    rank.barrier();
+  };
+  run_raw(2, Order::eager, 20, [&](RawRank& rank) {
+    look(rank);
+    for (int sum = 0; sum < 2; ++sum) {
+      rank.all_reduce(rank.data, rank.data);
+      look(rank);
+    }
+  });
+  for (size_t& bytes : found) bytes -= 2 * 64 * sizeof(float);  // the ranks' own
+  return found;
+}
+
+// As NCCL 2.28 does: 9.2 MiB for a connection of one channel, of which a small sum takes two.
+TEST(NcclRules, MemoryIsTakenAtTheFirstSum) {
+  constexpr size_t kConnection = (512 << 10) + 4'915'200 + (4 << 20);
+  constexpr size_t kSum = 2 * 32 * 2 * kConnection;  // of two ranks
+  EXPECT_THAT(memory_of_two(), ::testing::ElementsAre(0, kSum, kSum));
+  setenv("NCCL_RUNTIME_CONNECT", "0", 1);
+  constexpr size_t kAll = kSum + size_t{2} * 32 * 16 * (512 << 10);
+  EXPECT_THAT(memory_of_two(), ::testing::ElementsAre(kAll, kAll, kAll));
+  setenv("NCCL_RUNTIME_CONNECT", "1", 1);
+  setenv("NCCL_MAX_CTAS", "2", 1);
+  EXPECT_THAT(memory_of_two(), ::testing::ElementsAre(0, kSum / 16, kSum / 16));
+  unsetenv("NCCL_MAX_CTAS");
+  unsetenv("NCCL_RUNTIME_CONNECT");
 }
 
 }  // namespace

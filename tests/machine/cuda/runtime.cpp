@@ -288,6 +288,17 @@ void wait_for_device(const std::string& why) noexcept {
   }
 }
 
+static std::atomic<int>& cache_bytes() {
+  static std::atomic<int> only = 32 << 10;
+  return only;
+}
+int second_level_cache() {
+  return cache_bytes();
+}
+void set_second_level_cache(int bytes) {
+  cache_bytes() = bytes;
+}
+
 void let_loading_wait(bool waits) {
   loading_waits() = waits;
 }
@@ -652,6 +663,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = kMostShared;
+      return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+      *value = second_level_cache();
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;

@@ -31,6 +31,10 @@ void wait_for_device(const std::string& why) noexcept;
 void let_loading_wait(bool waits);
 void load_code(const std::string& name);  // used by the calling thread
 
+// Bytes of the second-level cache that the device says it has.
+int second_level_cache();
+void set_second_level_cache(int bytes);
+
 // In an operation that gave its turn and has it again: device memory, which may have been closed since, is open to it.
 void open_memory();
 

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "kernels/timing_cuda.h"
+#include "machine/cuda/injection.h"
 #include "machine/cuda/streams.h"
 
 namespace shiftron {
@@ -22,7 +24,7 @@ Timed time_operation(milliseconds each) {
   cudaStream_t stream = nullptr;
   cuda::check_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
   Timed timed{};
-  timed.seconds = cuda::seconds_of(stream, [&] {
+  timed.seconds = cuda::seconds_of(stream, {}, [&] {
     machine::run_in_stream(stream, [each] { std::this_thread::sleep_for(each); });
     ++timed.runs;
   });
@@ -43,7 +45,41 @@ TEST(CudaTiming, OfAShortOperationTakesSome) {
     most = std::max(most, time_operation(milliseconds(0)).runs);
   }
   EXPECT_GT(most, 2 + cuda::kIntervals);
-  EXPECT_LE(most, 2 + cuda::kIntervals * static_cast<int>(cuda::kMostRuns));
+  EXPECT_LE(most, 2 + cuda::kIntervals * cuda::kMostRuns);
+}
+
+// As in a step, where other work stands between two calls; the time is the operation's alone.
+TEST(CudaTiming, EmptiesTheCacheBeforeEachRunAndDoesNotCountThat) {
+  machine::restart_device({.order = Order::eager});
+  cudaStream_t stream = nullptr;
+  cuda::check_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
+  const auto allocations = [] { return machine::runtime_objects().at("allocations"); };
+  const int usual = machine::second_level_cache();
+  machine::set_second_level_cache(4 << 20);
+  cuda::ColdCache cache;
+  cache.take();
+  EXPECT_EQ(allocations(), 1);
+  const double emptying = cuda::seconds_of(stream, {}, [&] { cache.empty(stream); });
+  const auto counter = std::make_shared<machine::Injection>();
+  const machine::InjectionScope counted(counter);
+  int runs = 0;
+  const double seconds = cuda::seconds_of(stream, cache, [&] {
+    machine::run_in_stream(stream, [] {});
+    ++runs;
+  });
+  EXPECT_LT(seconds, emptying / 2);
+  EXPECT_EQ(counter->counted(machine::CallKind::copy), runs - 1);  // the first run loads code and is not timed
+  cache.free();
+  EXPECT_EQ(allocations(), 0);
+  machine::set_second_level_cache(usual);
+  cudaStreamDestroy(stream);
+}
+
+TEST(CudaTiming, LeavesTheCacheAsItIsWhereMemoryIsShort) {
+  machine::restart_device({.order = Order::eager}, cuda::kLeftFree);
+  cuda::ColdCache cache;
+  cache.take();
+  EXPECT_EQ(machine::runtime_objects().at("allocations"), 0);
 }
 
 }  // namespace

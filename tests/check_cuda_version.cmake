@@ -1,0 +1,37 @@
+# What follows from a toolkit's version. Run by: cmake -P tests/check_cuda_version.cmake
+include(${CMAKE_CURRENT_LIST_DIR}/../cmake/cuda_version.cmake)
+
+function(expect found expected)
+  if(NOT "${found}" STREQUAL "${expected}")
+    message(FATAL_ERROR "${found} was found, expected ${expected}")
+  endif()
+endfunction()
+
+set(folder ${CMAKE_CURRENT_BINARY_DIR}/cuda-version-test)
+foreach(row "12040;12.4" "12090;12.9" "13000;13.0" "13020;13.2")
+  list(GET row 0 number)
+  list(GET row 1 expected)
+  file(WRITE ${folder}/cuda_runtime_api.h "/** the version */\n#define CUDART_VERSION  ${number}\n#define OTHER 1\n")
+  shiftron_cuda_version(${folder} version)
+  expect(${version} ${expected})
+endforeach()
+file(REMOVE_RECURSE ${folder})
+
+foreach(row "12.4;80;90" "12.6;80;90" "12.8;80;90;100;120" "12.9;80;90;100;120" "13.0;80;90;100;120")
+  list(POP_FRONT row version)
+  shiftron_cuda_architectures(${version} architectures)
+  expect("${architectures}" "${row}")
+endforeach()
+
+if(NOT DEFINED REFUSED)
+  foreach(version 11.8 12.3 14.0)
+    execute_process(COMMAND ${CMAKE_COMMAND} -D REFUSED=${version} -P ${CMAKE_CURRENT_LIST_FILE}
+                    RESULT_VARIABLE code ERROR_VARIABLE said OUTPUT_QUIET)
+    string(REGEX REPLACE "[ \n]+" " " said "${said}")
+    if(code EQUAL 0 OR NOT said MATCHES "CUDA ${version} was found, 12.4 to 13 are supported")
+      message(FATAL_ERROR "CUDA ${version} is not refused: ${said}")
+    endif()
+  endforeach()
+else()
+  shiftron_cuda_architectures(${REFUSED} architectures)
+endif()
