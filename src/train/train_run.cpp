@@ -80,8 +80,9 @@ bool TrainingRun::evaluate_tasks(int64_t step) {
   return values.has_value();
 }
 
-// Of the step behind which the run goes on: what a stop or a kill had left out. What does not fit between two stops is
-// left out for good, so that the run gets on.
+// What a stop or a kill cut off of the evaluation of the step that this start resumes from, by the rows that
+// metrics.jsonl lacks. Where training is to follow, an evaluation that does not fit between two stops is left out for
+// good, so that the run gets on. The last step's is not: the run is not done without it.
 void TrainingRun::catch_up_on_evaluation() {
   constexpr int64_t kMostTries = 2;  // the first was in training
   const int64_t step = first_step_ - 1;
@@ -90,7 +91,8 @@ void TrainingRun::catch_up_on_evaluation() {
   if (first_rank()) {
     due = {.held_out = due.held_out && rows_.loss && !rows_.validation,
            .tasks = due.tasks && rows_.loss && !rows_.benchmarks};
-    if ((due.held_out || due.tasks) && times_left(config_.output.directory, step) >= kMostTries) {
+    if ((due.held_out || due.tasks) && step < config_.train.steps &&
+        times_left(config_.output.directory, step) >= kMostTries) {
       environment_.log.warning(
           fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
       due = {};
