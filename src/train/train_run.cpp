@@ -106,6 +106,10 @@ void TrainingRun::catch_up_on_evaluation() {
   if (due.held_out || due.tasks) evaluate(step, due);
 }
 
+Watchdog::Section TrainingRun::wait_for_files(const std::string& what) {
+  return environment_.watchdog.enter_file_wait(what, {config_.fault.read_deadline, "fault.read_deadline"});
+}
+
 Retention TrainingRun::retention() {
   return {.keep = config_.checkpoint.keep,
           .keep_every = config_.checkpoint.keep_every,
@@ -171,6 +175,8 @@ void TrainingRun::settle() {
     ledger_.add_reached_times();
   }
   if (first_rank()) {
+    const auto section =
+        wait_for_files(fmt::format("writing the row of step {} into {}", step, config_.output.directory));
     require_own(environment_);
     if (result.skipped) {
       environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,

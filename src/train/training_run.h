@@ -67,6 +67,7 @@ class TrainingRun {
   bool evaluate_tasks(int64_t step);
   void catch_up_on_evaluation();
   bool goes_on(Watchdog::Section& section);
+  Watchdog::Section wait_for_files(const std::string& what);
   ExitCode stopped_behind(int64_t step);
   Retention retention();
   bool save(int64_t step);
