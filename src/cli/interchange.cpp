@@ -236,7 +236,7 @@ int run_import(const CommandLine& line) {
   outlive_failing_writes();
   refuse_names_without_utf8(line);
   const std::string run = line.text("output");
-  const Origin origin = open_as(format_of(line), line);
+  Origin origin = open_as(format_of(line), line);
   const ModelConfig& model = origin.model.model;
   const bool has_tokenizer = !origin.model.tokenizer_model.empty();
   Log log;
@@ -244,6 +244,7 @@ int run_import(const CommandLine& line) {
   const ImportedRun made = import_run(*origin.tensors, origin.model, run, version_text(), log,
                                       {.threads = thread_count(0), .progress = progress.tell()});
   progress.finish();
+  if (!made.warning.empty()) origin.notes.push_back(made.warning);
   const std::string next = "shiftron train --config " + shell_word(made.config_file) +
                            " --config YOURS.conf --output.directory " + shell_word(run);
   if (line.has("json")) {

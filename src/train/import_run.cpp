@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "train/faults.h"
 #include "train/new_run.h"
+#include "train/overflow.h"
 
 namespace shiftron {
 namespace {
@@ -44,13 +45,23 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   NewRun run(output, log);
   run.require_config(model_sections(config));
   write.only_finite = true;
+  WeightSizes sizes;
+  write.each_rows = [&](const ManifestTensor& tensor, const void* values, int64_t rows) {
+    sizes.add(tensor, values, rows);
+  };
   write.before_commit = [&, before = write.before_commit] {
     run.write_config(model_sections(config));
     if (before) before();
   };
   const WrittenStep written = write_step(source, step, run.checkpoints(), write);
   run.done();
-  return {.step = written, .config_file = run.config_file()};
+  const bool wide = foreign.precision == Precision::fp64;
+  return {.step = written,
+          .config_file = run.config_file(),
+          .warning = wide ? ""
+                          : overflow_warning(
+                                sizes.longest_activation(foreign.model),
+                                "look at the weights in " + foreign.from + ", or give train --train.precision fp64")};
 }
 
 }  // namespace shiftron

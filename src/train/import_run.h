@@ -26,6 +26,7 @@ struct ForeignModel {
 struct ImportedRun {
   WrittenStep step;
   std::string config_file;
+  std::string warning;  // that activations of such weights may overflow; "": none
 };
 
 // Writes the source's parameters as OUTPUT/checkpoints/step-00000000, and OUTPUT/config.conf, with [model] and [shift];

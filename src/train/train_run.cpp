@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/device.h"
+#include "train/overflow.h"
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
@@ -183,6 +185,7 @@ void TrainingRun::settle() {
                                            result.loss, result.gradient_norm, result.counted));
       environment_.events.write("skip", {{"step", step}});
     }
+    warn_of_zero_gradient(step, result);
     report_.step(step, result, trainer_->group_names(), ledger_);
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
@@ -201,6 +204,14 @@ void TrainingRun::settle() {
                     step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
         ExitCode::non_finite);
   });
+}
+
+// Of the first step, then ever more rarely: all following ones may be like it.
+void TrainingRun::warn_of_zero_gradient(int64_t step, const StepResult& result) {
+  const std::string warning = zero_gradient_warning(step, result, trainer_->group_names(), config_.model);
+  if (warning.empty() || !std::has_single_bit(static_cast<uint64_t>(++zero_gradients_))) return;
+  environment_.log.warning(warning);
+  environment_.events.write("zero_gradient", {{"step", step}, {"reason", warning}});
 }
 
 // Nothing is under way, and all steps are told.
