@@ -82,12 +82,13 @@ end_for_good() {  # why
   event exit ",\"code\":93,\"error\":\"$1\""
   leave 93
 }
-stopped_early() {  # where it is not cancelled: a limit too short for its begin is so each time
+stopped_early() {  # [how]; unless it is cancelled: a time limit that is too short is so each time
+  local how=${1:-stopped before it began}
   if ! taken_back; then
     count_crash
-    if ((crashes >= most_crashes)); then end_for_good "came to no newer step $crashes times, the last time stopped before it began"; fi
+    if ((crashes >= most_crashes)); then end_for_good "came to no newer step $crashes times, the last time $how"; fi
   fi
-  again "stopped before it began"
+  again "$how"
 }
 
 # Where nothing can be written nothing can be counted: it would come back for ever.
@@ -167,6 +168,7 @@ run_ranks() {  # words of the program; the launcher's exit code in $code
   child=
 }
 
+resumed=$(newest_step)
 configuration=(--config "$root/slurm/config.conf" "${options[@]}")
 ranks preflight "${configuration[@]}" --ranks "$SLURM_NTASKS" --bad-hosts "$run/slurm/bad-hosts"
 if ((code == 70 && SLURM_JOB_NUM_NODES > 1)) && (($(wc -l < "$run/slurm/bad-hosts") == SLURM_JOB_NUM_NODES)); then
@@ -198,6 +200,7 @@ case $code in
   0) say "done"; rm -f "$run/slurm/crashes"; leave 0 ;;
   75)
     if [[ -z $noted ]]; then stopped_early; fi
+    if [[ $(newest_step) == "$resumed" ]]; then stopped_early "stopped in an evaluation"; fi
     rm -f "$run/slurm/crashes"
     again "saved and stopped"
     ;;

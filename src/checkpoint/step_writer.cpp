@@ -121,6 +121,7 @@ const void* StepWriter::rows(const BoxOfTensor& box, int64_t first, int64_t coun
   if (options_.only_finite) refuse_non_finite(box.tensor.dtype, room, box.tensor.path());
   done_ += room.size();
   if (options_.progress) options_.progress(done_, total_);
+  if (options_.each_rows) options_.each_rows(box.tensor, room.data(), count);
   return room.data();
 }
 

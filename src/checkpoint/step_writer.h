@@ -28,6 +28,8 @@ struct StepWriteOptions {
   uint64_t block_bytes = uint64_t{4} << 20;  // hashed together
   int threads = 1;                           // as WriteOptions::threads
   bool only_finite = false;                  // a value that is not is refused, by its tensor's name (bad_input)
+  // Called with rows along dim 0 that are written, each once.
+  std::function<void(const ManifestTensor& tensor, const void* values, int64_t rows)> each_rows{};
   // Bytes of tensors written so far, of how many; each is read back behind that.
   std::function<void(uint64_t done, uint64_t total)> progress{};
   // Called directly before the step gets its name; what it throws fails the write.

@@ -22,6 +22,7 @@
 #include "data/hugging_face_tokenizer.h"
 #include "data/utf8.h"
 #include "evaluate/export_check.h"
+#include "train/overflow.h"
 #include "train/saved_state.h"
 
 namespace shiftron::cli {
@@ -49,7 +50,9 @@ void refuse_difference(const ExportCheck& check) {
 
 // As JSON, or in lines; `what` is written, and `notes` say what of it is not as one would think.
 void tell(const CommandLine& line, Json json, const ExportCheck& check, const std::string& what,
-          const std::vector<std::string>& notes) {
+          std::vector<std::string> notes) {
+  const std::string overflow = overflow_warning(check.longest_activation, "compute with the export in float64");
+  if (!overflow.empty()) notes.push_back(overflow);
   if (line.has("json")) {
     if (!notes.empty()) json["note"] = fmt::format("{}", fmt::join(notes, "\n"));
     json["check"] = {{"tokens", check.tokens},

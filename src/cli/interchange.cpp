@@ -236,6 +236,8 @@ Origin open_as(const Format& format, const CommandLine& line) {
 void tell_import(const CommandLine& line, const Origin& origin, const ImportedRun& made) {
   const ModelConfig& model = origin.model.model;
   const bool has_tokenizer = !origin.model.tokenizer_model.empty();
+  std::vector<std::string> notes = origin.notes;
+  if (!made.warning.empty()) notes.push_back(made.warning);
   const std::string next = "shiftron train --config " + shell_word(made.config_file) +
                            " --config YOURS.conf --output.directory " + shell_word(line.text("output"));
   if (line.has("json")) {
@@ -248,14 +250,15 @@ void tell_import(const CommandLine& line, const Origin& origin, const ImportedRu
                  {"tokenizer", has_tokenizer},
                  {"without_tokenizer", origin.model.without_tokenizer},
                  {"next", next}};
-    if (!origin.notes.empty()) json["note"] = fmt::format("{}", fmt::join(origin.notes, "\n"));
-    return print_json(json);
+    if (!notes.empty()) json["note"] = fmt::format("{}", fmt::join(notes, "\n"));
+    print_json(json);
+    return;
   }
   if (made.was_there) std::cout << "the same command, which was killed, had finished:\n";
   std::cout << fmt::format("{}: {} of {} parameters, {:.1f} MB\n", made.step.directory, origin.form,
                            parameter_count(model), static_cast<double>(made.step.bytes) / 1e6);
   if (!has_tokenizer) std::cout << "without a tokenizer: " << printable_value(origin.model.without_tokenizer) << "\n";
-  for (const std::string& note : origin.notes) std::cout << "note: " << printable_value(note) << "\n";
+  for (const std::string& note : notes) std::cout << "note: " << printable_value(note) << "\n";
   std::cout << "next: " << next << "\n";
 }
 

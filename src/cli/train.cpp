@@ -179,6 +179,18 @@ void show_line(const std::string& line) {
   std::cerr << (terminal ? "\r\x1b[K" + line : line + "\n") << std::flush;
 }
 
+// Of the rank that is named so.
+std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
+  if (!expiry.fault.empty()) return fmt::format("{} in \"{}\": {}", rank, expiry.section, expiry.fault);
+  std::string text = fmt::format("{} has been in \"{}\" for {:.0f} s, past its deadline ({})", rank, expiry.section,
+                                 expiry.seconds, expiry.key);
+  if (expiry.for_files) {
+    return text + fmt::format("; it waits for the file system: start again when that answers, or with a larger {}",
+                              expiry.key);
+  }
+  return expiry.under_way.empty() ? text : text + "; it waits for " + expiry.under_way;
+}
+
 // Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what
 // main() need not tell.
 [[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
@@ -216,23 +228,22 @@ int run_train(const CommandLine& line) {
   Log& log = log_of_rank.emplace(world->rank());
   const int rank = world->rank();
   Watchdog& watchdog = watchdog_of_rank.emplace([&, rank](const Watchdog::Expiry& expiry) {
-    const std::string place = fmt::format("rank {} on {}", rank, host_name());
-    const std::string waits = expiry.under_way.empty() ? "" : "; it waits for " + expiry.under_way;
-    log_of_rank->error(expiry.fault.empty()
-                           ? fmt::format("{} has been in \"{}\" for {:.0f} s, past its deadline ({}){}", place,
-                                         expiry.section, expiry.seconds, expiry.key, waits)
-                           : fmt::format("{} in \"{}\": {}", place, expiry.section, expiry.fault));
+    const std::string message = text_of(expiry, fmt::format("rank {} on {}", rank, host_name()));
+    log_of_rank->error(message);
     events.write("hang", {{"section", expiry.section},
                           {"seconds", expiry.seconds},
                           {"deadline", expiry.key},
                           {"under_way", expiry.under_way},
                           {"fault", expiry.fault}});
-    events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}});
+    events.write("exit", {{"code", static_cast<int>(ExitCode::hang)}, {"error", message}});
+    if (expiry.for_files) session.tell_failure(static_cast<int>(ExitCode::hang));  // the others find no hang meanwhile
   });
-  session.hear_failures([&](int peer, int code) {
-    log.info(fmt::format("rank {} has ended with code {}: so does this one", peer, code));
-    std::_Exit(code);
-  });
+  session.hear_failures(
+      [&](int peer, int code) {
+        log.info(fmt::format("rank {} has ended with code {}: so does this one", peer, code));
+        std::_Exit(code);
+      },
+      watchdog);
   std::unique_ptr<DirectoryLock> lock;  // held until the last word is written
   const StopSignal stop(launched);
   std::optional<std::chrono::system_clock::time_point> end_time;

@@ -141,6 +141,10 @@ void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blo
 }
 
 void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
+  around_(path_of(shard), [&] { read_once(shard, first, count, tokens, check_blocks); });
+}
+
+void Dataset::read_once(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
   const FileDescriptor& file = open_shard(shard);
   const Hdf5Type type = description_.header.token_type();
   const auto width = static_cast<int64_t>(size_of(type));

@@ -71,6 +71,7 @@ class Dataset {
   // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
   // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
+  void read_by(AroundRead around) { around_ = std::move(around); }  // from now on
 
  private:
   FileDescriptor open_whole(size_t shard) const;
@@ -79,6 +80,7 @@ class Dataset {
   void check_block_hashes(const FileDescriptor& file, size_t shard) const;
   void check_block(const FileDescriptor& file, size_t shard, int64_t block) const;
   void read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
+  void read_once(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
   std::string path_of(size_t shard) const { return directory_ + "/" + description_.shards[shard].file; }
 
   std::string directory_;
@@ -89,6 +91,7 @@ class Dataset {
   std::vector<int64_t> first_token_;  // of each shard, and the total
   std::vector<bool> sampled_;         // shards whose hashes and one block were checked
   std::vector<char> raw_;
+  AroundRead around_ = [](const std::string&, const std::function<void()>& read) { read(); };
 };
 
 }  // namespace shiftron

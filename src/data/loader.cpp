@@ -200,6 +200,10 @@ std::string Loader::Implementation::fingerprint(bool with_weights) const {
   return to_hex(xxh3_128(all));
 }
 
+void Loader::read_by(const AroundRead& around) {
+  for (Dataset& dataset : implementation_->datasets) dataset.read_by(around);
+}
+
 void Loader::read(int64_t first_sample, int64_t count, int32_t* ids, int32_t* targets, uint8_t* document_start) {
   CHECK(first_sample >= 0 && count >= 0, "samples ", first_sample, ", ", count);
   for (int64_t i = 0; i < count; ++i) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/shard.h"
+
 namespace shiftron {
 
 struct DataSource {
@@ -47,6 +49,8 @@ class Loader {
   // ids; targets = the next token, -1 = not counted (with document_reset, behind an end of document);
   // document_start = 1 where a document starts at that row.
   void read(int64_t first_sample, int64_t count, int32_t* ids, int32_t* targets, uint8_t* document_start);
+  // From now on every read of a shard is made by `around`.
+  void read_by(const AroundRead& around);
 
  private:
   struct Implementation;

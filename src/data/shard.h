@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct ShardRecord {
   std::string xxh3_128;             // of the file
   bool operator==(const ShardRecord&) const = default;
 };
+
+// Makes a read of the shard that lies at `path`, with a watch over it for instance.
+using AroundRead = std::function<void(const std::string& path, const std::function<void()>& read)>;
 
 // Files of a dataset: shard-00000.h5, shard-00001.h5, …
 std::string shard_name(size_t number);

@@ -161,8 +161,8 @@ std::unique_ptr<Piece> make_piece(const ModelConfig& model, int64_t number, cons
 }  // namespace
 
 std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, StoredTypes types,
-                                               const std::vector<int32_t>& ids,
-                                               const std::function<void()>& layer_done) {
+                                               const std::vector<int32_t>& ids, const std::function<void()>& layer_done,
+                                               const std::function<void(const std::vector<double>&)>& residual) {
   CHECK(static_cast<int64_t>(ids.size()) <= kTokens, ids.size(), " tokens");
   const auto world = make_single_world();
   const Groups groups = make_groups(*world, {}, model.kv_heads);
@@ -172,6 +172,7 @@ std::vector<std::vector<double>> staged_logits(TensorSource& source, const Model
     const auto piece = make_piece(model, layer, {.ledger = &ledger}, groups, ids);
     fill(piece->parameters(), source, types);
     rows = piece->run(ids, rows);
+    if (layer < model.layers && residual) residual(rows);
     if (layer >= 0 && layer_done) layer_done();
   }
   std::vector<std::vector<double>> logits;
@@ -198,9 +199,15 @@ ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredT
   }
   Progress progress("checking", static_cast<uint64_t>(2 * (model.layers + 1)), "layers");
   const auto layer_done = [&] { progress.advance(1); };
-  const auto ours = staged_logits(source, model, types, ids, layer_done);
+  double longest_square = 0;
+  const auto measure = [&](const std::vector<double>& rows) {
+    for (auto row = rows.begin(); row < rows.end(); row += model.hidden) {
+      longest_square = std::max(longest_square, std::inner_product(row, row + model.hidden, row, 0.0));
+    }
+  };
+  const auto ours = staged_logits(source, model, types, ids, layer_done, measure);
   const auto theirs = plain_logits(path, ids, layer_done);
-  ExportCheck check{.tokens = kTokens};
+  ExportCheck check{.tokens = kTokens, .longest_activation = std::sqrt(longest_square)};
   for (size_t t = 0; t < ids.size(); ++t) {
     for (size_t i = 0; i < ours[t].size(); ++i) {
       const double difference = std::abs(ours[t][i] - theirs[t][i]);

@@ -20,10 +20,12 @@ struct StoredTypes {
 };
 
 // Logits [ids][vocab] in fp64 of the source's parameters, rounded as an export of `types` rounds them; the ids are one
-// document from position 0. One layer is in memory at a time. `layer_done` as in plain_logits().
+// document from position 0. One layer is in memory at a time. `layer_done` as in plain_logits(); `residual` gets the
+// rows [ids][hidden] of the residual stream after the embedding and after each layer.
 std::vector<std::vector<double>> staged_logits(TensorSource& source, const ModelConfig& model, StoredTypes types,
                                                const std::vector<int32_t>& ids,
-                                               const std::function<void()>& layer_done = {});
+                                               const std::function<void()>& layer_done = {},
+                                               const std::function<void(const std::vector<double>&)>& residual = {});
 
 struct ExportCheck {
   int64_t tokens = 0;
@@ -31,6 +33,7 @@ struct ExportCheck {
   // Difference: 1e-9 of the largest logit, with gated taps 1e-5 of it, since these mix in float32 but in fp64 runs.
   double allowed = 0;
   bool passed = false;
+  double longest_activation = 0;  // Euclidean norm of a row of the residual stream
 };
 // Throws Error(bad_input) where memory does not suffice for a check of the model: to be called before an export writes.
 void require_memory_of_check(const ModelConfig& model);

@@ -18,6 +18,7 @@
 #include "train/batches.h"
 #include "train/device.h"
 #include "train/engine.h"
+#include "train/overflow.h"
 
 namespace shiftron {
 
@@ -164,6 +165,8 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
     refuse_without_text(result, dataset);
     refuse_non_finite(result, model.directory);
   });
+  if (world.rank() == 0 && are_logits_equal(result.loss, config.model.vocab))
+    log.warning(dataset + ": " + kLogitsAreEqual);
   result.perplexity = std::exp(result.loss);
   result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
   return result;

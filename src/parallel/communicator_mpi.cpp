@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kMessageTag = 0;   // send and recv
 constexpr int kExchangeTag = 1;  // inside of collectives
-constexpr int kFailureTag = 2;   // in MPI_COMM_WORLD, where nothing else is said
+constexpr int kFailureTag = 2;   // in MPI_COMM_WORLD, as the next one is
+constexpr int kFileWaitTag = 3;
 
 // A peer that is gone shows in classes without a name of their own; a wrong argument or size is the program's fault.
 ExitCode exit_code_of(int error_class) {
@@ -355,10 +356,44 @@ void MpiSession::tell_failure(int exit_code) {
   }
 }
 
-void MpiSession::hear_failures(std::function<void(int rank, int exit_code)> on_failure) {
+struct MpiSession::FileWaitMessages {
+  std::vector<MPI_Request> requests;  // of the last ones sent
+  std::chrono::steady_clock::time_point sent = std::chrono::steady_clock::time_point::min();
+};
+
+void MpiSession::hear_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog) {
   if (ranks_ == 1) return;
   on_failure_ = std::move(on_failure);
+  watchdog_ = &watchdog;
+  file_wait_messages_ = std::make_unique<FileWaitMessages>();
   hearer_ = quiet_thread([this] { hear(); });
+}
+
+// A message says that its sender has been waiting for files. It is repeated while that lasts, and counts for a limited
+// time, so that a rank that dies pauses no other one for long.
+void MpiSession::share_file_waits() {
+  constexpr double kShort = 0.5;  // seconds; a wait that no rank needs to know of
+  constexpr std::chrono::seconds kRepeat{5};
+  constexpr double kCounts = 15;  // seconds
+  for (;;) {
+    int there = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, kFileWaitTag, MPI_COMM_WORLD, &there, &status) != MPI_SUCCESS || !there) break;
+    MPI_Recv(nullptr, 0, MPI_INT, status.MPI_SOURCE, kFileWaitTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    watchdog_->pause(kCounts);
+  }
+  auto& [requests, sent] = *file_wait_messages_;
+  const auto now = std::chrono::steady_clock::now();
+  if (!watchdog_->waits_for_files(kShort) || now < sent + kRepeat) return;
+  int done = 0;
+  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  if (!done) return;
+  requests.clear();
+  sent = now;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    MPI_Isend(nullptr, 0, MPI_INT, rank, kFileWaitTag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
+  }
 }
 
 void MpiSession::hear() {
@@ -366,6 +401,7 @@ void MpiSession::hear() {
   constexpr std::chrono::seconds kToLeave{3};  // for who fails for the same reason, and for what is nearly saved
   std::unique_lock lock(mutex_);
   while (!ends_changed_.wait_for(lock, kAsk, [this] { return ends_; })) {
+    share_file_waits();
     int there = 0, exit_code = 0;
     MPI_Status status;
     if (MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status) != MPI_SUCCESS || !there) continue;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parallel/communicator_checks.h"
+#include "parallel/watchdog.h"
 
 namespace shiftron {
 
@@ -100,10 +101,13 @@ class MpiSession {
   // most for them to take it.
   void tell_failure(int exit_code);
   // From now on a thread of its own hears it, and calls `on_failure` some seconds later, unless the session has ended.
-  void hear_failures(std::function<void(int rank, int exit_code)> on_failure);
+  // It also informs the other ranks while this one waits for files, and pauses `watchdog` while one of them does: ranks
+  // that wait for each other must not find a hang where one waits for files.
+  void hear_failures(std::function<void(int rank, int exit_code)> on_failure, Watchdog& watchdog);
 
  private:
   void hear();
+  void share_file_waits();
 
   int64_t piece_bytes_;
   int exceptions_at_start_;
@@ -112,6 +116,9 @@ class MpiSession {
   std::vector<std::vector<int>> local_processors_;
   int told_ = 0;  // a message's memory
   std::function<void(int rank, int exit_code)> on_failure_;
+  Watchdog* watchdog_ = nullptr;
+  struct FileWaitMessages;
+  std::unique_ptr<FileWaitMessages> file_wait_messages_;  // the hearer's
   std::mutex mutex_;
   std::condition_variable ends_changed_;
   bool ends_ = false;

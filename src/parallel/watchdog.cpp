@@ -12,6 +12,13 @@
 #include "core/quiet_thread.h"
 
 namespace shiftron {
+namespace {
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
 
 Watchdog::Watchdog(OnExpiry on_expiry, double grace_seconds)
     : on_expiry_(std::move(on_expiry)), grace_seconds_(grace_seconds) {
@@ -41,13 +48,21 @@ void Watchdog::stop() {
 }
 
 Watchdog::Section Watchdog::enter(std::string name, const Deadline& deadline) {
-  CHECK(deadline.seconds > 0, "section ", name, ": deadline ", deadline.seconds, " s");
-  const Clock::time_point now = Clock::now();
+  return add({.name = std::move(name), .key = deadline.key}, deadline.seconds);
+}
+
+Watchdog::Section Watchdog::enter_file_wait(std::string name, const Deadline& deadline) {
+  return add({.name = std::move(name), .key = deadline.key, .for_files = true}, deadline.seconds);
+}
+
+Watchdog::Section Watchdog::add(Entry added, double seconds) {
+  CHECK(seconds > 0, "section ", added.name, ": deadline ", seconds, " s");
   constexpr double kForever = 1e9;  // seconds; keeps the clock from wrapping
-  const auto span =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(deadline.seconds, kForever)));
+  added.span = duration_of(std::min(seconds, kForever));
+  added.begin = Clock::now();
+  added.deadline = added.begin + added.span;
   std::list<Entry> fresh;
-  fresh.push_back({std::move(name), deadline.key, span, now, now + span});
+  fresh.push_back(std::move(added));
   const std::list<Entry>::iterator entry = fresh.begin();
   bool earlier = false;
   {
@@ -81,6 +96,29 @@ void Watchdog::Section::renew() {
   const std::lock_guard lock(watchdog_->mutex_);
   entry_->begin = Clock::now();  // the watcher finds out at its next look
   entry_->deadline = entry_->begin + entry_->span;
+}
+
+bool Watchdog::waits_for_files(double seconds) {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point latest = Clock::now() - duration_of(seconds);
+  return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.for_files && entry.begin < latest; });
+}
+
+void Watchdog::pause(double seconds) {
+  const std::lock_guard lock(mutex_);
+  paused_until_ = std::max(paused_until_, Clock::now() + duration_of(seconds));
+}
+
+// Takes the time since the last look from the sections that wait for files themselves, or for a process that does.
+void Watchdog::pass_over(Clock::duration elapsed) {
+  const Clock::time_point now = Clock::now();
+  if (now > paused_until_ && std::ranges::none_of(entries_, &Entry::for_files)) return;
+  for (Entry& entry : entries_) {
+    if (entry.for_files) continue;
+    const Clock::duration passed = std::min(elapsed, now - entry.begin);
+    entry.begin += passed;
+    entry.deadline += passed;
+  }
 }
 
 Watchdog::Inquiry::Inquiry(Watchdog& watchdog, std::function<std::string()> under_way)
@@ -123,18 +161,23 @@ void Watchdog::Inquiry::ask() {
 void Watchdog::watch() {
   constexpr std::chrono::seconds kLook{1};
   std::unique_lock lock(mutex_);
+  Clock::time_point looked = Clock::now();
   while (!stopping_) {
     if (entries_.empty()) {
       next_look_ = Clock::time_point::max();
       changed_.wait(lock);
+      looked = Clock::now();
       continue;
     }
+    const Clock::time_point before = std::exchange(looked, Clock::now());
+    pass_over(looked - before);
     const auto first = std::min_element(entries_.begin(), entries_.end(),
                                         [](const Entry& a, const Entry& b) { return a.deadline < b.deadline; });
     const Clock::time_point now = Clock::now();
     if (now >= first->deadline || fault_[0] != 0) {
       std::snprintf(expired_name_, sizeof expired_name_, "%s", first->name.c_str());
       std::snprintf(expired_key_, sizeof expired_key_, "%s", first->key.c_str());
+      expired_for_files_ = first->for_files;
       expired_seconds_ = std::chrono::duration<double>(now - first->begin).count();
       expired_ = true;
       lock.unlock();
@@ -144,6 +187,7 @@ void Watchdog::watch() {
     changed_.wait_until(lock, next_look_);
     const Clock::duration missed = Clock::now() - next_look_;
     if (missed < kLook) continue;
+    looked += missed;
     for (Entry& entry : entries_) {  // the whole process was stopped: that time does not count
       entry.begin += missed;
       entry.deadline += missed;
@@ -167,7 +211,7 @@ void Watchdog::report() {
     if (!expired_) return;
   }
   try {
-    on_expiry_({expired_name_, expired_key_, expired_seconds_, under_way_, fault_});
+    on_expiry_({expired_name_, expired_key_, expired_seconds_, expired_for_files_, under_way_, fault_});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "reporting that section %s expired failed: %s\n", expired_name_, error.what());
   }

@@ -28,15 +28,17 @@ class Watchdog {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     std::string name, key;
-    Clock::duration span;
-    Clock::time_point begin;
-    Clock::time_point deadline;
+    Clock::duration span{};
+    Clock::time_point begin{};
+    Clock::time_point deadline{};
+    bool for_files = false;
   };
 
  public:
   struct Expiry {
     std::string section, key;
     double seconds = 0;  // in the section, or since it was renewed
+    bool for_files = false;
     std::string under_way;  // the inquiry's last answer
     std::string fault;      // its error; then no deadline has passed
   };
@@ -64,6 +66,12 @@ class Watchdog {
     std::list<Entry>::iterator entry_;
   };
   Section enter(std::string name, const Deadline& deadline);  // sections may nest and overlap
+  // A wait for files. A network file system may hold it up for minutes, so meanwhile time passes in sections of this
+  // kind alone; a look once a second decides.
+  Section enter_file_wait(std::string name, const Deadline& deadline);
+  bool waits_for_files(double seconds);  // some wait for files has lasted longer
+  // Another process waits for files: for so many seconds from now on, time passes here in waits for files alone.
+  void pause(double seconds);
 
   // While it lives, and in sections, a thread of its own asks about once a second what the process waits for. An
   // exception of it ends the process as an expiry does. One at a time; must not outlive the watchdog.
@@ -84,8 +92,10 @@ class Watchdog {
   };
 
  private:
+  Section add(Entry entry, double seconds);
   void stop();  // both threads
   void watch();
+  void pass_over(Clock::duration elapsed);
   void report();
   [[noreturn]] void end_process();
 
@@ -95,10 +105,12 @@ class Watchdog {
   std::condition_variable changed_;
   std::list<Entry> entries_;
   Clock::time_point next_look_ = Clock::time_point::max();
+  Clock::time_point paused_until_ = Clock::time_point::min();
   bool stopping_ = false;
-  bool expired_ = false;
+  bool expired_ = false, expired_for_files_ = false;
   double expired_seconds_ = 0;
-  char expired_name_[256] = "", expired_key_[64] = "";  // fixed: whoever hangs may hold the lock of the allocator
+  char expired_name_[4352] = "",
+       expired_key_[64] = "";  // a path fits; fixed: whoever hangs may hold the lock of the allocator
   char under_way_[1024] = "", fault_[1024] = "";
   std::condition_variable expiry_;
   std::atomic<bool> reported_ = false;

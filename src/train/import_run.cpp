@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "train/faults.h"
 #include "train/new_run.h"
+#include "train/overflow.h"
 
 namespace shiftron {
 namespace {
@@ -55,11 +56,19 @@ ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const 
   run.require_config(model_sections(config));
   StepWriteOptions& write = options.write;
   write.only_finite = true;
+  WeightSizes sizes;
+  write.each_rows = [&](const ManifestTensor& tensor, const void* values, int64_t rows) {
+    sizes.add(tensor, values, rows);
+  };
   write.before_commit = [&, before = write.before_commit] {
     run.write_config(model_sections(config));
     if (before) before();
   };
   made.step = write_step(source, step, run.checkpoints(), write);
+  if (foreign.precision != Precision::fp64) {
+    made.warning = overflow_warning(sizes.longest_activation(foreign.model),
+                                    "look at the weights in " + foreign.from + ", or give train --train.precision fp64");
+  }
   if (options.tell) options.tell(made);
   run.done();
   return made;

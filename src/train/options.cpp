@@ -224,8 +224,10 @@ std::vector<Option> option_table() {
       option("checkpoint.resume", "where to go on from", PLACE(checkpoint.resume), kCount),
 
       option("fault.setup_deadline", "seconds until the first step is done", PLACE(fault.setup_deadline), above(0)),
-      option("fault.step_deadline", "seconds a rank may wait in a step, 0 = automatic", PLACE(fault.step_deadline),
-             at_least(0)),
+      option("fault.step_deadline", "seconds a rank may wait in a step for anything but files, 0 = automatic",
+             PLACE(fault.step_deadline), at_least(0)),
+      option("fault.read_deadline", "seconds one read of a shard may take, or the write of a step's row",
+             PLACE(fault.read_deadline), above(0)),
       option("fault.evaluation_deadline", "seconds between two microbatches of an evaluation",
              PLACE(fault.evaluation_deadline), above(0)),
       option("fault.checkpoint_deadline", "seconds a save may take, and behind it the removal of older steps",

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "train/learning_rate.h"
+#include "train/overflow.h"
 
 namespace shiftron {
 namespace {
@@ -104,6 +105,7 @@ void RunReport::validation(int64_t step, double loss) {
   if (config_ == nullptr) return;
   write({{"step", step}, {"validation_loss", json_number(loss)}});
   log_->info(fmt::format("step {}: validation loss {:.4f}", step, loss));
+  if (are_logits_equal(loss, config_->model.vocab)) log_->warning(fmt::format("step {}: {}", step, kLogitsAreEqual));
 }
 
 void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {

@@ -129,7 +129,8 @@ struct CheckpointSection {
 // Deadlines in seconds.
 struct FaultSection {
   double setup_deadline = 600;
-  double step_deadline = 0;  // 0 = automatic
+  double step_deadline = 0;  // 0 = automatic; counts no wait for files
+  double read_deadline = 600;
   double evaluation_deadline = 600;
   double checkpoint_deadline = 600;
   int64_t non_finite_in_row = 3;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "parallel/agree.h"
 #include "train/batches.h"
 #include "train/device.h"
+#include "train/overflow.h"
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
@@ -80,8 +82,9 @@ bool TrainingRun::evaluate_tasks(int64_t step) {
   return values.has_value();
 }
 
-// Of the step behind which the run goes on: what a stop or a kill had left out. What does not fit between two stops is
-// left out for good, so that the run gets on.
+// What a stop or a kill cut off of the evaluation of the step that this start resumes from, by the rows that
+// metrics.jsonl lacks. Where training is to follow, an evaluation that does not fit between two stops is left out for
+// good, so that the run gets on. The last step's is not: the run is not done without it.
 void TrainingRun::catch_up_on_evaluation() {
   constexpr int64_t kMostTries = 2;  // the first was in training
   const int64_t step = first_step_ - 1;
@@ -90,7 +93,8 @@ void TrainingRun::catch_up_on_evaluation() {
   if (first_rank()) {
     due = {.held_out = due.held_out && rows_.loss && !rows_.validation,
            .tasks = due.tasks && rows_.loss && !rows_.benchmarks};
-    if ((due.held_out || due.tasks) && times_left(config_.output.directory, step) >= kMostTries) {
+    if ((due.held_out || due.tasks) && step < config_.train.steps &&
+        times_left(config_.output.directory, step) >= kMostTries) {
       environment_.log.warning(
           fmt::format("step {}: its evaluation was cut off {} times and is left out", step, kMostTries));
       due = {};
@@ -102,6 +106,10 @@ void TrainingRun::catch_up_on_evaluation() {
   const std::string told = environment_.world.broadcast_text(fmt::format("{:d}{:d}", due.held_out, due.tasks), 0);
   due = {.held_out = told[0] == '1', .tasks = told[1] == '1'};
   if (due.held_out || due.tasks) evaluate(step, due);
+}
+
+Watchdog::Section TrainingRun::wait_for_files(const std::string& what) {
+  return environment_.watchdog.enter_file_wait(what, {config_.fault.read_deadline, "fault.read_deadline"});
 }
 
 Retention TrainingRun::retention() {
@@ -169,12 +177,15 @@ void TrainingRun::settle() {
     ledger_.add_reached_times();
   }
   if (first_rank()) {
+    const auto section =
+        wait_for_files(fmt::format("writing the row of step {} into {}", step, config_.output.directory));
     require_own(environment_);
     if (result.skipped) {
       environment_.log.warning(fmt::format("step {} was skipped: loss {}, gradient norm {}, {} counted targets", step,
                                            result.loss, result.gradient_norm, result.counted));
       environment_.events.write("skip", {{"step", step}});
     }
+    warn_of_zero_gradient(step, result);
     report_.step(step, result, trainer_->group_names(), ledger_);
   }
   if (result.skipped_in_row < config_.fault.non_finite_in_row) return;
@@ -193,6 +204,14 @@ void TrainingRun::settle() {
                     step, way_out_of_non_finite(config_, checkpoints(), step - result.skipped_in_row)),
         ExitCode::non_finite);
   });
+}
+
+// Of the first step, then ever more rarely: all following ones may be like it.
+void TrainingRun::warn_of_zero_gradient(int64_t step, const StepResult& result) {
+  const std::string warning = zero_gradient_warning(step, result, trainer_->group_names(), config_.model);
+  if (warning.empty() || !std::has_single_bit(static_cast<uint64_t>(++zero_gradients_))) return;
+  environment_.log.warning(warning);
+  environment_.events.write("zero_gradient", {{"step", step}, {"reason", warning}});
 }
 
 // Nothing is under way, and all steps are told.

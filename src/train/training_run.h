@@ -58,6 +58,7 @@ class TrainingRun {
   // The loop.
   void end_at_once();
   void settle();
+  void warn_of_zero_gradient(int64_t step, const StepResult& result);
   void drain();
   struct DueEvaluation {
     bool held_out = false, tasks = false;
@@ -68,6 +69,7 @@ class TrainingRun {
   bool evaluate_tasks(int64_t step);
   void catch_up_on_evaluation();
   bool goes_on(Watchdog::Section& section);
+  Watchdog::Section wait_for_files(const std::string& what);
   ExitCode stopped_behind(int64_t step);
   Retention retention();
   bool save(int64_t step);
@@ -102,6 +104,7 @@ class TrainingRun {
   int64_t first_step_ = 1;       // of this process
   int64_t saved_step_ = -1;
   std::vector<std::pair<int64_t, std::string>> unusable_steps_;  // rank 0's: which the start rejected, and why
+  int64_t zero_gradients_ = 0;                                   // rank 0's: steps of this process that had one
   int64_t unread_step_ = 0;  // given to the device, its result not read; 0: none
   StepDeadline automatic_;
   TimeLimit limit_;  // rank 0's; its word stops all

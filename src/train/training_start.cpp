@@ -35,8 +35,14 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
       automatic_(setup_deadline(config)) {
   all_agree(environment.world, [&] {
     train_.emplace(open_loader(config, config.data.train, true));
+    const AroundRead in_time = [this](const std::string& path, const std::function<void()>& read) {
+      const auto section = wait_for_files("reading " + path);
+      read();
+    };
+    train_->read_by(in_time);
     if (config.evaluation.every > 0 && !config.data.validation.empty()) {
       validation_.emplace(open_loader(config, config.data.validation, false));
+      validation_->read_by(in_time);
       validation_fingerprint_ = validation_->fingerprint();
       evaluation_microbatches(config, layout_, *validation_);  // throws where they are too many
     }

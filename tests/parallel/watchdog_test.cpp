@@ -158,6 +158,52 @@ TEST_F(WatchdogEnd, ComesWhenProgressEnds) {
       ::testing::ExitedWithCode(71), "lived; section evaluation after ");
 }
 
+// A file system that does not answer is no hang of a step; what comes after it is.
+TEST_F(WatchdogEnd, ATimeOfWaitingForFilesDoesNotCount) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog(print);
+        const Watchdog::Section section = watchdog.enter("step 3", {scaled(1)});
+        {
+          const Watchdog::Section wait = watchdog.enter_file_wait("reading shard-00000.h5", {scaled(60)});
+          EXPECT_FALSE(watchdog.waits_for_files(scaled(60)));
+          sleep_seconds(scaled(3));
+          if (!watchdog.waits_for_files(scaled(1))) _exit(1);
+        }
+        if (watchdog.waits_for_files(0)) _exit(2);
+        std::fprintf(stderr, "lived; ");
+        sleep_seconds(scaled(30));
+      },
+      ::testing::ExitedWithCode(71), "^lived; section step 3 after ");
+}
+
+TEST_F(WatchdogEnd, WaitsForFilesHaveADeadline) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog([](const Watchdog::Expiry& expiry) {
+          print(expiry);
+          std::fprintf(stderr, "%s", expiry.for_files ? "of files" : "of a step");
+        });
+        const Watchdog::Section section = watchdog.enter("step 3", {scaled(2)});
+        const Watchdog::Section wait = watchdog.enter_file_wait("reading shard-00000.h5", {scaled(4), "key"});
+        sleep_seconds(scaled(60));
+      },
+      ::testing::ExitedWithCode(71), "^section reading shard-00000.h5 after [0-9.]+ s \\(key\\)\nof files");
+}
+
+TEST_F(WatchdogEnd, APauseEnds) {
+  EXPECT_EXIT(
+      {
+        Watchdog watchdog(print);
+        const Watchdog::Section section = watchdog.enter("step 3", {scaled(1)});
+        watchdog.pause(scaled(3));
+        sleep_seconds(scaled(2.5));
+        std::fprintf(stderr, "lived; ");
+        sleep_seconds(scaled(30));
+      },
+      ::testing::ExitedWithCode(71), "^lived; section step 3 after ");
+}
+
 TEST(Watchdog, TimeInWhichTheProcessWasStoppedDoesNotCount) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What happens to people: two starts of one run, readers that leave, closed terminals, moved data, changed options."""
+import array
 import ctypes
 import json
 import math
@@ -162,8 +163,8 @@ class Accidents(SystemTest):
         seconds = self.evaluate("length", 600, 1)
         held_out = math.ceil(scaled(3) / seconds) * ["--data.validation", str(self.folder / "data" / "train")]
 
-        def start(run):
-            return self.start(1, ["train", *options(self.settings(run, train__steps=4, evaluation__every=2)), *held_out])
+        def start(run, more=()):
+            return self.start(1, ["train", *options(self.settings(run, train__steps=4, evaluation__every=2)), *held_out, *more])
 
         def in_evaluation(run, number, job):
             self.wait_for(lambda: (step(run, number) / "manifest.json").exists(), job)
@@ -182,18 +183,48 @@ class Accidents(SystemTest):
         self.assertIn("step 4: what is left of its evaluation", self.expect(0, start(killed), 200))
         self.assertEqual(told(killed), told(whole))
         self.assertNotIn("what is left", self.expect(0, start(killed)))
-        # Stopped there, at once; and once more where it is made up: then it is left out.
-        for times in (1, 2):
-            job = start(stopped)
+        # Stopped there, at once; again where it is made up, and killed there: a run is not done before its last evaluation.
+        tasks = ["--evaluation.tasks", f"perplexity:{self.folder / 'text.jsonl'}", "--evaluation.limit", 20]
+
+        def status():
+            return json.loads(self.must(shiftron("status", stopped, "--json")))["state"]
+        for times in (1, 2, 3):
+            job = start(stopped, tasks)
             process = in_evaluation(stopped, 4, job)
-            if times == 2:
+            if times > 1:
                 self.wait_for(lambda: "what is left of its evaluation" in job.text(), job)
+            if times == 3:
+                process.kill()
+                job.wait()
+                break
             process.send_signal(signal.SIGUSR1)
             sent = time.monotonic()
             self.assertIn("step 4: its evaluation is left for the next start", self.expect(75, job))
             self.assertLess(time.monotonic() - sent, scaled(2))
-        self.assertIn("step 4: its evaluation was cut off 2 times and is left out", self.expect(0, start(stopped)))
-        self.assertEqual(list(told(stopped)), [2])
+            self.assertEqual(status(), "saved")
+        self.assertEqual(status(), "silent")
+        self.expect(0, start(stopped, tasks), 200)
+        self.assertEqual(told(stopped), told(whole))
+        rows = [line for line in lines(stopped / "metrics.jsonl") if "benchmarks" in line]
+        self.assertEqual([row["step"] for row in rows], [2, 4])
+        self.assertEqual(status(), "done")
+        # What is missing is what counts, however often it was cut off.
+        (stopped / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(stopped / "metrics.jsonl") if line != rows[1]))
+        self.expect(0, start(stopped, tasks))
+        self.assertEqual(lines(stopped / "metrics.jsonl")[-1]["benchmarks"], rows[1]["benchmarks"])
+
+    def test_an_evaluation_on_the_way_is_left_out_when_cut_off_twice(self):
+        """Else a run whose evaluation does not fit between two stops would not get on."""
+        run = self.folder / "left-out"
+        validation = {"data__validation": self.folder / "data" / "validation", "evaluation__every": 2, "evaluation__sequences": 2}
+        settings = self.settings(run, train__steps=4, **validation)
+        self.expect(75, self.train(1, {**settings, "train.stop_at": 2}))
+        rows = lines(run / "metrics.jsonl")
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if "validation_loss" not in row))
+        with open(run / "events.jsonl", "a") as stream:
+            stream.write(2 * (json.dumps({"event": "evaluation_left", "step": 2}) + "\n"))
+        self.assertIn("step 2: its evaluation was cut off 2 times and is left out", self.expect(0, self.train(1, settings)))
+        self.assertEqual([line["step"] for line in lines(run / "metrics.jsonl") if "validation_loss" in line], [4])
 
     # Saves that people count on.
     def test_the_last_step_is_always_saved(self):
@@ -467,6 +498,34 @@ class Accidents(SystemTest):
         text = self.expect(72, self.train(1, settings))
         self.assertIn("3 steps in a row had no gradient norm whose square float32 holds (up to 1.8e+19)", text)
         self.assertNotIn("nan", text)
+
+    def test_an_overflow_that_norms_hide_is_told(self):
+        """A norm divides by an infinite sum of squares: all logits are 0, no value is non-finite, and nothing is learned."""
+        base, exported, run = self.folder / "sound", self.folder / "exported", self.folder / "overflows"
+        data = {"data.train": self.folder / "data" / "train", "data.validation": self.folder / "data" / "validation"}
+        self.assertNotIn("exactly 0", self.expect(0, self.train(1, self.settings(base, train__steps=2))))
+        self.must(shiftron("checkpoint", "export", step(base, 2), "--format", "hf", "--output", exported))
+        again = shiftron("checkpoint", "import", exported, "--format", "hf", "--output", self.folder / "sound-again")
+        self.assertNotIn("note:", self.must(again))
+        content = bytearray((exported / "model.safetensors").read_bytes())
+        tensors = 8 + int.from_bytes(content[:8], "little")
+        begin, end = (tensors + at for at in json.loads(content[8:tensors])["model.embed_tokens.weight"]["data_offsets"])
+        content[begin:end] = array.array("f", [1e22 * value for value in array.array("f", bytes(content[begin:end]))]).tobytes()
+        (exported / "model.safetensors").write_bytes(content)
+        result = shiftron("checkpoint", "import", exported, "--format", "hf", "--output", run)
+        self.assertRegex(self.must(result), r"note: the weights are so large that activations may reach \d\.\de\+2\d; above 1\.8e\+19 float32")
+        own = {key: value for key, value in self.settings(run).items() if not key.startswith("model.")}
+        settings = {**own, **data, "train.steps": 5, "evaluation.every": 5, "evaluation.sequences": 2}
+        text = self.expect(0, self.start(1, ["train", "--config", run / "config.conf", *options(settings)]))
+        for number in (1, 2, 4):  # ever more rarely
+            self.assert_told_once(text, f"warning: step {number}: the gradient of all parameters is exactly 0, although ")
+        self.assertEqual([event["step"] for event in events(run, "zero_gradient")], [1, 2, 4])
+        self.assert_told_once(text, "warning: step 5: the loss is that of equal logits")
+        result = shiftron("checkpoint", "export", step(run, 5), "--format", "hf", "--output", self.folder / "exported-overflow")
+        self.assertIn("note: the weights are so large that activations may reach", self.must(result))
+        result = shiftron("evaluate", "--checkpoint", step(run, 5), "--data", data["data.validation"])
+        self.must(result)
+        self.assert_told_once(result.stderr, "the loss is that of equal logits for every target")
 
     def test_a_way_out_where_only_skipped_steps_are_kept(self):
         run = self.folder / "lost-and-pruned"

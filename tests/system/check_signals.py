@@ -3,11 +3,13 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
 import time
 import unittest
 
-from harness import LAYOUTS, LOCAL, Job, SystemTest, events, last_step, losses, options, processes, scaled, step
+from harness import LAYOUTS, LOCAL, Job, SystemTest, events, last_step, lines, losses, options, processes, scaled, step
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1)
 
@@ -166,6 +168,36 @@ class Hangs(SystemTest):
         self.assertEqual({event["code"] for event in events(run, "exit")}, {71})
         self.assertTrue(any("past its deadline" in log.read_text() for log in (run / "logs").iterdir()))
         self.assert_gone()
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is missing\n  next: launch/install-deps")
+    def test_a_stalled_read(self):
+        """A network file system that does not answer for a while ends no run, neither by the rank that reads nor by one that waits for it."""
+        ranks, parallel = LAYOUTS["dp2"]
+        run, shard = self.folder / "stalled", self.folder / "data" / "train" / "shard-00000.h5"
+        step_deadline, stall, read_deadline = scaled(2), scaled(3), round(scaled(4.5), 1)
+        job = self.train(ranks, {**self.settings(run, train__steps=100000, fault__step_deadline=step_deadline,
+                                                 fault__read_deadline=read_deadline), **parallel})
+
+        def stall_rank_1(seconds):
+            tracer = subprocess.Popen(["strace", "-f", "-q", "-o", "/dev/null", "-p", str(job.ranks()[1]), "-P", str(shard), "-e", "trace=pread64",
+                                       "-e", f"inject=pread64:delay_enter={round(seconds * 1e6)}:when=1"], stderr=subprocess.DEVNULL)
+            self.addCleanup(tracer.wait)
+            self.addCleanup(tracer.kill)
+            return tracer
+
+        def longest_step():
+            return max(line["step_seconds"] for line in lines(run / "metrics.jsonl")[1:])
+        self.wait_for(lambda: last_step(run) >= 3, job)
+        tracer = stall_rank_1(stall)
+        self.wait_for(lambda: longest_step() >= stall, job)
+        tracer.terminate()
+        tracer.wait()
+        tracer = stall_rank_1(scaled(60))
+        text = self.expect(71, job)
+        tracer.kill()  # which holds what it stalls
+        self.assertRegex(text, rf'rank 1 on \S+ has been in "reading {shard}" for \d+ s, past its deadline \(fault\.read_deadline\); '
+                               "it waits for the file system")
+        self.assertEqual([event["rank"] for event in events(run, "hang")], [1])
 
     def test_a_stopped_rank(self):
         self.hang("rank 1", "tp2pp2", 1, "mpirun", 10)

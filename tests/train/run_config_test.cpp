@@ -87,6 +87,7 @@ Pairs unusual() {
           {"checkpoint.resume", "40"},
           {"fault.setup_deadline", "60.5"},
           {"fault.step_deadline", "30"},
+          {"fault.read_deadline", "45"},
           {"fault.evaluation_deadline", "120"},
           {"fault.checkpoint_deadline", "90"},
           {"fault.non_finite_in_row", "5"},
@@ -191,7 +192,7 @@ TEST(RunConfig, TableIsConsistent) {
   }
   EXPECT_THAT(sections, ElementsAre("model", "shift", "train", "optimizer", "parallel", "data", "evaluation",
                                     "checkpoint", "fault", "output", "device"));
-  EXPECT_EQ(keys.size(), 74u);
+  EXPECT_EQ(keys.size(), 75u);
 }
 
 TEST(RunConfig, DefaultsAreThoseOfTheUserGuide) {
