@@ -38,7 +38,7 @@ std::optional<int64_t> stated(const char* name) {
 // Shells of batch scripts and of salloc have steps too, of numbers from 2^32 - 16 on.
 bool is_in_a_step() {
   constexpr int64_t kReserved = (int64_t{1} << 32) - 16;
-  const std::optional<int64_t> step = stated(kStep);
+  const std::optional<int64_t> step = stated("SLURM_STEP_ID");
   return step && *step < kReserved;
 }
 
