@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -124,20 +125,21 @@ class Kills(SystemTest):
 
     def test_a_rank_that_fails_alone_ends_all(self):
         """Where the launcher leaves the others alone, as launch/slurm has it."""
-        run, own = self.folder / "alone", self.folder / "data-of-one"
-        shutil.copytree(self.folder / "data" / "train", own)
-        settings = {**self.settings(run, train__steps=100000, fault__step_deadline=600), **LAYOUTS["dp2"][1]}
-        rank = {number: ["-n", 1, PROGRAM, "train", *options({**settings, "data.train": data})]
-                for number, data in enumerate((settings["data.train"], own))}
+        run = self.folder / "alone"
+        own = {number: self.folder / f"folder-of-{number}" / "data" for number in range(2)}
+        for copy in own.values():
+            shutil.copytree(self.folder / "data" / "train", copy)
+        settings = {**self.settings(run, train__steps=100000, fault__step_deadline=600, data__train="data"), **LAYOUTS["dp2"][1]}
+        rank = {number: ["-n", 1, "-wdir", copy.parent, PROGRAM, "train", *options(settings)] for number, copy in own.items()}
         job = Job(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0", "--oversubscribe", "--bind-to", "none",
                    *rank[0], ":", *rank[1]], self.folder / "output-alone")
         self.wait_for(lambda: last_step(run) > 3, job)
-        for shard in own.glob("*.h5"):
+        for shard in own[1].glob("*.h5"):
             os.truncate(shard, 100)
         failed = time.monotonic()
         job.wait()  # this mpirun loses codes
         self.assertLess(time.monotonic() - failed, scaled(15))
-        self.assert_told_once(job.text(), f"[rank 1] error: {own}/shard-")
+        self.assert_told_once(job.text(), "[rank 1] error: data/shard-", f" (on {socket.gethostname()})")
         self.assertEqual([(event["rank"], event["code"]) for event in events(run, "exit")], [(1, 76)])
         self.assertIn("rank 1 has ended with code 76: so does this one", (run / "logs/rank-00000.log").read_text())
 
