@@ -119,7 +119,7 @@ class Signals(SystemTest):
 
     def test_a_second_interrupt_ends_one_process(self):
         """In the middle of a step that takes long."""
-        job = self.train(1, self.settings(self.folder / "twice", train__global_batch=1 << 15))
+        job = self.train(1, self.settings(self.folder / "twice", train__global_batch=1 << 15, checkpoint__every=1000))
         self.wait_for(lambda: last_step(self.folder / "twice") == 0 and (step(self.folder / "twice", 0) / "manifest.json").exists(), job)
         for _ in range(2):
             job.process.send_signal(signal.SIGINT)
