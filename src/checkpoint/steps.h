@@ -59,8 +59,8 @@ bool step_has_gone(const std::string& step_directory);
 // machine refused (SystemError, crash) or the step has gone, as retention of a running training removes steps.
 void pass_on_other_than_faults(const std::string& step_directory, const Error& error);
 
-// "PATH could not be read, which says nothing of its content: REASON", with the commands that help: for a run that would
-// resume from it. No older step is taken in its place, which would lose the steps between.
+// "PATH could not be read, which says nothing of its content: REASON", with the commands that help: for a run that
+// would resume from it. No older step is taken in its place, which would lose the steps between.
 std::string unreadable_step(const std::string& step_directory, const std::string& reason);
 
 // The manifest, parsed and checked, tiling included. Throws Error(no_checkpoint), as all readers of a step do; where it
