@@ -72,6 +72,13 @@ const Advice kAdvice[] = {
      "; NCCL shares memory in /dev/shm: see df /dev/shm, and give it more (docker run --shm-size=8g)"},
 };
 
+// Where the user has NCCL connect everything when a communicator is made.
+std::string less_at_once() {
+  const char* const connects = std::getenv("NCCL_RUNTIME_CONNECT");
+  if (connects == nullptr || connects != std::string("0")) return "";
+  return "; unset NCCL_RUNTIME_CONNECT, which is 0 and has NCCL take memory for what no step does";
+}
+
 // NCCL's communicator, which operations that are under way look at too, and another thread by find_lost_peer().
 class Handle {
  public:
@@ -146,7 +153,8 @@ class Handle {
     const std::string text =
         detail::concatenate("group ", name_, ", ", call, ": ", ncclGetErrorString(result), " (", details, ")");
     for (const Advice& advice : kAdvice) {
-      if (details.find(advice.said) != std::string::npos) throw_bad_input(text, advice.next);
+      if (details.find(advice.said) == std::string::npos) continue;
+      throw_bad_input(text, advice.next == kLessMemory ? less_at_once() : "", advice.next);
     }
     const bool lost = result == ncclRemoteError || result == ncclSystemError;
     throw Error(text, lost ? ExitCode::hang : ExitCode::crash);
