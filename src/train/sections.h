@@ -144,7 +144,7 @@ struct OutputSection {
 struct DeviceSection {
   DeviceChoice kind = DeviceChoice::cpu;
   int threads = 0;  // per rank; 0 = cores in the affinity mask / ranks that share it
-  int64_t reserve = 1536;  // MiB of a GPU that plans leave to context and libraries
+  int64_t reserve = 1152;  // MiB of a GPU that plans leave to context and libraries
 };
 
 }  // namespace shiftron

@@ -152,7 +152,7 @@ TEST(DeviceRoom, KeysThatHelpAreTold) {
   EXPECT_THAT(text, HasSubstr("  parallel.recompute=full "));
   EXPECT_THAT(text, HasSubstr("  parallel.zero=1 "));
   EXPECT_THAT(text, HasSubstr(" *\n"));
-  EXPECT_THAT(text, HasSubstr("device.reserve (1536 MiB)"));
+  EXPECT_THAT(text, HasSubstr("device.reserve (1152 MiB)"));
   const std::string alone = ask(config, 1, [&](int, int64_t) { return enough; }).text;
   EXPECT_THAT(alone, Not(HasSubstr("parallel.zero")));
   EXPECT_THAT(alone, Not(HasSubstr("parallel.tp=2")));
