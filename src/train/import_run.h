@@ -28,7 +28,7 @@ struct ImportedRun {
   WrittenStep step;
   std::string config_file;
   bool was_there = false;  // the same import had made it, and was killed
-  std::string warning;     // that activations of such weights may overflow; "": none, or it was there
+  std::string warning{};   // that activations of such weights may overflow; "": none, or it was there
 };
 
 struct ImportOptions {
