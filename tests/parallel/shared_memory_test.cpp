@@ -38,7 +38,7 @@ TEST(SharedMemoryTest, ForbiddenCopiesBetweenProcessesAreFound) {
         forbid_reading_of_other_processes();
         _exit(may_read_other_processes() ? 1 : 0);
       },
-      testing::ExitedWithCode(0), "");
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(SharedMemoryTest, AllowedCopiesBetweenProcessesAreFound) {
@@ -64,23 +64,23 @@ TEST(SharedMemoryTest, FullSharedMemoryIsReported) {
         report_full_shared_memory();
         write_to_a_missing_page("/dev/shm");
       },
-      testing::ExitedWithCode(70), "shared memory in /dev/shm is full.*df -h /dev/shm.*docker run --shm-size");
+      ::testing::ExitedWithCode(70), "shared memory in /dev/shm is full.*df -h /dev/shm.*docker run --shm-size");
 }
 
 TEST(SharedMemoryTest, OtherBusErrorsStayWhatTheyAre) {
   EXPECT_EXIT(
       {
         report_full_shared_memory();
-        write_to_a_missing_page(testing::TempDir());
+        write_to_a_missing_page(::testing::TempDir());
       },
-      testing::KilledBySignal(SIGBUS), "");
+      ::testing::KilledBySignal(SIGBUS), "");
   EXPECT_EXIT(
       {
         report_full_shared_memory();
         std::raise(SIGBUS);
         _exit(0);
       },
-      testing::KilledBySignal(SIGBUS), "");
+      ::testing::KilledBySignal(SIGBUS), "");
 }
 
 }  // namespace
