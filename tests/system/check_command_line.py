@@ -334,7 +334,7 @@ class CommandLine(SystemTest):
         runs = self.folder / f"odd{evil}" / "run"
         shutil.copytree(self.run_directory, runs)
         with open(runs / "events.jsonl", "a", encoding="utf-8") as stream:
-            for event in ({"event": "queued", "job": f"7{evil}", "why": evil}, {"event": "exit", "code": 76, "error": f"{evil}\nstep 9"}):
+            for event in ({"event": "queued", "job": f"7{evil}", "why": f"{evil}\nstep 9"}, {"event": "exit", "code": 76, "error": f"{evil}\nstep 9"}):
                 stream.write(json.dumps({"time": "2026-01-01T00:00:00.000Z", "host": evil, **event}) + "\n")
         (self.folder / "items.jsonl").write_text(json.dumps({"text": "the key"}) + "\n")
         task = self.folder / "task.json"
