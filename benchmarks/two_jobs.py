@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one number of looks before a waiting thread sleeps (GOMP_SPINCOUNT) costs another, alone and for two jobs at once.
 
-    benchmarks/two_jobs.py --data DIR [--config FILE …] [--counts 1000,300000] [--rounds 5] [-- --model.hidden 64 …]
+    benchmarks/two_jobs.py --data DIR [--config FILE …] [--counts 300000,1000] [--rounds 5] [-- --model.hidden 64 …]
 
 Trains a new run of some steps by each number in turn: alone, then two at once. For each number: the median step of a job,
 alone and with another one, and the medians over rounds of both divided by the first number's step alone in the same
@@ -44,7 +44,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--config", nargs="+", default=[str(ROOT / "configs" / "quickstart.conf")])
-    parser.add_argument("--counts", default="1000,300000")
+    parser.add_argument("--counts", default="300000,1000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("options", nargs="*")

@@ -4,7 +4,6 @@
 
 #include "cli/command.h"
 #include "cli/standard_descriptors.h"
-#include "cli/thread_waiting.h"
 #include "core/check.h"
 #include "core/host_limits.h"
 #include "core/log.h"
@@ -26,7 +25,6 @@ int fail(const std::string& message, shiftron::ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  shiftron::cli::make_waiting_threads_sleep(argv);
   try {
     shiftron::cli::open_standard_descriptors();
     shiftron::raise_open_files();

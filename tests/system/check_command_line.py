@@ -458,17 +458,6 @@ class CommandLine(SystemTest):
             self.skipTest("this system has no filters")
         self.assertEqual((code, err.count("Read -1")), (0, 0), err[-2000:])
 
-    def test_threads_sleep_early_unless_the_user_says_otherwise(self):
-        def setting(variables):
-            with unittest.mock.patch.dict(os.environ, {"OMP_DISPLAY_ENV": "verbose", **variables}):
-                os.environ.pop("OMP_NUM_THREADS", None)
-                code, _, err = run(["generate", *self.rows["generate"]])
-            self.assertEqual(code, 0, err)
-            return re.findall(r"GOMP_SPINCOUNT = '(\w+)'", err)[-1]
-        self.assertEqual(setting({}), "1000")
-        self.assertEqual(setting({"GOMP_SPINCOUNT": "77"}), "77")
-        self.assertEqual(setting({"OMP_WAIT_POLICY": "passive"}), "0")
-
     def test_a_rank_that_is_bound_is_warned_of(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("one processor")
