@@ -105,8 +105,9 @@ void require_given_alike(ControlPlane& world, const std::vector<GivenValue>& giv
   if (different > told) text += "\n  and " + std::to_string(different - told) + " more ranks differ from rank 0";
   throw_bad_input(
       "the ranks were not given the same:", text,
-      "\ngive all ranks one command line, and files on a file system that all hosts share; causes are copies on each "
-      "host, a file that was edited during the start, and a stale cache of a network file system: then start again");
+      "\nGive all ranks the same command line, and files on a file system that all hosts share. Usual causes: a copy "
+      "of a "
+      "file on each host, a file that was edited during the start, a stale cache of a network file system.");
 }
 
 }  // namespace shiftron

@@ -99,6 +99,7 @@ nlohmann::json to_json(const RankReport& report) {
           {"files", report.files},
           {"clock", report.clock},
           {"disk_fault", report.disk_fault},
+          {"data_fault", report.data_fault},
           {"device", report.device},
           {"gpu", report.gpu},
           {"device_fault", report.device_fault},
@@ -113,6 +114,7 @@ RankReport rank_report_of(const std::string& text) {
           .files = json.at("files"),
           .clock = json.at("clock"),
           .disk_fault = json.at("disk_fault"),
+          .data_fault = json.at("data_fault"),
           .device = json.at("device"),
           .gpu = json.at("gpu"),
           .device_fault = json.at("device_fault"),
@@ -180,6 +182,10 @@ std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector
           {report.host, fmt::format("products on its rank {} run at {:.0f} GFLOP/s, the median at {:.0f}",
                                     report.local_rank, report.operations / 1e9, rate / 1e9)});
     }
+    if (!report.data_fault.empty()) {
+      faults.push_back({report.host, fmt::format("its rank {} lacks data that others have: {}", report.local_rank,
+                                                 report.data_fault)});
+    }
     if (report.local_rank != 0) continue;
     for (const auto& [name, hash] : report.files) {
       if (hash != commonest(variants.at(name))) {
@@ -240,15 +246,23 @@ std::string look_for_room(const RunConfig& config) {
 
 namespace {
 
-// As training opens it: throws where a rank cannot, or has other data at the same place.
-void require_same_data(const RunConfig& config, ControlPlane& world) {
+// What keeps this rank from opening the data as training opens it; "" where nothing does. A host that lacks data which
+// others have is unfit. Throws where every rank lacks them, or where ranks have other data at the same place.
+std::string look_for_data(const RunConfig& config, ControlPlane& world) {
   std::vector<GivenValue> data;
-  all_agree(world, [&] {
+  std::optional<Error> fault;
+  try {
     add_data(data, "data.train", config.data.train, open_loader(config, config.data.train, true));
-    if (config.evaluation.every == 0 || config.data.validation.empty()) return;
-    add_data(data, "data.validation", config.data.validation, open_loader(config, config.data.validation, false));
-  });
-  require_given_alike(world, data);
+    if (config.evaluation.every > 0 && !config.data.validation.empty()) {
+      add_data(data, "data.validation", config.data.validation, open_loader(config, config.data.validation, false));
+    }
+  } catch (const std::exception& exception) {
+    fault = as_error(exception);
+  }
+  const std::vector<std::string> of_all = different_texts(world, fault ? fault->what() : "");
+  if (std::ranges::find(of_all, "") == of_all.end()) all_agree(world, [&] { throw *fault; });
+  if (of_all.size() == 1) require_given_alike(world, data);
+  return fault ? fault->what() : "";
 }
 
 }  // namespace
@@ -295,7 +309,7 @@ PreflightResult run_preflight(const RunConfig& config, const HostShare& share, H
   });
 
   begin("the data", {});
-  require_same_data(config, world);
+  report.data_fault = look_for_data(config, world);
 
   {
     DeviceLook device(config, share, world, begin);

@@ -21,6 +21,7 @@ struct RankReport {
   std::map<std::string, std::string> files{};  // the program and its libraries by name: hashes of their bytes
   double clock = 0;                            // seconds since 1970, taken by all at once
   std::string disk_fault{};                    // of writing into the run's directory; "": none
+  std::string data_fault{};                    // of opening the data; "": none
   std::string device{};                        // which GPU it computes on; "" on a CPU
   GpuFacts gpu{};                              // what nvidia-smi says of that
   std::string device_fault{};                  // why that does not start or compute; "": it does
@@ -37,7 +38,7 @@ constexpr double kMostClockSkew = 5;        // seconds from the median of all ho
 constexpr double kLeastShareOfSpeed = 0.5;  // of the median rank's products, below which a host is told of
 
 // What is wrong with which hosts: another program or library than most have, a clock apart, a directory that cannot be
-// written or is not that of the others, a GPU that does not work, a wrong product. Fewer GPUs
+// written or is not that of the others, data that cannot be opened, a GPU that does not work, a wrong product. Fewer GPUs
 // than ranks are a fault where another host has one for each, and so are errors of a GPU's memory. `warnings`: much
 // slower than most, GPUs that all share, GPUs with other values than most have.
 std::vector<HostFault> judge(const std::vector<RankReport>& reports, std::vector<HostFault>& warnings);
@@ -64,8 +65,8 @@ struct PreflightResult {  // hosts on rank 0 alone
 
 // Every rank calls it. config.output.directory is made where it is missing; nothing stays there. `begin` is told each
 // part, which a rank that hangs stays in. A device that fails is its host's fault; then no groups are summed over.
-// Throws Error(bad_input) where the disk has no room to go on saving; that it is less than checkpoint.keep takes is a
-// warning.
+// Throws Error(bad_input) where the disk has no room to go on saving (that it is less than checkpoint.keep takes is a
+// warning), where no rank can open the data, or where ranks have different data.
 PreflightResult run_preflight(const RunConfig& config, const HostShare& share, HostCommunicator& world,
                               const BeginPart& begin);
 

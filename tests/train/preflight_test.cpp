@@ -61,6 +61,9 @@ TEST(Preflight, TheOddHostIsNamed) {
   reports[0].disk_fault = "it cannot write into /run: read-only";
   EXPECT_THAT(fault_of(reports), HasSubstr("n0: it cannot write"));
   reports = three_hosts();
+  reports[3].data_fault = "cannot open /data/dataset.json";
+  EXPECT_THAT(fault_of(reports), HasSubstr("n1: its rank 1 lacks data that others have: cannot open /data/dataset.json"));
+  reports = three_hosts();
   reports[5].wrong_products = 3;
   EXPECT_THAT(fault_of(reports), HasSubstr("n2: 3 elements of a matrix product on its rank 1 are wrong"));
   reports = three_hosts();
