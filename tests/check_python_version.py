@@ -13,7 +13,7 @@ import re
 import sys
 
 OLDEST = (3, 8)
-OWN = {"foreign_text"}  # modules of launch/
+OWN = {"foreign_text", "job_folders"}  # modules of launch/
 OTHERS = {"pyarrow.parquet", "torch", "transformers", "tokenizers", "safetensors", "h5py", "numpy", "sentencepiece", "llama_cpp"}  # of Pythons that launch/install-deps makes
 # What modules have gained since 3.8 (typeshed of 2024; to 3.13).
 NEW_MEMBERS = {
@@ -25,7 +25,7 @@ NEW_MEMBERS = {
     "os": "EFD_CLOEXEC EFD_NONBLOCK EFD_SEMAPHORE P_PIDFD RWF_APPEND SPLICE_F_MORE SPLICE_F_MOVE SPLICE_F_NONBLOCK eventfd eventfd_read "
           "eventfd_write grantpt login_tty pidfd_open posix_openpt process_cpu_count ptsname setns splice timerfd_create unlockpt unshare "
           "waitstatus_to_exitcode",
-    "pathlib": "UnsupportedOperation", "random": "binomialvariate randbytes", "re": "NOFLAG PatternError", "resource": "", "select": "", "shlex": "",
+    "pathlib": "UnsupportedOperation", "pwd": "", "random": "binomialvariate randbytes", "re": "NOFLAG PatternError", "resource": "", "select": "", "shlex": "",
     "shutil": "", "signal": "SIGSTKFLT pidfd_send_signal", "socket": "SO_INCOMING_CPU recv_fds send_fds",
     "statistics": "LinearRegression correlation covariance kde kde_random linear_regression", "string": "", "struct": "", "subprocess": "",
     "sys": "activate_stack_trampoline exception last_exc monitoring orig_argv platlibdir stdlib_module_names", "tempfile": "", "textwrap": "",
@@ -130,7 +130,8 @@ class Finder(ast.NodeVisitor):
 
     def visit_For(self, node):
         if isinstance(node.iter, ast.Tuple) and any(isinstance(one, ast.Starred) for one in node.iter.elts):
-            self.add(node, "* in what for goes through")
+            if (node.iter.lineno, node.iter.col_offset) == (node.iter.elts[0].lineno, node.iter.elts[0].col_offset):  # no parenthesis before it
+                self.add(node, "* in what for goes through, without parentheses")
         self.generic_visit(node)
 
     def visit_decorated(self, node):
