@@ -82,8 +82,9 @@ void run(const std::string& part, MpiSession& session, HostCommunicator& world) 
     CHECK(environment("OMPI_MCA_pml") == "ob1", "ranks of one host look for no network");
     conformance::check_host(world, part == "pieces" ? 2 : world.size());
     check_helper_threads(world);
-  } else if (part == "alone") {  // launched by nobody
-    CHECK(world.size() == 1 && environment("OMPI_MCA_pml") == "ob1", "looks for no network");
+  } else if (part == "alone") {  // no launcher started it
+    CHECK(world.size() == 1 && environment("OMPI_MCA_pml").empty(), "does not prepare MPI");
+    CHECK(session.local_processors() == std::vector<std::vector<int>>{processors_of_process()}, "own processors");
   } else if (part == "bound") {  // each rank knows what the others may use
     for (int rank = 0; rank < world.size(); ++rank) {
       CHECK(session.local_processors()[static_cast<size_t>(rank)] == std::vector<int>{processor_of(rank)}, "rank ",
