@@ -312,7 +312,7 @@ TEST_F(Compare, APerplexitysDifferenceIsOfAllItsWords) {
   EXPECT_NEAR(bits.gain, -bits.difference, 1e-12);
   EXPECT_NEAR(bits.error.value(), *words.gain_error / std::log(2.0), 1e-12);
   EXPECT_NEAR(bits.gain_error.value(), *bits.error, 1e-12);
-  EXPECT_THAT(to_text(comparison), HasSubstr("|   2.7723 |  4.4381 |    +1.6658 |"));
+  EXPECT_THAT(to_text(comparison), HasSubstr("| 2.7721 | 4.4380 |    +1.6659 |"));
 }
 
 // Of a report: its samples of task a, and what it says itself, as the harness may have written them.
