@@ -140,7 +140,8 @@ int inspect_tokenizer(const CommandLine& line) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   for (const auto& [key, value] : json.items()) {
     if (!value.is_array()) {
-      std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump()) << "\n";
+      std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump())
+                << "\n";
       continue;
     }
     std::cout << key << ":\n";

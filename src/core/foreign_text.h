@@ -19,8 +19,8 @@ size_t utf8_length(std::string_view text);
 std::string printable_lines(std::string_view text);
 // The same on one line: line feeds and tabs are escaped too.
 std::string printable_line(std::string_view text);
-// printable_lines() as part of a line of ours: later lines are set in by four spaces, so that they cannot pass for ours,
-// and line feeds at its end are left out.
+// printable_lines() as part of a line of ours: later lines are set in by four spaces, so that they cannot pass for
+// ours, and line feeds at its end are left out.
 std::string printable_value(std::string_view text);
 // printable_line() of a text's first 400 bytes, for messages.
 std::string printable(std::string_view text);
