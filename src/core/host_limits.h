@@ -20,8 +20,8 @@ std::optional<HostRoom> host_room(const std::string& root = "");
 // cpu.cfs_quota_us); 0 where none limits it.
 int processor_quota(const std::string& root = "");
 
-// Lets this process open as many files as its hard limit allows, up to a million: programs that it starts may go through
-// all their numbers. The soft limit, often 1024, is for programs that call select().
+// Lets this process open as many files as its hard limit allows, up to a million: programs that it starts may go
+// through all their numbers. The soft limit, often 1024, is for programs that call select().
 void raise_open_files();
 
 // Whether the system would give this process so many bytes of the host now, under its limits; none are touched.

@@ -337,8 +337,8 @@ void TokenScorer::prepare(const ScorePlanner& passes, const ScoringOptions& opti
   own_->queue = start_device(config_, share_, world_, own_->stream).queue;
   Groups groups = make_groups(world_, layout, config_.model.kv_heads, schedule_of(config_), own_->stream.device);
   connect_groups(world_, groups, plan.traffic, own_->stream);
-  own_->engine = std::make_unique<Engine>(config_, std::move(groups), own_->stream, plan.engine, false, std::nullopt,
-                                          attending_);
+  own_->engine =
+      std::make_unique<Engine>(config_, std::move(groups), own_->stream, plan.engine, false, std::nullopt, attending_);
   engine_ = own_->engine.get();
   all_agree(world_, [&] { fill_(engine_->parameters()); });
   head_ = make_head(config_, *engine_, plan.head);

@@ -11,8 +11,8 @@ std::vector<int> processors_of_process();
 // Those that it could use were it bound to none: all of the host's, or of the cpuset that holds it.
 std::vector<int> processors_of_host();
 
-// Binds the threads of this process that have the calling thread's processors to others, and those that they will start.
-// False where the system refuses, or where OMP_PROC_BIND binds threads already; then nothing changes.
+// Binds the threads of this process that have the calling thread's processors to others, and those that they will
+// start. False where the system refuses, or where OMP_PROC_BIND binds threads already; then nothing changes.
 bool bind_process(const std::vector<int>& processors);
 
 // Threads that OpenMP gives this process at once, by OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS.

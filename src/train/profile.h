@@ -13,9 +13,9 @@ struct MachineRates {
 };
 
 // One line a kernel, the slowest first: calls and milliseconds a step, share of the time of all kernels, GB/s, GFLOP/s,
-// and the share of the higher of the two rates that it reached. Then one line for each operation of a group whose device
-// times it: calls and milliseconds a step, and for how many of these kernels waited for it. `ledger` holds `steps` timed
-// steps; `step_seconds`: what one took in all.
+// and the share of the higher of the two rates that it reached. Then one line for each operation of a group whose
+// device times it: calls and milliseconds a step, and for how many of these kernels waited for it. `ledger` holds
+// `steps` timed steps; `step_seconds`: what one took in all.
 std::string profile_table(const Ledger& ledger, int64_t steps, double step_seconds, const MachineRates& rates);
 
 }  // namespace shiftron

@@ -89,7 +89,7 @@ class Trainer {
   std::array<Slot, 2> slots_;
   std::vector<AwaitedOperation> unfinished_;  // at the end of the last step whose result was read
   Event first_begin_;                         // of the first step
-  Tensor pinned_totals_, pinned_counters_;                                     // for evaluate() and restore_state()
+  Tensor pinned_totals_, pinned_counters_;    // for evaluate() and restore_state()
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
   Tensor sum_scratch_;                                                         // float64, of one call at a time
   std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_

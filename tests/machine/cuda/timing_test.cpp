@@ -55,7 +55,7 @@ TEST(CudaTiming, EmptiesTheCacheBeforeEachRunAndDoesNotCountThat) {
   cuda::check_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
   const auto allocations = [] { return machine::runtime_objects().at("allocations"); };
   const int usual = machine::second_level_cache();
-  machine::set_second_level_cache(4 << 20);
+  machine::set_second_level_cache(8 << 20);
   cuda::ColdCache cache;
   cache.take();
   EXPECT_EQ(allocations(), 1);
