@@ -343,6 +343,7 @@ MpiSession::MpiSession(int64_t piece_bytes)
 }
 
 void MpiSession::tell_failure(int exit_code) {
+  if (ranks_ == 1) return;  // and MPI may not have started
   told_ = exit_code;
   std::vector<MPI_Request> requests;
   for (int rank = 0; rank < ranks_; ++rank) {
