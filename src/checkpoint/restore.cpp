@@ -204,6 +204,17 @@ bool is_of_the_machine(const std::exception& error) {
   return as_error(error).code() != ExitCode::no_checkpoint;
 }
 
+// Whether this rank does not find the files of a step, with their sizes, that rank 0 has just found: its host sees an
+// older state of the file system (a stale cache), or another folder. The step may be whole.
+bool sees_other_files(const Order& order) {
+  try {
+    const Manifest manifest = parse_manifest(order.body, order.path + "/" + kManifestName);
+    return !first_file_fault(order.path, manifest).empty();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 // Those that are not empty.
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
@@ -255,8 +266,10 @@ std::optional<CheckpointContent> load_checkpoint(const std::string& directory, s
       read_into(*reader, wanted, set, options.threads);
       if (leads) tokenizer = read_tokenizer(order.path, reader->manifest());
     } catch (const std::exception& error) {
-      refused = is_of_the_machine(error);
-      fault = place_of(world.rank()) + ": " + as_error(error).what();
+      const bool sees_less = !leads && sees_other_files(order);
+      refused = is_of_the_machine(error) || sees_less;
+      fault = place_of(world.rank()) + ": " + as_error(error).what() +
+              (sees_less ? " (rank 0 sees all files of the step: look at the file system of this host)" : "");
     }
     const std::string faults = joined(world.gather_text(refused ? "" : fault, 0));
     const std::string refusals = joined(world.gather_text(refused ? fault : "", 0));

@@ -121,8 +121,8 @@ void throw_step_has_gone(const std::string& step_directory) {
     newest = "; the newest step there is " + steps.front().path;
   }
   throw Error(step_directory +
-                  " was removed while it was read, as retention of a running training removes old steps: take a newer "
-                  "one, or raise checkpoint.keep" +
+                  " is not there, or no longer: retention of a running training removes old steps; take another one, or "
+                  "raise checkpoint.keep" +
                   newest,
               ExitCode::no_checkpoint);
 }

@@ -46,6 +46,7 @@ int list(const CommandLine& line) {
   if (std::filesystem::is_directory(directory + "/checkpoints")) directory += "/checkpoints";
   Json answer = Json::array();
   const std::vector<StepDirectory> steps = list_steps(directory);
+  std::exception_ptr refusal;  // of the first step that could not be read: the others are listed too
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
     Json row = {{"step", entry->step}, {"directory", entry->path}, {"valid", true}};
     try {
@@ -54,14 +55,16 @@ int list(const CommandLine& line) {
       row["files"] = manifest.files.size();
     } catch (const Error& error) {
       if (step_has_gone(entry->path)) continue;  // since its name was read
-      pass_on_refusal(error);
-      row["valid"] = false;
+      const bool unreadable = dynamic_cast<const SystemError*>(&error) != nullptr;
+      if (unreadable && !refusal) refusal = std::current_exception();
+      row["valid"] = unreadable ? Json() : Json(false);
       row["fault"] = error.what();
     }
     if (!as_json) {
       std::cout << printable_line(row["directory"].get<std::string>()) << ": "
-                << (row["valid"] ? row["bytes"].dump() + " bytes in " + row["files"].dump() + " files"
-                                 : "not valid: " + printable_value(row["fault"].get<std::string>()))
+                << (row.contains("bytes") ? row["bytes"].dump() + " bytes in " + row["files"].dump() + " files"
+                                          : (row["valid"].is_null() ? "not readable: " : "not valid: ") +
+                                                printable_value(row["fault"].get<std::string>()))
                 << "\n";
     }
     answer.push_back(std::move(row));
@@ -71,6 +74,7 @@ int list(const CommandLine& line) {
   } else if (steps.empty()) {
     std::cout << directory << " holds no step\n";
   }
+  if (refusal) std::rethrow_exception(refusal);
   return 0;
 }
 

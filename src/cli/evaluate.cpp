@@ -192,8 +192,9 @@ int run_evaluate(const CommandLine& given) {
 
 int run_generate(const CommandLine& line) {
   // The text that was asked for is printed as it is, except on a terminal, which it could steer. Open MPI's mpirun
-  // gives each rank a terminal that is not the user's.
-  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr;
+  // gives each rank a terminal that is not the user's; launch/local says what it prints to.
+  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  const bool on_terminal = launched ? std::getenv("SHIFTRON_ON_TERMINAL") != nullptr : ::isatty(STDOUT_FILENO) == 1;
   MpiSession session;
   const auto world = session.world();
   require_same_start(*world, "generate", line);

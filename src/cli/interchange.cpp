@@ -80,10 +80,24 @@ const Format& format_of(const CommandLine& line) {
   return format;
 }
 
+// A step whose model is taken without its layout and device. Throws Error(bad_input) with every fault of the
+// configuration that it holds.
+CheckpointModel open_sound_step(const std::string& directory) {
+  CheckpointModel step = open_checkpoint(directory);
+  RunConfig alone;
+  alone.model = step.config.model;
+  alone.train.micro_batch = alone.train.global_batch = 1;
+  alone.train.precision = step.config.train.precision;
+  alone.train.sequence_length = step.config.train.sequence_length;
+  alone.reading_faults = step.config.reading_faults;
+  refuse_faults(find_faults(alone, 1, Use::evaluate), "the configuration of " + directory);
+  return step;
+}
+
 int run_export(const CommandLine& line) {
   outlive_failing_writes();
   const Format& format = format_of(line);
-  const CheckpointModel model = open_checkpoint(line.text("directory"));
+  const CheckpointModel model = open_sound_step(line.text("directory"));
   require_memory_of_check(model.config.model);
   return format.run_export(line, model);
 }
@@ -165,7 +179,7 @@ Origin open_megatron(const CommandLine& line) {
 
 // A step of ours, of which the parameters alone are taken.
 Origin open_step(const CommandLine& line) {
-  CheckpointModel step = open_checkpoint(line.text("directory"));
+  CheckpointModel step = open_sound_step(line.text("directory"));
   const RunConfig& config = step.config;
   const SavedState state = saved_state(step.content.state_json, step.directory);
   ModelOrigin origin = state.origin;

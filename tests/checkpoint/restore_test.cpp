@@ -322,7 +322,7 @@ TEST_F(Restore, AStepThatRetentionRemovesIsNamedAsRemoved) {
         const Error error = error_of([&] { work(step, [&] { remove_step({10, step}); }); });
         EXPECT_EQ(error.code(), ExitCode::no_checkpoint) << error.what();
         EXPECT_THAT(error.what(),
-                    AllOf(HasSubstr(step + " was removed while it was read"), HasSubstr("checkpoint.keep"),
+                    AllOf(HasSubstr(step + " is not there, or no longer"), HasSubstr("checkpoint.keep"),
                           ::testing::Not(HasSubstr("lost")), ::testing::Not(HasSubstr("check the path"))));
         EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
       };

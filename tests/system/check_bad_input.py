@@ -131,6 +131,21 @@ class BadInput(SystemTest):
         words = ["train", *options(self.settings(self.folder / "two-builds"))]
         self.differ(words, words, " has the program=shiftron ", f", build {program[note:note + 20].hex()}", programs=(PROGRAM, other))
 
+    def test_a_step_that_one_host_does_not_see(self):
+        """A stale cache of a network file system: rank 0 finds the newest step whole, so no rank may call it broken."""
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no mount namespaces here")
+        run, older = self.folder / "stale", self.folder / "older"
+        words = options(self.settings(run, train__steps=4, checkpoint__every=2))
+        self.expect(0, self.train(2, self.settings(run, train__steps=4, checkpoint__every=2)))
+        shutil.copytree(step(run, 2), older / step(run, 2).name)
+        rank = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || mount --bind {older} {run}/checkpoints; exec "$@"'
+        job = Job(["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", "unshare", "-m", "sh", "-c", rank, "rank", PROGRAM, "train", *words,
+                   "--train.steps", "6"], self.folder / "stale.log")
+        text = self.expect(70, job)
+        self.assertIn("rank 0 sees all files of the step", text)
+        self.assertEqual(sorted(path.name for path in (run / "checkpoints").iterdir()), ["step-00000002", "step-00000004"])
+
     def test_outputs_that_would_be_lost(self):
         text = self.folder / "mine.jsonl"
         shutil.copy(self.folder / "text.jsonl", text)
