@@ -143,11 +143,11 @@ void add_ends(std::vector<int64_t> ends, int64_t vocab, std::vector<GgufEntry>& 
   }
 }
 
-// What a file without a tokenizer says of tokens.
-std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, int64_t vocab,
+// What a file without a tokenizer says of tokens; `ends`: those that end a text.
+std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, std::vector<int64_t> ends, int64_t vocab,
                                                  std::vector<std::string>& notes) {
   std::vector<GgufEntry> entries = {{"tokenizer.ggml.model", std::string("none")}};
-  add_ends(origin.end_tokens, vocab, entries, notes);
+  add_ends(std::move(ends), vocab, entries, notes);
   if (origin.begin_token && *origin.begin_token < vocab)
     entries.push_back({"tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*origin.begin_token)});
   return entries;
@@ -157,14 +157,16 @@ std::vector<GgufEntry> entries_without_tokenizer(const ModelOrigin& origin, int6
 // tokens that must not be made, as Hugging Face's generation_config.json has.
 std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const ModelOrigin& origin, int64_t& vocab,
                                          std::vector<std::string>& notes) {
-  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, vocab, notes);
+  std::vector<int64_t> ends = origin.end_tokens;
+  if (model.content.tokenizer_model.empty()) return entries_without_tokenizer(origin, ends, vocab, notes);
   const auto say = [&] {
     const Tokenizer tokenizer = tokenizer_of(model);
     vocab = tokenizer.vocab_size();
+    ends = ends_of(origin, tokenizer.end_of_document());
     return gguf_tokenizer(tokenizer);
   };
   auto said = sayable(say, "so the file has no tokenizer, and llama.cpp takes and gives tokens alone", notes);
-  if (!said) return entries_without_tokenizer(origin, vocab, notes);
+  if (!said) return entries_without_tokenizer(origin, ends, vocab, notes);
   GgufTokenizer& tokenizer = *said;
   if (!tokenizer.note.empty()) notes.push_back(tokenizer.note);
   std::vector<GgufEntry> entries = {
@@ -179,7 +181,7 @@ std::vector<GgufEntry> tokenizer_entries(const CheckpointModel& model, const Mod
       {"tokenizer.ggml.add_eos_token", false},
       {"tokenizer.ggml.add_space_prefix", false},
       {"tokenizer.ggml.remove_extra_whitespaces", false}};
-  add_ends(ends_of(origin, tokenizer.end_of_document), vocab, entries, notes);
+  add_ends(std::move(ends), vocab, entries, notes);
   return entries;
 }
 

@@ -191,6 +191,13 @@ std::string text_of(const Watchdog::Expiry& expiry, const std::string& rank) {
   return expiry.under_way.empty() ? text : text + "; it waits for " + expiry.under_way;
 }
 
+// A start that is refused before it has opened the run's directory leaves a line in the events of a run that is there.
+void note_refusal(const RunConfig& config, int rank, const std::string& message, ExitCode code) {
+  const std::string& directory = config.output.directory;
+  if (message.empty() || code != ExitCode::bad_input || !std::filesystem::exists(directory + "/events.jsonl")) return;
+  Events(directory, rank).write("refused", {{"code", static_cast<int>(code)}, {"error", message}});
+}
+
 // Into the log, the events and to the other ranks; of ranks that fail alike only the first one speaks. Throws what
 // main() need not tell.
 [[noreturn]] void tell_failure(Log& log, const Events& events, MpiSession& session, const std::string& message,
@@ -222,8 +229,13 @@ int run_train(const CommandLine& line) {
   Watchdog::Section leaving;
   MpiSession session;
   const std::unique_ptr<HostCommunicator> world = session.world();
-  require_same_start(*world, "train", parsed, &config);
-  first_agrees(*world, [&] { require_sound(config, world->size(), Use::train); });
+  try {
+    require_same_start(*world, "train", parsed, &config);
+    first_agrees(*world, [&] { require_sound(config, world->size(), Use::train); });
+  } catch (const Error& error) {
+    note_refusal(config, world->rank(), error.what(), error.code());
+    throw;
+  }
 
   Log& log = log_of_rank.emplace(world->rank());
   const int rank = world->rank();
@@ -283,6 +295,7 @@ int run_train(const CommandLine& line) {
     return static_cast<int>(code);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
+    if (!events.writes()) note_refusal(config, rank, error.what(), error.code());
     tell_failure(log, events, session, error.what(), error.code());
   }
 }

@@ -54,6 +54,7 @@ class Events {
  public:
   Events() = default;  // writes nothing
   Events(const std::string& directory, int rank);
+  bool writes() const { return !path_.empty(); }
   // `details`: a JSON object of further fields. Begins a line of its own, after one that was cut too. Never throws:
   // events that cannot be written wait, in order, for the next call of any copy of this object, up to kMostWaiting of
   // them.

@@ -59,6 +59,21 @@ TEST_F(CheckpointCommands, ListTellsValidFromBroken) {
   EXPECT_THAT(run("list", {directory_.path()}).text, HasSubstr("holds no step"));
 }
 
+TEST_F(CheckpointCommands, ListShowsStepsNextToOneThatCannotBeRead) {
+  fs::remove_all(ten_);
+  fs::create_directory_symlink(directory_.path() + "/archive", ten_);
+  std::ostringstream out;
+  std::streambuf* const stdout_before = std::cout.rdbuf(out.rdbuf());
+  const Error error = error_of([&] { dispatch(checkpoint_commands(), {"checkpoint", "list", run_, "--json"}); });
+  std::cout.rdbuf(stdout_before);
+  EXPECT_EQ(error.code(), ExitCode::crash);
+  EXPECT_THAT(error.what(), HasSubstr(ten_ + " is a symbolic link to"));
+  const json steps = json::parse(out.str());
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0]["valid"], json());
+  EXPECT_EQ(steps[1]["valid"], true);
+}
+
 TEST_F(CheckpointCommands, InspectShowsTensorsAndDigests) {
   const json step = json::parse(run("inspect", {twenty_, "--json", "--digest"}).text);
   const json other = json::parse(run("inspect", {other_, "--json", "--digest"}).text);

@@ -60,6 +60,7 @@ TEST_F(Exports, WeightsGoWithoutATokenizerThatTheFormatCannotSay) {
   const json gguf = run("export", {step, "--format", "gguf", "--output", file});
   EXPECT_THAT(gguf["note"].get<std::string>(), HasSubstr("of type char"));
   EXPECT_EQ(std::get<std::string>(GgufFile(file).entries().at("tokenizer.ggml.model")), "none");
+  EXPECT_EQ(std::get<uint32_t>(GgufFile(file).entries().at("tokenizer.ggml.eos_token_id")), 1u) << "ends documents";
   EXPECT_THAT(text_of("export", {step, "--format", "gguf", "--output", file + "2"}), HasSubstr("\nnote: "));
 }
 

@@ -68,6 +68,18 @@ TEST_F(Interchange, DiffMixesTapsOfEveryForm) {
   }
 }
 
+// A manifest's hash protects its text, not its sense.
+TEST_F(Interchange, AStepOfAnImpossibleModelIsRefused) {
+  ModelConfig model = small_model({.query = 0, .key = 1, .value = 1});
+  model.rope_base = -1;
+  const std::string step = step_of(model);
+  for (const char* format : {"hf", "gguf"}) {
+    const Error error = error_of([&] { run("export", {step, "--format", format, "--output", out_}); });
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("model.rope_base"));
+  }
+}
+
 TEST_F(Interchange, DiffComparesAStepWithItsExport) {
   const std::string step = step_of(small_model({.query = 0, .key = 1, .value = 1}));
   run("export", {step, "--output", out_});
