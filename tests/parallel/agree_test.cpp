@@ -120,7 +120,7 @@ TEST(GivenAlike, RanksThatDifferAreNamedWithTheirHostsKeysAndBothValues) {
     EXPECT_EQ(told[rank].message.empty(), rank > 0);
   }
   const std::string& text = told.front().message;
-  EXPECT_EQ(text.substr(0, text.find("\ngive all")),
+  EXPECT_EQ(text.substr(0, text.find("\nGive all")),
             "the ranks were not given the same:"
             "\n  rank 2" +
                 here + " has train.seed=2, rank 0" + here +
