@@ -102,7 +102,7 @@ class BadInput(SystemTest):
             self.differ([*command, *base, "--train.seed", "1"], [*command, *base, "--train.seed", "2"], seed)
         # Each would wait for the other.
         self.differ(["train", *base], ["train", *base, "--train.steps", "9", "--config", "missing"],
-                    f"rank 1{here}faults of the configuration=cannot read the configuration file missing",
+                    f"rank 1{here}faults of the configuration=cannot read a configuration file: cannot open missing",
                     f"rank 1{here}train.steps=9, rank 0{here}{MODEL['train.steps']}")
         for command in (["train"], ["preflight"]):
             self.differ([*command, *base], [*command, *base], f"rank 1{here}data.train data=(fingerprint ")
