@@ -53,8 +53,8 @@ std::string model_mismatch(const std::string& path, const Manifest& manifest,
   if (faults.empty() && types.empty()) return "";
   if (faults.empty()) {
     return path + ": tensors are " + types +
-           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " + shell_word(path) +
-           " --format shiftron --output RUN";
+           "; leave it as it is, or read a copy of the parameters alone: shiftron checkpoint import " +
+           shell_word(path) + " --format shiftron --output RUN";
   }
   constexpr size_t kMostListed = 12;
   std::string text = path + " belongs to another model:";

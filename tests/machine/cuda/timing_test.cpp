@@ -1,7 +1,9 @@
 // How long an operation takes: of short ones some stand between two events.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -59,16 +61,20 @@ TEST(CudaTiming, EmptiesTheCacheBeforeEachRunAndDoesNotCountThat) {
   cuda::ColdCache cache;
   cache.take();
   EXPECT_EQ(allocations(), 1);
-  const double emptying = cuda::seconds_of(stream, {}, [&] { cache.empty(stream); });
-  const auto counter = std::make_shared<machine::Injection>();
-  const machine::InjectionScope counted(counter);
-  int runs = 0;
-  const double seconds = cuda::seconds_of(stream, cache, [&] {
-    machine::run_in_stream(stream, [] {});
-    ++runs;
-  });
+  // On a busy machine a run may be held up; a time that counts the emptying never falls below half of that.
+  double emptying = std::numeric_limits<double>::infinity(), seconds = emptying;
+  for (int attempt = 0; attempt < 20 && !(seconds < emptying / 2); ++attempt) {
+    emptying = std::min(emptying, cuda::seconds_of(stream, {}, [&] { cache.empty(stream); }));
+    const auto counter = std::make_shared<machine::Injection>();
+    const machine::InjectionScope counted(counter);
+    int runs = 0;
+    seconds = cuda::seconds_of(stream, cache, [&] {
+      machine::run_in_stream(stream, [] {});
+      ++runs;
+    });
+    EXPECT_EQ(counter->counted(machine::CallKind::copy), runs - 1);  // the first run loads code and is not timed
+  }
   EXPECT_LT(seconds, emptying / 2);
-  EXPECT_EQ(counter->counted(machine::CallKind::copy), runs - 1);  // the first run loads code and is not timed
   cache.free();
   EXPECT_EQ(allocations(), 0);
   machine::set_second_level_cache(usual);
