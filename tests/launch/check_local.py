@@ -194,6 +194,12 @@ def check_signals(folder):
     code = job.end()
     check("the death of mpirun ends the ranks", code == 137 and job.gone(), code, job.left())
 
+    job = saving().running()
+    shell = next(process for process in job.left() if pathlib.Path(f"/proc/{process}/comm").read_text() == "sh\n")
+    os.kill(shell, signal.SIGKILL)
+    wait_until(lambda: shell not in job.left())
+    check_saves("a rank whose shell was killed", job.send(signal.SIGTERM))
+
     job = Job(folder, 2, "train", "stubborn").running().send(signal.SIGINT)
     code = job.reads(b"asking all ranks").send(signal.SIGINT).end()
     check("a second Ctrl-C kills", code == 137 and job.gone(), code)
