@@ -13,7 +13,7 @@ namespace shiftron {
 // The directory NAME.tmp, empty but for its mark, which is locked: of two exports at once the later one is refused,
 // with these words. What a killed one left is swept: such a directory, also beside NAME where that is whole, an empty
 // one, or NAME with the mark still in it. What this one did not finish is removed at its end. An export that is killed
-// before it has told its result is made again by the same command.
+// before it has printed its result is repeated by the same command.
 class ExportUnderWay {
  public:
   // `named`: the directory or the file that the export will be, slashes at its end left out. Makes the folders above

@@ -52,7 +52,7 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
   std::vector<ManifestBox> boxes;
-  std::string hash{};  // of the text that it was read from, as its first line states it; "": of none
+  std::string hash{};  // of the text it was read from, as its first line states it; "" if it was not read
 
   uint64_t bytes() const;  // of all files
   // Path inside the file: "parameters/NAME" where the box is the whole tensor, else "parameters/NAME@OFFSET,OFFSET".

@@ -74,7 +74,7 @@ class Ledger {
   void add_memory(const std::string& category, int64_t bytes);                // negative when freed
   // Of a communicator of a device, while times_communication().
   void add_awaited(AwaitedOperation operation) { awaited_.push_back(std::move(operation)); }
-  void time_communication(bool timed) { times_communication_ = timed; }  // by whoever takes it then; at first not
+  void time_communication(bool timed) { times_communication_ = timed; }  // until this is called again; not at first
   bool times_communication() const { return times_communication_; }
   std::vector<AwaitedOperation> take_awaited() { return std::exchange(awaited_, {}); }  // since the last take_awaited()
 

@@ -30,8 +30,8 @@ std::optional<int64_t> stated(const char* name) {
   if (text == nullptr) return std::nullopt;
   int64_t value = 0;
   const char* const end = text + std::strlen(text);
-  const auto [behind, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || behind != end || text == end) return std::nullopt;
+  const auto [after, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || after != end || text == end) return std::nullopt;
   return value;
 }
 

@@ -38,8 +38,8 @@ struct ImportOptions {
 };
 
 // Writes the source's parameters as OUTPUT/checkpoints/step-00000000, and OUTPUT/config.conf, with [model] and [shift];
-// `train` goes on from there with moments of zero. What fails or is killed leaves no step, and the same import may be
-// made again; one that was killed after its step got its name can be given again too. Errors: the model or the output
+// `train` resumes from there with moments of zero. An import that fails or is killed leaves no step and may be
+// repeated, and so may one that was killed after its step got its name. Errors: the model or the output
 // (bad_input); the disk (crash).
 ImportedRun import_run(TensorSource& source, const ForeignModel& foreign, const std::string& output,
                        const std::string& code_version, Log& log, ImportOptions options = {});

@@ -141,7 +141,7 @@ struct Connection {
   std::string name;
   size_t bytes;
 };
-// A ring takes rows from the rank before, a tree from that behind as well.
+// A ring takes rows from the rank before, a tree from the rank after as well.
 Connection from_rank_before(const ncclComm& comm) {
   return {"before", static_cast<size_t>(comm.channels) * options().memory_of_connection};
 }
