@@ -65,7 +65,8 @@ TEST(ForeignText, AStreamOfIt) {
     }
     EXPECT_EQ(out.str(), printable_lines(piece == 1 ? text + "\xA9y" : text)) << piece;
   }
-  PrintableBuffer buffer(std::istringstream("x").rdbuf());  // takes nothing
+  std::istringstream takes_nothing("x");
+  PrintableBuffer buffer(takes_nothing.rdbuf());
   std::ostream stream(&buffer);
   EXPECT_FALSE(stream << "a");
 }
