@@ -8,6 +8,7 @@
 // the median over the rounds counts; the parts of the measured step are means, which add up.
 // A second floor has all products at the peak of the processor's best instruction instead of the library's best call.
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
 #include <map>

@@ -1,5 +1,5 @@
-// oneDNN computes in our team of threads: the functions of GNU OpenMP that it calls are defined here, before libgomp's. A
-// pool of libgomp's own next to the team would leave two threads for every processor.
+// oneDNN computes in our team of threads: the functions of GNU OpenMP that it calls are defined here, before libgomp's.
+// A pool of libgomp's own next to the team would leave two threads for every processor.
 #include "kernels/matrix.h"
 #include "kernels/thread_team.h"
 #ifndef SHIFTRON_TEAM_FOR_ONEDNN

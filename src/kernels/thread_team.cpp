@@ -32,9 +32,10 @@ void pause_processor() {
 #endif
 }
 
-// Returns once the word is no longer `old`. Regions follow each other within microseconds, and a virtual machine may take
-// a hundred of them to wake a processor: so a thread looks first, and sleeps only after milliseconds. It yields while it
-// looks: where threads outnumber processors, what it waits for runs then, and not when its own time slice has ended.
+// Returns once the word is no longer `old`. Regions follow each other within microseconds, and a virtual machine may
+// take a hundred of them to wake a processor: so a thread looks first, and sleeps only after milliseconds. It yields
+// while it looks: where threads outnumber processors, what it waits for runs then, and not when its own time slice has
+// ended.
 void wait_while(std::atomic<int>& word, int old) {
   using Clock = std::chrono::steady_clock;
   constexpr int kLooks = 32, kYieldsPerClock = 64;  // 32 looks take about a microsecond
@@ -66,7 +67,8 @@ size_t stack_of_thread() {
   return bytes;
 }
 
-// Where OMP_PROC_BIND has bound the program's first thread, helpers would inherit its processor: each takes a place of its own.
+// Where OMP_PROC_BIND has bound the program's first thread, helpers would inherit its processor: each takes a place of
+// its own.
 void take_place(int thread) {
   const int places = omp_get_num_places();
   if (places == 0) return;

@@ -15,8 +15,7 @@ void run_in_team(int threads, TeamBody call, const void* body);
 template <typename Body>  // body(thread, threads)
 void in_team(int threads, const Body& body) {
   run_in_team(
-      threads,
-      [](const void* of, int thread, int all) { (*static_cast<const Body*>(of))(thread, all); }, &body);
+      threads, [](const void* of, int thread, int all) { (*static_cast<const Body*>(of))(thread, all); }, &body);
 }
 
 // Of the calling thread: its place in the team that it computes in, and that team's size; outside of one 0 and 1.

@@ -124,7 +124,8 @@ TEST(FastMatmul, TheLibraryComputesInTheTeam) {
       evaluate(call, {.dtype = DType::float32, .bodies = Bodies::fast, .threads = kThreads});
     }
     after = threads_of_process();
-  }).join();
+  })
+      .join();
   EXPECT_EQ(after, before);
 }
 #endif

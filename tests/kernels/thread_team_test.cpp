@@ -92,8 +92,8 @@ TEST(ThreadTeam, HelpersSleepWhereThereIsNothingToDo) {
   EXPECT_EQ(calls, 1) << "and they wake up";
 }
 
-// With more threads than processors, a thread that spins keeps the processor from the thread it waits for until its time
-// slice ends, some milliseconds later. One that yields gives it at once.
+// With more threads than processors, a thread that spins keeps the processor from the thread it waits for until its
+// time slice ends, some milliseconds later. One that yields gives it at once.
 TEST(ThreadTeam, ThreadsThatWaitYield) {
   const int threads = 4 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   constexpr int kBatches = 20, kBarriers = 20;
