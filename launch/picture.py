@@ -63,7 +63,7 @@ def separation(arms):
 
 def script(terminal, arms, value, x_label, is_compared=False, ticks=None):
     lines = [f"set terminal {terminal}", f"set xlabel {quoted(x_label)}", f"set ylabel {quoted(LABELS.get(value, value))} noenhanced",
-             'set grid lc rgb "#dddddd"', "set key top right", 'set format x "%.1s%c"']
+             'set grid lc rgb "#dddddd"', "set key top right", f'set format x "{"%.1s%c" if x_label == "tokens" else "%g"}"']
     if ticks:
         lines += ["set xtics (" + ", ".join(f"{quoted(name)} {place}" for place, name in enumerate(ticks)) + ")", "set xrange [-0.2:*]"]
     limits = separation(arms) if is_compared else None
@@ -78,7 +78,7 @@ def script(terminal, arms, value, x_label, is_compared=False, ticks=None):
         if len(arm.curves) > 1:
             bands.append(f'$curve{place} using 1:3:4 with filledcurves fc rgb "{colour}" fs transparent solid 0.2 noborder notitle')
         if len(arm.curves) == 1 or not arm.is_dense:
-            plots.append(f'$points{place} using 1:2 with {"dots" if arm.is_dense else "points pt 7 ps 0.4"} lc rgb "{colour}" notitle')
+            plots.append(f'$points{place} using 1:2 with {"dots" if arm.is_dense else "points pt 7 ps 0.7"} lc rgb "{colour}" notitle')
         plots.append(f'$curve{place} using 1:2 with lines lw 2 lc rgb "{colour}" title {quoted(arm.name)} noenhanced')
     return "\n".join([*lines, "plot " + ", ".join(bands + plots), ""])
 

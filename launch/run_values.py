@@ -1,5 +1,6 @@
 """What the files of runs say: values of their metrics, configuration, seed."""
 import configparser
+import difflib
 import json
 import math
 import pathlib
@@ -111,10 +112,12 @@ class Run:
         Raises Fault if there is none."""
         curve = {at: value for at, value in self.curve(name).items() if step is None or at <= step}
         if not curve:
-            known = ", ".join(self.names())
-            raise Fault(f"{self.directory} has no value {name}" + (f" up to step {step:g}" if step is not None and self.curve(name) else
-                                                                   f"; its rows have {known or 'none'}"),
-                        "a name of these" if known else f"shiftron status {self.directory}")
+            if self.curve(name):
+                raise Fault(f"{self.directory} has no value {name} up to step {step:g}", f"--step {min(self.curve(name)):g} or a later one")
+            known = self.names()
+            near = difflib.get_close_matches(name, known, 1)
+            raise Fault(f"{self.directory} has no value {name} in its metrics.jsonl" + (f", nearest is {near[0]}" if near else ""),
+                        "one of " + ", ".join(one for one in known if "." not in one) if known else f"shiftron status {self.directory}")
         last = list(curve.items())[-LAST_STEPS:]
         if self._points(name)[last[-1][0]][2]:
             return math.fsum(value for _, value in last) / len(last)

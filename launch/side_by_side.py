@@ -39,12 +39,12 @@ def duration(seconds):
 
 
 class Job:
-    """A command. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
+    """A command. `name`: its own in finished.json, `label`: for people. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
     `inputs`: texts that make it another job when they change."""
 
-    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=()):
+    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None):
         self.name, self.command, self.log, self.weight = name, [str(word) for word in command], pathlib.Path(log), weight
-        self.run, self.steps = run, steps
+        self.run, self.steps, self.label = run, steps, label or name
         self.key = hashlib.sha256(json.dumps([self.command, *inputs]).encode()).hexdigest()
 
     def share(self):
@@ -144,11 +144,11 @@ class Scheduler:
             unfinished = self.record.with_suffix(".new")
             unfinished.write_text(json.dumps(self.finished, indent=1))
             unfinished.replace(self.record)
-            say(f"{job.name}: done, {duration(time.monotonic() - self.started[job.name][0])}")
+            say(f"{job.label}: done, {duration(time.monotonic() - self.started[job.name][0])}")
         elif not (self.stops or self.is_out_of_time) or child.returncode not in (SAVED, -signal.SIGTERM, -signal.SIGKILL):
             code = child.returncode if child.returncode > 0 else 128 - child.returncode
-            self.failed[job.name] = (code, job.last_line(), str(job.log))
-            say(f"{job.name}: failed ({code}); the others continue")
+            self.failed[job.name] = (code, f"{job.label} failed with {code}: {job.last_line()}\n  all of it: {job.log}")
+            say(f"{job.label}: failed ({code}); the others continue")
 
     def _remaining(self, jobs, begin, done_before):
         """Seconds until all jobs are done, at the pace so far; None before there is one."""
@@ -159,7 +159,7 @@ class Scheduler:
         return (total - done) * spent / (done - done_before) if done > done_before and spent > 5 else None
 
     def run(self, jobs, deadline=None):
-        """Runs what is not finished, in order; failures are kept in `failed` {name: (code, last line, log)}. At `deadline`
+        """Runs what is not finished, in order; failures are kept in `failed` {name: (code, text)}. At `deadline`
         (time.monotonic()) runs save and stop. Raises Fault(75) where a signal stopped it."""
         waiting = [job for job in jobs if not self.is_finished(job)]
         if len(waiting) < len(jobs):
@@ -178,7 +178,7 @@ class Scheduler:
             if time.monotonic() > shown + SECONDS_BETWEEN_LINES and self.children:
                 shown = time.monotonic()
                 left = self._remaining(jobs, begin, done_before)
-                running = ", ".join(f"{job.name} {100 * job.share():.0f} %" for job in self.children.values())
+                running = ", ".join(f"{job.label} {100 * job.share():.0f} %" for job in self.children.values())
                 say(f"{sum(map(self.is_finished, jobs))} of {len(jobs)} runs done; {running}"
                     + (f"; about {duration(left)} left" if left is not None else ""))
         if self.stops:
@@ -186,11 +186,11 @@ class Scheduler:
 
     def report_failures(self):
         """Prints each failed job with the last line of its log; returns the exit code, 0 without any."""
-        for name, (code, line, log) in self.failed.items():
-            say(f"{name} failed with {code}: {line}\n  all of it: {log}", stream=2)
+        for _, text in self.failed.values():
+            say(text, stream=2)
         if self.failed:
             say(f"  next: mend the cause; then {self.again} repeats only what is not finished", stream=2)
-        return next((code for code, _, _ in self.failed.values()), 0)
+        return next((code for code, _ in self.failed.values()), 0)
 
 
 def guarded(name, main):

@@ -76,6 +76,7 @@ class CommandLine(SystemTest):
             "self-test": ["--size", "small"],
             "preflight": ["--config", config],
             "status": [cls.run_directory],
+            "compare": [cls.run_directory, "--", cls.run_directory, "--metric", "loss"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
