@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/command.h"
@@ -26,13 +27,23 @@ std::vector<CommandOption> compare_options() {
           text_option("picture", "FILE", "draw held-out loss, or the first --metric: .svg or .png"), json_flag()};
 }
 
-int run_compare(const CommandLine& line) {
-  const std::string script = std::string(SHIFTRON_LAUNCH) + "/compare_runs.py";
-  if (!std::filesystem::exists(script)) {
-    throw_bad_input(script,
-                    " is not there: the source tree that this program was built from has moved; build it again, or run "
-                    "python3 launch/compare_runs.py with the same words and --arms before the runs");
+// Next to an installed program, else in the source tree of this build.
+std::string comparing_script() {
+  constexpr const char* kName = "compare_runs.py";
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::filesystem::path installed = program.parent_path().parent_path() / "share/shiftron/launch" / kName;
+  const std::filesystem::path built = std::filesystem::path(SHIFTRON_LAUNCH) / kName;
+  for (const std::filesystem::path& path : {installed, built}) {
+    if (std::filesystem::exists(path, ignored)) return path;
   }
+  throw_bad_input("neither ", installed.string(), " nor ", built.string(),
+                  " is there, which compares runs: install this program again (cmake --install), or build it where its "
+                  "sources are now");
+}
+
+int run_compare(const CommandLine& line) {
+  const std::string script = comparing_script();
   std::vector<std::string> words = {"python3", script};
   for (const std::string& metric : line.texts("metric")) words.push_back("--metric=" + metric);
   if (line.has("step")) words.push_back("--step=" + line.text("step"));
