@@ -8,6 +8,7 @@ from run_values import Fault
 ITEMS = pathlib.Path(__file__).resolve().parent
 FILE = "experiment.json"
 QUICK_TEXT = "quick-text"
+RESERVED = {"data", "logs", "runs", "smoke"}  # folders that experiments/run makes next to those of items
 KEYS = {"paper": str, "claim": str, "configs": list, "data": (str, dict), "keys": dict, "variants": dict, "points": dict, "seeds": int,
         "seconds": (int, float, dict), "checks": list, "expected": str}
 DATA_KEYS = {"commands", "train", "validation", "documents", "smoke_documents"}
@@ -113,6 +114,8 @@ def find(names):
     definitions = list({path.resolve(): Definition(path) for path in folders}.values())
     seen = {}
     for one in definitions:
+        if one.name in RESERVED:
+            raise Fault(f"an experiment cannot be called {one.name}: its results have a folder of that name", f"rename {one.folder}")
         if one.name in seen:
             raise Fault(f"{one.folder} and {seen[one.name]} have the same name", "rename one of the folders")
         seen[one.name] = one.folder

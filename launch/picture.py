@@ -33,6 +33,8 @@ class Arm:
         self.name, self.curves = name, curves
         shared = sorted(set.intersection(*(set(curve) for curve in curves)))
         columns = [[curve[x] for x in shared] for curve in curves]
+        if not shared:
+            raise Fault(f"the runs of {name} have no step in common that has the value to draw", "runs with equal evaluation.every", 76)
         self.is_dense = len(shared) > FEW_POINTS
         if self.is_dense:
             columns = [smooth(column) for column in columns]
@@ -42,15 +44,14 @@ class Arm:
 
 
 def separation(arms):
-    """The range of y that shows where curves separate: from the first x at which two means are apart by more than a tenth of the largest
-    gap on; everything before it is left out above. None with one arm, or without a gap."""
+    """(low, high) of y where the curves have separated: from the first x at which two means differ by more than a tenth of their largest
+    difference in the second half. What lies above, before that, is cut off. None with one arm, or without a difference."""
     means = [{x: mean for x, mean, _ in arm.rows} for arm in arms]
     shared = sorted(set.intersection(*map(set, means)))
     if len(arms) < 2 or not shared:
         return None
     gaps = {x: max(mean[x] for mean in means) - min(mean[x] for mean in means) for x in shared}
-    last = shared[len(shared) // 2:]  # curves that have parted
-    largest = max(gaps[x] for x in last)
+    largest = max(gaps[x] for x in shared[len(shared) // 2:])
     if largest <= 0:
         return None
     start = next(x for x in shared if gaps[x] > largest / 10)

@@ -125,7 +125,7 @@ class Scheduler:
             child.send_signal(number)
 
     def is_finished(self, job):
-        return self.finished.get(job.name) == job.key
+        return self.finished.get(job.name) == job.key and (not job.run or pathlib.Path(job.run).is_dir())
 
     def _start(self, job):
         job.log.parent.mkdir(parents=True, exist_ok=True)

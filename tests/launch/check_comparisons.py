@@ -24,6 +24,7 @@ import paired
 import picture
 from compare_runs import arm_names
 from run_values import Fault, Run
+from side_by_side import Job, Scheduler
 from time_scale import scaled
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -42,6 +43,7 @@ def save(*_):
     sys.exit(75)
 signal.signal(signal.SIGTERM, save)
 note("started-" + seed)
+os.makedirs(sys.argv[sys.argv.index("--output.directory") + 1], exist_ok=True)
 assert sys.argv[sys.argv.index("--device.threads") + 1] == "1"
 if seed == "2":
     print("first line\\nthe disk of seed 2 is full")
@@ -201,6 +203,15 @@ class Seeds(InFolder):
         with self.start(1, "some.conf", "--out", "out") as other:
             other.communicate()
         self.assertEqual(self.starts(1), 2)
+
+
+    def test_a_budget_ends_runs_that_are_no_failures(self):
+        scheduler = Scheduler(self.folder / "out", "again", at_once=1)
+        jobs = [Job("short", ["true"], self.folder / "logs" / "short"), Job("long", ["sleep", "600"], self.folder / "logs" / "long"),
+                Job("late", ["true"], self.folder / "logs" / "late")]
+        scheduler.run(jobs, deadline=time.monotonic() + 1)
+        self.assertTrue(scheduler.is_out_of_time)
+        self.assertEqual(([scheduler.is_finished(job) for job in jobs], scheduler.report_failures()), ([True, False, False], 0))
 
 
 class Experiments(InFolder):
