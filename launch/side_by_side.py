@@ -40,12 +40,12 @@ def duration(seconds):
 
 class Job:
     """A command. `name`: its own in finished.json, `label`: for people. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
-    `inputs`: texts that make it another job when they change."""
+    `inputs`: texts that make it another job when they change, as its command does; or `key`, which says all of that."""
 
-    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None):
+    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None, key=None):
         self.name, self.command, self.log, self.weight = name, [str(word) for word in command], pathlib.Path(log), weight
         self.run, self.steps, self.label = run, steps, label or name
-        self.key = hashlib.sha256(json.dumps([self.command, *inputs]).encode()).hexdigest()
+        self.key = key or hashlib.sha256(json.dumps([self.command, *inputs]).encode()).hexdigest()
 
     def share(self):
         """Of its work that is done, by its last row."""

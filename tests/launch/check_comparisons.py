@@ -251,11 +251,14 @@ class Experiments(InFolder):
         self.assertEqual([judge.verdict_of([{"verdict": one} for one in some]) for some in
                           (["holds", "holds"], ["holds", "too small"], ["too small", "fails"])], ["holds", "too small", "fails"])
 
-    def test_smoke_of_an_item(self):
-        command = [ROOT / "experiments" / "run", "fig8b", "--smoke", "--out", self.folder]
+    def test_smoke_of_two_items_that_share_a_run(self):
+        command = [ROOT / "experiments" / "run", "fig10", "fig8b", "--smoke", "--out", self.folder]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         told = json.loads((self.folder / "smoke" / "fig8b" / "result.json").read_text())
+        shared = json.loads((self.folder / "smoke" / "fig10" / "result.json").read_text())
+        self.assertEqual(shared["notes"], [])
+        self.assertEqual(os.path.realpath(shared["runs"]["kv-shift"][0]), os.path.realpath(told["runs"]["both"][0]))
         self.assertEqual((told["verdict"], sorted(told["runs"]), told["notes"]), ("not judged", ["both", "keys", "values"], []))
         shift = {name: Run(run[0]).config["shift.value"] for name, run in told["runs"].items()}
         self.assertEqual(shift, {"both": "1", "keys": "0", "values": "1"})
@@ -263,7 +266,7 @@ class Experiments(InFolder):
         self.assertIn("data:image/svg+xml;base64,", page)
         self.assertNotIn("<script", page)
         again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertIn("3 of 3 runs were finished before", again.stdout)
+        self.assertIn("4 of 4 runs were finished before", again.stdout)
 
 
 if __name__ == "__main__":
