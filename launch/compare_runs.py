@@ -30,13 +30,13 @@ def split_arms(words):
 
 
 def arm_names(arms):
-    """What the names of an arm's runs begin with, or the folder that holds them; "arm 2" where that is nothing or not its own."""
+    """What the names of an arm's runs begin with, or the folder that holds runs called after their seeds; else "arm 2"."""
     names = []
     for place, arm in enumerate(arms, 1):
         paths = [pathlib.Path(os.path.abspath(run)) for run in arm]
         name = os.path.commonprefix([path.name for path in paths]) if len(paths) > 1 else paths[0].name
         name = re.sub(r"[-_.]*((seed)?[-_.]*\d*)?\Z", "", name)
-        if not name and len({path.parent for path in paths}) == 1:
+        if not name and len({path.parent for path in paths}) == 1 and all(re.fullmatch(r"(seed)?[-_.]*\d+", path.name) for path in paths):
             name = paths[0].parent.name
         names.append(name or f"arm {place}")
     return [name if names.count(name) == 1 else f"{name} (arm {place})" for place, name in enumerate(names, 1)]
