@@ -64,7 +64,7 @@ def separation(arms):
 
 def script(terminal, arms, value, x_label, is_compared=False, ticks=None):
     lines = [f"set terminal {terminal}", f"set xlabel {quoted(x_label)}", f"set ylabel {quoted(LABELS.get(value, value))} noenhanced",
-             'set grid lc rgb "#dddddd"', "set key top right", f'set format x "{"%.1s%c" if x_label == "tokens" else "%g"}"']
+             'set grid lc rgb "#dddddd"', "set key top right", "set autoscale xfix", f'set format x "{"%.1s%c" if x_label == "tokens" else "%g"}"']
     if ticks:
         lines += ["set xtics (" + ", ".join(f"{quoted(name)} {place}" for place, name in enumerate(ticks)) + ")", "set xrange [-0.2:*]"]
     limits = separation(arms) if is_compared else None

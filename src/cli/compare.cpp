@@ -23,7 +23,7 @@ std::vector<CommandOption> compare_options() {
   metric.values = kAnyNumber;
   return {arms, metric,
           whole_option("step", "compare at this step, where runs have trained for different numbers of steps",
-                       between(1, 1e15)),
+                       between(1, 1'000'000'000)),
           text_option("picture", "FILE", "draw held-out loss, or the first --metric: .svg or .png"), json_flag()};
 }
 

@@ -114,7 +114,7 @@ class CommandLine(SystemTest):
                 words = [*command.split(), *row]
                 names_stand_alone = {"directory", "file"} & options_of(command).keys()
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
-                if command == "evaluate compare":  # which takes any number of names
+                if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf, nearest is --help", *stray)
