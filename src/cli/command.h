@@ -32,6 +32,7 @@ std::vector<Command> interchange_commands();  // checkpoint export, import
 std::vector<Command> self_test_commands();
 std::vector<Command> preflight_commands();
 std::vector<Command> status_commands();
+std::vector<Command> compare_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().
 int dispatch(const std::vector<std::string>& arguments);

@@ -76,6 +76,7 @@ class CommandLine(SystemTest):
             "self-test": ["--size", "small"],
             "preflight": ["--config", config],
             "status": [cls.run_directory],
+            "compare": [cls.run_directory, "--", cls.run_directory, "--metric", "loss"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
@@ -113,7 +114,7 @@ class CommandLine(SystemTest):
                 words = [*command.split(), *row]
                 names_stand_alone = {"directory", "file"} & options_of(command).keys()
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
-                if command == "evaluate compare":  # which takes any number of names
+                if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf, nearest is --help", *stray)
