@@ -28,8 +28,6 @@ struct TokenVocabulary {
   std::string tokenizer_model;  // bytes of tokenizer.model; empty = none
 };
 
-constexpr int32_t kNotCounted = -1;  // in place of a target: nothing is predicted there
-
 // One document, without its end-of-document token: the writer appends it.
 struct TokenDocument {
   std::vector<int32_t> ids;      // each in [0, size), and not end_of_document
