@@ -143,8 +143,8 @@ void Dataset::read_row(ShardRow row, int64_t first, int64_t count, int32_t* valu
         read_within(shard, row, within, piece, values, check_blocks);
       } catch (const Error& again) {
         if (again.code() == ExitCode::bad_input) throw;
-        const std::string what = detail::concatenate(path_of(shard), ": ", place_of({}, row).name, " ", within, " to ", within + piece,
-                                                     " cannot be read: ", again.what());
+        const std::string what = detail::concatenate(path_of(shard), ": ", place_of({}, row).name, " ", within, " to ",
+                                                     within + piece, " cannot be read: ", again.what());
         if (dynamic_cast<const SystemError*>(&again) != nullptr) throw SystemError(what);
         throw_bad_input(what, kAdvice);
       }

@@ -61,7 +61,7 @@ class Dataset {
 
   const std::string& directory() const { return directory_; }
   const DatasetDescription& description() const { return description_; }
-  const std::string& fingerprint() const { return fingerprint_; }  // XXH3-128 of dataset.json
+  const std::string& fingerprint() const { return fingerprint_; }          // XXH3-128 of dataset.json
   const std::string& tokenizer_bytes() const { return tokenizer_bytes_; }  // empty = no tokenizer
   int64_t tokens() const { return first_token_.back(); }
   bool has_targets() const { return description_.header.has_targets; }

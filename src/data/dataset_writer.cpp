@@ -149,7 +149,7 @@ struct DatasetWriter::Implementation {
                                  static_cast<uint64_t>(ordered_documents));
   }
   std::vector<BuiltDataset> existing() const;
-  void check_parts(const std::string& nothing) const;
+  void check_parts(const Words& words) const;
   std::vector<std::string> write(std::vector<BuiltDataset>& built, const Progress::Output& output);
 };
 
@@ -167,8 +167,12 @@ DatasetWriter::DatasetWriter(const DatasetOptions& options, const TokenVocabular
 
 DatasetWriter::~DatasetWriter() = default;
 
-bool DatasetWriter::was_there() const { return implementation_->directory.is_there(); }
-const std::string& DatasetWriter::note() const { return implementation_->directory.note(); }
+bool DatasetWriter::was_there() const {
+  return implementation_->directory.is_there();
+}
+const std::string& DatasetWriter::note() const {
+  return implementation_->directory.note();
+}
 
 bool DatasetWriter::is_validation(const void* content, size_t bytes) const {
   const double fraction = implementation_->options.validation_fraction;
@@ -212,9 +216,9 @@ void DatasetWriter::add(const TokenDocument& document) {
   Implementation& self = *implementation_;
   const bool has_targets = !document.targets.empty();
   ++self.number;
-  if (self.number == 1) {
+  if (self.first.empty()) {
     self.has_targets = has_targets;
-    self.first = document.where;
+    self.first = document.where.empty() ? "the first document" : document.where;
   }
   if (has_targets != self.has_targets) {
     throw_bad_input(document.where, has_targets ? ": has targets, " : ": has no targets, ", self.first,
@@ -238,12 +242,14 @@ std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
   return built;
 }
 
-void DatasetWriter::Implementation::check_parts(const std::string& nothing) const {
-  if (number == 0) throw_bad_input(nothing);
+void DatasetWriter::Implementation::check_parts(const Words& words) const {
+  int64_t documents = 0;
+  for (const DocumentBuckets& part : buckets) documents += part.documents();
+  if (documents == 0) throw_bad_input(words.nothing);
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].documents() > 0) continue;
-    throw_bad_input("of ", number, " documents none falls to the ", i == 0 ? "training" : "validation",
-                    " part at --validation-fraction ", options.validation_fraction, "; change it");
+    throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
+                    " part at --validation-fraction ", options.validation_fraction, "; change it", words.too_few);
   }
 }
 
@@ -254,8 +260,9 @@ std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltD
   for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
   Progress progress("writing shards", all_tokens, "tokens", output);
   const std::string& model = vocabulary.tokenizer_model;
-  const ShardHeader header{vocabulary.size, vocabulary.end_of_document, model.empty() ? "" : to_hex(xxh3_128(model)),
-                           source,          has_targets,                options.pack};
+  const ShardHeader header{
+      vocabulary.size, vocabulary.end_of_document, model.empty() ? "" : to_hex(xxh3_128(model)), source, has_targets,
+      options.pack};
   std::vector<std::vector<ShardPlan>> plans;
   for (const DocumentBuckets& part : buckets) {
     plans.push_back(plan_shards(part, options.shard_tokens, options.pack, most_described_shards(header)));
@@ -277,12 +284,11 @@ std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltD
   return texts;
 }
 
-std::vector<BuiltDataset> DatasetWriter::finish(const std::string& nothing, const std::string& note,
-                                                const Progress::Output& output) {
+std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progress::Output& output) {
   Implementation& self = *implementation_;
   if (was_there()) return self.existing();
   for (DocumentBuckets& part : self.buckets) part.finish();
-  self.check_parts(nothing);
+  self.check_parts(words);
   std::vector<BuiltDataset> built;
   const std::vector<std::string> texts = self.write(built, output);
   self.buckets.clear();
@@ -296,18 +302,24 @@ std::vector<BuiltDataset> DatasetWriter::finish(const std::string& nothing, cons
     }
     if (!model.empty()) self.directory.publish(part, kTokenizerFile);
   }
-  self.directory.publish_descriptions(texts, note);
+  self.directory.publish_descriptions(texts, words.note);
   return built;
 }
 
-void DatasetWriter::commit() { implementation_->directory.commit(); }
+void DatasetWriter::leave_out() {
+  ++implementation_->number;
+}
+
+void DatasetWriter::commit() {
+  implementation_->directory.commit();
+}
 
 std::vector<BuiltDataset> write_documents(const DatasetOptions& options, const TokenVocabulary& vocabulary,
                                           const std::string& request, const std::string& source, int64_t count,
                                           const std::function<TokenDocument(int64_t)>& make,
                                           const Progress::Output& output,
                                           const std::function<void(const std::vector<BuiltDataset>&)>& tell) {
-  constexpr int64_t kBatch = 256;                 // documents that a thread makes at once
+  constexpr int64_t kBatch = 256;                   // documents that a thread makes at once
   constexpr uint64_t kWaiting = uint64_t{4} << 20;  // bytes of documents that wait for each thread, about
   CHECK(count > 0, "no document to write");
   struct Batch {
@@ -319,30 +331,29 @@ std::vector<BuiltDataset> write_documents(const DatasetOptions& options, const T
   DatasetWriter writer(options, vocabulary, request, source, bytes * static_cast<uint64_t>(count), count);
   if (!writer.was_there()) {
     Progress progress("making documents", static_cast<uint64_t>(count), "documents", output);
-    OrderedWork<Batch> work(
-        options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kWaiting,
-        {.work =
-             [&](Batch& batch, const auto&) {
-               for (int64_t number = batch.begin; number < batch.end; ++number) {
-                 TokenDocument& document = batch.documents.emplace_back(make(number));
-                 document.is_validation =
-                     writer.is_validation(document.ids.data(), document.ids.size() * sizeof(int32_t));
-                 writer.close(document);
-               }
-             },
-         .take =
-             [&](Batch& batch) {
-               for (const TokenDocument& document : batch.documents) writer.add(document);
-               progress.advance(batch.documents.size());
-             },
-         .told = [](const Batch&, size_t) {}});
+    OrderedWork<Batch> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kWaiting,
+                            {.work =
+                                 [&](Batch& batch, const auto&) {
+                                   for (int64_t number = batch.begin; number < batch.end; ++number) {
+                                     TokenDocument& document = batch.documents.emplace_back(make(number));
+                                     document.is_validation = writer.is_validation(
+                                         document.ids.data(), document.ids.size() * sizeof(int32_t));
+                                     writer.close(document);
+                                   }
+                                 },
+                             .take =
+                                 [&](Batch& batch) {
+                                   for (const TokenDocument& document : batch.documents) writer.add(document);
+                                   progress.advance(batch.documents.size());
+                                 },
+                             .told = [](const Batch&, size_t) {}});
     for (int64_t begin = 0; begin < count; begin += kBatch) {
       const int64_t end = std::min(count, begin + kBatch);
       work.add({begin, end}, bytes * static_cast<uint64_t>(end - begin));
     }
     work.finish();
   }
-  std::vector<BuiltDataset> built = writer.finish("no document", "", output);
+  std::vector<BuiltDataset> built = writer.finish({.nothing = "no document"}, output);
   if (tell) tell(built);
   writer.commit();
   return built;

@@ -41,8 +41,8 @@ struct TokenDocument {
 struct BuiltDataset {
   std::string directory;
   int64_t documents = 0;
-  int64_t tokens = 0;          // with end-of-document tokens
-  int64_t counted_targets = 0; // of data with targets; else 0
+  int64_t tokens = 0;           // with end-of-document tokens
+  int64_t counted_targets = 0;  // of data with targets; else 0
   bool has_targets = false;
   int64_t text_bytes = 0;
   int64_t shards = 0;
@@ -72,11 +72,17 @@ class DatasetWriter {
   // Checks a document, appends the end token and, where there are targets, its own, which is not counted. With
   // options.pack every document has targets. On any thread.
   void close(TokenDocument& document) const;
-  // A closed document. The number of those added before decides its place in the order.
+  // A closed document. The number of those added and left out before decides its place in the order.
   void add(const TokenDocument& document);
-  // Writes the datasets and moves them in place. `nothing`: the message where no document was added. `note`: words for
-  // a build of the same request.
-  std::vector<BuiltDataset> finish(const std::string& nothing, const std::string& note, const Progress::Output& output);
+  void leave_out();  // an empty document
+
+  struct Words {
+    std::string nothing;       // the message where no document was added
+    std::string too_few = "";  // what else may help where a part has none, after "change --validation-fraction"
+    std::string note = "";     // for a build of the same request
+  };
+  // Writes the datasets and moves them in place.
+  std::vector<BuiltDataset> finish(const Words& words, const Progress::Output& output);
   // The last act: after it a killed build cannot be taken over any more.
   void commit();
 
@@ -86,8 +92,8 @@ class DatasetWriter {
 };
 
 // Documents 0 … count − 1 as `make` gives them, in this order: on options.threads threads, so make(number) depends on
-// nothing but its number. Which part a document belongs to is decided by the hash of its ids. `output` is where progress
-// goes; `tell` gets the datasets before the last trace of the build is removed. Errors as DatasetWriter.
+// nothing but its number. Which part a document belongs to is decided by the hash of its ids. `output` is where
+// progress goes; `tell` gets the datasets before the last trace of the build is removed. Errors as DatasetWriter.
 std::vector<BuiltDataset> write_documents(const DatasetOptions& options, const TokenVocabulary& vocabulary,
                                           const std::string& request, const std::string& source, int64_t count,
                                           const std::function<TokenDocument(int64_t number)>& make,

@@ -184,9 +184,8 @@ size_t most_described_shards(const ShardHeader& header) {
 
 DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
   constexpr int kDeepest = 8;
-  refuse_deep_json(content, kDeepest, [&] {
-    throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again");
-  });
+  refuse_deep_json(content, kDeepest,
+                   [&] { throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again"); });
   const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
   if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
   if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");

@@ -2,9 +2,9 @@
 #include "data/id_documents.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/check.h"
-#include "core/json_outline.h"
 #include "core/json_reason.h"
 
 namespace shiftron {
@@ -39,8 +39,6 @@ std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::o
 }  // namespace
 
 TokenDocument parse_ids(std::string_view line, const std::string& where) {
-  constexpr int kDeepest = 8;
-  refuse_deep_json(line, kDeepest, [&] { throw_bad_input(where, ": nested deeper than ", kDeepest); });
   nlohmann::json object;
   try {
     object = nlohmann::json::parse(line);
@@ -52,7 +50,9 @@ TokenDocument parse_ids(std::string_view line, const std::string& where) {
   if (ids == object.end()) {
     throw_bad_input(where, ": no key \"", kIds, "\"; --ids reads lines of {\"ids\": [...]}; leave it out for text");
   }
-  TokenDocument document{.ids = numbers(*ids, kIds, std::nullopt, where), .where = where};
+  TokenDocument document;
+  document.where = where;
+  document.ids = numbers(*ids, kIds, std::nullopt, where);
   if (const auto targets = object.find(kTargets); targets != object.end()) {
     document.targets = numbers(*targets, kTargets, kNotCounted, where);
     if (document.targets.size() != document.ids.size()) {

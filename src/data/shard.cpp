@@ -31,7 +31,9 @@ std::string shard_name(size_t number) {
   return "shard-" + digits + ".h5";
 }
 
-bool is_shard_name(const std::string& name) { return name.starts_with("shard-") && name.ends_with(".h5"); }
+bool is_shard_name(const std::string& name) {
+  return name.starts_with("shard-") && name.ends_with(".h5");
+}
 
 std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes) {
   return to_hex(xxh3_128(block_hashes.data(), block_hashes.size() * sizeof block_hashes[0]));

@@ -1,5 +1,5 @@
-// One shard of a dataset: an HDF5 file with the tokens of whole documents, their targets where the dataset has them, and
-// its line in dataset.json.
+// One shard of a dataset: an HDF5 file with the tokens of whole documents, their targets where the dataset has them,
+// and its line in dataset.json.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,7 @@ struct ShardHeader {
   // The lowest version of the format that can say it.
   int version() const { return has_targets || pack > 0 || tokenizer_hash.empty() ? 2 : 1; }
   // Of tokens and targets. Targets need one value more: the type's highest, which stands for kNotCounted.
-  Hdf5Type token_type() const {
-    return vocab_size + (has_targets ? 1 : 0) <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32;
-  }
+  Hdf5Type token_type() const { return vocab_size + (has_targets ? 1 : 0) <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32; }
 };
 
 // What a shard holds one of for each token.
@@ -54,9 +52,9 @@ struct ShardRecord {
 
 // Where a row and the hashes of its blocks lie.
 struct ShardRowPlace {
-  const char* name;        // of the HDF5 dataset
-  const char* hash_name;   // of that of its hashes
-  uint64_t offset;         // bytes
+  const char* name;       // of the HDF5 dataset
+  const char* hash_name;  // of that of its hashes
+  uint64_t offset;        // bytes
   uint64_t block_hash_offset;
   const std::string& block_hash_xxh3_128;  // of the record
 };
