@@ -118,8 +118,9 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
   if (result.was_there) std::cout << "an earlier build of these files, which was killed, had finished:\n";
   for (const BuiltDataset& dataset : result.datasets) {
     std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens"
-              << counted_text(dataset.has_targets, dataset.counted_targets) << ", " << dataset.text_bytes
-              << " bytes of text, " << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
+              << counted_text(dataset.has_targets, dataset.counted_targets) << ", "
+              << (dataset.text_bytes > 0 ? std::to_string(dataset.text_bytes) + " bytes of text, " : "")
+              << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
   }
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
   if (result.foreign_bytes > 0) {

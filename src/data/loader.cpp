@@ -20,7 +20,8 @@ bool is_checked(int64_t source, int64_t window) {
   return xxh3_64(place, sizeof place) % kCheckedWindows == 0;
 }
 
-void check_same_tokenizer(const Dataset& first, const Dataset& other) {
+// What has no tokenizer is compared by its ids.
+void check_ids(const Dataset& first, const Dataset& other) {
   const ShardHeader& a = first.description().header;
   const ShardHeader& b = other.description().header;
   const auto without = [](const Dataset& one, const Dataset& another) {
@@ -36,6 +37,11 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
                     ", end of document ", b.end_of_document,
                     "); build both with the same --vocab and --end-of-document");
   }
+}
+
+void check_same_tokenizer(const Dataset& first, const Dataset& other) {
+  const ShardHeader& a = first.description().header;
+  const ShardHeader& b = other.description().header;
   if (a.tokenizer_hash != b.tokenizer_hash || a.vocab_size != b.vocab_size || a.end_of_document != b.end_of_document) {
     throw_bad_input("data sources with different tokenizers: ", first.directory(), " (", a.vocab_size, " tokens, hash ",
                     a.tokenizer_hash, ") and ", other.directory(), " (", b.vocab_size, " tokens, hash ",
@@ -135,8 +141,9 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
   const auto open = std::make_shared<OpenShards>();
   for (const DataSource& source : sources) {
     const Dataset& dataset = self.datasets.emplace_back(source.directory, open);
-    check_same_tokenizer(self.datasets.front(), dataset);
     check_pack(dataset, sequence_length);
+    check_ids(self.datasets.front(), dataset);
+    check_same_tokenizer(self.datasets.front(), dataset);
     const int64_t count = windows_in(dataset, sequence_length);
     if (count < 1) {
       throw_bad_input(source.directory, " holds ", dataset.tokens(), " tokens, fewer than one window of ",

@@ -69,7 +69,7 @@ BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& la
       const int64_t at = row * length;
       loader.read(evaluated_window(loader.windows_of_sources(), count, std::min(first + row, count - 1)), 1,
                   batch.ids.data() + at, batch.targets.data() + at, batch.document_starts.data() + at);
-      if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, kNotCounted);
+      if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, -1);
     }
   };
 }

@@ -261,8 +261,8 @@ void TrainingRun::tell_resume(const SavedState& state) const {
   }
   warn_of_passed_stop(config_.train, saved_step_, environment_.log);
   environment_.events.write("resume", {{"step", saved_step_}});
-  environment_.log.info(
-      fmt::format("resuming behind step {}{}", saved_step_, imported ? ", imported from " + state.imported_from : ""));
+  environment_.log.info(fmt::format("resuming behind step {}{}", saved_step_,
+                                    imported ? ", imported from " + state.imported_from : ""));
 }
 
 // A run that ended before its first save, or whose steps somebody has moved or cleared away.
@@ -270,19 +270,20 @@ void TrainingRun::warn_of_missing_steps() const {
   std::error_code missing;
   const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
   if (missing || told == 0) return;
-  environment_.log.warning(fmt::format(
-      "metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
-      "to metrics.superseded.jsonl",
-      checkpoints()));
+  environment_.log.warning(
+      fmt::format("metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
+                  "to metrics.superseded.jsonl",
+                  checkpoints()));
 }
 
 void TrainingRun::initialise_parameters() {
   std::optional<Progress> progress;
-  trainer_->engine().parameters().initialise(static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
-    if (!first_rank()) return;
-    if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
-    progress->update(static_cast<uint64_t>(done));
-  });
+  trainer_->engine().parameters().initialise(
+      static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
+        if (!first_rank()) return;
+        if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
+        progress->update(static_cast<uint64_t>(done));
+      });
 }
 
 void TrainingRun::set_unusable_steps_aside() const {
