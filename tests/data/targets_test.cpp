@@ -340,7 +340,9 @@ TEST(WrittenDocuments, KeepTheirOrder) {
     const auto built = write_documents(options, vocabulary, "request", "counted", 1000, make);
     EXPECT_EQ(rows_in(options.output), expected);
     EXPECT_EQ(built[0].counted_targets, 1000);
-    if (threads > 1) EXPECT_EQ(built[0].fingerprint, fingerprint);
+    if (threads > 1) {
+      EXPECT_EQ(built[0].fingerprint, fingerprint);
+    }
     fingerprint = built[0].fingerprint;
   }
 }
