@@ -46,7 +46,7 @@ struct ShardRecord {
   int64_t counted_targets = 0;
   uint64_t targets_offset = 0;             // of /targets in the file
   uint64_t targets_block_hash_offset = 0;  // of /targets_block_hash
-  std::string targets_block_hash_xxh3_128;
+  std::string targets_block_hash_xxh3_128{};
   bool operator==(const ShardRecord&) const = default;
 };
 
