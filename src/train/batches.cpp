@@ -18,10 +18,11 @@ Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sourc
 void add_data(std::vector<GivenValue>& given, const std::string& key, const std::vector<DataSource>& sources,
               const Loader& loader) {
   const std::vector<std::string> fingerprints = loader.fingerprints_of_sources();
+  const std::string hash = loader.tokenizer_hash();
   for (size_t i = 0; i < sources.size(); ++i) {
     given.push_back({detail::concatenate(key, " ", i > 0 ? detail::concatenate(i + 1, ": ") : "", sources[i].directory),
                      detail::concatenate("(fingerprint ", fingerprints[i], ", ", loader.windows_of_sources()[i],
-                                         " windows, tokenizer ", loader.tokenizer_hash(), ")")});
+                                         " windows, ", hash.empty() ? "no tokenizer" : "tokenizer " + hash, ")")});
   }
 }
 

@@ -29,7 +29,8 @@ RunConfig base_config(int64_t kv_heads, bool tied) {
   return config;
 }
 
-// Text with structure that can be learned: each token depends on the one before; documents of random length.
+// Text with structure that can be learned: each token depends on the one before; documents of random length. Of every
+// fifth sample nothing is counted, as in masked data: whole microbatches count nothing.
 SampleReader structured_samples(int64_t length, int64_t vocab) {
   return [length, vocab](int64_t first, int64_t count, HostBatch& batch) {
     for (int64_t i = 0; i < count; ++i) {
@@ -38,7 +39,8 @@ SampleReader structured_samples(int64_t length, int64_t vocab) {
       for (int64_t t = 0; t <= length; ++t) {
         const int64_t at = i * length + t;
         const bool starts = random.uniform(static_cast<uint64_t>(t)) < 0.2;
-        if (t > 0) batch.targets[at - 1] = starts ? -1 : static_cast<int32_t>(token);
+        const bool counted = !starts && (first + i) % 5 != 4;
+        if (t > 0) batch.targets[at - 1] = counted ? static_cast<int32_t>(token) : -1;
         if (t == length) break;
         batch.ids[at] = static_cast<int32_t>(token);
         batch.document_starts[at] = starts ? 1 : 0;

@@ -78,7 +78,8 @@ inline SampleReader random_samples(int64_t length, int64_t vocab) {
         const auto token = [&](int64_t row) { return static_cast<int32_t>(draw(row) * static_cast<double>(vocab)); };
         batch.ids[at] = token(t);
         batch.document_starts[at] = draw(1000 + t) < 0.25 ? 1 : 0;
-        batch.targets[at] = draw(1000 + t + 1) < 0.25 ? -1 : token(t + 1);
+        // Every third target is a label: another token than the next one.
+        batch.targets[at] = draw(1000 + t + 1) < 0.25 ? -1 : token(t % 3 == 2 ? 500 + t : t + 1);
       }
     }
   };
