@@ -68,6 +68,7 @@ class CommandLine(SystemTest):
             "generate": ["--checkpoint", cls.step, "--prompt", "The", "--tokens", "2"],
             "data dump": ["--config", config, "--step", "1"],
             "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
+            "data generate": ["hop", "--documents", "2", "--jsonl"],
             "data inspect": [cls.validation],
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
@@ -111,7 +112,7 @@ class CommandLine(SystemTest):
         for command, row in self.rows.items():
             with self.subTest(command):
                 words = [*command.split(), *row]
-                names_stand_alone = {"directory", "file"} & options_of(command).keys()
+                names_stand_alone = {"directory", "file", "kind"} & options_of(command).keys()
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
                 if command == "evaluate compare":  # which takes any number of names
                     stray = []
