@@ -104,10 +104,19 @@ std::string text_lines(const GeneratedDocument& document, const DocumentGenerato
     ids += " " + id.append(width - id.size(), ' ');
     targets += " " + target.append(width - target.size(), ' ');
   }
+  ids.erase(ids.find_last_not_of(' ') + 1);
   return document.targets.empty() ? ids + "\n" : ids + "\n" + targets + "\n";
 }
 
+void check_where_to(const CommandLine& line) {
+  const int ways = line.has("jsonl") + line.has("text");
+  if (ways != 1) {
+    throw_bad_input("data generate: give --jsonl or --text", ways == 0 ? "" : ", not both");
+  }
+}
+
 int generate_data(const CommandLine& line) {
+  check_where_to(line);
   const std::unique_ptr<DocumentGenerator> generator = generator_of(line);
   const auto count = static_cast<uint64_t>(line.integer("documents"));
   const int threads = thread_count(static_cast<int>(line.integer("threads")));
@@ -120,8 +129,8 @@ int generate_data(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> generate_data_commands() {
-  return {{"data", "generate", "makes a dataset of documents that follow a rule, without text",
-           "KIND --documents N --output DIR", generate_options(), false, generate_data}};
+  return {{"data", "generate", "makes documents that follow a rule, without text", "KIND --documents N --jsonl",
+           generate_options(), false, generate_data}};
 }
 
 }  // namespace shiftron::cli

@@ -270,8 +270,13 @@ class GeneratedData(unittest.TestCase):
         self.assertNotEqual(generated("math", 10, 6, {}, "--jsonl"), generated("math", 10, 5, {}, "--jsonl"))
 
     def test_text_has_the_names_of_tokens(self):
-        self.assertEqual(generated("hop", 1, 8, {"length": 9, "hops": 1, "least-hops": 1}, "--text").split("\n")[:2], TODO_HOP)
-        self.assertEqual(generated("math", 1, 1, {"targets": "all"}, "--text"), TODO_MATH)
+        self.assertEqual(generated("hop", 1, 8, {"length": 12, "hops": 1, "least-hops": 1}, "--text"),
+                         "ids     hop1 c a d b a b a b a d\n"
+                         "targets _    ~ ~ ~ ~ d a b a b b\n")
+        self.assertEqual(generated("math", 1, 1, {"targets": "all"}, "--text"), "ids     f = 3 . d = 4 + f . a = 0 . ? a : a = 0 .\n")
+        self.assertEqual(generated("math", 1, 1, {}, "--text"),
+                         "ids     f = 3 . d = 4 + f . a = 0 . ? a : a = 0 .\n"
+                         "targets _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ a = 0 . <end>\n")
 
     def test_faults(self):
         def refused(words, *phrases):
@@ -291,7 +296,8 @@ class GeneratedData(unittest.TestCase):
         refused("hop --documents 1 --jsonl --hops 3 --least-hops 4", "--least-hops 4 is more than --hops 3")
         refused("math --documents 1 --jsonl --operations 13", "--operations 13 is more than --names 12; give --names 13 or more")
         refused("math --documents 0 --jsonl", "--documents '0' must be >= 1")
-        refused("math --documents 1", "--output")
+        refused("math --documents 1", "give --jsonl or --text")
+        refused("math --documents 1 --jsonl --text", "give --jsonl or --text, not both")
 
 
 if __name__ == "__main__":
