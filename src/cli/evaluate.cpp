@@ -174,17 +174,19 @@ int run_evaluate(const CommandLine& given) {
                 {"data", data},
                 {"loss", result.loss},
                 {"perplexity", result.perplexity},
-                {"bits_per_byte", result.bits_per_byte},
+                {"bits_per_byte", result.has_text ? nlohmann::ordered_json(result.bits_per_byte) : nullptr},
                 {"targets", result.targets},
-                {"bytes", result.bytes},
+                {"bytes", result.has_text ? nlohmann::ordered_json(result.bytes) : nullptr},
                 {"windows", result.windows},
                 {"windows_of_dataset", result.windows_of_dataset},
                 {"dropped_tokens", result.dropped_tokens}});
   } else {
+    const std::string per_byte = result.has_text ? fmt::format("   bits per byte {:.5f}", result.bits_per_byte) : "";
+    const std::string bytes = result.has_text ? fmt::format(" of {} bytes", result.bytes) : "";
     std::cout << fmt::format(
-        "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted in the {}, "
-        "{} behind the last whole window left out)\n",
-        result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes, text_of_windows(result),
+        "loss {:.6f}   perplexity {:.4f}{}   ({} tokens{} counted in the {}, {} behind the last whole window left "
+        "out)\n",
+        result.loss, result.perplexity, per_byte, result.targets, bytes, text_of_windows(result),
         result.dropped_tokens);
   }
   return 0;

@@ -36,7 +36,7 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
     throw_bad_input(dataset, " holds nothing to predict: its ", text_of_windows(counted),
                     " have no counted target; build it from documents with text");
   }
-  if (counted.bytes == 0) {
+  if (counted.has_text && counted.bytes == 0) {
     throw_bad_input(dataset, " holds no text to predict: the ", counted.targets, " counted targets of its ",
                     text_of_windows(counted), " are ends of documents; build it from longer documents");
   }
@@ -47,10 +47,24 @@ void refuse_non_finite(const HeldOutResult& counted, const std::string& director
   throw_bad_input("the loss of ", directory, " is no finite number: ", kWhyNotFinite);
 }
 
-// The checkpoint's, or the dataset's where it was imported without one, as train allows. Throws Error(bad_input) where
-// the dataset is of another.
-Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+void require_vocabulary(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+  if (data.vocab_size() <= model.config.model.vocab) return;
+  throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
+                  model.config.model.vocab, "; build the dataset with the model's tokenizer");
+}
+
+// The checkpoint's, or the dataset's where it was imported without one, as train allows; none where both have none.
+// Throws Error(bad_input) where the dataset is of another.
+std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
+  if (data.tokenizer_bytes().empty()) {
+    if (!bytes.empty()) {
+      throw_bad_input(dataset, " has no tokenizer, ", model.directory,
+                      " has one; build the dataset with --ids --tokenizer ", model.directory, "/tokenizer.model");
+    }
+    require_vocabulary(data, model, dataset);
+    return std::nullopt;
+  }
   Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
   if (data.tokenizer_hash() != own.hash()) {
     throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
@@ -60,10 +74,7 @@ Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const 
     throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
                     own.end_of_document(), "; build the dataset anew");
   }
-  if (data.vocab_size() > model.config.model.vocab) {
-    throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
-                    model.config.model.vocab, "; build the dataset with the model's tokenizer");
-  }
+  require_vocabulary(data, model, dataset);
   return own;
 }
 
@@ -114,7 +125,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   int microbatches = 0;
   all_agree(world, [&] {
     loader.emplace(open_loader(config, sources, false));
-    tokenizer.emplace(tokenizer_for(*loader, model, dataset));
+    tokenizer = tokenizer_for(*loader, model, dataset);
     microbatches = evaluation_microbatches(config, layout, *loader);
   });
   std::vector<GivenValue> data;
@@ -136,7 +147,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   });
 
   const Coordinates at = engine.groups().at;
-  const bool counts = at.tp == 0 && engine.last();
+  const bool counts = tokenizer && at.tp == 0 && engine.last();
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
   Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
@@ -157,6 +168,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   const double* sum = host_sums.host_data<double>();
   HeldOutResult result{.loss = sum[0] / sum[1],
                        .targets = static_cast<int64_t>(sum[1]),
+                       .has_text = tokenizer.has_value(),
                        .bytes = sum_over_ranks(world, bytes),
                        .windows = evaluation_sequences(config, *loader),
                        .windows_of_dataset = loader->windows(),
@@ -168,7 +180,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   if (world.rank() == 0 && are_logits_equal(result.loss, config.model.vocab))
     log.warning(dataset + ": " + kLogitsAreEqual);
   result.perplexity = std::exp(result.loss);
-  result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
+  if (result.has_text) result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
   return result;
 }
 

@@ -12,8 +12,9 @@ namespace shiftron {
 struct HeldOutResult {
   double loss = 0;           // nats per counted target
   double perplexity = 0;     // e^loss
-  double bits_per_byte = 0;  // nats of all counted targets / (ln 2 · bytes of their text)
+  double bits_per_byte = 0;  // nats of all counted targets / (ln 2 · bytes of their text); without a tokenizer 0
   int64_t targets = 0;       // counted
+  bool has_text = true;      // the data has a tokenizer, or the checkpoint
   int64_t bytes = 0;         // of their text
   int64_t windows = 0;       // predicted
   int64_t windows_of_dataset = 0;

@@ -18,10 +18,11 @@ Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sourc
 void add_data(std::vector<GivenValue>& given, const std::string& key, const std::vector<DataSource>& sources,
               const Loader& loader) {
   const std::vector<std::string> fingerprints = loader.fingerprints_of_sources();
+  const std::string hash = loader.tokenizer_hash();
   for (size_t i = 0; i < sources.size(); ++i) {
     given.push_back({detail::concatenate(key, " ", i > 0 ? detail::concatenate(i + 1, ": ") : "", sources[i].directory),
                      detail::concatenate("(fingerprint ", fingerprints[i], ", ", loader.windows_of_sources()[i],
-                                         " windows, tokenizer ", loader.tokenizer_hash(), ")")});
+                                         " windows, ", hash.empty() ? "no tokenizer" : "tokenizer " + hash, ")")});
   }
 }
 
@@ -68,7 +69,7 @@ BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& la
       const int64_t at = row * length;
       loader.read(evaluated_window(loader.windows_of_sources(), count, std::min(first + row, count - 1)), 1,
                   batch.ids.data() + at, batch.targets.data() + at, batch.document_starts.data() + at);
-      if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, -1);
+      if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, kNotCounted);
     }
   };
 }

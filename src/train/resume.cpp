@@ -96,8 +96,10 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
     return;
   }
   if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
-  throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
-                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
+  throw_bad_input("data.train was made with ", hash.empty() ? "no tokenizer" : "another tokenizer than the model",
+                  hash.empty() ? ", but there is one of the model" : "", " that was imported from ", imported_from,
+                  "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build ",
+                  hash.empty() ? "--ids --tokenizer " : "--tokenizer ",
                   shell_word(step_directory + "/" + kTokenizerName));
 }
 

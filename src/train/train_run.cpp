@@ -132,7 +132,9 @@ bool TrainingRun::save(int64_t step) {
                             .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
                             .imported_from = "",
-                            .without_tokenizer = "",
+                            .without_tokenizer = train_->tokenizer_bytes().empty()
+                                                     ? "its data.train has none; build that with --tokenizer FILE"
+                                                     : "",
                             .origin = origin_};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),

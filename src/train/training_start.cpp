@@ -58,6 +58,12 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (!config.evaluation.tasks.empty()) {
     CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks,
           ", and nobody evaluates them");
+    all_agree(environment.world, [&] {
+      if (!train_->tokenizer_bytes().empty()) return;
+      throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " are texts, and data.train has no tokenizer (",
+                      config.data.train.front().directory,
+                      "); build it with --ids --tokenizer FILE, or leave evaluation.tasks out");
+    });
     tasks_ = environment.make_evaluation(train_->tokenizer_bytes());
   }
   open_directory();
@@ -141,9 +147,17 @@ void TrainingRun::check_vocabulary() const {
     throw_bad_input("the data has ", train_->vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
                     "; set model.vocab=", train_->vocab_size(), " or more");
   }
-  if (validation_ && validation_->tokenizer_hash() != train_->tokenizer_hash()) {
-    throw_bad_input("data.train and data.validation were made with different tokenizers (", train_->tokenizer_hash(),
-                    ", ", validation_->tokenizer_hash(), "); build both with one");
+  if (!validation_) return;
+  const auto words = [](const Loader& data) { return data.tokenizer_hash().empty() ? "none" : data.tokenizer_hash(); };
+  if (validation_->tokenizer_hash() != train_->tokenizer_hash()) {
+    throw_bad_input("data.train and data.validation were made with different tokenizers (", words(*train_), ", ",
+                    words(*validation_), "); build both with one");
+  }
+  if (validation_->vocab_size() != train_->vocab_size() ||
+      validation_->end_of_document() != train_->end_of_document()) {
+    throw_bad_input("data.train has ids of a vocabulary of ", train_->vocab_size(), " (end of document ",
+                    train_->end_of_document(), "), data.validation of ", validation_->vocab_size(), " (",
+                    validation_->end_of_document(), "); build both with the same --vocab and --end-of-document");
   }
 }
 
@@ -247,8 +261,8 @@ void TrainingRun::tell_resume(const SavedState& state) const {
   }
   warn_of_passed_stop(config_.train, saved_step_, environment_.log);
   environment_.events.write("resume", {{"step", saved_step_}});
-  environment_.log.info(fmt::format("resuming behind step {}{}", saved_step_,
-                                    imported ? ", imported from " + state.imported_from : ""));
+  environment_.log.info(
+      fmt::format("resuming behind step {}{}", saved_step_, imported ? ", imported from " + state.imported_from : ""));
 }
 
 // A run that ended before its first save, or whose steps somebody has moved or cleared away.
@@ -256,20 +270,19 @@ void TrainingRun::warn_of_missing_steps() const {
   std::error_code missing;
   const uintmax_t told = std::filesystem::file_size(config_.output.directory + "/metrics.jsonl", missing);
   if (missing || told == 0) return;
-  environment_.log.warning(
-      fmt::format("metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
-                  "to metrics.superseded.jsonl",
-                  checkpoints()));
+  environment_.log.warning(fmt::format(
+      "metrics.jsonl tells of steps, but {} holds none: training begins at step 1, what was told of them goes "
+      "to metrics.superseded.jsonl",
+      checkpoints()));
 }
 
 void TrainingRun::initialise_parameters() {
   std::optional<Progress> progress;
-  trainer_->engine().parameters().initialise(
-      static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
-        if (!first_rank()) return;
-        if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
-        progress->update(static_cast<uint64_t>(done));
-      });
+  trainer_->engine().parameters().initialise(static_cast<uint64_t>(config_.train.seed), [&](int64_t done, int64_t of) {
+    if (!first_rank()) return;
+    if (!progress) progress.emplace("initial weights", static_cast<uint64_t>(of), "values");
+    progress->update(static_cast<uint64_t>(done));
+  });
 }
 
 void TrainingRun::set_unusable_steps_aside() const {
