@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Programs made of docs/generated-data.md alone give the documents that `data generate` gives, and the documents keep their rules."""
 import json
+import pathlib
+import struct
+import tempfile
 import unittest
 
 from harness import shiftron
@@ -176,6 +179,32 @@ def documents(*case):
         yield document["ids"], document.get("targets")
 
 
+def rows_of(directory):
+    """(tokens, targets or None) of a dataset; None in place of a target that does not count."""
+    description = json.loads((directory / "dataset.json").read_text())
+    tokens, targets = [], []
+    for shard in description["shards"]:
+        content = (directory / shard["file"]).read_bytes()
+        tokens += struct.unpack_from(f"<{shard['tokens']}H", content, shard["tokens_offset"])
+        if description.get("targets"):
+            targets += struct.unpack_from(f"<{shard['tokens']}H", content, shard["targets_offset"])
+    return tokens, [None if target == 0xFFFF else target for target in targets] if description.get("targets") else None
+
+
+def packed(made, length):
+    """(tokens, targets) of documents that do not straddle windows."""
+    tokens, targets = [], []
+    for ids, answers in [*made, ([0] * (length - 1), [])]:  # the last one fills its window, and is not there
+        room = -len(tokens) % length
+        if len(ids) + 1 > room:
+            tokens += [0] * room
+            targets += [None] * room
+        if answers:
+            tokens += ids + [0]
+            targets += answers + [None]
+    return tokens, targets
+
+
 class GeneratedData(unittest.TestCase):
     def test_definition(self):
         self.assertEqual(sum(count for _, count, _, _ in CASES), 10000)
@@ -269,6 +298,42 @@ class GeneratedData(unittest.TestCase):
         self.assertTrue(made.startswith(generated("math", 10, 5, {}, "--jsonl")))
         self.assertNotEqual(generated("math", 10, 6, {}, "--jsonl"), generated("math", 10, 5, {}, "--jsonl"))
 
+    def test_datasets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+
+            def dataset(kind, count, seed, options, *words):
+                told = json.loads(generated(kind, count, seed, options, "--output", folder / kind, "--json", *words))
+                for one in told["datasets"]:
+                    self.assertEqual(shiftron("data", "verify", one["directory"]).returncode, 0)
+                return told["datasets"]
+            options = {"pool": 40, "length": 48}
+            told = dataset("induction", 300, 3, options, "--validation", 50, "--pack", 48, "--shard-tokens", 1500, "--threads", 3)
+            made = [induction(3, number, **options) for number in range(350)]
+            for part, documents_of_it, one in (("train", made[:300], told[0]), ("validation", made[300:], told[1])):
+                self.assertEqual(rows_of(folder / "induction" / part), packed(documents_of_it, 48))
+                self.assertEqual((one["documents"], one["counted_targets"]), (len(documents_of_it), len(documents_of_it)))
+            self.assertGreater(told[0]["shards"], 2)
+
+            dataset("hop", 60, 4, {"length": 20, "hops": 2}, "--vocab", 64)
+            made = [hop(4, number, length=20, hops=2) for number in range(60)]
+            self.assertEqual(rows_of(folder / "hop"), ([x for ids, _ in made for x in ids + [0]], [x for _, row in made for x in row + [None]]))
+            self.assertEqual(json.loads((folder / "hop/dataset.json").read_text())["vocab_size"], 64)
+
+            dataset("ngram", 50, 5, {"targets": "all"})
+            made = [ngram(5, number) for number in range(50)]
+            self.assertEqual(rows_of(folder / "ngram"), ([x for ids, _ in made for x in ids + [0]], None))
+
+            (folder / "hop.jsonl").write_text(generated("hop", 60, 4, {"length": 20, "hops": 2}, "--jsonl"))
+            built = shiftron("data", "build", "--ids", "--input", folder / "hop.jsonl", "--vocab", 64, "--end-of-document", 0, "--output",
+                             folder / "built")
+            self.assertEqual(built.returncode, 0, built.stderr)
+            self.assertEqual([sorted(map(str, row)) for row in rows_of(folder / "built")], [sorted(map(str, row)) for row in rows_of(folder / "hop")])
+
+            again = shiftron("data", "generate", "hop", "--documents", 60, "--output", folder / "hop")
+            self.assertEqual(again.returncode, 76)
+            self.assertIn(str(folder / "hop"), again.stderr)
+
     def test_text_has_the_names_of_tokens(self):
         self.assertEqual(generated("hop", 1, 8, {"length": 12, "hops": 1, "least-hops": 1}, "--text"),
                          "ids     hop1 c a d b a b a b a d\n"
@@ -296,8 +361,12 @@ class GeneratedData(unittest.TestCase):
         refused("hop --documents 1 --jsonl --hops 3 --least-hops 4", "--least-hops 4 is more than --hops 3")
         refused("math --documents 1 --jsonl --operations 13", "--operations 13 is more than --names 12; give --names 13 or more")
         refused("math --documents 0 --jsonl", "--documents '0' must be >= 1")
-        refused("math --documents 1", "give --jsonl or --text")
-        refused("math --documents 1 --jsonl --text", "give --jsonl or --text, not both")
+        refused("math --documents 1", "give --output DIR, --jsonl or --text")
+        refused("math --documents 1 --jsonl --output none", "give only one of --output DIR, --jsonl or --text")
+        refused("math --documents 1 --text --pack 64", "--pack is of a dataset, and --text prints documents")
+        refused("math --documents 1 --output none --pack 59", "--pack 59 is less than the 60 tokens that a document may have", "give --pack 60 or more")
+        refused("math --documents 1 --output none --vocab 24", "--vocab 24 is less than the 25 tokens", "give --vocab 25 or more")
+        self.assertFalse(pathlib.Path("none").exists())
 
 
 if __name__ == "__main__":

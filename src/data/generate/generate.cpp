@@ -20,7 +20,7 @@ struct GeneratedBatch {
 }  // namespace
 
 void generate_documents(const DocumentGenerator& generator, uint64_t count, int threads,
-                        const std::function<void(const GeneratedDocument&)>& take) {
+                        const std::function<void(GeneratedDocument&)>& take) {
   const auto longest = static_cast<uint64_t>(generator.longest_document());
   const uint64_t in_batch = std::max<uint64_t>(1, kTokensOfBatch / longest);
   OrderedWork<GeneratedBatch> work(

@@ -8,8 +8,8 @@
 
 namespace shiftron {
 
-// Calls `take` with documents 0 … count − 1 in order, on the caller's thread.
+// Calls `take` with documents 0 … count − 1 in order, on the caller's thread; it may take what they hold.
 void generate_documents(const DocumentGenerator& generator, uint64_t count, int threads,
-                        const std::function<void(const GeneratedDocument&)>& take);
+                        const std::function<void(GeneratedDocument&)>& take);
 
 }  // namespace shiftron

@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "data/shard.h"
+
 namespace shiftron {
 
 constexpr int32_t kEndOfGenerated = 0;  // the end-of-document id of every kind
-constexpr int32_t kNotCounted = -1;     // a target that does not count
 
 struct GeneratedDocument {
   std::vector<int32_t> ids;      // without the end-of-document id
-  std::vector<int32_t> targets;  // what is to be predicted at each id; empty: the next token everywhere
+  std::vector<int32_t> targets;  // what is to be predicted at each id, or kNotCounted; empty: the next token
 };
 
 // One option of a kind: a whole number, or one of `choices`.
