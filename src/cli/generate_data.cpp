@@ -42,7 +42,7 @@ std::vector<CommandOption> options_of_kinds() {
   return options;
 }
 
-std::vector<CommandOption> generate_options() {
+std::vector<CommandOption> options_of_data_generate() {
   std::string kinds;
   for (const GeneratorKind& kind : generator_kinds()) kinds += "; " + kind.name + ": " + kind.summary;
   CommandOption kind = required(text_option("kind", "KIND", "it may stand alone" + kinds));
@@ -152,7 +152,7 @@ void tell_generated(const CommandLine& line, const std::vector<BuiltDataset>& da
 }
 
 // Whatever decides the documents, as words of the command line.
-std::string request_of(const CommandLine& line) {
+std::string words_of_request(const CommandLine& line) {
   std::string words = line.text("kind") + " --seed " + line.text("seed");
   for (const CommandOption& option : options_of_kinds()) {
     if (line.has(option.name)) words += " --" + option.name + " " + line.text(option.name);
@@ -169,7 +169,7 @@ void write_dataset(const CommandLine& line, const DocumentGenerator& generator, 
   data.vocabulary = line.integer("vocab") > 0 ? line.integer("vocab") : generator.vocabulary();
   data.documents = line.integer("documents");
   data.validation = line.integer("validation");
-  data.request = data.source = request_of(line);
+  data.request = data.source = words_of_request(line);
   outlive_failing_writes();
   write_generated(generator, data, [&](const std::vector<BuiltDataset>& datasets) { tell_generated(line, datasets); });
 }
@@ -193,7 +193,7 @@ int generate_data(const CommandLine& line) {
 
 std::vector<Command> generate_data_commands() {
   return {{"data", "generate", "makes a dataset of documents that follow a rule, without text",
-           "KIND --documents N --output DIR", generate_options(), false, generate_data}};
+           "KIND --documents N --output DIR", options_of_data_generate(), false, generate_data}};
 }
 
 }  // namespace shiftron::cli
