@@ -24,6 +24,7 @@ struct Command {
 // Each file of src/cli/ that holds subcommands has one such function.
 std::vector<Command> train_commands();
 std::vector<Command> data_commands();
+std::vector<Command> generate_data_commands();  // data generate
 std::vector<Command> tokenizer_commands();
 std::vector<Command> evaluate_commands();   // evaluate, generate
 std::vector<Command> benchmark_commands();  // evaluate compare

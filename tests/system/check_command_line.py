@@ -68,6 +68,7 @@ class CommandLine(SystemTest):
             "generate": ["--checkpoint", cls.step, "--prompt", "The", "--tokens", "2"],
             "data dump": ["--config", config, "--step", "1"],
             "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
+            "data generate": ["hop", "--documents", "2", "--jsonl"],
             "data inspect": [cls.validation],
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
@@ -112,7 +113,7 @@ class CommandLine(SystemTest):
         for command, row in self.rows.items():
             with self.subTest(command):
                 words = [*command.split(), *row]
-                names_stand_alone = {"directory", "file"} & options_of(command).keys()
+                names_stand_alone = {"directory", "file"} & options_of(command).keys() or command == "data generate"
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
                 if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
