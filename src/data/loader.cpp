@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 
 #include "core/check.h"
@@ -171,8 +172,17 @@ int64_t Loader::tokens() const {
 }
 
 int64_t Loader::dropped_tokens() const {
-  const auto count = static_cast<int64_t>(implementation_->datasets.size());
-  return tokens() - implementation_->all_windows * implementation_->sequence_length - count;
+  const std::vector<int64_t> dropped = dropped_tokens_of_sources();
+  return std::reduce(dropped.begin(), dropped.end());
+}
+
+std::vector<int64_t> Loader::dropped_tokens_of_sources() const {
+  const Implementation& self = *implementation_;
+  std::vector<int64_t> dropped;
+  for (size_t i = 0; i < self.datasets.size(); ++i) {
+    dropped.push_back(self.datasets[i].tokens() - self.windows[i] * self.sequence_length - 1);
+  }
+  return dropped;
 }
 
 std::string Loader::fingerprint() const {
