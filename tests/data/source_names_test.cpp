@@ -19,7 +19,7 @@ TEST(SourceNames, AreTheShortestEndsThatDiffer) {
   EXPECT_EQ(names_of({"/data/books/val", "/data/web/val", "near"}), (Names{"books/val", "web/val", "near"}));
   EXPECT_EQ(names_of({"val", "./web/../web/val"}), (Names{"val", "web/val"}));
   EXPECT_EQ(names_of({"/a/val", "/b/val", "/a/val", "/a/val"}), (Names{"a/val", "b/val", "a/val:2", "a/val:3"}));
-  EXPECT_EQ(names_of({"a\nb\xff", "c"}), (Names{"a\\x0ab\\xff", "c"}));
+  EXPECT_EQ(names_of({"a\nb\xff", "c"}), (Names{"a\\x0Ab\\xFF", "c"}));
 }
 
 }  // namespace

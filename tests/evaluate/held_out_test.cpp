@@ -96,7 +96,8 @@ TEST(HeldOut, EveryDatasetIsAlsoReportedByItself) {
       EXPECT_NEAR(found.all.loss, nats / static_cast<double>(found.all.targets), 1e-12);
     });
   }
-  // One window of the first, of the second none.
+  // Of one of them a window, of the other none.
+  model.config.parallel.tp = 1;
   const HeldOutResults first = evaluate_held_out(model, datasets, *make_single_world(), {}, 1);
   EXPECT_EQ(first.sources[0].windows + first.sources[1].windows, 1);
   const HeldOutResult& empty = first.sources[first.sources[0].windows == 0 ? 0 : 1];

@@ -103,6 +103,7 @@ double largest_difference(const TensorMap& a, const TensorMap& b, std::string& w
 void expect_equal(const Curve& curve, const Curve& reference, double tolerance, const std::string& layout) {
   std::string where;
   EXPECT_EQ(curve.accuracy, reference.accuracy) << layout;  // counts are whole numbers
+  EXPECT_GT(*std::ranges::max_element(reference.accuracy), 0);
   EXPECT_LE(largest_difference(curve.first_gradient, reference.first_gradient, where), tolerance)
       << "gradient of step 1, " << where << ", " << layout;
   EXPECT_LE(largest_difference(curve.last_gradient, reference.last_gradient, where), tolerance)
