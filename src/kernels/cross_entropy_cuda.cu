@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const bool likeliest = is_likeliest<kWidth>(kKept ? kept : values, place, target, sum.maximum);
   if (threadIdx.x == 0) {
     losses[row] = counts ? log_sum - target : 0.0f;
-    correct[row] = likeliest && !isnan(log_sum - target) ? 1.0f : 0.0f;
+    correct[row] = likeliest && !std::isnan(log_sum - target) ? 1.0f : 0.0f;
   }
   gradient_of_row<kWidth>(kKept ? kept : values, values, vocab, counts, place, log_sum, scale);
 }
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const bool counts = targets[row] >= 0;
     log_sum_exp[row] = log_sum;
     losses[row] = counts ? log_sum - target : 0.0f;
-    correct[row] = counts && !isnan(log_sum - target) ? first[likeliest * shard_stride + 3] : 0.0f;
+    correct[row] = counts && !std::isnan(log_sum - target) ? first[likeliest * shard_stride + 3] : 0.0f;
   }
 }
 
