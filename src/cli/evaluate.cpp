@@ -160,6 +160,7 @@ nlohmann::ordered_json to_json(const HeldOutResult& result) {
 }
 
 std::string to_text(const HeldOutResult& result) {
+  if (result.targets == 0) return "no counted target in the " + text_of_windows(result);
   return fmt::format(
       "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   accuracy {:.4f}   ({} tokens of {} bytes counted in "
       "the {}, {} after the last whole window left out)",

@@ -114,6 +114,10 @@ void RunReport::validation(int64_t step, const EvaluationResult& result) {
     for (size_t i = 0; i < names.size(); ++i) {
       const MeanLoss& of = result.sources[i];
       row["validation_sources"][names[i]] = {{"loss", json_number(of.loss)}, {"accuracy", json_number(of.accuracy)}};
+      if (of.counted == 0) {
+        log_->info(fmt::format("step {}: no counted target in what is evaluated of {}", step, names[i]));
+        continue;
+      }
       log_->info(
           fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i], of.loss, of.accuracy));
     }

@@ -21,7 +21,7 @@ void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
     of_row(3) = -INFINITY;
   }
   b.integers("targets", {vocab - 1, vocab - 1, 1, -1});
-  b.output("statistics", {kRows, 3}, static_cast<double>(vocab), Kind::accumulation);
+  b.output("statistics", {kRows, kRowStatistics}, static_cast<double>(vocab), Kind::accumulation);
   b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], 0, a[2]); };
   cases.push_back(b.call);
 }
