@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 
 #include "core/check.h"
@@ -209,8 +210,17 @@ int64_t Loader::tokens() const {
 }
 
 int64_t Loader::dropped_tokens() const {
-  int64_t dropped = tokens() - implementation_->all_windows * implementation_->sequence_length;
-  for (const Dataset& dataset : implementation_->datasets) dropped -= dataset.has_targets() ? 0 : 1;
+  const std::vector<int64_t> dropped = dropped_tokens_of_sources();
+  return std::reduce(dropped.begin(), dropped.end());
+}
+
+std::vector<int64_t> Loader::dropped_tokens_of_sources() const {
+  const Implementation& self = *implementation_;
+  std::vector<int64_t> dropped;
+  for (size_t i = 0; i < self.datasets.size(); ++i) {
+    const int64_t next = self.datasets[i].has_targets() ? 0 : 1;  // the target of the last window's last token
+    dropped.push_back(self.datasets[i].tokens() - self.windows[i] * self.sequence_length - next);
+  }
   return dropped;
 }
 

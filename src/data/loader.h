@@ -41,8 +41,9 @@ class Loader {
   int64_t windows() const;                                   // of one epoch, over all sources
   const std::vector<int64_t>& windows_of_sources() const;
   std::vector<double> passes(int64_t samples) const;  // how often so many go through each source
-  int64_t dropped_tokens() const;                     // behind the last whole window of each source
-  int64_t tokens() const;                             // over all sources
+  int64_t dropped_tokens() const;                     // after the last whole window of each source
+  std::vector<int64_t> dropped_tokens_of_sources() const;
+  int64_t tokens() const;  // over all sources
 
   // Opens every shard of every source, so that a run starts only where all are there. Errors as read().
   void require_shards() const;

@@ -66,10 +66,11 @@ bool TrainingRun::evaluate_held_out(int64_t step) {
     section.renew();
     read(index, batch);
   };
-  const std::optional<double> loss = trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
-                                                        read_in_time, [&] { return goes_on(section); });
-  if (loss) report_.validation(step, *loss);
-  return loss.has_value();
+  const std::optional<EvaluationResult> result = trainer_->evaluate(
+      evaluation_microbatches(config_, layout_, *validation_), read_in_time, [&] { return goes_on(section); },
+      [&](int index) { return evaluated_sources(config_, layout_, dp(), *validation_, index); });
+  if (result) report_.validation(step, *result);
+  return result.has_value();
 }
 
 bool TrainingRun::evaluate_tasks(int64_t step) {

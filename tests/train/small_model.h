@@ -85,16 +85,17 @@ inline SampleReader random_samples(int64_t length, int64_t vocab) {
   };
 }
 
-// Room for Σ losses and counted targets.
+// Room for Σ losses, counted targets and correct ones.
 class Totals {
  public:
-  Tensor tensor() const { return buffer_.tensor(0, DType::float64, {2}); }
+  Tensor tensor() const { return buffer_.tensor(0, DType::float64, {kLossTotals}); }
   double losses() const { return tensor().data<double>()[0]; }
   double counted() const { return tensor().data<double>()[1]; }
+  double correct() const { return tensor().data<double>()[2]; }
 
  private:
   Ledger ledger_;
-  Buffer buffer_{DeviceKind::cpu, 16, ledger_, "test"};
+  Buffer buffer_{DeviceKind::cpu, 8 * kLossTotals, ledger_, "test"};
 };
 
 }  // namespace shiftron::testing
