@@ -21,7 +21,7 @@ namespace {
 
 // Of every command that makes a dataset, see read_dataset_options().
 std::vector<CommandOption> dataset_options() {
-  const DatasetOptions dataset;
+  const DatasetOutput dataset;
   return {
       required(text_option("output", "DIR", "new or empty directory")),
       real_option("validation-fraction",
@@ -35,7 +35,7 @@ std::vector<CommandOption> dataset_options() {
       whole_option("threads", "that make tokens, 0 = processors that this process may use", between(0, 4096), "0")};
 }
 
-void read_dataset_options(const CommandLine& line, DatasetOptions& options) {
+void read_dataset_options(const CommandLine& line, DatasetOutput& options) {
   options.output = line.text("output");
   options.validation_fraction = line.real("validation-fraction");
   options.pack = line.integer("pack");

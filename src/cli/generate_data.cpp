@@ -59,7 +59,7 @@ std::vector<CommandOption> options_of_data_generate() {
                    between(0, kLargestCount), "0"),
       whole_option("vocab", "tokens of the vocabulary, 0 = as many as the kind uses", between(0, kLargestCount), "0"),
       whole_option("shard-tokens", "tokens in a shard, about", at_least(1),
-                   std::to_string(DatasetOptions{}.shard_tokens)),
+                   std::to_string(DatasetOutput{}.shard_tokens)),
       whole_option("seed", "document n is a function of the seed, n and the options of the kind", at_least(0), "0"),
       whole_option("threads", "that generate, 0 = processors that this process may use", between(0, 4096), "0")};
   for (CommandOption& option : options_of_kinds()) options.push_back(std::move(option));

@@ -12,7 +12,7 @@
 
 namespace shiftron {
 
-struct BuildOptions : DatasetOptions {
+struct BuildOptions : DatasetOutput {
   std::vector<std::string> inputs;
   std::string tokenizer;           // path of the model; with `ids` it may be empty, which `vocabulary` then replaces
   std::string document_separator;  // of text files; empty = a file is a document

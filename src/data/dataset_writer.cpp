@@ -100,7 +100,7 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
   return records;
 }
 
-void check_options(const DatasetOptions& options, const TokenVocabulary& vocabulary) {
+void check_options(const DatasetOutput& options, const TokenVocabulary& vocabulary) {
   if (options.output.empty()) throw_bad_input("no output directory; name it with --output");
   if (options.shard_tokens < 1) throw_bad_input("shard tokens ", options.shard_tokens, ": must be at least 1");
   if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
@@ -121,7 +121,7 @@ void check_options(const DatasetOptions& options, const TokenVocabulary& vocabul
 }  // namespace
 
 struct DatasetWriter::Implementation {
-  DatasetOptions options;
+  DatasetOutput options;
   TokenVocabulary vocabulary;
   std::string source;
   int64_t ordered_documents;
@@ -132,7 +132,7 @@ struct DatasetWriter::Implementation {
   std::string first;                     // where the first one came from
   bool has_targets = false;
 
-  Implementation(const DatasetOptions& given, const TokenVocabulary& tokens, const std::string& request,
+  Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const std::string& request,
                  std::string from, int64_t ordered)
       : options(given),
         vocabulary(tokens),
@@ -153,7 +153,7 @@ struct DatasetWriter::Implementation {
   std::vector<std::string> write(std::vector<BuiltDataset>& built, const Progress::Output& output);
 };
 
-DatasetWriter::DatasetWriter(const DatasetOptions& options, const TokenVocabulary& vocabulary,
+DatasetWriter::DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary,
                              const std::string& request, const std::string& source, uint64_t input_bytes,
                              int64_t ordered_documents) {
   check_options(options, vocabulary);
@@ -314,7 +314,7 @@ void DatasetWriter::commit() {
   implementation_->directory.commit();
 }
 
-std::vector<BuiltDataset> write_documents(const DatasetOptions& options, const TokenVocabulary& vocabulary,
+std::vector<BuiltDataset> write_documents(const DatasetOutput& options, const TokenVocabulary& vocabulary,
                                           const std::string& request, const std::string& source, int64_t count,
                                           const std::function<TokenDocument(int64_t)>& make,
                                           const Progress::Output& output,

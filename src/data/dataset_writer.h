@@ -12,7 +12,7 @@
 
 namespace shiftron {
 
-struct DatasetOptions {
+struct DatasetOutput {
   std::string output;              // directory: new, or empty
   double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
   int64_t shard_tokens = int64_t{1} << 28;
@@ -57,7 +57,7 @@ class DatasetWriter {
   // request: differs where another dataset would be made; a killed build of the same request is taken over.
   // source: where the documents come from, for people. input_bytes: of the documents, about; decides the memory needed.
   // ordered_documents: 0 = documents are shuffled; else they keep their order, and are so many.
-  DatasetWriter(const DatasetOptions& options, const TokenVocabulary& vocabulary, const std::string& request,
+  DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary, const std::string& request,
                 const std::string& source, uint64_t input_bytes, int64_t ordered_documents = 0);
   ~DatasetWriter();
   DatasetWriter(const DatasetWriter&) = delete;
@@ -94,7 +94,7 @@ class DatasetWriter {
 // Documents 0 … count − 1 as `make` gives them, in this order: on options.threads threads, so make(number) depends on
 // nothing but its number. Which part a document belongs to is decided by the hash of its ids. `output` is where
 // progress goes; `tell` gets the datasets before the last trace of the build is removed. Errors as DatasetWriter.
-std::vector<BuiltDataset> write_documents(const DatasetOptions& options, const TokenVocabulary& vocabulary,
+std::vector<BuiltDataset> write_documents(const DatasetOutput& options, const TokenVocabulary& vocabulary,
                                           const std::string& request, const std::string& source, int64_t count,
                                           const std::function<TokenDocument(int64_t number)>& make,
                                           const Progress::Output& output = {},

@@ -334,7 +334,7 @@ TEST(WrittenDocuments, KeepTheirOrder) {
   }
   std::string fingerprint;
   for (const int threads : {1, 3}) {
-    DatasetOptions options;
+    DatasetOutput options;
     options.output = scratch / std::to_string(threads);
     options.threads = threads;
     const TokenVocabulary vocabulary{.size = 10, .end_of_document = kEnd, .tokenizer_model = ""};

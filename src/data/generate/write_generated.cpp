@@ -28,7 +28,7 @@ std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, co
                                           const Progress::Output& output) {
   check_sizes(generator, data);
   const int64_t count = data.documents + data.validation;
-  DatasetOptions options = data.dataset;
+  DatasetOutput options = data.dataset;
   options.validation_fraction = static_cast<double>(data.validation) / static_cast<double>(count);
   const std::string request = detail::concatenate(data.request, ' ', data.vocabulary, ' ', data.documents, ' ',
                                                   data.validation, ' ', options.pack, ' ', options.shard_tokens);

@@ -13,7 +13,7 @@
 namespace shiftron {
 
 struct GeneratedData {
-  DatasetOptions dataset;  // its validation_fraction and seed are not read
+  DatasetOutput dataset;   // its validation_fraction and seed are not read
   int64_t vocabulary = 0;  // at least the generator's
   int64_t documents = 0;   // 0 … documents − 1, in this order
   int64_t validation = 0;  // > 0: so many after them, in output/validation; the others in output/train
