@@ -71,7 +71,7 @@ struct Case {
 // loss.
 inline int64_t tp_all_gather(const Case& c, int64_t blocks) {
   const int64_t layers = static_cast<int64_t>(c.layers().size()), first = c.holds(0), last = c.holds(c.pieces() - 1);
-  return c.m() * (c.x() * ((c.full() ? 8 : 6) * layers + first + last) + last * 3 * blocks * c.R() * c.a());
+  return c.m() * (c.x() * ((c.full() ? 8 : 6) * layers + first + last) + last * 4 * blocks * c.R() * c.a());
 }
 inline int64_t tp_reduce_scatter(const Case& c) {
   const int64_t layers = static_cast<int64_t>(c.layers().size()), first = c.holds(0), last = c.holds(c.pieces() - 1);
@@ -87,9 +87,9 @@ inline int64_t pp_send(const Case& c) {
   }
   return c.m() * c.x() * neighbours;
 }
-// world: loss, targets, stop, attended; a square for embedding, final norm, head; of each layer a square and 12 taps.
+// world: loss, targets, correct ones, stop, attended; a square for embedding, final norm, head; of each layer a square and 12 taps.
 inline int64_t world_all_reduce(const Case& c) {
-  return 8 * (4 + 3 + 13 * c.config.model.layers);
+  return 8 * (5 + 3 + 13 * c.config.model.layers);
 }
 
 // Parameters side by side, and which group holds each beside dp.

@@ -111,7 +111,8 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"output.log_every", "0"}}, {"output.log_every 0 must be >= 1 (a.conf:1)"}},
       {{{"device.threads", "-1"}}, {"device.threads -1 must be >= 0 (a.conf:1)"}},
       // Required where another key asks for it.
-      {{{"evaluation.every", "10"}}, {"data.validation is required: dataset directory for evaluation, repeatable"}},
+      {{{"evaluation.every", "10"}},
+       {"data.validation is required: dataset directory for evaluation, repeatable; each is also reported by itself"}},
       {{{"evaluation.tasks", "hellaswag"}, {"evaluation.every", "10"}},
        {"evaluation.data is required: folder of the tasks' files"}},
       {{{"output.directory", ""}}, {"output.directory is required: the run's directory (a.conf:1)"}},
