@@ -26,6 +26,7 @@
 #include "data/utf8.h"
 #include "evaluate/checkpoint_model.h"
 #include "evaluate/export_check.h"
+#include "train/faults.h"
 #include "train/import_run.h"
 #include "train/saved_state.h"
 

@@ -154,8 +154,7 @@ RepeatedTokens repeated_tokens(const CheckpointModel& model, const RepeatOptions
   }
   for (const int64_t period : tokens.periods) {
     for (int64_t sequence = 0; sequence < options.sequences; ++sequence) {
-      const Philox random(options.seed,
-                          "repeated tokens " + std::to_string(period) + " " + std::to_string(sequence));
+      const Philox random(options.seed, "repeated tokens " + std::to_string(period) + " " + std::to_string(sequence));
       std::vector<int32_t> text = draw_period(candidates, period, random);
       text.resize(static_cast<size_t>(2 * period));
       std::copy_n(text.begin(), period, text.begin() + period);
@@ -197,7 +196,8 @@ HeadReport score_heads(const CheckpointModel& model, const RepeatOptions& option
       sums.add(of.q, of.k, log_sum_exp);
     });
     if (piece >= 0) {
-      for (HeadScore& score : sums.scores(piece, shape.kv_heads, options.sequences)) report.heads.push_back(std::move(score));
+      for (HeadScore& score : sums.scores(piece, shape.kv_heads, options.sequences))
+        report.heads.push_back(std::move(score));
     }
     if (piece_done) piece_done();
   }

@@ -13,8 +13,8 @@ namespace shiftron {
 
 struct RepeatOptions {
   uint64_t seed = 0;
-  int64_t sequences = 8;                             // of each period
-  std::optional<int64_t> first_token, last_token{};  // tokens are drawn from these; unset: from the whole vocabulary
+  int64_t sequences = 8;                               // of each period
+  std::optional<int64_t> first_token{}, last_token{};  // tokens are drawn from these; unset: from the whole vocabulary
 };
 
 // Lengths of what is repeated. At one of them alone a head whose rotary embedding happens to favour that distance
@@ -23,14 +23,15 @@ inline constexpr int64_t kPeriods[] = {6, 12, 24, 31};
 
 // Sequences of 2 · period tokens, x[t + period] = x[t], each a document of its own. Within a period tokens differ.
 struct RepeatedTokens {
-  std::vector<int64_t> periods;              // those of kPeriods that fit the training's sequence and the tokens
-  std::vector<std::vector<int32_t>> texts;   // options.sequences of the first period, then of the next
-  int64_t candidates = 0;                    // tokens that were drawn from
+  std::vector<int64_t> periods;             // those of kPeriods that fit the training's sequence and the tokens
+  std::vector<std::vector<int32_t>> texts;  // options.sequences of the first period, then of the next
+  int64_t candidates = 0;                   // tokens that were drawn from
   int64_t period_of(size_t text) const { return static_cast<int64_t>(texts[text].size()) / 2; }
 };
 // Draws u(0), u(1), … are the uniform numbers of the stream (seed, "repeated tokens PERIOD SEQUENCE"), SEQUENCE from 0;
-// each gives candidate number floor(u · candidates), unless that stands in the period already. Candidates are the tokens
-// first … last in their order, without those that begin or end texts. Throws Error(bad_input) where no period fits.
+// each gives candidate number floor(u · candidates), unless that stands in the period already. Candidates are the
+// tokens first … last in their order, without those that begin or end texts. Throws Error(bad_input) where no period
+// fits.
 RepeatedTokens repeated_tokens(const CheckpointModel& model, const RepeatOptions& options);
 
 // Means of attention weights over the rows t = period … 2 · period − 1 of all sequences of a period; of a head the
@@ -53,8 +54,8 @@ struct HeadReport {
 };
 
 // Computes on this process's processors, in float64 where the run did, else in float32, with one layer in memory at a
-// time. `piece_done` is called layers + 2 times. Throws Error(bad_input) where memory does not suffice, Error(no_checkpoint)
-// where the step is damaged. Values of weights that are not finite are NaN.
+// time. `piece_done` is called layers + 2 times. Throws Error(bad_input) where memory does not suffice,
+// Error(no_checkpoint) where the step is damaged. Values of weights that are not finite are NaN.
 HeadReport score_heads(const CheckpointModel& model, const RepeatOptions& options, int threads,
                        const std::function<void()>& piece_done = {});
 

@@ -36,9 +36,8 @@ class DrawnTaps : public TensorSource {
   }
   const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
   int find(TensorGroup group, const std::string& name) const override {
-    const auto found = std::ranges::find_if(tensors_, [&](const ManifestTensor& tensor) {
-      return tensor.group == group && tensor.name == name;
-    });
+    const auto found = std::ranges::find_if(
+        tensors_, [&](const ManifestTensor& tensor) { return tensor.group == group && tensor.name == name; });
     return found == tensors_.end() ? -1 : static_cast<int>(found - tensors_.begin());
   }
   void read(int index, const Box& box, void* to) override {

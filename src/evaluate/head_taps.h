@@ -31,10 +31,10 @@ using PairCounts = std::array<std::array<int64_t, 2>, 2>;
 PairCounts count_pairs(const std::vector<KvPair>& pairs);
 
 struct TapReport {
-  std::vector<KvPair> pairs;               // by layer, then by KV head; empty: neither keys nor values are shifted
+  std::vector<KvPair> pairs;                   // by layer, then by KV head; empty: neither keys nor values are shifted
   std::vector<std::vector<HeadTaps>> queries;  // [layer][head]; empty: queries are not shifted
-  std::vector<KvPair> initial;             // of the same pairs; empty where they are not known
-  std::string initial_from;                // the step that they were read from, or "seed N", of which they are a function
+  std::vector<KvPair> initial;                 // of the same pairs; empty where they are not known
+  std::string initial_from;  // the step that they were read from, or "seed N", of which they are a function
   // Both only where keys and values are shifted.
   std::optional<PairCounts> counts, initial_counts;
   std::optional<int64_t> changed_quadrant;  // pairs that favour another token than initially, in key or value
