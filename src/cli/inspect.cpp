@@ -326,13 +326,17 @@ InspectedStep inspect_step(const std::string& directory, const RepeatOptions& op
 
 int inspect_one(const CommandLine& line, const RepeatOptions& options) {
   const std::string directory = step_argument(line);
+  if (!name_exists(directory + "/" + kManifestName)) {
+    throw_bad_input(directory, " holds no step (", kManifestName,
+                    ") and no folder of steps; name a run, or a step as RUN/checkpoints/step-00000100");
+  }
   InspectedStep of;
   {
     std::optional<Progress> progress;
     of = inspect_step(
         directory, options,
         [&](const ModelConfig& model) {
-          progress.emplace("inspecting", static_cast<uint64_t>(model.layers + 2), "parts of the model");
+          progress.emplace("inspecting", static_cast<uint64_t>(model.layers + 2), "parts");
         },
         [&] { progress->advance(1); });
   }

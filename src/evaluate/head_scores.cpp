@@ -150,7 +150,8 @@ RepeatedTokens repeated_tokens(const CheckpointModel& model, const RepeatOptions
   }
   if (tokens.periods.empty()) {
     throw_bad_input("scores need ", kPeriods[0], " different tokens, twice each: there are ", tokens.candidates,
-                    " to draw from, and ", model.directory, " was trained on sequences of ", longest);
+                    " to draw from, and ", model.directory, " was trained on sequences of ", longest,
+                    "; a wider range of --first-token and --last-token, or a run with longer sequences, can be scored");
   }
   for (const int64_t period : tokens.periods) {
     for (int64_t sequence = 0; sequence < options.sequences; ++sequence) {

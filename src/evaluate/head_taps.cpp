@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <numeric>
 
 #include "checkpoint/boxes.h"
@@ -18,21 +17,20 @@
 namespace shiftron {
 namespace {
 
-// Taps as training here began with them, in the type of the masters.
+// Taps as training here began with them, drawn by the rule that draws all initial weights.
 class DrawnTaps : public TensorSource {
  public:
-  DrawnTaps(const ModelConfig& model, uint64_t seed, DType masters) {
-    ParameterSet set({}, {}, {masters, masters});
-    const TransformerStage stage(set, model, {.layers = {0, model.layers}}, RecomputeKind::none);
-    for (const auto& parameter : set.parameters()) {
+  DrawnTaps(const ModelConfig& model, uint64_t seed, DType masters) : taps_({}, {}, {masters, masters}) {
+    ParameterSet whole({}, {}, {masters, masters});
+    const TransformerStage stage(whole, model, {.layers = {0, model.layers}}, RecomputeKind::none);
+    for (const auto& parameter : whole.parameters()) {
       const ParameterSpec& spec = parameter->spec;
       if (spec.group != DecayGroup::shift) continue;
-      const Philox random(seed, spec.name);
-      std::vector<double> values;
-      for (int64_t i = 0; i < spec.shape.count(); ++i) values.push_back(spec.initial(random, i));
+      taps_.declare(spec);
       tensors_.push_back({TensorGroup::parameters, spec.name, spec.shape, masters});
-      values_.push_back(std::move(values));
     }
+    taps_.allocate(stream_, false);
+    taps_.initialise(seed);
   }
   const std::vector<ManifestTensor>& tensors() const override { return tensors_; }
   int find(TensorGroup group, const std::string& name) const override {
@@ -42,19 +40,21 @@ class DrawnTaps : public TensorSource {
   }
   void read(int index, const Box& box, void* to) override {
     const ManifestTensor& tensor = tensors_[static_cast<size_t>(index)];
-    const std::vector<double>& values = values_[static_cast<size_t>(index)];
+    const Parameter& parameter = *taps_.find(tensor.name);
     for_type(tensor.dtype, [&](auto element) {
       using T = decltype(element);
+      const T* values = parameter.weight.data<T>();
       for_each_run(whole_box(tensor.shape), box, box, [&](int64_t from, int64_t at, int64_t count) {
-        std::transform(values.begin() + from, values.begin() + from + count, static_cast<T*>(to) + at,
-                       [](double value) { return round_to<T>(value); });
+        std::copy_n(values + from, count, static_cast<T*>(to) + at);
       });
     });
   }
 
  private:
+  Ledger ledger_;
+  Stream stream_{.ledger = &ledger_};
+  ParameterSet taps_;
   std::vector<ManifestTensor> tensors_;
-  std::vector<std::vector<double>> values_;
 };
 
 std::vector<HeadTaps> taps_of(StoredRows& rows, const ModelConfig& model, int64_t layer, int stream) {
