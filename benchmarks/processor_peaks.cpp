@@ -1,12 +1,12 @@
 #include "processor_peaks.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "kernels/matrix_unit.h"
+#include "kernels/thread_team.h"
 #include "kernels/tile_product.h"
 
 namespace shiftron {
@@ -19,15 +19,14 @@ double rate(int threads, double operations, const std::function<void()>& call) {
   constexpr int kRounds = 20, kCalls = 200;
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
-    double seconds = 0;
-#pragma omp parallel num_threads(threads) reduction(max : seconds)
-    {
-#pragma omp barrier
+    std::vector<double> seconds(static_cast<size_t>(threads));
+    in_team(threads, [&](int thread, int) {
+      wait_for_team();
       const auto start = Clock::now();
       for (int i = 0; i < kCalls; ++i) call();
-      seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    }
-    best = std::max(best, operations * kCalls * threads / seconds);
+      seconds[static_cast<size_t>(thread)] = std::chrono::duration<double>(Clock::now() - start).count();
+    });
+    best = std::max(best, operations * kCalls * threads / *std::max_element(seconds.begin(), seconds.end()));
   }
   return best;
 }

@@ -8,7 +8,6 @@
 // the median over the rounds counts; the parts of the measured step are means, which add up.
 // A second floor has all products at the peak of the processor's best instruction instead of the library's best call.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <iostream>
@@ -19,6 +18,7 @@
 #include "cli/config_reader.h"
 #include "cli/process.h"
 #include "kernels/kernels.h"
+#include "kernels/matrix.h"
 #include "local_trainer.h"
 #include "processor_peaks.h"
 #include "program.h"
@@ -306,7 +306,7 @@ int run(const std::vector<std::string>& arguments) {
   validate(config, 1, Use::dry_run);
   resolve(config);
   const int threads = cli::thread_count(config.device.threads);
-  omp_set_num_threads(threads);
+  const fast::LibraryThreads library(threads);
   Pools pools;
   const auto tokens = static_cast<double>(config.train.global_batch * config.train.sequence_length);
   json result = {{"threads", threads}};

@@ -43,7 +43,8 @@ function(shiftron_import name)
 endfunction()
 
 shiftron_import(mpi MPI::MPI_C)
-shiftron_import(openmp OpenMP::OpenMP_CXX)
+shiftron_import(openmp ${OpenMP_CXX_LIBRARIES})  # the places of OMP_PROC_BIND; our threads are src/kernels/thread_team.h
+target_compile_options(shiftron_openmp_import INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd>)
 shiftron_import(program_options Boost::program_options)
 shiftron_import(log spdlog::spdlog fmt::fmt)
 shiftron_import(json nlohmann_json::nlohmann_json)
@@ -61,6 +62,18 @@ shiftron_import(sentencepiece PkgConfig::SENTENCEPIECE ${SENTENCEPIECE_TRAIN_LIB
 shiftron_import(icu PkgConfig::ICU)
 shiftron_import(crypto PkgConfig::CRYPTO)
 shiftron_import(onednn ${ONEDNN_LIBRARY})
+# src/kernels/library_threads.cpp stands in for the functions of GNU OpenMP that oneDNN calls, where it calls no others.
+execute_process(COMMAND ${CMAKE_NM} -D --undefined-only ${ONEDNN_LIBRARY} OUTPUT_VARIABLE ONEDNN_SYMBOLS ERROR_QUIET)
+string(REGEX MATCHALL "[ _](GOMP|kmpc|omp)_[a-z_]+" ONEDNN_OPENMP "${ONEDNN_SYMBOLS}")
+list(TRANSFORM ONEDNN_OPENMP STRIP)
+list(REMOVE_DUPLICATES ONEDNN_OPENMP)
+set(other_openmp ${ONEDNN_OPENMP})
+list(REMOVE_ITEM other_openmp GOMP_parallel GOMP_barrier omp_get_max_threads omp_get_num_threads omp_get_thread_num omp_in_parallel)
+if("GOMP_parallel" IN_LIST ONEDNN_OPENMP AND NOT other_openmp)
+  target_compile_definitions(shiftron_onednn_import INTERFACE SHIFTRON_TEAM_FOR_ONEDNN)
+else()
+  message(STATUS "oneDNN keeps threads of its own (${other_openmp})")
+endif()
 target_include_directories(shiftron_onednn_import INTERFACE ${ONEDNN_INCLUDE})
 
 set(SHIFTRON_BACKENDS "cpu (oneDNN, MPI)")

@@ -75,7 +75,7 @@ int thread_count(int wanted, const std::vector<std::vector<int>>& processors, in
   for (const int processor : processors[static_cast<size_t>(local_rank)]) share += 1.0 / users[processor];
   // Threads that wait for others of the team would use up the time of these.
   if (quota > 0) share = std::min(share, static_cast<double>(quota) / static_cast<double>(processors.size()));
-  return std::clamp(static_cast<int>(share + 1e-6), 1, most_threads());  // thirds add up to a little less than one
+  return std::max(static_cast<int>(share + 1e-6), 1);  // thirds add up to a little less than one
 }
 
 HostShare share_of(const MpiSession& session, int threads) {

@@ -1,8 +1,6 @@
 // What the fast CPU bodies share: clones per instruction set, threads, a vectorisable exp.
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -11,6 +9,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/element.h"
+#include "kernels/thread_team.h"
 
 // On leaf functions: loops alone, no parallel regions. Three bodies are compiled; the processor's is bound at start.
 // Sanitizers do not survive the binding, which runs before they do.
@@ -91,8 +90,12 @@ void parallel_for(int threads, int64_t tasks, const Body& body) {
     for (int64_t task = 0; task < tasks; ++task) body(task);
     return;
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t task = 0; task < tasks; ++task) body(task);
+  in_team(threads, [&](int thread, int all) {  // neighbours to one thread
+    const int64_t least = tasks / all, longer = tasks % all;
+    const int64_t begin = thread * least + std::min<int64_t>(thread, longer);
+    const int64_t end = begin + least + (thread < longer ? 1 : 0);
+    for (int64_t task = begin; task < end; ++task) body(task);
+  });
 }
 
 // The same for tasks of unequal length: body(task, work), where every thread made its own work = make(thread) before. A
@@ -105,16 +108,15 @@ void parallel_dynamic(int threads, int64_t tasks, const Make& make, const Body& 
     return;
   }
   std::atomic<int64_t> next = 0;
-#pragma omp parallel num_threads(threads)
-  {
-    auto work = make(omp_get_thread_num());
+  in_team(threads, [&](int thread, int all) {
+    auto work = make(thread);
     for (int64_t begin = next.load(); begin < tasks;) {
-      const int64_t end = begin + std::max<int64_t>(1, (tasks - begin) / (2 * threads));
+      const int64_t end = begin + std::max<int64_t>(1, (tasks - begin) / (2 * all));
       if (!next.compare_exchange_weak(begin, end)) continue;
       for (int64_t task = begin; task < end; ++task) body(task, work);
       begin = next.load();
     }
-  }
+  });
 }
 
 // Calls body(begin, end) for blocks of `block` rows; their borders do not depend on the number of threads.

@@ -1,6 +1,5 @@
 // Products on the CPU: of float32 oneDNN's sgemm, and its matmul where a product is narrow; of bfloat16 what was
 // chosen: oneDNN matmul or own tiles, of vectors of float32 at the last.
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <cstring>
@@ -12,7 +11,6 @@
 #include "kernels/matrix.h"
 #include "kernels/matrix_product.h"
 #include "kernels/onednn_matmul.h"
-#include "kernels/processors.h"
 #include "kernels/tile_product.h"
 #include "kernels/weight_gradient.h"
 #include "kernels/widened_product.h"
@@ -144,15 +142,6 @@ SHIFTRON_CLONES void narrow(const float* from, bfloat16* to, int64_t count) {
 bool gradient_by_library(int64_t rows, int64_t in, int64_t out, int64_t stride) {
   constexpr int64_t kPage = 4096 / sizeof(float);
   return rows >= 1024 && is_narrow(in, out) && (stride % kPage == 0 || tile_body(ProductsBy::tiles) != nullptr);
-}
-
-LibraryThreads::LibraryThreads(int threads) : before_(omp_get_max_threads()), dynamic_before_(omp_get_dynamic()) {
-  omp_set_dynamic(0);
-  omp_set_num_threads(std::min(threads, most_threads()));
-}
-LibraryThreads::~LibraryThreads() {
-  omp_set_num_threads(before_);
-  omp_set_dynamic(dynamic_before_);
 }
 
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,

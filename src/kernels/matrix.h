@@ -33,8 +33,8 @@ struct MatrixProduct {
   int64_t c_stride;
 };
 
-// c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, on the calling thread's OpenMP settings: inside of a
-// parallel region one thread. False when the library refuses.
+// c [m, n] float32 = a [m, k] · b [k, n] + keep · c, all float32, by as many threads as LibraryThreads says; by one
+// within a team. False when the library refuses.
 bool product_float32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, bool a_transposed,
                      const float* b, int64_t b_stride, bool b_transposed, bool keep, float* c, int64_t c_stride);
 
@@ -68,8 +68,7 @@ bool multiply_few_rows(const MatrixProduct& product);
 // to = from, rounded.
 void narrow(const float* from, bfloat16* to, int64_t count);
 
-// The library takes its number of threads from the calling thread's OpenMP settings, which are given back at the end.
-// With fewer threads than these say (OMP_DYNAMIC, OMP_THREAD_LIMIT) it leaves parts of the result as they were.
+// While one lives, the library computes on so many threads for this thread: those of its team (thread_team.h).
 class LibraryThreads {
  public:
   explicit LibraryThreads(int threads);
@@ -78,7 +77,7 @@ class LibraryThreads {
   LibraryThreads& operator=(const LibraryThreads&) = delete;
 
  private:
-  int before_, dynamic_before_;
+  int before_;
 };
 
 }  // namespace shiftron::fast

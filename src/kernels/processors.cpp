@@ -2,19 +2,12 @@
 #include "kernels/processors.h"
 
 #include <omp.h>
-#include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
-
-#include "core/check.h"
-#include "core/host.h"
 
 namespace shiftron {
 namespace {
@@ -36,39 +29,6 @@ class Mask {
 
  private:
   std::vector<cpu_set_t> words_;
-};
-
-constexpr size_t kLeastStack = size_t{256} << 10;  // the library's machine code takes some 64 KiB
-
-size_t stack_of_thread() {
-  pthread_attr_t attributes;
-  size_t bytes = 0;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return kLeastStack;
-  pthread_attr_getstacksize(&attributes, &bytes);
-  pthread_attr_destroy(&attributes);
-  return bytes;
-}
-
-// While one lives, OpenMP starts threads. What it cannot start it says itself, and calls exit(1).
-struct Starting {
-  Starting() {
-    static const bool registered = std::atexit(&Starting::at_exit) == 0;
-    static_cast<void>(registered);
-    ++now;
-  }
-  ~Starting() { --now; }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
-  static void at_exit() {
-    constexpr std::string_view kMessage =
-        "\nshiftron: no threads for OpenMP, as it says above: raise the limit of threads or of memory (ulimit -u, "
-        "ulimit -v, the job's limits), unset OMP_STACKSIZE, GOMP_STACKSIZE and GOMP_CPU_AFFINITY, or set "
-        "device.threads=1\n";
-    if (now == 0) return;
-    if (::write(STDERR_FILENO, kMessage.data(), kMessage.size()) < 0) ::_exit(static_cast<int>(ExitCode::crash));
-    ::_exit(static_cast<int>(ExitCode::bad_input));
-  }
-  static inline std::atomic<int> now = 0;
 };
 
 // 0: the calling one.
@@ -121,29 +81,6 @@ bool bind_process(const std::vector<int>& processors) {
     if (mask_of_thread(thread).processors() == before) sched_setaffinity(thread, wanted.bytes(), wanted.set());
   }
   return true;
-}
-
-void start_threads(int threads) {
-  if (threads <= 1) return;
-  if (const int most = most_threads(); most < threads) {
-    throw_bad_input("device.threads=", threads, ", and OpenMP gives this process ", most, " on ", host_name(),
-                    ": unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or set device.threads=", most);
-  }
-  omp_set_dynamic(0);  // or a busy machine would get fewer, now and then
-  size_t stack = kLeastStack;
-  {
-    const Starting starting;
-#pragma omp parallel num_threads(threads) reduction(min : stack)
-    if (omp_get_thread_num() > 0) stack = stack_of_thread();
-  }
-  if (stack < kLeastStack) {
-    throw_bad_input("OMP_STACKSIZE, GOMP_STACKSIZE or ulimit -s leaves threads ", stack >> 10, " KiB of stack on ",
-                    host_name(), "; unset it, or give at least ", kLeastStack >> 10, "k");
-  }
-}
-
-int most_threads() {
-  return omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
 }
 
 }  // namespace shiftron

@@ -15,12 +15,4 @@ std::vector<int> processors_of_host();
 // start. False where the system refuses, or where OMP_PROC_BIND binds threads already; then nothing changes.
 bool bind_process(const std::vector<int>& processors);
 
-// Threads that OpenMP gives this process at once, by OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS.
-int most_threads();
-
-// Starts so many, which this thread's computations then have, whatever OMP_DYNAMIC says. Throws Error(bad_input) where
-// OpenMP gives fewer, or each too small a stack; where it cannot start them it ends the process, which then says why,
-// with the code of bad_input.
-void start_threads(int threads);
-
 }  // namespace shiftron

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/event.h"
-#include "core/sanitizer.h"
+#include "kernels/cpu_loops.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "parallel/parameter.h"
@@ -125,8 +125,8 @@ const void* ParameterSet::read(const Parameter& parameter, ParameterState state,
   const bool halves = in_halves(parameter, state);
   const Range kept = parameter.kept;
   const bool all_here = state == ParameterState::master && !halves;
-  CHECK(all_here || (first >= kept.begin && first + count <= kept.end), parameter.spec.name, ": elements ", first, " to ",
-        first + count, ", this rank keeps ", kept.begin, " to ", kept.end);
+  CHECK(all_here || (first >= kept.begin && first + count <= kept.end), parameter.spec.name, ": elements ", first,
+        " to ", first + count, ", this rank keeps ", kept.begin, " to ", kept.end);
   if (const void* all = on_host(parameter, state, first)) return all;
   HostCopies copies(stream_, *this, transfer_);
   room.resize(static_cast<size_t>(count * size_of(types_.accumulation)));
@@ -192,7 +192,6 @@ void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, i
   std::vector<double> doubles(wide ? kBlock : 0);
   std::vector<float> floats(wide ? 0 : kBlock);
   const void* const values = wide ? static_cast<const void*>(doubles.data()) : floats.data();
-  [[maybe_unused]] const int threads = sanitizer::kThreads ? 1 : std::max(1, stream_.cpu.threads);
   int64_t all = 0, ready = 0;
   for (const auto& parameter : parameters_) all += parameter->box.extent.count();
   for (const auto& parameter : parameters_) {
@@ -200,8 +199,8 @@ void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, i
     const int64_t count = parameter->box.extent.count();
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, count);
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-      for (int64_t part = begin; part < end; part += kPart) {
+      fast::parallel_for(stream_.cpu.threads, (end - begin + kPart - 1) / kPart, [&](int64_t task) {
+        const int64_t part = begin + task * kPart;
         for_each_element(parameter->spec.shape, parameter->box, part, std::min(part + kPart, end),
                          [&](int64_t local, int64_t logical) {
                            // Rounded to float32 in every precision, so that all precisions start from one model.
@@ -212,7 +211,7 @@ void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, i
                            else
                              floats[place] = value;
                          });
-      }
+      });
       write(*parameter, ParameterState::master, begin, end - begin, values);
       if (done) done(ready += end - begin, all);
     }

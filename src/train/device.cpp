@@ -12,6 +12,7 @@
 #include "core/queue_cuda.h"
 #include "kernels/choose_products.h"
 #include "kernels/processors.h"
+#include "kernels/thread_team.h"
 #include "parallel/agree.h"
 #include "parallel/communicator_nccl_cuda.h"
 

@@ -43,11 +43,6 @@ TEST(ThreadCount, AllCoresEvenWhereThreadsAreBoundToThem) {
   EXPECT_EQ(threads_under("taskset -c " + std::to_string(processors_of_process().front())), 1);
 }
 
-TEST(ThreadCount, NoMoreThanOpenMpGives) {
-  EXPECT_EQ(threads_under("OMP_THREAD_LIMIT=1"), 1);
-  EXPECT_EQ(threads_under("OMP_MAX_ACTIVE_LEVELS=0"), 1);
-}
-
 using Processors = std::vector<std::vector<int>>;
 
 TEST(ThreadCount, RanksOfANodeShareItsProcessors) {

@@ -1,11 +1,14 @@
 // Fast bodies against the float64 specification, over the table of awkward calls.
-#include <omp.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <thread>
 
 #include "kernels/all_cases.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/matrix.h"
+#include "kernels/thread_team.h"
 
 namespace shiftron::kernel_testing {
 namespace {
@@ -103,24 +106,29 @@ TEST(FastMatmul, NarrowProductsMatchSpecification) {
   for (const KernelCase& call : cases) expect_fast_matches_specification(call, DType::float32, 1);
 }
 
-// The library leaves parts of a result as they were where it gets fewer threads than it counts on.
-TEST(FastMatmul, ProductsAreWholeHoweverFewThreadsOpenMpGives) {
+#ifdef SHIFTRON_TEAM_FOR_ONEDNN
+// A second pool of threads would fight the team for the processors.
+TEST(FastMatmul, TheLibraryComputesInTheTeam) {
+  const auto threads_of_process = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
   std::vector<KernelCase> cases;
   add_matmul_cases(cases, 515, 258, 301);
-  const auto expect_whole = [&] {
+  constexpr int kThreads = 4;
+  std::ptrdiff_t before = 0, after = 0;
+  std::thread([&] {  // its team is new
+    start_threads(kThreads);
+    before = threads_of_process();
     for (const KernelCase& call : cases) {
-      expect_fast_matches_specification(call, DType::float32, 1);
-      expect_fast_matches_specification(made_by(ProductsBy::library, call), DType::bfloat16, 3);
+      evaluate(call, {.dtype = DType::float32, .bodies = Bodies::fast, .threads = kThreads});
     }
-  };
-  const int dynamic = omp_get_dynamic(), levels = omp_get_max_active_levels();
-  omp_set_dynamic(1);
-  expect_whole();
-  omp_set_dynamic(dynamic);
-  omp_set_max_active_levels(0);
-  expect_whole();
-  omp_set_max_active_levels(levels);
+    after = threads_of_process();
+  })
+      .join();
+  EXPECT_EQ(after, before);
 }
+#endif
 
 TEST(FastMatmul, MeasuresAPeak) {
   Device device(DeviceKind::cpu, Bodies::fast);

@@ -387,21 +387,14 @@ class CommandLine(SystemTest):
             row = [word if word != self.folder / "text.jsonl" else "/dev/stdin" for word in self.rows[command]]
             self.refused([*command.split(), *row], "/dev/stdin is a pipe or a device")
 
-    def test_fewer_threads_than_asked_for_are_refused(self):
-        words = ["evaluate", *self.rows["evaluate"], "--device.threads"]
-        for name, value in (("OMP_THREAD_LIMIT", "1"), ("OMP_MAX_ACTIVE_LEVELS", "0")):
-            with unittest.mock.patch.dict(os.environ, {name: value}):
-                self.refused([*words, "2"], "device.threads=2, and OpenMP gives this process 1 on", name)
-                for threads in "01":
-                    self.must_run([*words, threads])
-
-    def test_threads_that_openmp_cannot_start_are_told(self):
+    def test_threads_without_stack_are_refused(self):
         words = ["evaluate", *self.rows["evaluate"], "--device.threads", "2"]
-        for stack, phrases in ("64k", ["leaves threads 64 KiB of stack on", "unset it"]), ("16k", ["no threads for OpenMP", "unset OMP_STACKSIZE"]):
-            with unittest.mock.patch.dict(os.environ, {"OMP_STACKSIZE": stack}):
-                self.refused(words, *phrases)
-        with unittest.mock.patch.dict(os.environ, {"OMP_STACKSIZE": "256k"}):
-            self.must_run(words)
+        limit = resource.getrlimit(resource.RLIMIT_STACK)
+        try:
+            resource.setrlimit(resource.RLIMIT_STACK, (128 << 10, limit[1]))
+            self.refused(words, "ulimit -s leaves threads 128 KiB of stack on", "(ulimit -s 256)")
+        finally:
+            resource.setrlimit(resource.RLIMIT_STACK, limit)
 
     def test_machine_code_that_the_system_forbids_is_told(self):
         set_mdwe, refuse_exec_gain = 65, 1  # prctl(2), of Linux 6.3

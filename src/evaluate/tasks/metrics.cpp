@@ -9,6 +9,8 @@
 #include "evaluate/tasks/python_random.h"
 #include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/task.h"
+#include "kernels/cpu_loops.h"
+#include "kernels/processors.h"
 
 namespace shiftron {
 namespace {
@@ -59,16 +61,14 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
   if (resamples < 2) return std::nullopt;
   const int64_t seeds = resamples / piece;
   std::vector<double> drawn(static_cast<size_t>(seeds * piece));
-  int64_t at_once = 0;  // a seed for each thread
-#pragma omp parallel reduction(+ : at_once)
-  at_once += 1;
+  const auto at_once = static_cast<int64_t>(processors_of_process().size());  // a seed for each thread
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
     const int64_t behind = std::min(seeds, begin + at_once);
-#pragma omp parallel for schedule(static)
-    for (int64_t seed = begin; seed < behind; ++seed) {
+    fast::parallel_for(static_cast<int>(at_once), behind - begin, [&](int64_t task) {
+      const int64_t seed = begin + task;
       draw(values, static_cast<uint64_t>(seed),
            std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
-    }
+    });
     if (pieces) pieces(behind, seeds);
   }
   return sample_deviation(drawn);
