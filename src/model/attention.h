@@ -40,7 +40,8 @@ class Attention {
   struct Streams {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
-  // Query, key and value after shift and RoPE, as forward() attended with them, in run.scratch; documents share no rows.
+  // Query, key and value after shift and RoPE, as forward() attended with them, in run.scratch; documents share no
+  // rows.
   Streams attending(Run& run, const Tensor& rope, const Saved& saved) const;
 
  private:
