@@ -32,7 +32,9 @@ CheckpointModel step_of(const Scratch& scratch, const RunConfig& config, const s
     }
   });
   model.content.tokenizer_model.clear();
-  model.content.state_json = to_json(SavedState{.configuration = config});
+  SavedState state;
+  state.configuration = config;
+  model.content.state_json = to_json(state);
   return model;
 }
 
@@ -215,7 +217,8 @@ TEST(HeadScores, TokensAreTheDocumentedDraws) {
   RunConfig config = small_config({});
   config.train.sequence_length = 200;
   CheckpointModel model = step_of(scratch, config, [](ParameterSet&) {});
-  SavedState state{.configuration = config};
+  SavedState state;
+  state.configuration = config;
   state.origin.end_tokens = {5};
   model.content.state_json = to_json(state);
   const RepeatedTokens tokens = repeated_tokens(model, {.seed = 9, .sequences = 3, .first_token = 3, .last_token = 27});
