@@ -219,10 +219,12 @@ TEST(HeadScores, TokensAreTheDocumentedDraws) {
   CheckpointModel model = step_of(scratch, config, [](ParameterSet&) {});
   SavedState state;
   state.configuration = config;
+  state.origin.from = "elsewhere";
   state.origin.end_tokens = {5};
+  state.origin.begin_token = 7;
   model.content.state_json = to_json(state);
-  const RepeatedTokens tokens = repeated_tokens(model, {.seed = 9, .sequences = 3, .first_token = 3, .last_token = 27});
-  EXPECT_EQ(tokens.candidates, 24);  // 3 to 27 without 5
+  const RepeatedTokens tokens = repeated_tokens(model, {.seed = 9, .sequences = 3, .first_token = 3, .last_token = 28});
+  EXPECT_EQ(tokens.candidates, 24);  // 3 to 28 without 5 and 7
   EXPECT_EQ(tokens.periods, (std::vector<int64_t>{6, 12, 24}));
   ASSERT_EQ(tokens.texts.size(), 9u);
   const Philox random(9, "repeated tokens 12 1");
@@ -230,6 +232,7 @@ TEST(HeadScores, TokensAreTheDocumentedDraws) {
   for (uint64_t i = 0; expected.size() < 12; ++i) {
     auto token = static_cast<int32_t>(3 + std::floor(random.uniform(i) * 24));
     if (token >= 5) ++token;
+    if (token >= 7) ++token;
     if (std::ranges::count(expected, token) == 0) expected.push_back(token);
   }
   for (size_t t = 0; t < 12; ++t) expected.push_back(expected[t]);
@@ -240,7 +243,7 @@ TEST(HeadScores, TokensAreTheDocumentedDraws) {
                "tokens 3 to 37 are no range of the model's vocabulary, 0 to 36");
 }
 
-// The taps of a run's start are those of its seed, whether step 0 is there or not.
+// Where step 0 is gone, the initial taps are drawn again from the seed.
 TEST(HeadTaps, InitialValuesAreThoseOfTheSeed) {
   for (const NamedShift& named : all_shifts()) {
     SCOPED_TRACE(named.name);
@@ -260,6 +263,21 @@ TEST(HeadTaps, InitialValuesAreThoseOfTheSeed) {
       EXPECT_EQ(report.changed_quadrant, 0);
     }
   }
+}
+
+TEST(HeadTaps, InitialValuesOfImportedWeightsAreUnknown) {
+  const Scratch scratch;
+  const RunConfig config = small_config({});
+  CheckpointModel model = step_of(scratch, config, set_weights);
+  SavedState state;
+  state.configuration = config;
+  state.origin.from = "elsewhere";
+  model.content.state_json = to_json(state);
+  const TapReport report = report_taps(model);
+  EXPECT_EQ(report.pairs.size(), 4u);
+  EXPECT_TRUE(report.counts);
+  EXPECT_TRUE(report.initial.empty());
+  EXPECT_FALSE(report.initial_counts || report.changed_quadrant);
 }
 
 TEST(HeadTaps, CountsFollowThePapersTable4) {
