@@ -232,7 +232,8 @@ void add_rows(const std::string& prefix, DType dtype, const Model& model) {
 
 void add_loss(const std::string& prefix, DType dtype, const Model& model) {
   add(prefix + "cross_entropy_statistics", [=](benchmark::State& state, Bench& b) {
-    const Tensor logits = b.normal(dtype, {kRows, model.vocabulary}), out = b.zeros(DType::float32, {kRows, 3});
+    const Tensor logits = b.normal(dtype, {kRows, model.vocabulary}),
+                 out = b.zeros(DType::float32, {kRows, kRowStatistics});
     const Tensor targets = b.integers([](int64_t i) { return i; });
     b.time(state, 1, [&] { cross_entropy_statistics(b.stream, logits, targets, 0, out); });
   });
@@ -243,8 +244,8 @@ void add_loss(const std::string& prefix, DType dtype, const Model& model) {
   });
   add(prefix + "cross_entropy", [=](benchmark::State& state, Bench& b) {
     const Tensor logits = b.normal(dtype, {kRows, model.vocabulary}), losses = b.zeros(DType::float32, {kRows});
-    const Tensor targets = b.integers([](int64_t i) { return i; }), totals = b.zeros(DType::float64, {2});
-    b.time(state, 1, [&] { cross_entropy(b.stream, InOut(logits), targets, 1.0, losses, InOut(totals)); });
+    const Tensor targets = b.integers([](int64_t i) { return i; }), correct = b.zeros(DType::float32, {kRows});
+    b.time(state, 1, [&] { cross_entropy(b.stream, InOut(logits), targets, 1.0, losses, correct); });
   });
 }
 

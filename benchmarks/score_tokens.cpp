@@ -68,7 +68,7 @@ class HeldOut {
       const auto world = make_meta_world(0, 1);
       Engine engine(config, make_groups(*world, layout, config.model.kv_heads), meta, {}, false);
       engine.evaluate(
-          1, [](int, HostBatch&) {}, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+          1, [](int, HostBatch&) {}, Tensor(nullptr, DType::float64, {kLossTotals}, DeviceKind::meta));
       plan = engine.arena_peaks();
     }
     stream_.ledger = &ledger_;
@@ -76,7 +76,7 @@ class HeldOut {
     engine_ =
         std::make_unique<Engine>(config, make_groups(*world_, layout, config.model.kv_heads), stream_, plan, false);
     engine_->parameters().initialise(1);
-    sums_ = Buffer(DeviceKind::cpu, 16, ledger_, "sums");
+    sums_ = Buffer(DeviceKind::cpu, kLossTotals * size_of(DType::float64), ledger_, "sums");
   }
   double tokens_per_second(int microbatches) {
     const Philox random(2, "held out");
@@ -89,7 +89,7 @@ class HeldOut {
       }
     };
     const auto start = Clock::now();
-    engine_->evaluate(microbatches, read, sums_.tensor(0, DType::float64, {2}));
+    engine_->evaluate(microbatches, read, sums_.tensor(0, DType::float64, {kLossTotals}));
     return static_cast<double>(microbatches * config_.train.micro_batch * config_.train.sequence_length) /
            seconds_since(start);
   }

@@ -8,3 +8,7 @@ set_source_files_properties(${PROJECT_SOURCE_DIR}/src/cli/version.cpp PROPERTIES
   SKIP_UNITY_BUILD_INCLUSION ON
   INCLUDE_DIRECTORIES ${SHIFTRON_GENERATED}
   COMPILE_DEFINITIONS "SHIFTRON_VERSION=\"${PROJECT_VERSION}\";SHIFTRON_BACKENDS=\"${SHIFTRON_BACKENDS}\"")
+# Where `shiftron compare` of a build that is not installed finds its script.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/cli/compare.cpp PROPERTIES
+  SKIP_UNITY_BUILD_INCLUSION ON
+  COMPILE_DEFINITIONS "SHIFTRON_LAUNCH=\"${PROJECT_SOURCE_DIR}/launch\"")

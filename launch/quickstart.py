@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The phases of launch/quickstart behind the build; call that one."""
 import argparse
-import configparser
 import errno
 import fcntl
 import hashlib
@@ -18,10 +17,10 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the folder may belong to another user
+import quick_text  # pylint: disable=wrong-import-position
 from foreign_text import printable  # pylint: disable=wrong-import-position
+from quick_text import ROOT, SHIFTRON, read_config  # pylint: disable=wrong-import-position
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SHIFTRON = os.environ.get("SHIFTRON", "build/release/shiftron")
 CONFIGS = {name: ["configs/quickstart.conf", f"configs/{name}.conf"] for name in ("vanilla", "kv-shift")}
 RANKS = 4
 OTHER_RANKS, OTHER_LAYOUT = 2, ["--parallel.tp", "1", "--parallel.pp", "2"]
@@ -147,12 +146,6 @@ def parameters_of(conf):
     return inside + tables * model["vocab"] * model["hidden"], inside
 
 
-def read_config(path):
-    parser = configparser.ConfigParser(strict=False, inline_comment_prefixes=("#",), interpolation=None)
-    parser.read(path)
-    return parser
-
-
 def read_state(path):
     """What was noted of phases; nothing where a machine that went down has left half of it: they are run again."""
     try:
@@ -265,17 +258,15 @@ class QuickStart:
     # ---- what the phases do
 
     def corpus(self):
-        self.call("corpus", "launch/corpus", self.out / "corpus")
+        self.call("corpus", *quick_text.corpus(self.out))
 
     def tokenizer(self):
-        self.call("tokenizer", SHIFTRON, "tokenizer", "train", "--input", *sorted((self.out / "corpus" / "train").glob("*.jsonl")),
-                  "--vocab", read_config(ROOT / "configs" / "quickstart.conf")["model"]["vocab"], "--output", self.out / "tokenizer.model")
+        self.call("tokenizer", *quick_text.tokenizer(self.out))
 
     def data(self):
         self.directory.remove("data")  # a stop may have left one of both, which no build replaces
-        for split in ("train", "held-out"):
-            self.call(f"data-{split}", SHIFTRON, "data", "build", "--input", *sorted((self.out / "corpus" / split).glob("*.jsonl")),
-                      "--tokenizer", self.out / "tokenizer.model", "--output", self.out / "data" / split)
+        for split in quick_text.SPLITS:
+            self.call(f"data-{split}", *quick_text.data(self.out, split))
 
     def train_arguments(self, name, run):
         configs = [part for path in CONFIGS[name] for part in ("--config", path)]

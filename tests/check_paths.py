@@ -19,7 +19,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:home|root|work|farm|tmp|mnt|media|Us
 
 
 def documents(root):
-    return [path for path in (root / name for name in ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md")) if path.exists()] \
+    return [path for path in (root / name for name in ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "experiments/README.md")) if path.exists()] \
         + sorted((root / "docs").glob("**/*.md"))
 
 

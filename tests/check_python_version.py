@@ -13,12 +13,12 @@ import re
 import sys
 
 OLDEST = (3, 8)
-OWN = {"foreign_text", "job_folders"}  # modules of launch/
+OWN = {"compare_runs", "foreign_text", "job_folders", "paired", "picture", "quick_text", "run_values", "side_by_side"}  # modules of launch/
 OTHERS = {"pyarrow.parquet", "torch", "transformers", "tokenizers", "safetensors", "h5py", "numpy", "sentencepiece", "llama_cpp"}  # of Pythons that launch/install-deps makes
 # What modules have gained since 3.8 (typeshed of 2024; to 3.13).
 NEW_MEMBERS = {
     "argparse": "BooleanOptionalAction", "ast": "unparse", "concurrent.futures": "InterpreterPoolExecutor", "configparser": "",
-    "contextlib": "AsyncContextDecorator aclosing chdir", "ctypes": "BigEndianUnion LittleEndianUnion c_time_t", "datetime": "UTC",
+    "contextlib": "AsyncContextDecorator aclosing chdir", "ctypes": "BigEndianUnion LittleEndianUnion c_time_t", "datetime": "UTC", "difflib": "",
     "errno": "EQFULL", "fcntl": "F_GETPATH F_OFD_GETLK F_OFD_SETLK F_OFD_SETLKW F_GETPIPE_SZ F_SETPIPE_SZ FICLONE FICLONERANGE",
     "functools": "cache Placeholder", "getpass": "", "hashlib": "file_digest", "importlib.machinery": "", "importlib.util": "",
     "itertools": "pairwise batched", "json": "", "lzma": "", "math": "cbrt exp2 fma lcm nextafter sumprod ulp",

@@ -24,6 +24,7 @@ struct Command {
 // Each file of src/cli/ that holds subcommands has one such function.
 std::vector<Command> train_commands();
 std::vector<Command> data_commands();
+std::vector<Command> generate_data_commands();  // data generate
 std::vector<Command> tokenizer_commands();
 std::vector<Command> evaluate_commands();   // evaluate, generate
 std::vector<Command> benchmark_commands();  // evaluate compare
@@ -33,6 +34,7 @@ std::vector<Command> inspect_commands();      // inspect heads
 std::vector<Command> self_test_commands();
 std::vector<Command> preflight_commands();
 std::vector<Command> status_commands();
+std::vector<Command> compare_commands();
 
 // Finds the command, prints help at every level, runs it. Used by main().
 int dispatch(const std::vector<std::string>& arguments);

@@ -1,4 +1,6 @@
 // `shiftron data build | inspect | verify`.
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -17,20 +19,81 @@
 namespace shiftron::cli {
 namespace {
 
+// Of every command that makes a dataset, see read_dataset_options().
+std::vector<CommandOption> dataset_options() {
+  const DatasetOutput dataset;
+  return {
+      required(text_option("output", "DIR", "new or empty directory")),
+      real_option("validation-fraction",
+                  "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train",
+                  {.low = 0, .high = 1, .high_open = true}, "0"),
+      whole_option("pack",
+                   "tokens in a window that no document straddles: end tokens, which are not learned, fill the rest; "
+                   "0 = documents follow each other",
+                   at_least(0), "0"),
+      whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(dataset.shard_tokens)),
+      whole_option("threads", "that make tokens, 0 = processors that this process may use", between(0, 4096), "0")};
+}
+
+void read_dataset_options(const CommandLine& line, DatasetOutput& options) {
+  options.output = line.text("output");
+  options.validation_fraction = line.real("validation-fraction");
+  options.pack = line.integer("pack");
+  options.shard_tokens = line.integer("shard-tokens");
+  options.threads = thread_count(static_cast<int>(line.integer("threads")));
+}
+
 std::vector<CommandOption> build_options() {
   const BuildOptions build;
-  return {input_files(),
-          required(text_option("tokenizer", "FILE", "the model, as `tokenizer train` makes it")),
-          required(text_option("output", "DIR", "new or empty directory")),
-          document_separator(),
-          text_option("text-key", "KEY", "key of the text in JSONL lines", build.text_key),
-          real_option("validation-fraction",
-                      "share of the documents, by their hash, that go to DIR/validation; the others go to DIR/train",
-                      {.low = 0, .high = 1, .high_open = true}, "0"),
-          whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(build.shard_tokens)),
-          whole_option("seed", "of the order of the documents", at_least(0), "0"),
-          whole_option("threads", "that tokenize, 0 = processors that this process may use", between(0, 4096), "0"),
-          json_flag()};
+  std::vector<CommandOption> options = {
+      input_files(),
+      text_option("tokenizer", "FILE", "the model, as `tokenizer train` makes it; --ids can do without"),
+      document_separator(),
+      text_option("text-key", "KEY", "key of the text in JSONL lines", build.text_key),
+      flag("ids",
+           "the inputs are JSONL of {\"ids\": [...]}, or {\"ids\": [...], \"targets\": [... or null]}, not text"),
+      whole_option("vocab", "tokens that ids may name, of --ids without --tokenizer", between(2, INT32_MAX)),
+      whole_option("end-of-document", "id that is put after each document, of --ids without --tokenizer", at_least(0)),
+      whole_option("seed", "of the order of the documents", at_least(0), "0")};
+  for (CommandOption& option : dataset_options()) options.push_back(std::move(option));
+  options.push_back(json_flag());
+  return options;
+}
+
+// What the ids mean, in every combination of --ids, --tokenizer, --vocab and --end-of-document.
+void read_vocabulary(const CommandLine& line, BuildOptions& build) {
+  build.ids = line.has("ids");
+  build.tokenizer = line.text("tokenizer");
+  for (const char* of_text : {"text-key", "document-separator"}) {
+    if (build.ids && line.has(of_text))
+      throw_bad_input("--", of_text, " is of text, and --ids reads ids; leave it out");
+  }
+  for (const char* of_ids : {"vocab", "end-of-document"}) {
+    if (line.has(of_ids) && !build.ids) throw_bad_input("--", of_ids, " is of --ids; a text's tokenizer says it");
+    if (line.has(of_ids) && line.has("tokenizer")) {
+      throw_bad_input("--", of_ids, " is said by --tokenizer ", build.tokenizer, " already; leave one of them out");
+    }
+    if (!line.has(of_ids) && build.ids && !line.has("tokenizer")) {
+      throw_bad_input("--ids needs --vocab N and --end-of-document I, or --tokenizer FILE, which says both");
+    }
+  }
+  if (!build.ids && build.tokenizer.empty()) {
+    throw_bad_input(
+        "--tokenizer is missing; make one with `shiftron tokenizer train`, or give --ids for data that "
+        "are ids already");
+  }
+  build.vocabulary = {line.integer("vocab"),
+                      static_cast<int32_t>(std::min<int64_t>(line.integer("end-of-document"), INT32_MAX)), ""};
+}
+
+// null where every target is counted, but those that train decides by data.document_reset.
+nlohmann::ordered_json counted_json(bool has_targets, int64_t counted) {
+  return has_targets ? nlohmann::ordered_json(counted) : nullptr;
+}
+
+// ", 12 targets counted".
+std::string counted_text(bool has_targets, int64_t counted) {
+  return has_targets ? ", " + std::to_string(counted) + " targets counted" : "";
 }
 
 void tell_build(const CommandLine& line, const BuildResult& result) {
@@ -45,6 +108,7 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
                                   {"documents", dataset.documents},
                                   {"tokens", dataset.tokens},
                                   {"text_bytes", dataset.text_bytes},
+                                  {"counted_targets", counted_json(dataset.has_targets, dataset.counted_targets)},
                                   {"shards", dataset.shards},
                                   {"fingerprint", dataset.fingerprint}});
     }
@@ -53,9 +117,10 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
   std::cout << inputs_text(result.inputs) << "\n";
   if (result.was_there) std::cout << "an earlier build of these files, which was killed, had finished:\n";
   for (const BuiltDataset& dataset : result.datasets) {
-    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens, "
-              << dataset.text_bytes << " bytes of text, " << dataset.shards << " shards, fingerprint "
-              << dataset.fingerprint << "\n";
+    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens"
+              << counted_text(dataset.has_targets, dataset.counted_targets) << ", "
+              << (dataset.text_bytes > 0 ? std::to_string(dataset.text_bytes) + " bytes of text, " : "")
+              << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
   }
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
   if (result.foreign_bytes > 0) {
@@ -67,14 +132,11 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
 int build(const CommandLine& line) {
   BuildOptions build;
   build.inputs = line.texts("input");
-  build.tokenizer = line.text("tokenizer");
-  build.output = line.text("output");
+  read_vocabulary(line, build);
+  read_dataset_options(line, build);
   build.document_separator = unescape(line.text("document-separator"));
   build.text_key = line.text("text-key");
-  build.validation_fraction = line.real("validation-fraction");
-  build.shard_tokens = line.integer("shard-tokens");
   build.seed = static_cast<uint64_t>(line.integer("seed"));
-  build.threads = thread_count(static_cast<int>(line.integer("threads")));
   outlive_failing_writes();
   if (const std::string warning = repeated_inputs(build.inputs); !warning.empty()) {
     tell("data build: warning: " + warning);
@@ -90,21 +152,30 @@ std::vector<CommandOption> directory_options() {
   return {directories("the dataset"), json_flag()};
 }
 
+// null where there is no tokenizer.
+nlohmann::ordered_json tokenizer_hash(const ShardHeader& header) {
+  return header.tokenizer_hash.empty() ? nullptr : nlohmann::ordered_json(header.tokenizer_hash);
+}
+
 int inspect_data(const CommandLine& line) {
   const std::string directory = line.text("directory");
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
-  nlohmann::ordered_json json = {{"directory", directory},
-                                 {"fingerprint", dataset.fingerprint()},
-                                 {"documents", description.documents()},
-                                 {"tokens", description.tokens()},
-                                 {"text_bytes", description.text_bytes},
-                                 {"vocab_size", description.header.vocab_size},
-                                 {"end_of_document", description.header.end_of_document},
-                                 {"tokenizer_hash", description.header.tokenizer_hash},
-                                 {"token_type", to_string(description.header.token_type())},
-                                 {"source", description.header.source},
-                                 {"shards", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {
+      {"directory", directory},
+      {"fingerprint", dataset.fingerprint()},
+      {"documents", description.documents()},
+      {"tokens", description.tokens()},
+      {"text_bytes", description.text_bytes},
+      {"vocab_size", description.header.vocab_size},
+      {"end_of_document", description.header.end_of_document},
+      {"tokenizer_hash", tokenizer_hash(description.header)},
+      {"targets", description.header.has_targets},
+      {"counted_targets", counted_json(description.header.has_targets, description.counted_targets())},
+      {"pack", description.header.pack},
+      {"token_type", to_string(description.header.token_type())},
+      {"source", description.header.source},
+      {"shards", nlohmann::ordered_json::array()}};
   for (const ShardRecord& shard : description.shards) {
     json["shards"].push_back({{"file", shard.file},
                               {"bytes", shard.bytes},
@@ -117,11 +188,13 @@ int inspect_data(const CommandLine& line) {
     return 0;
   }
   for (const auto& [key, value] : json.items()) {
-    if (key == "shards") continue;
+    if (key == "shards" || value.is_null()) continue;
     std::cout << key << ": " << (value.is_string() ? printable_value(value.get<std::string>()) : value.dump()) << "\n";
   }
-  std::cout << "bytes per token: "
-            << static_cast<double>(description.text_bytes) / static_cast<double>(description.tokens()) << "\n";
+  if (!description.header.tokenizer_hash.empty()) {
+    std::cout << "bytes per token: "
+              << static_cast<double>(description.text_bytes) / static_cast<double>(description.tokens()) << "\n";
+  }
   for (const ShardRecord& shard : description.shards) {
     std::cout << printable_line(shard.file) << ": " << shard.tokens << " tokens, " << shard.documents << " documents, "
               << shard.bytes << " bytes\n";
@@ -152,8 +225,8 @@ int verify_data(const CommandLine& line) {
 }  // namespace
 
 std::vector<Command> data_commands() {
-  return {{"data", "build", "tokenizes text into a dataset of shards", "--input FILE… --tokenizer FILE --output DIR",
-           build_options(), false, build},
+  return {{"data", "build", "makes a dataset of shards out of text, or of ids",
+           "--input FILE… --tokenizer FILE --output DIR", build_options(), false, build},
           {"data", "inspect", "says what a dataset holds", "DIR", directory_options(), false, inspect_data},
           {"data", "verify", "checks every hash, token and document border of a dataset", "DIR", directory_options(),
            false, verify_data}};

@@ -14,19 +14,27 @@
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/standard_descriptors.h"
+#include "core/foreign_text.h"
 #include "evaluate/generate.h"
 #include "evaluate/held_out.h"
 #include "parallel/agree.h"
 #include "train/device.h"
 #include "train/faults.h"
+#include "train/run_files.h"
 
 namespace shiftron::cli {
 namespace {
 
+CommandOption datasets_option() {
+  CommandOption option = text_option("data", "DIR…", "the datasets to predict, or where the files of tasks are");
+  option.values = kAnyNumber;
+  option.takes_rest = true;
+  return option;
+}
+
 std::vector<CommandOption> evaluate_options() {
-  std::vector<CommandOption> options = {
-      text_option("checkpoint", "STEP_DIR", "a step directory of a run"),
-      text_option("data", "DIR", "the dataset to predict, or where the files of tasks are")};
+  std::vector<CommandOption> options = {text_option("checkpoint", "STEP_DIR", "a step directory of a run"),
+                                        datasets_option()};
   for (const CommandOption& option : benchmark_options()) options.push_back(option);
   options.push_back(json_flag());
   return options;
@@ -139,6 +147,54 @@ void require_same_model(ControlPlane& world, const CheckpointModel& model) {
   require_given_alike(world, given);
 }
 
+nlohmann::ordered_json to_json(const HeldOutResult& result) {
+  return {{"loss", json_number(result.loss)},
+          {"perplexity", json_number(result.perplexity)},
+          {"bits_per_byte", result.has_text ? json_number(result.bits_per_byte) : nullptr},
+          {"accuracy", json_number(result.accuracy)},
+          {"targets", result.targets},
+          {"bytes", result.has_text ? nlohmann::ordered_json(result.bytes) : nullptr},
+          {"windows", result.windows},
+          {"windows_of_dataset", result.windows_of_dataset},
+          {"dropped_tokens", result.dropped_tokens}};
+}
+
+std::string to_text(const HeldOutResult& result) {
+  if (result.targets == 0) return "no counted target in the " + text_of_windows(result);
+  const std::string per_byte = result.has_text ? fmt::format("   bits per byte {:.5f}", result.bits_per_byte) : "";
+  const std::string bytes = result.has_text ? fmt::format(" of {} bytes", result.bytes) : "";
+  return fmt::format(
+      "loss {:.6f}   perplexity {:.4f}{}   accuracy {:.4f}   ({} tokens{} counted in the {}, {} after the last whole "
+      "window left out)",
+      result.loss, result.perplexity, per_byte, result.accuracy, result.targets, bytes, text_of_windows(result),
+      result.dropped_tokens);
+}
+
+// Of one dataset its own, of several those of all and then each one's.
+void print_held_out(const CommandLine& line, const CheckpointModel& model, const HeldOutResults& results) {
+  const std::vector<std::string>& data = line.texts("data");
+  if (line.has("json")) {
+    nlohmann::ordered_json json = {{"checkpoint", model.directory}, {"step", model.content.step}};
+    if (data.size() == 1) {
+      json["data"] = data.front();
+    } else {
+      json["data"] = data;
+    }
+    json.update(to_json(results.all));
+    for (size_t i = 0; i < results.sources.size(); ++i) {
+      nlohmann::ordered_json source = {{"data", data[i]}};
+      source.update(to_json(results.sources[i]));
+      json["sources"].push_back(source);
+    }
+    print_json(json);
+    return;
+  }
+  std::cout << to_text(results.all) << "\n";
+  for (size_t i = 0; i < results.sources.size(); ++i) {
+    std::cout << "  " << printable_line(data[i]) << ": " << to_text(results.sources[i]) << "\n";
+  }
+}
+
 int run_evaluate(const CommandLine& given) {
   outlive_failing_writes();
   if (lists_tasks(given)) {
@@ -148,6 +204,9 @@ int run_evaluate(const CommandLine& given) {
   CommandLine line = given;
   if (!line.has("checkpoint")) line.faults.emplace_back("--checkpoint is missing");
   if (!line.has("data") && needs_data(line)) line.faults.emplace_back("--data is missing");
+  if (line.has("tasks") && line.texts("data").size() > 1) {
+    line.faults.push_back(fmt::format("--data takes 1 value with --tasks, {} are given", line.texts("data").size()));
+  }
   check_benchmark_options(line);
   MpiSession session;
   const auto world = session.world();
@@ -161,32 +220,13 @@ int run_evaluate(const CommandLine& given) {
   all_agree(*world, open);
   require_same_model(*world, model);
   warn_of_binding(session, "evaluate", model.config.device.kind, model.config.device.threads);
-  const std::string data = line.text("data");
   if (line.has("tasks")) {
     return run_tasks(line, model, *world, share_of(session, model.config.device.threads));
   }
-  const HeldOutResult result = evaluate_held_out(model, data, *world, share_of(session, model.config.device.threads),
-                                                 line.has("limit") ? static_cast<int64_t>(line.real("limit")) : 0);
-  if (world->rank() != 0) return 0;
-  if (line.has("json")) {
-    print_json({{"checkpoint", model.directory},
-                {"step", model.content.step},
-                {"data", data},
-                {"loss", result.loss},
-                {"perplexity", result.perplexity},
-                {"bits_per_byte", result.bits_per_byte},
-                {"targets", result.targets},
-                {"bytes", result.bytes},
-                {"windows", result.windows},
-                {"windows_of_dataset", result.windows_of_dataset},
-                {"dropped_tokens", result.dropped_tokens}});
-  } else {
-    std::cout << fmt::format(
-        "loss {:.6f}   perplexity {:.4f}   bits per byte {:.5f}   ({} tokens of {} bytes counted in the {}, "
-        "{} behind the last whole window left out)\n",
-        result.loss, result.perplexity, result.bits_per_byte, result.targets, result.bytes, text_of_windows(result),
-        result.dropped_tokens);
-  }
+  const HeldOutResults results =
+      evaluate_held_out(model, line.texts("data"), *world, share_of(session, model.config.device.threads),
+                        line.has("limit") ? static_cast<int64_t>(line.real("limit")) : 0);
+  if (world->rank() == 0) print_held_out(line, model, results);
   return 0;
 }
 
@@ -235,8 +275,9 @@ int run_generate(const CommandLine& line) {
 
 std::vector<Command> evaluate_commands() {
   return {{"evaluate", "",
-           "a checkpoint on benchmarks, or its loss, perplexity and bits per byte on a dataset, alone or under mpirun",
-           "--checkpoint STEP_DIR --data DIR [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]",
+           "a checkpoint on benchmarks, or its loss, perplexity, bits per byte and accuracy on datasets, alone or "
+           "under mpirun",
+           "--checkpoint STEP_DIR --data DIR… [--tasks NAME[,NAME] [--output DIR]] [--parallel.tp N …]",
            evaluate_options(), true, run_evaluate},
           {"generate", "", "text from a prompt, alone or under mpirun",
            "--checkpoint STEP_DIR --prompt TEXT [--tokens N] [--temperature X] [--seed N]", generate_options(), true,

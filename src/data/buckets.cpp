@@ -35,13 +35,17 @@ DocumentBuckets::DocumentBuckets(const std::string& directory, size_t buckets) {
   }
 }
 
-void DocumentBuckets::add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes) {
+void DocumentBuckets::add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
+                          const std::vector<int32_t>& targets) {
+  if (documents_ == 0) has_targets_ = !targets.empty();
+  CHECK(targets.size() == (has_targets_ ? tokens.size() : 0), targets.size(), " targets of ", tokens.size(), " tokens");
   // The bucket number rises with the key: floor(key · buckets / 2^64).
   const auto number = static_cast<size_t>(static_cast<unsigned __int128>(key) * buckets_.size() >> 64);
   Bucket& bucket = buckets_[number];
   const Document document{key, bucket.tokens.bytes / sizeof(int32_t), static_cast<int64_t>(tokens.size()), text_bytes};
   bucket.index.add(&document, sizeof document);
   bucket.tokens.add(tokens.data(), tokens.size() * sizeof(int32_t));
+  bucket.tokens.add(targets.data(), targets.size() * sizeof(int32_t));
   ++documents_;
   tokens_ += document.tokens;
   text_bytes_ += text_bytes;
@@ -58,10 +62,11 @@ std::vector<DocumentBuckets::Document> DocumentBuckets::sorted(size_t bucket) co
   const Spill& index = buckets_[bucket].index;
   std::vector<Document> documents(index.bytes / sizeof(Document));
   index.file.read_at(0, documents.data(), index.bytes);
-  const uint64_t tokens = buckets_[bucket].tokens.bytes / sizeof(int32_t);
+  const uint64_t values = buckets_[bucket].tokens.bytes / sizeof(int32_t);
+  const uint64_t of_token = has_targets_ ? 2 : 1;
   for (const Document& document : documents) {
-    const bool fits = document.tokens >= 0 && document.first <= tokens &&
-                      static_cast<uint64_t>(document.tokens) <= tokens - document.first;
+    const bool fits = document.tokens >= 0 && document.first <= values &&
+                      static_cast<uint64_t>(document.tokens) <= (values - document.first) / of_token;
     if (!fits) throw_crash(index.file.path(), " is not as it was written: somebody else wrote into it");
   }
   std::sort(documents.begin(), documents.end(),

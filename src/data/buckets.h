@@ -15,14 +15,16 @@ class DocumentBuckets {
  public:
   struct Document {
     uint64_t key = 0;
-    uint64_t first = 0;  // of its tokens within the bucket
+    uint64_t first = 0;  // of its tokens within the bucket; its targets follow them
     int64_t tokens = 0;
     int64_t text_bytes = 0;
   };
 
   // Files in `directory`, which exists.
   DocumentBuckets(const std::string& directory, size_t buckets);
-  void add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes);
+  // `targets`: as many as tokens, or none; the same for all documents.
+  void add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
+           const std::vector<int32_t>& targets = {});
   // Before reading.
   void finish();
 
@@ -30,9 +32,10 @@ class DocumentBuckets {
   int64_t documents() const { return documents_; }
   int64_t tokens() const { return tokens_; }
   int64_t text_bytes() const { return text_bytes_; }
+  bool has_targets() const { return has_targets_; }
   // Documents of a bucket by rising key; equal keys in the order of adding. Bucket after bucket gives them all.
   std::vector<Document> sorted(size_t bucket) const;
-  // All tokens of a bucket, in the order of adding.
+  // All tokens of a bucket, in the order of adding, each document's targets after its tokens.
   std::vector<int32_t> tokens_of(size_t bucket) const;
 
  private:
@@ -51,6 +54,7 @@ class DocumentBuckets {
   int64_t documents_ = 0;
   int64_t tokens_ = 0;
   int64_t text_bytes_ = 0;
+  bool has_targets_ = false;
 };
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Builds a dataset from text files: documents, tokens, shuffling, shards.
+// Builds a dataset from files of text, of prompts with completions, or of ids: documents, tokens, shuffling, shards.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +7,18 @@
 #include <vector>
 
 #include "core/progress.h"
+#include "data/dataset_writer.h"
 #include "data/documents.h"
 
 namespace shiftron {
 
-struct BuildOptions {
+struct BuildOptions : DatasetOutput {
   std::vector<std::string> inputs;
-  std::string tokenizer;           // path of the model
-  std::string output;              // directory: new, or empty
+  std::string tokenizer;           // path of the model; with `ids` it may be empty, which `vocabulary` then replaces
   std::string document_separator;  // of text files; empty = a file is a document
   std::string text_key = "text";   // of JSONL lines
-  double validation_fraction = 0;  // > 0: datasets in output/train and output/validation
-  int64_t shard_tokens = int64_t{1} << 28;
-  uint64_t seed = 0;  // of the documents' order
-  int threads = 1;    // that tokenize; which one tokenizes what cannot be seen in the dataset
-};
-
-struct BuiltDataset {
-  std::string directory;
-  int64_t documents = 0;
-  int64_t tokens = 0;  // with one end-of-document token each
-  int64_t text_bytes = 0;
-  int64_t shards = 0;
-  std::string fingerprint;
+  bool ids = false;                // the inputs are lines of ids and targets, see id_documents.h, not text
+  TokenVocabulary vocabulary;      // of ids without a tokenizer
 };
 
 struct BuildResult {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "core/check.h"
 #include "core/hash.h"
@@ -18,15 +19,19 @@ namespace {
 constexpr uint64_t kLargestModel = uint64_t{1} << 30;
 constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` names every fault)";
 
-// Widens raw tokens; returns the largest.
+// Widens raw tokens or targets; returns the largest. With `not_counted` the type's highest value becomes kNotCounted.
 template <typename T>
-uint32_t widen(const char* raw, int64_t count, int32_t* tokens) {
+uint32_t widen(const char* raw, int64_t count, bool not_counted, int32_t* values) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, raw + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    if (not_counted && value == std::numeric_limits<T>::max()) {
+      values[i] = kNotCounted;
+      continue;
+    }
     largest = std::max<uint32_t>(largest, value);
-    tokens[i] = static_cast<int32_t>(value);
+    values[i] = static_cast<int32_t>(value);
   }
   return largest;
 }
@@ -100,11 +105,12 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
   }
   fingerprint_ = to_hex(xxh3_128(text));
   description_ = DatasetDescription::parse(text, path);
-  tokenizer_bytes_ = read_file(directory + "/" + kTokenizerFile, kLargestModel);
-  const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
-  if (hash != description_.header.tokenizer_hash) {
-    throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", dataset.json names ",
-                    description_.header.tokenizer_hash, kAdvice);
+  if (const std::string& stated = description_.header.tokenizer_hash; !stated.empty()) {
+    tokenizer_bytes_ = read_file(directory + "/" + kTokenizerFile, kLargestModel);
+    const std::string hash = to_hex(xxh3_128(tokenizer_bytes_));
+    if (hash != stated) {
+      throw_bad_input(directory, "/tokenizer.model has hash ", hash, ", dataset.json names ", stated, kAdvice);
+    }
   }
   first_token_.push_back(0);
   for (const ShardRecord& shard : description_.shards) first_token_.push_back(first_token_.back() + shard.tokens);
@@ -112,6 +118,15 @@ Dataset::Dataset(const std::string& directory, std::shared_ptr<OpenShards> open)
 }
 
 void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
+  read_row(ShardRow::tokens, first, count, tokens, check_blocks);
+}
+
+void Dataset::read_targets(int64_t first, int64_t count, int32_t* targets, bool check_blocks) {
+  CHECK(has_targets(), directory_, " has no targets");
+  read_row(ShardRow::targets, first, count, targets, check_blocks);
+}
+
+void Dataset::read_row(ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks) {
   CHECK(first >= 0 && count >= 0 && count <= this->tokens() && first <= this->tokens() - count, directory_, ": tokens ",
         first, " to ", first + count, " of ", this->tokens());
   auto shard =
@@ -120,51 +135,62 @@ void Dataset::read(int64_t first, int64_t count, int32_t* tokens, bool check_blo
     const int64_t within = first - first_token_[shard];
     const int64_t piece = std::min(count, first_token_[shard + 1] - first);
     try {
-      read_within(shard, within, piece, tokens, check_blocks);
+      read_within(shard, row, within, piece, values, check_blocks);
     } catch (const Error& error) {
       if (error.code() == ExitCode::bad_input) throw;
       forget(shard);  // a stale handle of a network file system: once more from the start
       try {
-        read_within(shard, within, piece, tokens, check_blocks);
+        read_within(shard, row, within, piece, values, check_blocks);
       } catch (const Error& again) {
         if (again.code() == ExitCode::bad_input) throw;
-        const std::string what = detail::concatenate(path_of(shard), ": tokens ", within, " to ", within + piece,
-                                                     " cannot be read: ", again.what());
+        const std::string what = detail::concatenate(path_of(shard), ": ", place_of({}, row).name, " ", within, " to ",
+                                                     within + piece, " cannot be read: ", again.what());
         if (dynamic_cast<const SystemError*>(&again) != nullptr) throw SystemError(what);
         throw_bad_input(what, kAdvice);
       }
     }
     first += piece;
-    tokens += piece;
+    values += piece;
     count -= piece;
   }
 }
 
-void Dataset::read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
-  around_(path_of(shard), [&] { read_once(shard, first, count, tokens, check_blocks); });
+void Dataset::read_within(size_t shard, ShardRow row, int64_t first, int64_t count, int32_t* values,
+                          bool check_blocks) {
+  around_(path_of(shard), [&] { read_once(shard, row, first, count, values, check_blocks); });
 }
 
-void Dataset::read_once(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks) {
+void Dataset::read_once(size_t shard, ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks) {
   const FileDescriptor& file = open_shard(shard);
   const Hdf5Type type = description_.header.token_type();
   const auto width = static_cast<int64_t>(size_of(type));
   if (check_blocks) {
     const int64_t per_block = static_cast<int64_t>(kBlockBytes) / width;
     for (int64_t block = first / per_block; block <= (first + count - 1) / per_block; ++block)
-      check_block(file, shard, block);
+      check_block(file, shard, row, block);
   }
   raw_.resize(static_cast<size_t>(count * width));
-  file.read_at(description_.shards[shard].tokens_offset + static_cast<uint64_t>(first * width), raw_.data(),
+  file.read_at(place_of(description_.shards[shard], row).offset + static_cast<uint64_t>(first * width), raw_.data(),
                raw_.size());
-  const uint32_t largest =
-      type == Hdf5Type::u16 ? widen<uint16_t>(raw_.data(), count, tokens) : widen<uint32_t>(raw_.data(), count, tokens);
+  const bool targets = row == ShardRow::targets;
+  const uint32_t largest = type == Hdf5Type::u16 ? widen<uint16_t>(raw_.data(), count, targets, values)
+                                                 : widen<uint32_t>(raw_.data(), count, targets, values);
   if (largest >= static_cast<uint64_t>(description_.header.vocab_size)) {
-    const auto at = std::find_if(tokens, tokens + count, [&](int32_t token) {
-      return static_cast<uint32_t>(token) >= static_cast<uint64_t>(description_.header.vocab_size);
-    });
-    throw_bad_input(path_of(shard), ": token ", static_cast<uint32_t>(*at), " at position ", first + (at - tokens),
-                    " is not within the vocabulary of ", description_.header.vocab_size, kAdvice);
+    require_vocabulary(shard, row, first, count, values);
   }
+}
+
+void Dataset::require_vocabulary(size_t shard, ShardRow row, int64_t first, int64_t count,
+                                 const int32_t* values) const {
+  const auto is_foreign = [&](int32_t value) {
+    const bool uncounted = row == ShardRow::targets && value == kNotCounted;
+    return !uncounted && static_cast<uint32_t>(value) >= static_cast<uint64_t>(description_.header.vocab_size);
+  };
+  const int32_t* const at = std::find_if(values, values + count, is_foreign);
+  if (at == values + count) return;
+  throw_bad_input(path_of(shard), row == ShardRow::targets ? ": target " : ": token ", static_cast<uint32_t>(*at),
+                  " at position ", first + (at - values), " is not within the vocabulary of ",
+                  description_.header.vocab_size, kAdvice);
 }
 
 void Dataset::require_shards() const {
@@ -192,9 +218,11 @@ const FileDescriptor& Dataset::open_shard(size_t shard) {
   // failures repeat. Once: where samples find few shards open, a block each would be most of what is read.
   const ShardRecord& record = description_.shards[shard];
   if (!sampled_[shard]) {
-    check_block_hashes(file, shard);
-    const int64_t blocks = block_count(record.tokens, description_.header.token_type());
-    check_block(file, shard, static_cast<int64_t>(xxh3_64(record.file) % static_cast<uint64_t>(blocks)));
+    const auto blocks = static_cast<uint64_t>(block_count(record.tokens, description_.header.token_type()));
+    for (const ShardRow row : rows_of(description_.header)) {
+      check_block_hashes(file, shard, row);
+      check_block(file, shard, row, static_cast<int64_t>(xxh3_64(record.file) % blocks));
+    }
     sampled_[shard] = true;
   }
   return open_->add(std::move(file));
@@ -205,28 +233,30 @@ void Dataset::forget(size_t shard) {
   sampled_[shard] = false;
 }
 
-void Dataset::check_block_hashes(const FileDescriptor& file, size_t shard) const {
+void Dataset::check_block_hashes(const FileDescriptor& file, size_t shard, ShardRow row) const {
   const ShardRecord& record = description_.shards[shard];
-  if (record.block_hash_xxh3_128.empty()) return;
+  const ShardRowPlace place = place_of(record, row);
+  if (place.block_hash_xxh3_128.empty()) return;
   std::vector<uint64_t> hashes(static_cast<size_t>(block_count(record.tokens, description_.header.token_type())));
-  file.read_at(record.block_hash_offset, hashes.data(), hashes.size() * sizeof hashes[0]);
-  if (hash_of_hashes(hashes) != record.block_hash_xxh3_128) {
-    throw_bad_input(path_of(shard),
-                    ": its /block_hash is not the one that dataset.json names: damaged, or another build's", kAdvice);
+  file.read_at(place.block_hash_offset, hashes.data(), hashes.size() * sizeof hashes[0]);
+  if (hash_of_hashes(hashes) != place.block_hash_xxh3_128) {
+    throw_bad_input(path_of(shard), ": its /", place.hash_name,
+                    " is not the one that dataset.json names: damaged, or another build's", kAdvice);
   }
 }
 
-void Dataset::check_block(const FileDescriptor& file, size_t shard, int64_t block) const {
+void Dataset::check_block(const FileDescriptor& file, size_t shard, ShardRow row, int64_t block) const {
   const ShardRecord& record = description_.shards[shard];
+  const ShardRowPlace place = place_of(record, row);
   const uint64_t bytes = static_cast<uint64_t>(record.tokens) * size_of(description_.header.token_type());
   const uint64_t begin = static_cast<uint64_t>(block) * kBlockBytes;
   uint64_t hash = 0;
-  file.read_at(record.block_hash_offset + static_cast<uint64_t>(block) * sizeof hash, &hash, sizeof hash);
+  file.read_at(place.block_hash_offset + static_cast<uint64_t>(block) * sizeof hash, &hash, sizeof hash);
   std::vector<char> content(static_cast<size_t>(std::min(kBlockBytes, bytes - begin)));
-  file.read_at(record.tokens_offset + begin, content.data(), content.size());
+  file.read_at(place.offset + begin, content.data(), content.size());
   if (xxh3_64(content.data(), content.size()) != hash) {
-    throw_bad_input(path_of(shard), ": block ", block, " of /tokens (bytes ", record.tokens_offset + begin, " to ",
-                    record.tokens_offset + begin + content.size(), ") does not match its hash", kAdvice);
+    throw_bad_input(path_of(shard), ": block ", block, " of /", place.name, " (bytes ", place.offset + begin, " to ",
+                    place.offset + begin + content.size(), ") does not match its hash", kAdvice);
   }
 }
 

@@ -1,4 +1,5 @@
-// A dataset: a directory with dataset.json, tokenizer.model and shards, read as one long row of tokens.
+// A dataset: a directory with dataset.json, tokenizer.model and shards, read as one long row of tokens, and of targets
+// where it has them.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct DatasetDescription {
 
   int64_t tokens() const;
   int64_t documents() const;
+  int64_t counted_targets() const;  // of data with targets; else 0
   std::string to_text() const;
   // `path` stands in messages. Throws Error(bad_input): bad JSON, missing keys, unsafe names, numbers out of range.
   static DatasetDescription parse(const std::string& text, const std::string& path);
@@ -54,14 +56,15 @@ class OpenShards {
 // For one thread. Opens shards when they are read, and keeps them in `open`.
 class Dataset {
  public:
-  // Reads dataset.json and tokenizer.model only. Throws Error(bad_input).
+  // Reads dataset.json and, where the data has one, tokenizer.model only. Throws Error(bad_input).
   explicit Dataset(const std::string& directory, std::shared_ptr<OpenShards> open = std::make_shared<OpenShards>());
 
   const std::string& directory() const { return directory_; }
   const DatasetDescription& description() const { return description_; }
-  const std::string& fingerprint() const { return fingerprint_; }  // XXH3-128 of dataset.json
-  const std::string& tokenizer_bytes() const { return tokenizer_bytes_; }
+  const std::string& fingerprint() const { return fingerprint_; }          // XXH3-128 of dataset.json
+  const std::string& tokenizer_bytes() const { return tokenizer_bytes_; }  // empty = no tokenizer
   int64_t tokens() const { return first_token_.back(); }
+  bool has_targets() const { return description_.header.has_targets; }
 
   // Opens every shard and compares its size: what is missing or cannot be read shows before a run writes anything.
   // Errors as read().
@@ -71,16 +74,20 @@ class Dataset {
   // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
   // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
+  // The targets of these tokens, of data that has them: a token or kNotCounted each. As read().
+  void read_targets(int64_t first, int64_t count, int32_t* targets, bool check_blocks);
   void read_by(AroundRead around) { around_ = std::move(around); }  // from now on
 
  private:
   FileDescriptor open_whole(size_t shard) const;
   const FileDescriptor& open_shard(size_t shard);
   void forget(size_t shard);
-  void check_block_hashes(const FileDescriptor& file, size_t shard) const;
-  void check_block(const FileDescriptor& file, size_t shard, int64_t block) const;
-  void read_within(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
-  void read_once(size_t shard, int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
+  void check_block_hashes(const FileDescriptor& file, size_t shard, ShardRow row) const;
+  void check_block(const FileDescriptor& file, size_t shard, ShardRow row, int64_t block) const;
+  void read_row(ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks);
+  void read_within(size_t shard, ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks);
+  void read_once(size_t shard, ShardRow row, int64_t first, int64_t count, int32_t* values, bool check_blocks);
+  void require_vocabulary(size_t shard, ShardRow row, int64_t first, int64_t count, const int32_t* values) const;
   std::string path_of(size_t shard) const { return directory_ + "/" + description_.shards[shard].file; }
 
   std::string directory_;

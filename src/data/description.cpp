@@ -12,6 +12,7 @@ namespace {
 
 constexpr char kFormat[] = "shiftron dataset";
 constexpr int64_t kMostTokens = int64_t{1} << 50;
+constexpr int64_t kNewestVersion = 2;
 
 const nlohmann::json& member(const nlohmann::json& object, const char* key, const std::string& where) {
   if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), " in place of an object");
@@ -47,7 +48,8 @@ std::string file_name(const nlohmann::json& object, const std::string& where) {
   return name;
 }
 
-ShardRecord parse_shard(const nlohmann::json& object, Hdf5Type type, const std::string& where) {
+ShardRecord parse_shard(const nlohmann::json& object, const ShardHeader& header, const std::string& where) {
+  const Hdf5Type type = header.token_type();
   ShardRecord shard;
   shard.file = file_name(object, where);
   const std::string place = where + ", " + shard.file;
@@ -58,15 +60,47 @@ ShardRecord parse_shard(const nlohmann::json& object, Hdf5Type type, const std::
   shard.block_hash_offset = static_cast<uint64_t>(number(object, "block_hash_offset", 1, INT64_MAX, place));
   if (object.contains("block_hash_xxh3_128")) shard.block_hash_xxh3_128 = text(object, "block_hash_xxh3_128", place);
   shard.xxh3_128 = text(object, "xxh3_128", place);
+  if (header.has_targets) {
+    shard.counted_targets = number(object, "counted_targets", 0, shard.tokens, place);
+    shard.targets_offset = static_cast<uint64_t>(number(object, "targets_offset", 1, INT64_MAX, place));
+    shard.targets_block_hash_offset =
+        static_cast<uint64_t>(number(object, "targets_block_hash_offset", 1, INT64_MAX, place));
+    shard.targets_block_hash_xxh3_128 = text(object, "targets_block_hash_xxh3_128", place);
+  }
   const auto within = [&](uint64_t offset, uint64_t length, const char* what) {
     if (offset > shard.bytes || length > shard.bytes - offset) {
-      throw_bad_input(place, ": ", what, " (", length, " bytes from byte ", offset, ") lies outside the file of ",
+      throw_bad_input(place, ": /", what, " (", length, " bytes from byte ", offset, ") lies outside the file of ",
                       shard.bytes, " bytes");
     }
   };
-  within(shard.tokens_offset, static_cast<uint64_t>(shard.tokens) * size_of(type), "/tokens");
-  within(shard.block_hash_offset, static_cast<uint64_t>(block_count(shard.tokens, type)) * 8, "/block_hash");
+  for (const ShardRow row : rows_of(header)) {
+    const ShardRowPlace lies = place_of(shard, row);
+    within(lies.offset, static_cast<uint64_t>(shard.tokens) * size_of(type), lies.name);
+    within(lies.block_hash_offset, static_cast<uint64_t>(block_count(shard.tokens, type)) * 8, lies.hash_name);
+  }
   return shard;
+}
+
+void require_version(const nlohmann::json& json, const std::string& path) {
+  const int64_t version = number(json, "version", 1, INT64_MAX, path);
+  if (version <= kNewestVersion) return;
+  throw_bad_input(path, " is of version ", version, " of the format, this program reads versions 1 to ", kNewestVersion,
+                  "; use a newer shiftron, or build the dataset again with this one");
+}
+
+// What version 2 may say. Version 1 always has a tokenizer and nothing else of it.
+void read_second_version(const nlohmann::json& json, ShardHeader& header, const std::string& path) {
+  const bool second = number(json, "version", 1, kNewestVersion, path) > 1;
+  if (!second || json.contains("tokenizer_hash")) {
+    header.tokenizer_hash = text(json, "tokenizer_hash", path);
+    if (header.tokenizer_hash.empty()) throw_bad_input(path, ": \"tokenizer_hash\" is empty; restore the dataset");
+  }
+  if (!second) return;
+  const nlohmann::json& targets = member(json, "targets", path);
+  if (!targets.is_boolean()) throw_bad_input(path, ": \"targets\" is a ", targets.type_name(), ", not true or false");
+  header.has_targets = targets.get<bool>();
+  if (json.contains("pack")) header.pack = number(json, "pack", 2, kMostTokens, path);
+  if (header.pack > 0 && !header.has_targets) throw_bad_input(path, ": \"pack\" without targets; restore the dataset");
 }
 
 }  // namespace
@@ -83,19 +117,28 @@ int64_t DatasetDescription::documents() const {
   return sum;
 }
 
+int64_t DatasetDescription::counted_targets() const {
+  int64_t sum = 0;
+  for (const ShardRecord& shard : shards) sum += shard.counted_targets;
+  return sum;
+}
+
 std::string DatasetDescription::to_text() const {
   nlohmann::ordered_json json;
   json["format"] = kFormat;
-  json["version"] = 1;
+  json["version"] = header.version();
   json["vocab_size"] = header.vocab_size;
   json["end_of_document"] = header.end_of_document;
-  json["tokenizer_hash"] = header.tokenizer_hash;
+  if (!header.tokenizer_hash.empty()) json["tokenizer_hash"] = header.tokenizer_hash;
+  if (header.version() > 1) json["targets"] = header.has_targets;
+  if (header.pack > 0) json["pack"] = header.pack;
   json["token_type"] = to_string(header.token_type());
   json["block_bytes"] = kBlockBytes;
   json["source"] = header.source;
   json["tokens"] = tokens();
   json["documents"] = documents();
   json["text_bytes"] = text_bytes;
+  if (header.has_targets) json["counted_targets"] = counted_targets();
   json["shards"] = nlohmann::ordered_json::array();
   for (const ShardRecord& shard : shards) {
     json["shards"].push_back({{"file", shard.file},
@@ -107,6 +150,12 @@ std::string DatasetDescription::to_text() const {
                               {"xxh3_128", shard.xxh3_128}});
     if (!shard.block_hash_xxh3_128.empty()) {
       json["shards"].back()["block_hash_xxh3_128"] = shard.block_hash_xxh3_128;
+    }
+    if (header.has_targets) {
+      json["shards"].back().update({{"counted_targets", shard.counted_targets},
+                                    {"targets_offset", shard.targets_offset},
+                                    {"targets_block_hash_offset", shard.targets_block_hash_offset},
+                                    {"targets_block_hash_xxh3_128", shard.targets_block_hash_xxh3_128}});
     }
   }
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -122,8 +171,12 @@ size_t most_described_shards(const ShardHeader& header) {
                             .tokens_offset = kLongest,
                             .block_hash_offset = kLongest,
                             .block_hash_xxh3_128 = hash,
-                            .xxh3_128 = hash};
-  constexpr uint64_t kSums = 32;  // bytes that tokens and documents of all shards may be longer
+                            .xxh3_128 = hash,
+                            .counted_targets = kMostTokens,
+                            .targets_offset = kLongest,
+                            .targets_block_hash_offset = kLongest,
+                            .targets_block_hash_xxh3_128 = hash};
+  constexpr uint64_t kSums = 48;  // bytes that tokens, documents and counted targets of all shards may be longer
   const uint64_t one = DatasetDescription{header, kLongest, {longest}}.to_text().size() + kSums;
   const uint64_t each = DatasetDescription{header, kLongest, {longest, longest}}.to_text().size() + kSums - one;
   return std::min<size_t>(kMostShards, one > kLargestDescription ? 0 : (kLargestDescription - one) / each + 1);
@@ -131,33 +184,36 @@ size_t most_described_shards(const ShardHeader& header) {
 
 DatasetDescription DatasetDescription::parse(const std::string& content, const std::string& path) {
   constexpr int kDeepest = 8;
-  refuse_deep_json(content, kDeepest, [&] {
-    throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again");
-  });
+  refuse_deep_json(content, kDeepest,
+                   [&] { throw_bad_input(path, " is nested deeper than ", kDeepest, "; build the dataset again"); });
   const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
   if (json.is_discarded()) throw_bad_input(path, " is not JSON; restore it or build the dataset again");
   if (text(json, "format", path) != kFormat) throw_bad_input(path, " does not describe a dataset of this program");
-  number(json, "version", 1, 1, path);
+  require_version(json, path);
   number(json, "block_bytes", kBlockBytes, kBlockBytes, path);
   DatasetDescription result;
   result.header.vocab_size = number(json, "vocab_size", 1, INT32_MAX, path);
   result.header.end_of_document =
       static_cast<int32_t>(number(json, "end_of_document", 0, result.header.vocab_size - 1, path));
-  result.header.tokenizer_hash = text(json, "tokenizer_hash", path);
+  read_second_version(json, result.header, path);
   result.header.source = text(json, "source", path);
   result.text_bytes = number(json, "text_bytes", 0, INT64_MAX, path);
   const Hdf5Type type = result.header.token_type();
   if (text(json, "token_type", path) != to_string(type)) {
-    throw_bad_input(path, ": token_type is not ", to_string(type), " for a vocabulary of ", result.header.vocab_size);
+    throw_bad_input(path, ": token_type is not ", to_string(type), " for a vocabulary of ", result.header.vocab_size,
+                    result.header.has_targets ? " with targets" : "");
   }
   const nlohmann::json& shards = member(json, "shards", path);
   if (!shards.is_array() || shards.empty()) throw_bad_input(path, ": no shards");
-  for (const nlohmann::json& shard : shards) result.shards.push_back(parse_shard(shard, type, path));
+  for (const nlohmann::json& shard : shards) result.shards.push_back(parse_shard(shard, result.header, path));
   if (result.shards.size() > kMostShards || result.tokens() > kMostTokens) {
     throw_bad_input(path, ": too many shards or tokens");
   }
   number(json, "tokens", result.tokens(), result.tokens(), path);
   number(json, "documents", result.documents(), result.documents(), path);
+  if (result.header.has_targets) {
+    number(json, "counted_targets", result.counted_targets(), result.counted_targets(), path);
+  }
   return result;
 }
 

@@ -63,7 +63,28 @@ class Splitter {
   uint64_t& bytes_read_;
 };
 
-std::string text_of_line(std::string_view line, const std::string& key, const std::string& where) {
+constexpr char kPrompt[] = "prompt", kCompletion[] = "completion";
+
+std::string keys_of(const nlohmann::json& object) {
+  std::string keys;
+  for (const auto& item : object.items()) {
+    keys += (keys.empty() ? "" : ", ") + item.key();
+    if (keys.size() > 400) break;  // printable() shows no more
+  }
+  return printable(keys);
+}
+
+const std::string& string_at(const nlohmann::json& object, const std::string& key, const std::string& where) {
+  const nlohmann::json& value = object.at(key);
+  if (!value.is_string()) {
+    throw_bad_input(where, ": the value of \"", key, "\" is a ", value.type_name(), ", not a string");
+  }
+  return value.get_ref<const std::string&>();
+}
+
+// The text of a line, and where it holds a prompt and a completion, the prompt's length.
+std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line, const std::string& key,
+                                                           const std::string& where) {
   nlohmann::json object;
   try {
     object = nlohmann::json::parse(line);
@@ -71,20 +92,23 @@ std::string text_of_line(std::string_view line, const std::string& key, const st
     throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
   }
   if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
-  const auto value = object.find(key);
-  if (value == object.end()) {
-    std::string keys;
-    for (const auto& item : object.items()) {
-      keys += (keys.empty() ? "" : ", ") + item.key();
-      if (keys.size() > 400) break;  // printable() shows no more
-    }
-    throw_bad_input(where, ": no key \"", key, "\" (it has: ", printable(keys),
-                    "); name the text's key with --text-key");
+  const bool is_default = key == DocumentFormat{}.text_key;
+  const bool has_text = object.contains(key);
+  const bool has_prompt = object.contains(kPrompt), has_completion = object.contains(kCompletion);
+  if (has_text && is_default && has_prompt && has_completion) {
+    throw_bad_input(where, ": has both \"", key, "\" and \"", kPrompt, "\" with \"", kCompletion,
+                    "\"; keep one of them, by jq -c '{", key, "}' or jq -c '{", kPrompt, ", ", kCompletion, "}'");
   }
-  if (!value->is_string()) {
-    throw_bad_input(where, ": the value of \"", key, "\" is a ", value->type_name(), ", not a string");
+  if (has_text) return {string_at(object, key, where), std::nullopt};
+  if (is_default && has_prompt != has_completion) {
+    throw_bad_input(where, ": has \"", has_prompt ? kPrompt : kCompletion, "\" without \"",
+                    has_prompt ? kCompletion : kPrompt, "\"; give both, or name the text's key with --text-key");
   }
-  return value->get<std::string>();
+  if (is_default && has_prompt) {
+    const std::string& prompt = string_at(object, kPrompt, where);
+    return {prompt + string_at(object, kCompletion, where), prompt.size()};
+  }
+  throw_bad_input(where, ": no key \"", key, "\" (it has: ", keys_of(object), "); name the text's key with --text-key");
 }
 
 bool is_blank(std::string_view line) {
@@ -224,21 +248,68 @@ uint64_t total_bytes(const std::vector<InputFile>& files) {
   return bytes;
 }
 
+namespace {
+
+void lines_of(const InputFile& file, uint64_t& bytes_read, const std::function<void(const TextDocument&)>& take) {
+  int64_t number = 0;
+  Splitter(file.path, "\n", bytes_read).run([&](std::string_view line) {
+    ++number;
+    if (!is_blank(line)) take({.text = line, .file = file.path, .number = number, .bytes_read = bytes_read});
+  });
+}
+
+// Whether all documents are prompts with completions, or none is.
+class OneForm {
+ public:
+  void require(const TextDocument& document) {
+    if (first_.empty()) {
+      first_ = document.place();
+      has_prompt_ = document.prompt.has_value();
+    }
+    if (has_prompt_ == document.prompt.has_value()) return;
+    const auto form = [](bool has_prompt) { return has_prompt ? "a prompt and a completion" : "text"; };
+    throw_bad_input(document.place(), ": holds ", form(!has_prompt_), ", ", first_, " holds ", form(has_prompt_),
+                    "; build a dataset of each, and name both in data.train");
+  }
+
+ private:
+  std::string first_;
+  bool has_prompt_ = false;
+};
+
+}  // namespace
+
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
-                    const std::function<void(std::string_view, uint64_t)>& take) {
+                    const std::function<void(const TextDocument&)>& take) {
   uint64_t bytes_read = 0;
+  OneForm form;
+  const auto give = [&](const TextDocument& document) {
+    form.require(document);
+    take(document);
+  };
   for (const InputFile& file : files) {
     if (file.kind == InputKind::text) {
-      Splitter(file.path, format.separator, bytes_read).run([&](std::string_view text) { take(text, bytes_read); });
+      int64_t number = 0;
+      Splitter(file.path, format.separator, bytes_read).run([&](std::string_view text) {
+        give({.text = text, .file = file.path, .number = ++number, .bytes_read = bytes_read});
+      });
       continue;
     }
-    int64_t number = 0;
-    Splitter(file.path, "\n", bytes_read).run([&](std::string_view line) {
-      ++number;
-      if (is_blank(line)) return;
-      take(text_of_line(line, format.text_key, file.path + ":" + std::to_string(number)), bytes_read);
+    lines_of(file, bytes_read, [&](const TextDocument& line) {
+      const auto [text, prompt] = text_of_line(line.text, format.text_key, line.place());
+      give({text, prompt, file.path, line.number, bytes_read});
     });
   }
+}
+
+void read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take) {
+  for (const InputFile& file : files) {
+    if (file.kind != InputKind::jsonl) {
+      throw_bad_input(file.path, " is not JSONL, and --ids reads lines of {\"ids\": [...]}; name such files .jsonl");
+    }
+  }
+  uint64_t bytes_read = 0;
+  for (const InputFile& file : files) lines_of(file, bytes_read, take);
 }
 
 std::string unescape(const std::string& text) {

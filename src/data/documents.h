@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,25 @@ void check_format(const std::vector<InputFile>& files, const DocumentFormat& for
 
 uint64_t total_bytes(const std::vector<InputFile>& files);
 
-// Reads `files` in order; each document goes to `take`, with the bytes of all files read so far. Blank lines of JSONL
-// are skipped. Empty documents are given too. Throws Error(bad_input) with file and line: bad JSON, missing or wrong
-// key.
+// A document as it is read.
+struct TextDocument {
+  std::string_view text;
+  std::optional<size_t> prompt{};  // the text's first bytes are a prompt, which is not learned; none: all is learned
+  const std::string& file;
+  int64_t number = 0;       // of its line in JSONL, of the document in a text file; from 1
+  uint64_t bytes_read = 0;  // of all files so far
+
+  std::string place() const { return file + ":" + std::to_string(number); }
+};
+
+// Reads `files` in order; each document goes to `take`. A line of JSONL has the format's text key, or "prompt" and
+// "completion". Blank lines are skipped. Empty documents are given too. Throws Error(bad_input) with file and line: bad
+// JSON, missing or wrong key, a line with text where others have prompts.
 void read_documents(const std::vector<InputFile>& files, const DocumentFormat& format,
-                    const std::function<void(std::string_view text, uint64_t bytes_read)>& take);
+                    const std::function<void(const TextDocument&)>& take);
+
+// Lines of JSONL as they are, without blank ones; `text` is the line. Throws Error(bad_input) where a file is no JSONL.
+void read_lines(const std::vector<InputFile>& files, const std::function<void(const TextDocument&)>& take);
 
 // "\n", "\t", "\r", "\\", "\0" as typed on a command line → the characters.
 std::string unescape(const std::string& text);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 
 #include "core/check.h"
@@ -20,6 +21,25 @@ bool is_checked(int64_t source, int64_t window) {
   return xxh3_64(place, sizeof place) % kCheckedWindows == 0;
 }
 
+// What has no tokenizer is compared by its ids.
+void check_ids(const Dataset& first, const Dataset& other) {
+  const ShardHeader& a = first.description().header;
+  const ShardHeader& b = other.description().header;
+  const auto without = [](const Dataset& one, const Dataset& another) {
+    if (!one.tokenizer_bytes().empty() || another.tokenizer_bytes().empty()) return;
+    throw_bad_input("data source ", one.directory(), " has no tokenizer, ", another.directory(),
+                    " has one; build the first with --ids --tokenizer ", another.directory(), "/tokenizer.model");
+  };
+  without(first, other);
+  without(other, first);
+  if (a.tokenizer_hash.empty() && (a.vocab_size != b.vocab_size || a.end_of_document != b.end_of_document)) {
+    throw_bad_input("data sources of different ids: ", first.directory(), " (vocabulary ", a.vocab_size,
+                    ", end of document ", a.end_of_document, ") and ", other.directory(), " (vocabulary ", b.vocab_size,
+                    ", end of document ", b.end_of_document,
+                    "); build both with the same --vocab and --end-of-document");
+  }
+}
+
 void check_same_tokenizer(const Dataset& first, const Dataset& other) {
   const ShardHeader& a = first.description().header;
   const ShardHeader& b = other.description().header;
@@ -28,6 +48,19 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
                     a.tokenizer_hash, ") and ", other.directory(), " (", b.vocab_size, " tokens, hash ",
                     b.tokenizer_hash, "); build both with the same tokenizer.model");
   }
+}
+
+// Packed data have windows of one length.
+void check_pack(const Dataset& dataset, int64_t sequence_length) {
+  const int64_t pack = dataset.description().header.pack;
+  if (pack == 0 || pack == sequence_length) return;
+  throw_bad_input(dataset.directory(), " is packed into windows of ", pack, " tokens, train.sequence_length is ",
+                  sequence_length, "; set train.sequence_length=", pack, ", or build it with --pack ", sequence_length);
+}
+
+// Without targets of its own the last token of a window needs the token after it.
+int64_t windows_in(const Dataset& dataset, int64_t sequence_length) {
+  return (dataset.tokens() - (dataset.has_targets() ? 0 : 1)) / sequence_length;
 }
 
 // Of sources that blend: each must be read at some time.
@@ -82,15 +115,18 @@ void Loader::Implementation::read_sample(const SampleLocation& location, int32_t
   tokens[0] = end_of_document;
   const int64_t first = location.window * sequence_length;
   const int64_t before = first > 0 ? 1 : 0;
-  dataset.read(first - before, sequence_length + 1 + before, tokens.data() + 1 - before,
-               is_checked(location.source, location.window));
+  const int64_t after = dataset.has_targets() ? 0 : 1;
+  const bool checked = is_checked(location.source, location.window);
+  dataset.read(first - before, sequence_length + after + before, tokens.data() + 1 - before, checked);
+  if (dataset.has_targets()) dataset.read_targets(first, sequence_length, targets, checked);
   for (int64_t row = 0; row < sequence_length; ++row) {
     const int32_t previous = tokens[static_cast<size_t>(row)];
     const int32_t current = tokens[static_cast<size_t>(row) + 1];
     ids[row] = current;
     document_start[row] = previous == end_of_document ? 1 : 0;
+    if (dataset.has_targets()) continue;
     const bool counted = !(document_reset && current == end_of_document);
-    targets[row] = counted ? tokens[static_cast<size_t>(row) + 2] : -1;
+    targets[row] = counted ? tokens[static_cast<size_t>(row) + 2] : kNotCounted;
   }
 }
 
@@ -106,11 +142,14 @@ Loader::Loader(const std::vector<DataSource>& sources, int64_t sequence_length, 
   const auto open = std::make_shared<OpenShards>();
   for (const DataSource& source : sources) {
     const Dataset& dataset = self.datasets.emplace_back(source.directory, open);
+    check_pack(dataset, sequence_length);
+    check_ids(self.datasets.front(), dataset);
     check_same_tokenizer(self.datasets.front(), dataset);
-    const int64_t count = (dataset.tokens() - 1) / sequence_length;
+    const int64_t count = windows_in(dataset, sequence_length);
     if (count < 1) {
       throw_bad_input(source.directory, " holds ", dataset.tokens(), " tokens, fewer than one window of ",
-                      sequence_length + 1, "; lower the sequence length or give more text");
+                      sequence_length + (dataset.has_targets() ? 0 : 1),
+                      "; lower the sequence length or give more text");
     }
     if ((source.weight > 0) != (sources.front().weight > 0)) {
       throw_bad_input("data source ", source.directory, source.weight > 0 ? " has a weight, " : " has no weight, ",
@@ -171,8 +210,18 @@ int64_t Loader::tokens() const {
 }
 
 int64_t Loader::dropped_tokens() const {
-  const auto count = static_cast<int64_t>(implementation_->datasets.size());
-  return tokens() - implementation_->all_windows * implementation_->sequence_length - count;
+  const std::vector<int64_t> dropped = dropped_tokens_of_sources();
+  return std::reduce(dropped.begin(), dropped.end());
+}
+
+std::vector<int64_t> Loader::dropped_tokens_of_sources() const {
+  const Implementation& self = *implementation_;
+  std::vector<int64_t> dropped;
+  for (size_t i = 0; i < self.datasets.size(); ++i) {
+    const int64_t next = self.datasets[i].has_targets() ? 0 : 1;  // the target of the last window's last token
+    dropped.push_back(self.datasets[i].tokens() - self.windows[i] * self.sequence_length - next);
+  }
+  return dropped;
 }
 
 std::string Loader::fingerprint() const {

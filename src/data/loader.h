@@ -15,13 +15,15 @@ struct DataSource {
   double weight = 0;      // share of the samples, relative to the others; 0 = not given
 };
 
-// Reads only; one object per thread. Windows of sequence_length + 1 tokens at stride sequence_length over a source's
-// concatenated documents. Damaged or unreadable data: Error(bad_input) with shard and place.
+// Reads only; one object per thread. Windows of sequence_length tokens over a source's concatenated documents. Their
+// targets are those of the dataset, or the next tokens. Damaged or unreadable data: Error(bad_input) with shard and
+// place.
 class Loader {
  public:
   // Without any weight every source counts by its windows; either all or none have one. shuffle = false: windows in
   // order, source after source, over and over (evaluation). Throws Error(bad_input): no dataset, sources that differ
-  // in tokenizer or vocabulary, a source shorter than one window or of less than one sample in kBlendBlock (order.h).
+  // in tokenizer or vocabulary, packed data of another window, a source shorter than one window or of less than one
+  // sample in kBlendBlock (order.h).
   Loader(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed, bool document_reset,
          bool shuffle);
   ~Loader();
@@ -34,20 +36,22 @@ class Loader {
   // The same with the weights of an order that takes none: steps of older versions name it.
   std::string fingerprint_with_weights() const;
   std::vector<std::string> fingerprints_of_sources() const;  // of each one's tokens alone
-  std::string tokenizer_hash() const;
-  std::string tokenizer_bytes() const;
-  int64_t windows() const;         // of one epoch, over all sources
+  std::string tokenizer_hash() const;                        // empty = the data has no tokenizer
+  std::string tokenizer_bytes() const;                       // likewise
+  int64_t windows() const;                                   // of one epoch, over all sources
   const std::vector<int64_t>& windows_of_sources() const;
   std::vector<double> passes(int64_t samples) const;  // how often so many go through each source
-  int64_t dropped_tokens() const;  // behind the last whole window of each source
-  int64_t tokens() const;          // over all sources
+  int64_t dropped_tokens() const;                     // after the last whole window of each source
+  std::vector<int64_t> dropped_tokens_of_sources() const;
+  int64_t tokens() const;  // over all sources
 
   // Opens every shard of every source, so that a run starts only where all are there. Errors as read().
   void require_shards() const;
 
   // Samples [first_sample, first_sample + count), each sequence_length entries, row after row:
-  // ids; targets = the next token, -1 = not counted (with document_reset, behind an end of document);
-  // document_start = 1 where a document starts at that row.
+  // ids; targets, kNotCounted where nothing is predicted: those that the dataset gives, whatever document_reset says,
+  // else the next token, and with document_reset none at an end of document; document_start = 1 where a document starts
+  // at that row.
   void read(int64_t first_sample, int64_t count, int32_t* ids, int32_t* targets, uint8_t* document_start);
   // From now on every read of a shard is made by `around`.
   void read_by(const AroundRead& around);

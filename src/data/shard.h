@@ -1,4 +1,5 @@
-// One shard of a dataset: an HDF5 file with the tokens of whole documents, and its line in dataset.json.
+// One shard of a dataset: an HDF5 file with the tokens of whole documents, their targets where the dataset has them,
+// and its line in dataset.json.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,26 @@
 
 namespace shiftron {
 
-constexpr uint64_t kBlockBytes = uint64_t{256} << 10;  // of /tokens under one hash in /block_hash
+constexpr uint64_t kBlockBytes = uint64_t{256} << 10;  // of /tokens or /targets under one hash
+constexpr int32_t kNotCounted = -1;                    // in place of a target: nothing is predicted there
 
 // What every shard of a dataset has in common.
 struct ShardHeader {
   int64_t vocab_size = 0;
   int32_t end_of_document = 0;
-  std::string tokenizer_hash;
-  std::string source;  // where the text came from
-  Hdf5Type token_type() const { return vocab_size <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32; }
+  std::string tokenizer_hash;  // empty = the tokens have no tokenizer
+  std::string source;          // where the text came from
+  bool has_targets = false;    // else the target of a token is the next token
+  int64_t pack = 0;            // L > 0: no document straddles a window of L tokens
+
+  // The lowest version of the format that can say it.
+  int version() const { return has_targets || pack > 0 || tokenizer_hash.empty() ? 2 : 1; }
+  // Of tokens and targets. Targets need one value more: the type's highest, which stands for kNotCounted.
+  Hdf5Type token_type() const { return vocab_size + (has_targets ? 1 : 0) <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32; }
 };
+
+// What a shard holds one of for each token.
+enum class ShardRow { tokens, targets };
 
 struct ShardRecord {
   std::string file;    // name within the dataset's directory
@@ -31,8 +42,24 @@ struct ShardRecord {
   uint64_t block_hash_offset = 0;   // of /block_hash
   std::string block_hash_xxh3_128;  // of the bytes of /block_hash; empty: older builds say none
   std::string xxh3_128;             // of the file
+  // Of shards with targets:
+  int64_t counted_targets = 0;
+  uint64_t targets_offset = 0;             // of /targets in the file
+  uint64_t targets_block_hash_offset = 0;  // of /targets_block_hash
+  std::string targets_block_hash_xxh3_128{};
   bool operator==(const ShardRecord&) const = default;
 };
+
+// Where a row and the hashes of its blocks lie.
+struct ShardRowPlace {
+  const char* name;       // of the HDF5 dataset
+  const char* hash_name;  // of that of its hashes
+  uint64_t offset;        // bytes
+  uint64_t block_hash_offset;
+  const std::string& block_hash_xxh3_128;  // of the record
+};
+ShardRowPlace place_of(const ShardRecord& record, ShardRow row);
+std::vector<ShardRow> rows_of(const ShardHeader& header);
 
 // Makes a read of the shard that lies at `path`, with a watch over it for instance.
 using AroundRead = std::function<void(const std::string& path, const std::function<void()>& read)>;
@@ -40,33 +67,42 @@ using AroundRead = std::function<void(const std::string& path, const std::functi
 // Files of a dataset: shard-00000.h5, shard-00001.h5, …
 std::string shard_name(size_t number);
 bool is_shard_name(const std::string& name);
-// What dataset.json says of a shard's /block_hash.
+// What dataset.json says of a shard's /block_hash or /targets_block_hash.
 std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes);
 
 // Blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);
 
-// Holds one block in memory, and 16 bytes a document. Throws Error(crash) where it cannot write.
+// Holds one block of each row in memory, and 16 bytes a document. Throws Error(crash) where it cannot write.
 class ShardWriter {
  public:
   // A new file of exactly so many tokens and documents.
   ShardWriter(const std::string& path, const ShardHeader& header, int64_t tokens, int64_t documents);
   ~ShardWriter();
-  // One document: its tokens with the end-of-document token last, and the length of its text.
-  void append(const int32_t* tokens, int64_t count, int64_t text_bytes);
+  // One document: its tokens with the end-of-document token last, the length of its text, and, of data with targets,
+  // the target of each token: kNotCounted, or a token.
+  void append(const int32_t* tokens, int64_t count, int64_t text_bytes, const int32_t* targets = nullptr);
+  // Packed data: so many more end tokens after the last document, which belong to it. Their targets are not counted.
+  void fill(int64_t count);
   // Closes and syncs the file.
   ShardRecord finish();
 
  private:
-  void write_block();
+  struct Row {  // of which a part is written
+    ShardRow what;
+    std::vector<char> block{};
+    int64_t written = 0;  // values
+    std::vector<uint64_t> block_hashes{};
+  };
+  void add(Row& row, const int32_t* values, int64_t count);
+  void write_block(Row& row);
   std::string path_;
   ShardHeader header_;
   int64_t tokens_;
   int64_t documents_;
+  int64_t counted_targets_ = 0;
   Hdf5File file_;
-  std::vector<char> block_;
-  int64_t written_ = 0;  // tokens
-  std::vector<uint64_t> block_hashes_;
+  std::vector<Row> rows_;
   std::vector<uint64_t> document_start_{0};
   std::vector<uint64_t> document_bytes_{0};
 };

@@ -133,9 +133,9 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   if (format.separator.empty()) format.separator = "\n";  // so that no file is held as a whole
   Progress progress("reading text", total_bytes(files), "bytes");
   Sentences sentences(training.sample_bytes);
-  read_documents(files, format, [&](std::string_view text, uint64_t bytes_read) {
-    sentences.add(text);
-    progress.update(bytes_read);
+  read_documents(files, format, [&](const TextDocument& document) {
+    sentences.add(document.text);
+    progress.update(document.bytes_read);
   });
   if (sentences.seen() == 0) {
     throw_bad_input("no text to train the tokenizer on in ", training.files.front(),

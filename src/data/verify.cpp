@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 
 #include "core/check.h"
@@ -21,11 +22,12 @@ constexpr char kAdvice[] = "; restore this file from a copy, or build the datase
 class ShardCheck {
  public:
   ShardCheck(const std::string& directory, const DatasetDescription& description, const ShardRecord& record,
-             const Tokenizer& tokenizer, Progress& progress, std::vector<std::string>& faults)
+             const Tokenizer* tokenizer, int64_t first_token, Progress& progress, std::vector<std::string>& faults)
       : path_(directory + "/" + record.file),
         header_(description.header),
         record_(record),
         tokenizer_(tokenizer),
+        first_token_(first_token),
         progress_(progress),
         faults_(faults) {}
 
@@ -39,13 +41,17 @@ class ShardCheck {
     if (!check_layout(hdf5)) return;
     starts_ = hdf5.read_all<uint64_t>("doc_start", Hdf5Type::u64);
     bytes_ = hdf5.read_all<uint64_t>("doc_bytes", Hdf5Type::u64);
-    block_hashes_ = hdf5.read_all<uint64_t>("block_hash", Hdf5Type::u64);
-    if (!record_.block_hash_xxh3_128.empty() && hash_of_hashes(block_hashes_) != record_.block_hash_xxh3_128) {
-      fault("its /block_hash is not the one that dataset.json names");
-    }
     if (!check_documents()) return;
     text_bytes_of_shard_ = bytes_.back();
-    check_tokens(file);
+    for (const ShardRow row : rows_of(header_)) {
+      check_row(file, hdf5, row, [&](uint32_t value, uint64_t position) {
+        return row == ShardRow::tokens ? check_token(value, position) : check_target(value, position);
+      });
+    }
+    if (header_.has_targets && counted_targets_ != static_cast<uint64_t>(record_.counted_targets)) {
+      fault(std::to_string(counted_targets_) + " targets are counted, dataset.json says " +
+            std::to_string(record_.counted_targets));
+    }
   }
 
   // By /doc_bytes; nothing where that cannot be told.
@@ -72,6 +78,10 @@ class ShardCheck {
     }
   }
 
+  static std::string tokenizer_hash_in(const Hdf5File& hdf5) {
+    return hdf5.has_attribute("/", "tokenizer_hash") ? hdf5.text_attribute("/", "tokenizer_hash") : "";
+  }
+
   // HDF5's view against dataset.json's.
   bool check_layout(const Hdf5File& hdf5) {
     const Hdf5Type type = header_.token_type();
@@ -81,16 +91,19 @@ class ShardCheck {
       if (!same) fault(std::string("/") + name + " is not " + to_string(expected) + " of " + std::to_string(count));
       return same;
     };
-    bool good = agrees("tokens", type, record_.tokens);
-    good &= agrees("doc_start", Hdf5Type::u64, record_.documents + 1);
+    bool good = agrees("doc_start", Hdf5Type::u64, record_.documents + 1);
     good &= agrees("doc_bytes", Hdf5Type::u64, record_.documents + 1);
-    good &= agrees("block_hash", Hdf5Type::u64, block_count(record_.tokens, type));
-    if (hdf5.info("tokens").byte_offset != record_.tokens_offset ||
-        hdf5.info("block_hash").byte_offset != record_.block_hash_offset) {
-      fault("/tokens or /block_hash do not lie where dataset.json says");
-      good = false;
+    for (const ShardRow row : rows_of(header_)) {
+      const ShardRowPlace place = place_of(record_, row);
+      good &= agrees(place.name, type, record_.tokens);
+      good &= agrees(place.hash_name, Hdf5Type::u64, block_count(record_.tokens, type));
+      if (hdf5.info(place.name).byte_offset != place.offset ||
+          hdf5.info(place.hash_name).byte_offset != place.block_hash_offset) {
+        fault(std::string("/") + place.name + " or /" + place.hash_name + " do not lie where dataset.json says");
+        good = false;
+      }
     }
-    if (hdf5.text_attribute("/", "tokenizer_hash") != header_.tokenizer_hash ||
+    if (tokenizer_hash_in(hdf5) != header_.tokenizer_hash ||
         hdf5.integer_attribute("/", "vocab_size") != header_.vocab_size ||
         hdf5.integer_attribute("/", "eod_id") != header_.end_of_document) {
       fault("made with another tokenizer than dataset.json says");
@@ -109,26 +122,43 @@ class ShardCheck {
     return true;
   }
 
-  void check_tokens(const FileDescriptor& file) {
+  // `check` gets every value of the row and its position; the row ends where it returns false.
+  void check_row(const FileDescriptor& file, const Hdf5File& hdf5, ShardRow row,
+                 const std::function<bool(uint32_t value, uint64_t position)>& check) {
+    const ShardRowPlace place = place_of(record_, row);
+    const auto hashes = hdf5.read_all<uint64_t>(place.hash_name, Hdf5Type::u64);
+    if (!place.block_hash_xxh3_128.empty() && hash_of_hashes(hashes) != place.block_hash_xxh3_128) {
+      fault(std::string("its /") + place.hash_name + " is not the one that dataset.json names");
+    }
     const size_t width = size_of(header_.token_type());
     const uint64_t all = static_cast<uint64_t>(record_.tokens) * width;
     std::vector<char> block(kBlockBytes);
     for (uint64_t begin = 0; begin < all; begin += kBlockBytes) {
       const auto size = static_cast<size_t>(std::min(kBlockBytes, all - begin));
-      file.read_at(record_.tokens_offset + begin, block.data(), size);
+      file.read_at(place.offset + begin, block.data(), size);
       const uint64_t number = begin / kBlockBytes;
-      if (xxh3_64(block.data(), size) != block_hashes_[number]) {
-        fault("block " + std::to_string(number) + " of /tokens (bytes " +
-              std::to_string(record_.tokens_offset + begin) + " to " +
-              std::to_string(record_.tokens_offset + begin + size) + ") does not match its hash");
+      if (xxh3_64(block.data(), size) != hashes[number]) {
+        fault("block " + std::to_string(number) + " of /" + place.name + " (bytes " +
+              std::to_string(place.offset + begin) + " to " + std::to_string(place.offset + begin + size) +
+              ") does not match its hash");
       }
       for (size_t at = 0; at < size; at += width) {
-        uint32_t token = 0;
-        std::memcpy(&token, block.data() + at, width);
-        if (!check_token(token, (begin + at) / width)) return;
+        uint32_t value = 0;
+        std::memcpy(&value, block.data() + at, width);
+        if (!check(value, (begin + at) / width)) return;
       }
       progress_.advance(size);
     }
+  }
+
+  bool check_target(uint32_t target, uint64_t position) {
+    const uint32_t not_counted = header_.token_type() == Hdf5Type::u16 ? UINT16_MAX : UINT32_MAX;
+    if (target == not_counted) return true;
+    ++counted_targets_;
+    if (target < static_cast<uint64_t>(header_.vocab_size)) return true;
+    fault("target " + std::to_string(target) + " at position " + std::to_string(position) +
+          " is not within the vocabulary of " + std::to_string(header_.vocab_size));
+    return false;
   }
 
   // Returns false where going on would only repeat the fault.
@@ -138,31 +168,49 @@ class ShardCheck {
             " is not within the vocabulary of " + std::to_string(header_.vocab_size));
       return false;
     }
-    text_bytes_ += static_cast<uint64_t>(tokenizer_.bytes_of(static_cast<int32_t>(token)));
-    const bool ends = position + 1 == starts_[document_ + 1];
-    if (ends != (token == static_cast<uint32_t>(header_.end_of_document))) {
+    if (tokenizer_ != nullptr) {
+      text_bytes_ += static_cast<uint64_t>(tokenizer_->bytes_of(static_cast<int32_t>(token)));
+    }
+    const bool is_end = token == static_cast<uint32_t>(header_.end_of_document);
+    const bool closes = position + 1 == starts_[document_ + 1];
+    // Of packed data more end tokens may follow a document's own.
+    const bool fits = is_end ? closes || header_.pack > 0 : !closes && !ended_;
+    if (!fits) {
       fault("document " + std::to_string(document_) + " ends at token " + std::to_string(starts_[document_ + 1]) +
             " by /doc_start, but the end-of-document token says otherwise at position " + std::to_string(position));
       return false;
     }
-    if (ends && text_bytes_ != bytes_[++document_]) {
+    if (is_end && !ended_ && straddles(position)) {
+      fault("document " + std::to_string(document_) + " straddles the border of a window of " +
+            std::to_string(header_.pack) + " tokens");
+    }
+    ended_ = is_end && !closes;
+    if (closes && text_bytes_ != bytes_[++document_]) {
       fault("the text of document " + std::to_string(document_ - 1) + " has other bytes than /doc_bytes says");
       return false;
     }
     return true;
   }
 
+  // Whether the document that ends at `position` lies in two windows of packed data.
+  bool straddles(uint64_t position) const {
+    const auto pack = static_cast<uint64_t>(header_.pack), before = static_cast<uint64_t>(first_token_);
+    return pack > 0 && (before + starts_[document_]) / pack != (before + position) / pack;
+  }
+
   std::string path_;
   const ShardHeader& header_;
   const ShardRecord& record_;
-  const Tokenizer& tokenizer_;
+  const Tokenizer* tokenizer_;  // null where the data has none
+  int64_t first_token_;         // of the shard, among those of all shards
   Progress& progress_;
   std::vector<std::string>& faults_;
   std::vector<uint64_t> starts_;
   std::vector<uint64_t> bytes_;
-  std::vector<uint64_t> block_hashes_;
   size_t document_ = 0;
-  uint64_t text_bytes_ = 0;  // so far
+  bool ended_ = false;            // the document has its end token, and more of them may follow
+  uint64_t counted_targets_ = 0;  // so far
+  uint64_t text_bytes_ = 0;       // so far
   std::optional<uint64_t> text_bytes_of_shard_;
 };
 
@@ -172,25 +220,30 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
   const Dataset dataset(directory);
   const DatasetDescription& description = dataset.description();
   const std::string model = directory + "/" + kTokenizerFile;
-  const Tokenizer tokenizer(dataset.tokenizer_bytes(), model);
+  std::optional<Tokenizer> tokenizer;
+  if (!dataset.tokenizer_bytes().empty()) tokenizer.emplace(dataset.tokenizer_bytes(), model);
   VerifyResult result;
   result.shards = static_cast<int64_t>(description.shards.size());
   result.tokens = description.tokens();
   result.documents = description.documents();
-  if (tokenizer.vocab_size() != description.header.vocab_size ||
-      tokenizer.end_of_document() != description.header.end_of_document) {
+  if (tokenizer && (tokenizer->vocab_size() != description.header.vocab_size ||
+                    tokenizer->end_of_document() != description.header.end_of_document)) {
     result.faults.push_back(model + ": its vocabulary is not the one that dataset.json names" + kAdvice);
     return result;
   }
-  // Files are read for their hashes, then tokens for what they say.
+  // Files are read for their hashes, then tokens and targets for what they say.
+  const uint64_t of_token = rows_of(description.header).size() * size_of(description.header.token_type());
   uint64_t bytes = 0;
   for (const ShardRecord& record : description.shards) {
-    bytes += record.bytes + static_cast<uint64_t>(record.tokens) * size_of(description.header.token_type());
+    bytes += record.bytes + static_cast<uint64_t>(record.tokens) * of_token;
   }
   Progress progress("verifying", bytes, "bytes", output);
   std::optional<uint64_t> text_bytes = 0;
+  int64_t first_token = 0;
   for (const ShardRecord& record : description.shards) {
-    ShardCheck check(directory, description, record, tokenizer, progress, result.faults);
+    ShardCheck check(directory, description, record, tokenizer ? &*tokenizer : nullptr, first_token, progress,
+                     result.faults);
+    first_token += record.tokens;
     try {
       check.run();
     } catch (const SystemError& refusal) {

@@ -1,4 +1,4 @@
-// A forward pass over the windows of a dataset.
+// A forward pass over the windows of datasets.
 #include "evaluate/held_out.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "checkpoint/restore.h"
 #include "core/event.h"
@@ -19,15 +20,33 @@
 #include "train/device.h"
 #include "train/engine.h"
 #include "train/overflow.h"
+#include "train/trainer.h"
 
 namespace shiftron {
 
 namespace {
 
-int64_t sum_over_ranks(ControlPlane& world, int64_t value) {
-  int64_t sum = 0;
-  for (const std::string& part : world.gather_text(std::to_string(value), 0)) sum += std::stoll(part);
-  return std::stoll(world.broadcast_text(std::to_string(sum), 0));
+// Of each value.
+std::vector<int64_t> sums_over_ranks(ControlPlane& world, const std::vector<int64_t>& values) {
+  const auto text_of = [](const std::vector<int64_t>& numbers) {
+    std::string text;
+    for (const int64_t number : numbers) text += std::to_string(number) + " ";
+    return text;
+  };
+  std::vector<int64_t> sums(values.size());
+  const auto add = [&sums](const std::string& text) {
+    std::istringstream numbers(text);
+    for (int64_t& sum : sums) {
+      int64_t number = 0;
+      numbers >> number;
+      sum += number;
+    }
+  };
+  for (const std::string& part : world.gather_text(text_of(values), 0)) add(part);
+  const std::string all = world.broadcast_text(text_of(sums), 0);
+  std::ranges::fill(sums, 0);
+  add(all);
+  return sums;
 }
 
 // What is divided by.
@@ -36,7 +55,7 @@ void refuse_without_text(const HeldOutResult& counted, const std::string& datase
     throw_bad_input(dataset, " holds nothing to predict: its ", text_of_windows(counted),
                     " have no counted target; build it from documents with text");
   }
-  if (counted.bytes == 0) {
+  if (counted.has_text && counted.bytes == 0) {
     throw_bad_input(dataset, " holds no text to predict: the ", counted.targets, " counted targets of its ",
                     text_of_windows(counted), " are ends of documents; build it from longer documents");
   }
@@ -47,10 +66,24 @@ void refuse_non_finite(const HeldOutResult& counted, const std::string& director
   throw_bad_input("the loss of ", directory, " is no finite number: ", kWhyNotFinite);
 }
 
-// The checkpoint's, or the dataset's where it was imported without one, as train allows. Throws Error(bad_input) where
-// the dataset is of another.
-Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+void require_vocabulary(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
+  if (data.vocab_size() <= model.config.model.vocab) return;
+  throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
+                  model.config.model.vocab, "; build the dataset with the model's tokenizer");
+}
+
+// The checkpoint's, or the dataset's where it was imported without one, as train allows; none where both have none.
+// Throws Error(bad_input) where the dataset is of another.
+std::optional<Tokenizer> tokenizer_for(const Loader& data, const CheckpointModel& model, const std::string& dataset) {
   const std::string& bytes = model.content.tokenizer_model;
+  if (data.tokenizer_bytes().empty()) {
+    if (!bytes.empty()) {
+      throw_bad_input(dataset, " has no tokenizer, ", model.directory,
+                      " has one; build the dataset with --ids --tokenizer ", model.directory, "/tokenizer.model");
+    }
+    require_vocabulary(data, model, dataset);
+    return std::nullopt;
+  }
   Tokenizer own(bytes.empty() ? data.tokenizer_bytes() : bytes, bytes.empty() ? dataset : model.directory);
   if (data.tokenizer_hash() != own.hash()) {
     throw_bad_input(dataset, " was made with tokenizer ", data.tokenizer_hash(), ", the checkpoint with ", own.hash(),
@@ -60,10 +93,7 @@ Tokenizer tokenizer_for(const Loader& data, const CheckpointModel& model, const 
     throw_bad_input(dataset, " ends documents by token ", data.end_of_document(), ", its tokenizer by ",
                     own.end_of_document(), "; build the dataset anew");
   }
-  if (data.vocab_size() > model.config.model.vocab) {
-    throw_bad_input(dataset, " has ", data.vocab_size(), " tokens, the model of ", model.directory, " ",
-                    model.config.model.vocab, "; build the dataset with the model's tokenizer");
-  }
+  require_vocabulary(data, model, dataset);
   return own;
 }
 
@@ -78,22 +108,39 @@ RunConfig in_microbatches(RunConfig config, const ParallelLayout& layout) {
 
 // What the engine of this rank allocates; `traffic` gets what it exchanges.
 MemoryPlan plan_of(const RunConfig& config, const ParallelLayout& layout, int rank, int ranks, int threads,
-                   std::map<std::string, TrafficCost>& traffic) {
+                   int64_t sources, std::map<std::string, TrafficCost>& traffic) {
   Ledger planned;
   Stream meta = planning_stream(config, threads, planned);
   const auto world = make_meta_world(rank, ranks);
   Engine engine(config, make_groups(*world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
+  const Tensor totals(nullptr, DType::float64, {1 + sources, kLossTotals}, DeviceKind::meta);
+  const SourceTotals of_sources = {.totals = sources > 1 ? totals.rows(1, sources) : Tensor(), .of = {}};
   engine.evaluate(
-      1, [](int, HostBatch&) {}, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+      1, [](int, HostBatch&) {}, totals.rows(0, 1).view({kLossTotals}), {}, of_sources);
   traffic = planned.traffic();
   return engine.arena_peaks();
 }
 
-// Of the text that the batch's counted targets stand for.
-int64_t bytes_of(const HostBatch& batch, const Tokenizer& tokenizer) {
+// Of the text that the batch's counted targets stand for, in these rows.
+int64_t bytes_of(const HostBatch& batch, const SourceTotals::Rows& rows, const Tokenizer& tokenizer) {
   int64_t bytes = 0;
-  for (const int32_t target : batch.targets) bytes += target >= 0 ? tokenizer.bytes_of(target) : 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int32_t target = batch.targets[static_cast<size_t>(row)];
+    bytes += target >= 0 ? tokenizer.bytes_of(target) : 0;
+  }
   return bytes;
+}
+
+// What the totals of add_losses and the bytes of the text say.
+HeldOutResult result_of(const double* totals, int64_t bytes) {
+  const MeanLoss mean = mean_loss(totals);
+  const double bits = totals[0] / std::log(2.0);
+  return {.loss = mean.loss,
+          .perplexity = std::exp(mean.loss),
+          .bits_per_byte = bytes > 0 ? bits / static_cast<double>(bytes) : std::nan(""),
+          .accuracy = mean.accuracy,
+          .targets = static_cast<int64_t>(mean.counted),
+          .bytes = bytes};
 }
 
 }  // namespace
@@ -103,18 +150,24 @@ std::string text_of_windows(const HeldOutResult& result) {
   return result.windows == result.windows_of_dataset ? all : "first " + std::to_string(result.windows) + " of " + all;
 }
 
-HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string& dataset, HostCommunicator& world,
-                                const HostShare& share, int64_t windows) {
+HeldOutResults evaluate_held_out(const CheckpointModel& model, const std::vector<std::string>& datasets,
+                                 HostCommunicator& world, const HostShare& share, int64_t windows) {
   const ParallelLayout layout = make_layout(model.config.parallel, world.size());
   RunConfig config = in_microbatches(model.config, layout);
   config.evaluation.sequences = windows;
-  const std::vector<DataSource> sources = {{.directory = dataset, .weight = 0}};
+  std::vector<DataSource> sources;
+  std::string names;
+  for (const std::string& dataset : datasets) {
+    sources.push_back({.directory = dataset, .weight = 0});
+    names += (names.empty() ? "" : " and ") + dataset;
+  }
+  const auto source_count = std::ssize(sources);
   std::optional<Loader> loader;
   std::optional<Tokenizer> tokenizer;
   int microbatches = 0;
   all_agree(world, [&] {
     loader.emplace(open_loader(config, sources, false));
-    tokenizer.emplace(tokenizer_for(*loader, model, dataset));
+    tokenizer = tokenizer_for(*loader, model, datasets.front());
     microbatches = evaluation_microbatches(config, layout, *loader);
   });
   std::vector<GivenValue> data;
@@ -122,7 +175,7 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   require_given_alike(world, data);
 
   std::map<std::string, TrafficCost> traffic;
-  const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads, traffic);
+  const MemoryPlan plan = plan_of(config, layout, world.rank(), world.size(), share.threads, source_count, traffic);
   Ledger ledger;
   Stream stream{.ledger = &ledger};
   const std::unique_ptr<Queue> queue = start_device(config, share, world, stream).queue;
@@ -136,40 +189,57 @@ HeldOutResult evaluate_held_out(const CheckpointModel& model, const std::string&
   });
 
   const Coordinates at = engine.groups().at;
-  const bool counts = at.tp == 0 && engine.last();
+  const bool counts = tokenizer && at.tp == 0 && engine.last();
   std::optional<Progress> progress;
   if (world.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(microbatches), "batches");
-  Buffer device(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
-  Buffer pinned = staging_buffer(stream, 2 * size_of(DType::float64));
-  const Tensor sums = device.tensor(0, DType::float64, {2});  // losses, counted
-  const Tensor host_sums = pinned.tensor(0, DType::float64, {2});
-  int64_t bytes = 0;
+  const Shape all_totals = {1 + source_count, kLossTotals};  // of all, then of each dataset
+  Buffer device(stream.device, all_totals.count() * size_of(DType::float64), ledger, "scalars");
+  Buffer pinned = staging_buffer(stream, all_totals.count() * size_of(DType::float64));
+  const Tensor sums = device.tensor(0, DType::float64, all_totals);
+  const Tensor host_sums = pinned.tensor(0, DType::float64, all_totals);
+  std::vector<int64_t> bytes(sources.size());
+  const auto sources_of = [&](int index) { return evaluated_sources(config, layout, at.dp, *loader, index); };
   const BatchReader read_windows = evaluation_batches(config, layout, at.dp, *loader);
   const BatchReader read = [&](int index, HostBatch& batch) {
     read_windows(index, batch);
-    if (counts) bytes += bytes_of(batch, *tokenizer);
+    if (counts) {
+      for (const SourceTotals::Rows& rows : sources_of(index)) {
+        bytes[static_cast<size_t>(rows.source)] += bytes_of(batch, rows, *tokenizer);
+      }
+    }
     if (progress) progress->update(static_cast<uint64_t>(index) + 1);
   };
-  engine.evaluate(microbatches, read, sums);
+  SourceTotals of_sources;
+  if (source_count > 1) of_sources = {.totals = sums.rows(1, source_count), .of = sources_of};
+  engine.evaluate(microbatches, read, sums.rows(0, 1).view({kLossTotals}), {}, of_sources);
   engine.groups().world->all_reduce(stream, InOut(sums), Reduction::sum).wait(stream);
   download(stream, sums, host_sums);
   finish(stream);
   const double* sum = host_sums.host_data<double>();
-  HeldOutResult result{.loss = sum[0] / sum[1],
-                       .targets = static_cast<int64_t>(sum[1]),
-                       .bytes = sum_over_ranks(world, bytes),
-                       .windows = evaluation_sequences(config, *loader),
-                       .windows_of_dataset = loader->windows(),
-                       .dropped_tokens = loader->dropped_tokens()};
+  const std::vector<int64_t> all_bytes = sums_over_ranks(world, bytes);
+  HeldOutResults results{.all = result_of(sum, std::reduce(all_bytes.begin(), all_bytes.end())), .sources = {}};
+  results.all.has_text = tokenizer.has_value();
+  results.all.windows = evaluation_sequences(config, *loader);
+  results.all.windows_of_dataset = loader->windows();
+  results.all.dropped_tokens = loader->dropped_tokens();
   all_agree(world, [&] {
-    refuse_without_text(result, dataset);
-    refuse_non_finite(result, model.directory);
+    refuse_without_text(results.all, names);
+    refuse_non_finite(results.all, model.directory);
   });
-  if (world.rank() == 0 && are_logits_equal(result.loss, config.model.vocab))
-    log.warning(dataset + ": " + kLogitsAreEqual);
-  result.perplexity = std::exp(result.loss);
-  result.bits_per_byte = sum[0] / (std::log(2.0) * static_cast<double>(result.bytes));
-  return result;
+  if (world.rank() == 0 && are_logits_equal(results.all.loss, config.model.vocab))
+    log.warning(names + ": " + kLogitsAreEqual);
+  if (source_count == 1) return results;
+  const std::vector<int64_t> evaluated = evaluated_windows(loader->windows_of_sources(), results.all.windows);
+  const std::vector<int64_t> dropped = loader->dropped_tokens_of_sources();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    HeldOutResult& result =
+        results.sources.emplace_back(result_of(sum + (i + 1) * static_cast<size_t>(kLossTotals), all_bytes[i]));
+    result.has_text = tokenizer.has_value();
+    result.windows = evaluated[i];
+    result.windows_of_dataset = loader->windows_of_sources()[i];
+    result.dropped_tokens = dropped[i];
+  }
+  return results;
 }
 
 }  // namespace shiftron

@@ -13,7 +13,7 @@ namespace shiftron {
 namespace {
 
 enum Given { kRows, kNoTargets, kPlaces };
-constexpr int64_t kStatistics = 3, kMaxima = 2;
+constexpr int64_t kStatistics = kRowStatistics, kMaxima = 2;
 
 // Of a block's part of what is taken.
 constexpr int64_t record_size(int64_t rows, int64_t probes) {

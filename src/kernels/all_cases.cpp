@@ -18,10 +18,22 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
   for (int64_t t = 0; t < rows; ++t)
     targets.push_back(t % 3 == 0 ? begin + t % vocab : t % 3 == 1 ? begin + vocab : -1);
   const auto terms = static_cast<double>(vocab);
+  // Of the targets that are here every other one is the most likely token; the others share the largest logit with a
+  // token before, all of them with one after.
+  const auto with_ties = [&](Argument& logits) {
+    constexpr double kLargest = 15;
+    for (int64_t t = 0; t < rows; t += 3) {
+      const int64_t place = t % vocab;
+      const auto set = [&](int64_t token) { logits.values[static_cast<size_t>(t * vocab + token)] = kLargest; };
+      set(place);
+      set(vocab - 1);
+      if (t % 2 == 1) set(place / 2);
+    }
+  };
   Builder b(label("cross_entropy_statistics", {rows, vocab, begin}));
-  b.input("logits", {rows, vocab}, Kind::activation, 3);
+  with_ties(b.input("logits", {rows, vocab}, Kind::activation, 3));
   b.integers("targets", targets);
-  b.output("statistics", {rows, 3}, terms, Kind::accumulation);
+  b.output("statistics", {rows, kRowStatistics}, terms, Kind::accumulation);
   b.call.run = [begin](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], begin, a[2]); };
   cases.push_back(b.call);
 
@@ -30,15 +42,14 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
     for (int64_t& target : all_here) target = std::min(target, vocab - 1);
     Builder w(label("cross_entropy", {rows, vocab}));
     Argument& values = w.input("logits", {rows, vocab}, Kind::activation, 3);
+    with_ties(values);
     values.role = Role::in_out;
     values.terms = terms;
     values.magnitude = 1.0 / 8 * 10;  // scale · size of a logit's exponent
     w.integers("targets", all_here);
     w.output("losses", {rows}, terms, Kind::accumulation);
-    // Losses are rounded to A before they are added in float64.
-    w.sum("totals", {2}, 0, Kind::float64).magnitude =
-        10.0 * static_cast<double>(rows) * (8 + std::sqrt(terms)) * 0x1p29;
-    w.call.run = [](Stream& s, const Tensors& a) { cross_entropy(s, InOut(a[0]), a[1], 0.125, a[2], InOut(a[3])); };
+    w.output("correct", {rows}, 0, Kind::accumulation);
+    w.call.run = [](Stream& s, const Tensors& a) { cross_entropy(s, InOut(a[0]), a[1], 0.125, a[2], a[3]); };
     cases.push_back(w.call);
   }
 
@@ -69,18 +80,35 @@ void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64
 void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows) {
   std::vector<double> statistics;
   for (int64_t i = 0; i < shards * rows; ++i) {
-    statistics.insert(statistics.end(), {1.0 + static_cast<double>(i % 5), 2.0 + static_cast<double>(i % 3), 0.25});
+    statistics.insert(statistics.end(), {1.0 + static_cast<double>(i % 5), 2.0 + static_cast<double>(i % 3), 0.25,
+                                         static_cast<double>(i % 2)});
   }
   std::vector<int64_t> targets;
   for (int64_t t = 0; t < rows; ++t) targets.push_back(t % 4 == 3 ? -1 : t);
   Builder b(label("cross_entropy_combine", {shards, rows}));
-  b.given("statistics", {shards, rows, 3}, Kind::accumulation, statistics);
+  b.given("statistics", {shards, rows, kRowStatistics}, Kind::accumulation, statistics);
   b.integers("targets", targets);
   b.output("log_sum_exp", {rows}, static_cast<double>(shards), Kind::accumulation);
   b.output("losses", {rows}, static_cast<double>(shards), Kind::accumulation);
-  // Losses are rounded to A before they are added in float64.
-  b.sum("totals", {2}, 0, Kind::float64).magnitude = 10.0 * static_cast<double>(rows) * 0x1p29;
-  b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_combine(s, a[0], a[1], a[2], a[3], InOut(a[4])); };
+  b.output("correct", {rows}, 0, Kind::accumulation);
+  b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_combine(s, a[0], a[1], a[2], a[3], a[4]); };
+  cases.push_back(b.call);
+}
+
+void add_add_losses_case(std::vector<KernelCase>& cases, int64_t rows) {
+  std::vector<int64_t> targets;
+  std::vector<double> losses, correct;  // 0 where not counted
+  for (int64_t t = 0; t < rows; ++t) {
+    targets.push_back(t % 4 == 3 ? -1 : t);
+    losses.push_back(t % 4 == 3 ? 0 : 1 + 0.25 * static_cast<double>(t % 9));
+    correct.push_back(t % 4 == 2 ? 1 : 0);
+  }
+  Builder b(label("add_losses", {rows}));
+  b.given("losses", {rows}, Kind::accumulation, losses);
+  b.given("correct", {rows}, Kind::accumulation, correct);
+  b.integers("targets", targets);
+  b.sum("totals", {kLossTotals}, static_cast<double>(rows), Kind::float64);
+  b.call.run = [](Stream& s, const Tensors& a) { add_losses(s, a[0], a[1], a[2], InOut(a[3])); };
   cases.push_back(b.call);
 }
 
@@ -336,6 +364,7 @@ std::vector<KernelCase> make_all_cases() {
   }
   add_combine_case(cases, 1, 5);
   add_combine_case(cases, 3, 13);
+  for (const int64_t rows : {0, 1, 1031}) add_add_losses_case(cases, rows);
   for (const int64_t count : {0, 1, 7, 4099}) {
     add_adamw_case(cases, count, false, false);
     add_adamw_case(cases, count, true, false);

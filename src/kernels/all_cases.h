@@ -7,6 +7,7 @@ namespace shiftron::kernel_testing {
 
 void add_cross_entropy_cases(std::vector<KernelCase>& cases, int64_t rows, int64_t vocab, int64_t begin);
 void add_combine_case(std::vector<KernelCase>& cases, int64_t shards, int64_t rows);
+void add_add_losses_case(std::vector<KernelCase>& cases, int64_t rows);
 // Values that bfloat16 does not hold, so that masters in two halves have a rest.
 std::vector<double> wide_values(const std::string& name, int64_t count);
 // `halves`: float32 masters are split before and joined after the call, which another ledger counts.

@@ -34,7 +34,7 @@
   void cross_entropy_statistics(Where, ConstTensor logits, ConstTensor targets, int64_t vocab_begin, Tensor s);        \
   void cross_entropy_backward(Where, Tensor logits, ConstTensor log_sum_exp, ConstTensor targets, int64_t vocab_begin, \
                               double scale);                                                                           \
-  void cross_entropy(Where, Tensor logits, ConstTensor targets, double scale, Tensor losses, Tensor totals);           \
+  void cross_entropy(Where, Tensor logits, ConstTensor targets, double scale, Tensor losses, Tensor correct);          \
   void first_maximum(Where, ConstTensor logits, int64_t vocab_begin, Tensor maxima);                                   \
   void adamw(Where, const AdamW&, ConstTensor scalars, const std::vector<AdamWParameter>& parameters);                 \
   void split_master(Where, ConstTensor master, Tensor weight, Tensor rest);                                            \
@@ -48,14 +48,14 @@
   void shift_taps_backward(Where, ConstTensor raw, TapForm form, ConstTensor d_taps, Tensor sums);                  \
   void rope_table(Where, double base, Tensor table);                                                                \
   void cross_entropy_combine(Where, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp, Tensor losses, \
-                             Tensor totals);                                                                        \
+                             Tensor correct);                                                                       \
+  void add_losses(Where, ConstTensor losses, ConstTensor correct, ConstTensor targets, Tensor totals);              \
   void update_scalars(Where, const UpdateRule& rule, ConstTensor sums, int64_t squares, ConstTensor learning_rate,  \
                       Tensor counters, Tensor scalars, Tensor result);
 
 namespace shiftron::specification {
 SHIFTRON_BODIES(const CpuOptions&)
 SHIFTRON_SMALL_BODIES(const CpuOptions&)
-void add_losses(ConstTensor losses, ConstTensor targets, Tensor totals);  // of rows that count
 }  // namespace shiftron::specification
 namespace shiftron::fast {
 SHIFTRON_BODIES(const CpuOptions&)

@@ -73,6 +73,12 @@ void probabilities(bfloat16* logits, int64_t count, float log_sum_exp, float sca
                : probabilities_by_clones(logits, count, log_sum_exp, scale);
 }
 
+// Whether no logit before that of the target, which is at `place` or elsewhere (−1), is as large.
+template <typename T>
+bool is_likeliest(const T* logits, int64_t place, float maximum) {
+  return place >= 0 && to_accumulate(logits[place]) == maximum && maximum_of(logits, place) < maximum;
+}
+
 constexpr int64_t kRows = 8;
 
 // Index of a counted target in this shard, or −1.
@@ -92,6 +98,7 @@ void all_statistics(int threads, const ConstTensor& logits, const int32_t* targe
       statistics_of(in, vocab, out);
       const int64_t place = place_of(targets[row], vocab_begin, vocab);
       out[2] = place >= 0 ? to_accumulate(in[place]) : 0.0f;
+      out[3] = is_likeliest(in, place, out[0]) ? 1.0f : 0.0f;
     }
   });
 }
@@ -137,12 +144,12 @@ void all_gradients(int threads, const Tensor& logits, const float* log_sum_exp, 
 
 // A row stays in the cache between its sum and its gradient.
 template <typename T>
-void all_losses(int threads, const Tensor& logits, const int32_t* targets, float scale, float* losses) {
+void all_losses(int threads, const Tensor& logits, const int32_t* targets, float scale, float* losses, float* correct) {
   const int64_t vocab = logits.extent(1);
   parallel_blocks(threads, logits.extent(0), kRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       T* values = logits.data<T>() + row * logits.stride(0);
-      losses[row] = 0.0f;
+      losses[row] = correct[row] = 0.0f;
       if (targets[row] < 0) {
         std::fill_n(values, vocab, T{});
         continue;
@@ -152,6 +159,7 @@ void all_losses(int threads, const Tensor& logits, const int32_t* targets, float
       const float log_sum_exp = of_row[0] + std::log(of_row[1]);
       const int64_t place = place_of(targets[row], 0, vocab);
       losses[row] = log_sum_exp - (place >= 0 ? to_accumulate(values[place]) : 0.0f);
+      correct[row] = is_likeliest(values, place, of_row[0]) && !std::isnan(losses[row]) ? 1.0f : 0.0f;
       gradient_of(values, vocab, place, log_sum_exp, scale);
     }
   });
@@ -160,15 +168,15 @@ void all_losses(int threads, const Tensor& logits, const int32_t* targets, float
 }  // namespace
 
 void cross_entropy(const CpuOptions& cpu, Tensor logits, ConstTensor targets, double scale, Tensor losses,
-                   Tensor totals) {
+                   Tensor correct) {
   const auto* target = targets.data<int32_t>();
   auto* loss = losses.data<float>();
+  auto* hit = correct.data<float>();
   const auto factor = static_cast<float>(scale);
   if (logits.dtype() == DType::float32)
-    all_losses<float>(cpu.threads, logits, target, factor, loss);
+    all_losses<float>(cpu.threads, logits, target, factor, loss, hit);
   else
-    all_losses<bfloat16>(cpu.threads, logits, target, factor, loss);
-  specification::add_losses(losses, targets, totals);
+    all_losses<bfloat16>(cpu.threads, logits, target, factor, loss, hit);
 }
 
 void cross_entropy_statistics(const CpuOptions& cpu, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,

@@ -54,6 +54,19 @@ __device__ ExponentialSum sum_of_row(const T* in, int64_t vocab, const Seen& see
   return whole;
 }
 
+// Whether no logit before that of the target, which is at `place` or elsewhere (−1), is as large. By the whole block,
+// whose threads give the same values; each reads of `in` what it reads in sum_of_row.
+template <int kWidth, typename T>
+__device__ bool is_likeliest(const T* in, int64_t place, float target, float maximum) {
+  if (place < 0 || target != maximum) return false;
+  float before = -INFINITY;
+  for (int64_t j = threadIdx.x * kWidth; j < place; j += kBlockThreads * kWidth) {
+    const Elements<T, kWidth> loaded = load_elements<kWidth>(in + j);
+    for (int i = 0; i < kWidth && j + i < place; ++i) before = fmaxf(before, to_float(loaded[i]));
+  }
+  return block_maximum(before) < maximum;
+}
+
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     statistics_kernel(const T* logits, int64_t logits_stride, int64_t vocab, const int32_t* targets,
@@ -62,12 +75,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t row = blockIdx.x;
   const T* const in = logits + row * logits_stride;
   const ExponentialSum whole = sum_of_row<kWidth>(in, vocab, [](int64_t, const Elements<T, kWidth>&) {});
+  const int64_t place = place_of(targets[row], vocab_begin, vocab);
+  const float target = place >= 0 ? to_float(in[place]) : 0.0f;
+  const bool likeliest = is_likeliest<kWidth>(in, place, target, whole.maximum);
   if (threadIdx.x == 0) {
-    const int64_t place = place_of(targets[row], vocab_begin, vocab);
     float* const out = statistics + row * stride;
     out[0] = whole.maximum;
     out[1] = whole.sum;
-    out[2] = place >= 0 ? to_float(in[place]) : 0.0f;
+    out[2] = target;
+    out[3] = likeliest ? 1.0f : 0.0f;
   }
 }
 
@@ -92,7 +108,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   const float maximum = block_maximum(own);
   // The lowest number is the largest negative; below 2²⁴ floats tell them apart.
-  const float lowest = block_maximum(own == maximum && first < vocab ? -static_cast<float>(vocab_begin + first) : -INFINITY);
+  const float lowest =
+      block_maximum(own == maximum && first < vocab ? -static_cast<float>(vocab_begin + first) : -INFINITY);
   if (threadIdx.x == 0) {
     maxima[row * stride] = maximum;
     maxima[row * stride + 1] = -lowest;
@@ -132,7 +149,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // A row that is kept lies in the block's own memory, where each thread reads what it wrote.
 template <typename T, int kWidth, bool kKept>
 __global__ void __launch_bounds__(kBlockThreads)
-    whole_kernel(T* logits, int64_t stride, int64_t vocab, const int32_t* targets, float scale, float* losses) {
+    whole_kernel(T* logits, int64_t stride, int64_t vocab, const int32_t* targets, float scale, float* losses,
+                 float* correct) {
   await_earlier_kernels();
   SHARED_BYTES(T, kept);
   const int64_t row = blockIdx.x;
@@ -144,14 +162,18 @@ __global__ void __launch_bounds__(kBlockThreads)
     if constexpr (kKept) store_in_block<kWidth>(kept + j, loaded);
   });
   const float log_sum = sum.maximum + logf(sum.sum);
-  if (threadIdx.x == 0) losses[row] = counts ? log_sum - target : 0.0f;
+  const bool likeliest = is_likeliest<kWidth>(kKept ? kept : values, place, target, sum.maximum);
+  if (threadIdx.x == 0) {
+    losses[row] = counts ? log_sum - target : 0.0f;
+    correct[row] = likeliest && !std::isnan(log_sum - target) ? 1.0f : 0.0f;
+  }
   gradient_of_row<kWidth>(kKept ? kept : values, values, vocab, counts, place, log_sum, scale);
 }
 
 // One thread for each row.
 __global__ void __launch_bounds__(kBlockThreads)
     combine_kernel(const float* statistics, int64_t shard_stride, int64_t row_stride, int64_t shards, int64_t rows,
-                   const int32_t* targets, float* log_sum_exp, float* losses) {
+                   const int32_t* targets, float* log_sum_exp, float* losses, float* correct) {
   await_earlier_kernels();
   const int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (row < rows) {
@@ -165,33 +187,36 @@ __global__ void __launch_bounds__(kBlockThreads)
       sum += of_shard[1] * expf(of_shard[0] - maximum);
       target += of_shard[2];
     }
+    int64_t likeliest = 0;  // the first shard that has the maximum
+    while (likeliest + 1 < shards && first[likeliest * shard_stride] != maximum) ++likeliest;
     const float log_sum = maximum + logf(sum);
+    const bool counts = targets[row] >= 0;
     log_sum_exp[row] = log_sum;
-    losses[row] = targets[row] >= 0 ? log_sum - target : 0.0f;
+    losses[row] = counts ? log_sum - target : 0.0f;
+    correct[row] = counts && !std::isnan(log_sum - target) ? first[likeliest * shard_stride + 3] : 0.0f;
   }
 }
 
-// totals += (Σ losses, counted) in float64, by one block.
+// totals += (Σ losses, counted, Σ correct) in float64, by one block.
 __global__ void __launch_bounds__(kBlockThreads)
-    totals_kernel(const float* losses, const int32_t* targets, int64_t rows, double* totals) {
+    totals_kernel(const float* losses, const float* correct, const int32_t* targets, int64_t rows, double* totals) {
   await_earlier_kernels();
   double loss = 0;
   double counted = 0;
+  double all_correct = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlockThreads) {
-    loss += losses[row];
+    loss += losses[row];  // 0 where not counted
     counted += targets[row] >= 0 ? 1 : 0;
+    all_correct += correct[row];
   }
   loss = block_sum(loss);
   counted = block_sum(counted);
+  all_correct = block_sum(all_correct);
   if (threadIdx.x == 0) {
     totals[0] += loss;
     totals[1] += counted;
+    totals[2] += all_correct;
   }
-}
-
-void add_losses(const CudaContext& context, ConstTensor losses, ConstTensor targets, Tensor totals) {
-  launch_kernel("cross_entropy: totals", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
-                targets.data<int32_t>(), losses.extent(0), totals.data<double>());
 }
 
 }  // namespace
@@ -229,7 +254,7 @@ void cross_entropy_backward(const CudaContext& context, Tensor logits, ConstTens
 }
 
 void cross_entropy(const CudaContext& context, Tensor logits, ConstTensor targets, double scale, Tensor losses,
-                   Tensor totals) {
+                   Tensor correct) {
   constexpr const char* kName = "cross_entropy";
   const int64_t rows = logits.extent(0), vocab = logits.extent(1);
   const int64_t bytes = vocab * size_of(logits.dtype());
@@ -239,20 +264,26 @@ void cross_entropy(const CudaContext& context, Tensor logits, ConstTensor target
     constexpr int kWidth = decltype(width)::value;
     launch_kernel(kName, kept ? whole_kernel<T, kWidth, true> : whole_kernel<T, kWidth, false>,
                   {.x = rows, .shared = kept ? bytes : 0}, kBlockThreads, context.stream, device_data<T>(logits),
-                  logits.stride(0), vocab, targets.data<int32_t>(), static_cast<float>(scale), losses.data<float>());
+                  logits.stride(0), vocab, targets.data<int32_t>(), static_cast<float>(scale), losses.data<float>(),
+                  correct.data<float>());
   });
-  add_losses(context, losses, targets, totals);
 }
 
 void cross_entropy_combine(const CudaContext& context, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
-                           Tensor losses, Tensor totals) {
+                           Tensor losses, Tensor correct) {
   constexpr const char* kName = "cross_entropy_combine";
   check_float32(kName, statistics.dtype());
   const int64_t rows = statistics.extent(1);
   launch_kernel(kName, combine_kernel, grid_for(rows), kBlockThreads, context.stream, statistics.data<float>(),
                 statistics.stride(0), statistics.stride(1), statistics.extent(0), rows, targets.data<int32_t>(),
-                log_sum_exp.data<float>(), losses.data<float>());
-  add_losses(context, losses, targets, totals);
+                log_sum_exp.data<float>(), losses.data<float>(), correct.data<float>());
+}
+
+void add_losses(const CudaContext& context, ConstTensor losses, ConstTensor correct, ConstTensor targets,
+                Tensor totals) {
+  check_float32("add_losses", losses.dtype());
+  launch_kernel("add_losses", totals_kernel, {}, kBlockThreads, context.stream, losses.data<float>(),
+                correct.data<float>(), targets.data<int32_t>(), losses.extent(0), totals.data<double>());
 }
 
 }  // namespace shiftron::cuda

@@ -24,9 +24,12 @@ void cross_entropy_statistics(const CpuOptions&, ConstTensor logits, ConstTensor
       for (int64_t j = 0; j < vocab; ++j) sum += std::exp(to_accumulate(in[j]) - reference);
       const int64_t target = targets.data<int32_t>()[row] - vocab_begin;
       const bool here = targets.data<int32_t>()[row] >= 0 && target >= 0 && target < vocab;
+      int64_t first = 0;
+      while (first < vocab && to_accumulate(in[first]) != maximum) ++first;
       out[0] = maximum;
       out[1] = sum;
       out[2] = here ? to_accumulate(in[target]) : A{0};
+      out[3] = here && target == first && maximum > -std::numeric_limits<A>::infinity() ? A{1} : A{0};
     }
   });
 }
@@ -66,36 +69,40 @@ void cross_entropy_backward(const CpuOptions&, Tensor logits, ConstTensor log_su
   });
 }
 
-void add_losses(ConstTensor losses, ConstTensor targets, Tensor totals) {
+void add_losses(const CpuOptions&, ConstTensor losses, ConstTensor correct, ConstTensor targets, Tensor totals) {
   double total = 0;
   double counted = 0;
+  double all_correct = 0;
   for_type(losses.dtype(), [&](auto element) {
+    using A = decltype(element);
     for (int64_t row = 0; row < losses.extent(0); ++row) {
       if (targets.data<int32_t>()[row] < 0) continue;
-      total += static_cast<double>(to_accumulate(losses.data<decltype(element)>()[row]));
+      total += static_cast<double>(to_accumulate(losses.data<A>()[row]));
       counted += 1;
+      all_correct += static_cast<double>(to_accumulate(correct.data<A>()[row]));
     }
   });
   totals.data<double>()[0] += total;
   totals.data<double>()[1] += counted;
+  totals.data<double>()[2] += all_correct;
 }
 
 void cross_entropy(const CpuOptions& cpu, Tensor logits, ConstTensor targets, double scale, Tensor losses,
-                   Tensor totals) {
+                   Tensor correct) {
   for_type(losses.dtype(), [&](auto element) {
     using A = decltype(element);
     const int64_t rows = logits.extent(0);
-    std::vector<A> statistics(static_cast<size_t>(3 * rows)), log_sum_exp(static_cast<size_t>(rows));
-    const Tensor of_rows(statistics.data(), losses.dtype(), {rows, 3}, DeviceKind::cpu);
+    std::vector<A> statistics(static_cast<size_t>(kRowStatistics * rows)), log_sum_exp(static_cast<size_t>(rows));
+    const Tensor of_rows(statistics.data(), losses.dtype(), {rows, kRowStatistics}, DeviceKind::cpu);
     const Tensor sums(log_sum_exp.data(), losses.dtype(), {rows}, DeviceKind::cpu);
     cross_entropy_statistics(cpu, logits, targets, 0, of_rows);
-    cross_entropy_combine(cpu, of_rows.view({1, rows, 3}), targets, sums, losses, totals);
+    cross_entropy_combine(cpu, of_rows.view({1, rows, kRowStatistics}), targets, sums, losses, correct);
     cross_entropy_backward(cpu, logits, sums, targets, 0, scale);
   });
 }
 
 void cross_entropy_combine(const CpuOptions&, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
-                           Tensor losses, Tensor totals) {
+                           Tensor losses, Tensor correct) {
   const int64_t shards = statistics.extent(0);
   const int64_t rows = statistics.extent(1);
   for_type(statistics.dtype(), [&](auto element) {
@@ -111,13 +118,16 @@ void cross_entropy_combine(const CpuOptions&, ConstTensor statistics, ConstTenso
         sum += of_shard(shard, 1) * std::exp(of_shard(shard, 0) - maximum);
         target += of_shard(shard, 2);
       }
+      int64_t likeliest = 0;  // the first shard that has the maximum
+      while (likeliest + 1 < shards && of_shard(likeliest, 0) != maximum) ++likeliest;
       const A log_sum = maximum + std::log(sum);
       const bool counts = targets.data<int32_t>()[row] >= 0;
+      const A loss = counts ? log_sum - target : A{0};
       log_sum_exp.data<A>()[row] = log_sum;
-      losses.data<A>()[row] = counts ? log_sum - target : A{0};
+      losses.data<A>()[row] = loss;
+      correct.data<A>()[row] = counts && !std::isnan(loss) ? of_shard(likeliest, 3) : A{0};
     }
   });
-  add_losses(losses, targets, totals);
 }
 
 }  // namespace shiftron::specification

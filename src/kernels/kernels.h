@@ -172,21 +172,30 @@ void swiglu_backward(Stream& stream, ConstTensor d_y, ConstTensor gate, ConstTen
                      Tensor y = {});
 
 // ---- vocabulary-parallel cross-entropy (cross_entropy.cpp) ----------------------------------------------------------
-// Of this shard: statistics[row] = (max of logits, Σ exp(logit − max), logit of the target or 0 if it is elsewhere).
-// logits [rows, local vocab] T, targets [rows] int32 (−1 = not counted), statistics [rows, 3] A
+// Of this shard: statistics[row] = (max of logits, Σ exp(logit − max), logit of the target or 0 if it is elsewhere, 1 if
+// the target is here and the first token here whose logit is that max and above −∞, else 0).
+// logits [rows, local vocab] T, targets [rows] int32 (−1 = not counted), statistics [rows, kRowStatistics] A
+inline constexpr int64_t kRowStatistics = 4;
 void cross_entropy_statistics(Stream& stream, ConstTensor logits, ConstTensor targets, int64_t vocab_begin,
                               Tensor statistics);
-// Over all shards: log_sum_exp_t, loss_t = log_sum_exp_t − target logit (0 where not counted); totals += (Σ loss, counted).
-// statistics [shards, rows, 3] A, log_sum_exp, losses [rows] A, totals [2] float64
+// Over all shards, by ascending tokens: log_sum_exp_t, loss_t = log_sum_exp_t − target logit (0 where not counted);
+// correct_t = 1 where the target is the most likely token, else 0. Of tokens that share the largest logit the one with
+// the lowest number is the most likely: greedy decoding takes it, and logits that are all equal are not all correct.
+// 0 where not counted, and where the loss is NaN.
+// statistics [shards, rows, kRowStatistics] A, log_sum_exp, losses, correct [rows] A
 void cross_entropy_combine(Stream& stream, ConstTensor statistics, ConstTensor targets, Tensor log_sum_exp,
-                           Tensor losses, InOut totals);
+                           Tensor losses, Tensor correct);
 // logits ← (exp(logit − log_sum_exp) − [target]) · scale, 0 where not counted.
 void cross_entropy_backward(Stream& stream, InOut logits, ConstTensor log_sum_exp, ConstTensor targets,
                             int64_t vocab_begin, double scale);
 
-// All of it where one rank holds the whole vocabulary, and what a row needs is read once: losses and totals as above,
-// logits ← their gradient as above.     losses [rows] A, totals [2] float64
-void cross_entropy(Stream& stream, InOut logits, ConstTensor targets, double scale, Tensor losses, InOut totals);
+// All of it where one rank holds the whole vocabulary, and what a row needs is read once: losses and correct as above,
+// logits ← their gradient as above.     losses, correct [rows] A
+void cross_entropy(Stream& stream, InOut logits, ConstTensor targets, double scale, Tensor losses, Tensor correct);
+// totals += (Σ loss, counted targets, Σ correct) of the rows: the last two are whole numbers, whatever the order.
+// losses, correct [rows] A, totals [kLossTotals] float64
+inline constexpr int64_t kLossTotals = 3;
+void add_losses(Stream& stream, ConstTensor losses, ConstTensor correct, ConstTensor targets, InOut totals);
 
 // Of this shard, without NaN: maxima[row] = (max of logits, number in the vocabulary of the first one that has it).
 // logits [rows, local vocab] T, maxima [rows, 2] A: numbers below 2²⁴

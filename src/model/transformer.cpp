@@ -96,7 +96,8 @@ TransformerStage::TransformerStage(ParameterSet& set, const ModelConfig& config,
                                                          recompute == RecomputeKind::selective));
   }
   if (place.last) {
-    final_norm_ = std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1, Part::final_norm);
+    final_norm_ =
+        std::make_unique<RmsNorm>(set, "final_norm", config.hidden, config.norm_epsilon, -1, Part::final_norm);
     Parameter* head = config.tie_embeddings ? table : declare_table(set, "head.weight", Part::head, config, false);
     loss_ = std::make_unique<VocabularyParallelLoss>(head);
   }
@@ -137,12 +138,12 @@ void TransformerStage::for_each_shift(
 }
 
 Tensor TransformerStage::forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals,
-                                 Tensor losses) const {
+                                 Tensor losses, Tensor correct) const {
   const Residual stream = layers_forward(run, batch, input, saved);
   if (!last()) return settled(run, stream);
   const TraceRange range("head");
   const Tensor normed_rows = final_norm_->forward(run, stream, saved.final_norm);
-  loss_->forward(run, normed_rows, batch.targets, saved.loss, totals, losses);
+  loss_->forward(run, normed_rows, batch.targets, saved.loss, totals, losses, correct);
   return {};
 }
 

@@ -72,8 +72,9 @@ class TransformerStage {
   void for_each_shift(const std::function<void(int layer, int stream, const KvShift& shift)>& visit) const;
 
   // `input` [local rows, hidden] from the stage before (unused on the first). Returns the output for the next stage;
-  // on the last stage adds to totals (sum of losses, counted) and writes losses where defined, and returns nothing.
-  Tensor forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals, Tensor losses) const;
+  // on the last stage adds to totals as add_losses, writes losses and correct where defined, and returns nothing.
+  Tensor forward(Run& run, const Batch& batch, const Tensor& input, Saved& saved, Tensor totals, Tensor losses,
+                 Tensor correct = {}) const;
   // The same up to the head: what the last layer here returned, on the last stage too.
   Tensor forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const;
   // After one of these, without recompute of whole layers: what the heads of each layer here attended with. `of` is in

@@ -262,7 +262,7 @@ Tensor VocabularyParallelLoss::precise_logits(Run& run, const Tensor& x, Range r
 
 // Rows whose logits are there at once, the vocabulary in blocks.
 struct VocabularyParallelLoss::Chunk {
-  Tensor x, target, loss;  // [rows, hidden], [rows], [rows]
+  Tensor x, target, loss, correct;  // [rows, hidden], [rows], [rows], [rows]
   int blocks;
   std::vector<Tensor> logits{};  // of each block; its gradient where log_sum_exp is undefined
   Tensor log_sum_exp{};          // of all shards
@@ -283,20 +283,22 @@ void VocabularyParallelLoss::add_losses(Run& run, Chunk& chunk, Tensor totals) c
   const int64_t rows = chunk.rows();
   if (run.training && shards == 1 && blocks == 1) {
     chunk.logits.push_back(logits(run, chunk.x, {0, head_->box.extent[0]}));
-    cross_entropy(run.stream, InOut(chunk.logits[0]), chunk.target, run.loss_scale, chunk.loss, InOut(totals));
+    cross_entropy(run.stream, InOut(chunk.logits[0]), chunk.target, run.loss_scale, chunk.loss, chunk.correct);
+    shiftron::add_losses(run.stream, chunk.loss, chunk.correct, chunk.target, InOut(totals));
     return;
   }
   const DType accumulation = accumulation_type(chunk.x.dtype());
-  Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, 3});
+  Tensor statistics = run.scratch.allocate(accumulation, {blocks, rows, kRowStatistics});
   for (int block = 0; block < blocks; ++block) {
     chunk.logits.push_back(logits(run, chunk.x, block_of(chunk, block)));
     cross_entropy_statistics(run.stream, chunk.logits.back(), chunk.target, first_token(chunk, block),
-                             statistics.rows(block, 1).view({rows, 3}));
+                             statistics.rows(block, 1).view({rows, kRowStatistics}));
   }
-  Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, 3});
+  Tensor all_statistics = run.scratch.allocate(accumulation, {shards * blocks, rows, kRowStatistics});
   chunk.log_sum_exp = run.scratch.allocate(accumulation, {rows});
   run.groups.tp->all_gather(run.stream, statistics, all_statistics).wait(run.stream);
-  cross_entropy_combine(run.stream, all_statistics, chunk.target, chunk.log_sum_exp, chunk.loss, InOut(totals));
+  cross_entropy_combine(run.stream, all_statistics, chunk.target, chunk.log_sum_exp, chunk.loss, chunk.correct);
+  shiftron::add_losses(run.stream, chunk.loss, chunk.correct, chunk.target, InOut(totals));
 }
 
 void VocabularyParallelLoss::add_gradients(Run& run, Chunk& chunk, Tensor d_x) const {
@@ -328,7 +330,7 @@ void VocabularyParallelLoss::add_gradients(Run& run, Chunk& chunk, Tensor d_x) c
 }
 
 void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tensor& targets, Saved& saved,
-                                     Tensor totals, Tensor losses) const {
+                                     Tensor totals, Tensor losses, Tensor correct) const {
   const int64_t hidden = head_->spec.shape[1];
   const DType dtype = x_local.dtype();
   const int shards = run.groups.tp->size();
@@ -343,11 +345,14 @@ void VocabularyParallelLoss::forward(Run& run, const Tensor& x_local, const Tens
   if (run.training && shards > 1) d_x = run.scratch.allocate(dtype, {run.rows, hidden});
   const auto pass_rows = [&, blocks = blocks](int64_t begin, int64_t rows) {
     ArenaScope chunk_scope(run.scratch);
-    Chunk chunk{
-        .x = x.rows(begin, rows),
-        .target = targets.rows(begin, rows),
-        .loss = losses.defined() ? losses.rows(begin, rows) : run.scratch.allocate(accumulation_type(dtype), {rows}),
-        .blocks = blocks};
+    const auto of_rows = [&](const Tensor& wanted) {
+      return wanted.defined() ? wanted.rows(begin, rows) : run.scratch.allocate(accumulation_type(dtype), {rows});
+    };
+    Chunk chunk{.x = x.rows(begin, rows),
+                .target = targets.rows(begin, rows),
+                .loss = of_rows(losses),
+                .correct = of_rows(correct),
+                .blocks = blocks};
     add_losses(run, chunk, totals);
     if (run.training) add_gradients(run, chunk, d_x.rows(begin, rows));
   };

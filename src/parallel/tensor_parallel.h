@@ -77,9 +77,10 @@ class VocabularyParallelLoss {
     Tensor d_x;  // [local rows, hidden]
   };
   VocabularyParallelLoss(Parameter* head) : head_(head) {}
-  // totals [2] float64 += (sum of losses, counted targets); losses [rows] A, undefined if not wanted.
+  // totals [kLossTotals] float64 as add_losses; losses, correct [rows] A, undefined if not wanted.
   // In training: run.loss_scale · d(sum of losses)/d_x is saved, the head's gradient added.
-  void forward(Run& run, const Tensor& x, const Tensor& targets, Saved& saved, Tensor totals, Tensor losses) const;
+  void forward(Run& run, const Tensor& x, const Tensor& targets, Saved& saved, Tensor totals, Tensor losses,
+               Tensor correct = {}) const;
   Tensor backward(Run&, const Saved& saved) const { return saved.d_x; }
   // Logits of `x` [rows, hidden] over this rank's vocabulary, in run.scratch: [rows, local vocab] A, sums as they are.
   Tensor unrounded_logits(Run& run, const Tensor& x) const;

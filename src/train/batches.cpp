@@ -18,10 +18,11 @@ Loader open_loader(const RunConfig& config, const std::vector<DataSource>& sourc
 void add_data(std::vector<GivenValue>& given, const std::string& key, const std::vector<DataSource>& sources,
               const Loader& loader) {
   const std::vector<std::string> fingerprints = loader.fingerprints_of_sources();
+  const std::string hash = loader.tokenizer_hash();
   for (size_t i = 0; i < sources.size(); ++i) {
     given.push_back({detail::concatenate(key, " ", i > 0 ? detail::concatenate(i + 1, ": ") : "", sources[i].directory),
                      detail::concatenate("(fingerprint ", fingerprints[i], ", ", loader.windows_of_sources()[i],
-                                         " windows, tokenizer ", loader.tokenizer_hash(), ")")});
+                                         " windows, ", hash.empty() ? "no tokenizer" : "tokenizer " + hash, ")")});
   }
 }
 
@@ -38,18 +39,31 @@ BatchReader training_batches(const RunConfig& config, const ParallelLayout& layo
   };
 }
 
-int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index) {
+std::vector<int64_t> evaluated_windows(const std::vector<int64_t>& windows, int64_t count) {
   using Wide = unsigned __int128;
   const int64_t all = std::reduce(windows.begin(), windows.end());
-  CHECK(index >= 0 && index < count && count <= all, "sequence ", index, " of ", count, ", windows ", all);
+  std::vector<int64_t> evaluated;
   int64_t before = 0, begin = 0;  // windows and sequences of the sources before
   for (const int64_t of_source : windows) {
-    const auto end = static_cast<int64_t>(
-        (static_cast<Wide>(count) * static_cast<Wide>(before + of_source) * 2 + static_cast<Wide>(all)) /
-        (static_cast<Wide>(all) * 2));
-    if (index < end) return before + index - begin;
-    begin = end;
     before += of_source;
+    const auto end =
+        static_cast<int64_t>((static_cast<Wide>(count) * static_cast<Wide>(before) * 2 + static_cast<Wide>(all)) /
+                             (static_cast<Wide>(all) * 2));
+    evaluated.push_back(end - begin);
+    begin = end;
+  }
+  return evaluated;
+}
+
+int64_t evaluated_window(const std::vector<int64_t>& windows, int64_t count, int64_t index) {
+  const int64_t all = std::reduce(windows.begin(), windows.end());
+  CHECK(index >= 0 && index < count && count <= all, "sequence ", index, " of ", count, ", windows ", all);
+  const std::vector<int64_t> evaluated = evaluated_windows(windows, count);
+  int64_t before = 0, begin = 0;  // windows and sequences of the sources before
+  for (size_t source = 0; source < windows.size(); ++source) {
+    if (index < begin + evaluated[source]) return before + index - begin;
+    begin += evaluated[source];
+    before += windows[source];
   }
   throw_crash("sequence ", index, " of ", count, " is of no source");
 }
@@ -71,6 +85,22 @@ BatchReader evaluation_batches(const RunConfig& config, const ParallelLayout& la
       if (first + row >= count) std::fill_n(batch.targets.begin() + at, length, -1);
     }
   };
+}
+
+std::vector<SourceTotals::Rows> evaluated_sources(const RunConfig& config, const ParallelLayout& layout, int dp,
+                                                  const Loader& loader, int index) {
+  const int64_t sequences = config.train.micro_batch, length = config.train.sequence_length;
+  const int64_t first = (static_cast<int64_t>(index) * layout.dp + dp) * sequences;
+  const int64_t count = evaluation_sequences(config, loader);
+  const std::vector<int64_t>& windows = loader.windows_of_sources();
+  std::vector<SourceTotals::Rows> rows;
+  for (int64_t sequence = 0; sequence < sequences && first + sequence < count; ++sequence) {
+    int64_t window = evaluated_window(windows, count, first + sequence), source = 0;
+    while (window >= windows[static_cast<size_t>(source)]) window -= windows[static_cast<size_t>(source++)];
+    if (rows.empty() || rows.back().source != source) rows.push_back({source, sequence * length, sequence * length});
+    rows.back().end += length;
+  }
+  return rows;
 }
 
 int evaluation_batch_count(int64_t sequences, int64_t round) {

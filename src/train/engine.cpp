@@ -219,8 +219,10 @@ int64_t Engine::train(const BatchReader& read, const Pass& pass) {
   return attended;
 }
 
-void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit) {
-  run_schedule(read, {.training = false, .microbatches = microbatches, .totals = totals, .visit = visit});
+void Engine::evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit,
+                      const SourceTotals& sources) {
+  run_schedule(read,
+               {.training = false, .microbatches = microbatches, .totals = totals, .visit = visit, .sources = sources});
 }
 
 void Engine::run_layers(int microbatches, const BatchReader& read, const LayersVisitor& visit) {
@@ -365,15 +367,32 @@ void Engine::forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {
     return;
   }
   // Every tp rank computes the same totals; one of them counts.
-  Tensor counted = scratch_->allocate(DType::float64, {2});
+  Tensor counted = scratch_->allocate(DType::float64, {kLossTotals});
   fill_zero(stream_, counted);
-  Tensor losses;
-  if (pass.visit && stage.last()) losses = run.activations.allocate(parameters_.types().accumulation, {run.rows});
-  microbatch.output = stage.forward(run, microbatch.rows.batch, microbatch.input, microbatch.saved, counted, losses);
+  const bool by_source = pass.sources.totals.defined();
+  Tensor losses, correct;
+  const auto allocate_rows = [&] { return run.activations.allocate(parameters_.types().accumulation, {run.rows}); };
+  if ((pass.visit || by_source) && stage.last()) losses = allocate_rows();
+  if (by_source && stage.last()) correct = allocate_rows();
+  microbatch.output =
+      stage.forward(run, microbatch.rows.batch, microbatch.input, microbatch.saved, counted, losses, correct);
   if (groups_.at.tp == 0 && stage.last()) add(stream_, pass.totals, counted, pass.totals);
-  if (!losses.defined()) return;
+  if (groups_.at.tp == 0 && correct.defined()) add_by_source(pass, microbatch, losses, correct);
+  if (!pass.visit || !stage.last()) return;
   finish(stream_);
   pass.visit(microbatch.number, losses);
+}
+
+void Engine::add_by_source(const Pass& pass, const Microbatch& microbatch, const Tensor& losses,
+                           const Tensor& correct) {
+  if (stream_.device == DeviceKind::meta) return;  // it takes no memory
+  const SourceTotals& sources = pass.sources;
+  for (const SourceTotals::Rows& rows : sources.of(microbatch.number)) {
+    const int64_t count = rows.end - rows.begin;
+    add_losses(stream_, losses.rows(rows.begin, count), correct.rows(rows.begin, count),
+               microbatch.rows.batch.targets.rows(rows.begin, count),
+               InOut(sources.totals.rows(rows.source, 1).view({kLossTotals})));
+  }
 }
 
 void Engine::backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass) {

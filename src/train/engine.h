@@ -32,6 +32,15 @@ struct ModelPiece {
   const TransformerStage* here = nullptr;  // null where that is another than this rank's
 };
 
+// Totals of an evaluation for each source of its rows.
+struct SourceTotals {
+  struct Rows {
+    int64_t source, begin, end;
+  };
+  Tensor totals{};                                   // [sources, kLossTotals] float64; undefined: none are wanted
+  std::function<std::vector<Rows>(int index)> of{};  // the sources of a microbatch's rows
+};
+
 class Engine {
  public:
   // `plan`: bytes of every arena, empty on meta. Allocates parameters (with gradients and moments if `training`).
@@ -47,16 +56,18 @@ class Engine {
   void end() noexcept;
 
   // Clears gradients, then forward and backward of `microbatches` microbatches; gradients of run.loss_scale · Σ losses
-  // are added up over them and over ranks: what this rank updates is then the same on all that hold it. totals [2]
-  // float64 += this rank's (Σ losses, counted targets): of the last stage, tp rank 0 alone. Returns how many rows,
-  // itself included, the rows of these microbatches attend to.
+  // are added up over them and over ranks: what this rank updates is then the same on all that hold it. totals
+  // [kLossTotals] float64 += this rank's (Σ losses, counted targets, correct ones): of the last stage, tp rank 0 alone.
+  // Returns how many rows, itself included, the rows of these microbatches attend to.
   int64_t accumulate_gradients(int microbatches, const BatchReader& read, Tensor totals);
   // The same of one microbatch, but that rows of random numbers stand for those of other stages, and none are sent:
   // afterwards all that it launches has been loaded, which on a GPU may wait for kernels that wait for messages.
   void accumulate_gradients_alone(const BatchReader& read, Tensor totals);
   // Forward alone; losses [rows] of A, where wanted, on the last stage: called once a microbatch, when they are there.
   using LossVisitor = std::function<void(int index, const Tensor& losses)>;
-  void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {});
+  // `sources`, where given: rows of microbatch `index` are also added to sources.totals, each to the row of its source.
+  void evaluate(int microbatches, const BatchReader& read, Tensor totals, const LossVisitor& visit = {},
+                const SourceTotals& sources = {});
 
   // Forward alone, up to the head. On the last stage `visit` gets what the last layer returned, [local rows, hidden],
   // of each microbatch, in run.activations. Documents see nothing of each other, whatever the configuration says;
@@ -106,6 +117,7 @@ class Engine {
     int microbatches;
     Tensor totals;
     LossVisitor visit{};
+    SourceTotals sources{};
     LayersVisitor visit_layers{};              // instead of the head
     std::vector<std::vector<int>> arena_of{};  // [chunks][microbatches]
     int64_t attended = 0;
@@ -124,6 +136,7 @@ class Engine {
   void clear(MicrobatchMemory& memory);
   void execute(const Action& action, const Pass& pass);
   void forward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
+  void add_by_source(const Pass& pass, const Microbatch& microbatch, const Tensor& losses, const Tensor& correct);
   void backward(Chunk& chunk, MicrobatchMemory& memory, const Pass& pass);
   Run make_run(Chunk& chunk, const MicrobatchMemory& memory, bool training);
   // Gradients are complete behind the last microbatch.

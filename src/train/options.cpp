@@ -192,7 +192,8 @@ std::vector<Option> option_table() {
              PLACE(parallel.stage_layers), kSize),
 
       required(option("data.train", "dataset directory and share of the blend, repeatable", PLACE(data.train))),
-      option("data.validation", "dataset directory for evaluation, repeatable", PLACE(data.validation)),
+      option("data.validation", "dataset directory for evaluation, repeatable; each is also reported by itself",
+             PLACE(data.validation)),
       option("data.document_reset", "cut attention and restart positions at documents", PLACE(data.document_reset)),
 
       option("evaluation.every", "steps between evaluations, 0 = never", PLACE(evaluation.every), kCount),

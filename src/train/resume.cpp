@@ -96,6 +96,11 @@ void require_tokenizer_of(const std::string& imported_from, const std::string& s
     return;
   }
   if (to_hex(xxh3_128(content.tokenizer_model)) == hash) return;
+  if (hash.empty()) {
+    throw_bad_input("data.train has no tokenizer, the model that was imported from ", imported_from,
+                    " has one; build the data with it: shiftron data build --ids --tokenizer ",
+                    shell_word(step_directory + "/" + kTokenizerName));
+  }
   throw_bad_input("data.train was made with another tokenizer than the model that was imported from ", imported_from,
                   "; build it with the tokenizer.model that lies in its checkpoint: shiftron data build --tokenizer ",
                   shell_word(step_directory + "/" + kTokenizerName));

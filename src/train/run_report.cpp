@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "data/source_names.h"
 #include "train/learning_rate.h"
 #include "train/overflow.h"
 
@@ -80,6 +81,7 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   write({{"step", step},
          {"tokens", step * tokens},
          {"loss", json_number(result.loss)},
+         {"accuracy", json_number(result.accuracy)},
          {"gradient_norm", json_number(result.gradient_norm)},
          {"learning_rate", rate_used},
          {"tokens_per_second", rate},
@@ -96,16 +98,33 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
   const auto done = static_cast<double>(step - first_step_ + 1);
   const double left = result.elapsed / done * static_cast<double>(train.steps - step);
   const std::string share = std::isnan(utilization) ? "" : fmt::format("{:.0f} % of GEMM peak  ", utilization * 100);
-  show_progress_(fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  {} tokens/s  {}{} left", step, train.steps,
-                             result.loss, result.gradient_norm, thousands(static_cast<int64_t>(rate)), share,
-                             duration_text(left)));
+  show_progress_(fmt::format("step {}/{}  loss {:.4f}  accuracy {:.3f}  norm {:.3f}  {} tokens/s  {}{} left", step,
+                             train.steps, result.loss, result.accuracy, result.gradient_norm,
+                             thousands(static_cast<int64_t>(rate)), share, duration_text(left)));
 }
 
-void RunReport::validation(int64_t step, double loss) {
+void RunReport::validation(int64_t step, const EvaluationResult& result) {
   if (config_ == nullptr) return;
-  write({{"step", step}, {"validation_loss", json_number(loss)}});
-  log_->info(fmt::format("step {}: validation loss {:.4f}", step, loss));
-  if (are_logits_equal(loss, config_->model.vocab)) log_->warning(fmt::format("step {}: {}", step, kLogitsAreEqual));
+  const MeanLoss& all = result.all;
+  nlohmann::ordered_json row = {
+      {"step", step}, {"validation_loss", json_number(all.loss)}, {"validation_accuracy", json_number(all.accuracy)}};
+  log_->info(fmt::format("step {}: validation loss {:.4f}, accuracy {:.4f}", step, all.loss, all.accuracy));
+  if (!result.sources.empty()) {
+    const std::vector<std::string> names = source_names(config_->data.validation);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const MeanLoss& of = result.sources[i];
+      row["validation_sources"][names[i]] = {{"loss", json_number(of.loss)}, {"accuracy", json_number(of.accuracy)}};
+      if (of.counted == 0) {
+        log_->info(fmt::format("step {}: no counted target in what is evaluated of {}", step, names[i]));
+        continue;
+      }
+      log_->info(
+          fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i], of.loss, of.accuracy));
+    }
+  }
+  write(row);
+  if (are_logits_equal(all.loss, config_->model.vocab))
+    log_->warning(fmt::format("step {}: {}", step, kLogitsAreEqual));
 }
 
 void RunReport::tasks(int64_t step, const std::vector<StepValue>& values) {

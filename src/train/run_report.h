@@ -29,7 +29,7 @@ class RunReport {
 
   // Of one step: its result, and where this rank's memory is.
   void step(int64_t step, const StepResult& result, const std::vector<std::string>& group_names, const Ledger& ledger);
-  void validation(int64_t step, double loss);
+  void validation(int64_t step, const EvaluationResult& result);
   void tasks(int64_t step, const std::vector<StepValue>& values);
   // Before a step is saved: rows of the steps behind it are then on the disk too, and a configuration that was moved
   // away is there again.

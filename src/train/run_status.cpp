@@ -279,16 +279,22 @@ void RunStatusReader::read_metrics() {
   const auto begin_anew = [&] {
     told_ = {.repeated_seconds = told_.repeated_seconds};
     last_seconds_.clear();
+    last_accuracies_.clear();
   };
   metrics_.read(begin_anew, [&](const std::string& line) {
     const StepRow row = read_step_row(line).value_or(StepRow{});
-    if (row.validation_loss) told_.validation_loss = row.validation_loss;
+    if (row.validation_loss) {
+      told_.validation_loss = row.validation_loss;
+      told_.validation_accuracy = row.validation_accuracy;
+    }
     const std::optional<int64_t> step = whole_step(row.step.value_or(-1));
     if (!row.step_seconds || !step) return;
     told_.step = *step;
     if (last_seconds_.size() == kLastSteps) last_seconds_.erase(last_seconds_.begin());
     last_seconds_.push_back(finite_or_zero(row.step_seconds));
     told_.step_seconds += last_seconds_.back();
+    if (last_accuracies_.size() == kLastSteps) last_accuracies_.erase(last_accuracies_.begin());
+    last_accuracies_.push_back(row.accuracy.value_or(std::nan("")));
     told_.losses.push_back(row.loss.value_or(std::nan("")));
     tokens_of_step_ = finite_or_zero(row.tokens) / std::max<double>(1, static_cast<double>(told_.step));
   });
@@ -312,6 +318,7 @@ RunStatus RunStatusReader::read(std::optional<int64_t> steps, double now) {
   if (!last_seconds_.empty()) {
     const double pace = median_of(last_seconds_);
     status.loss = mean_of_finite(std::span(status.losses).last(last_seconds_.size()));
+    status.accuracy = mean_of_finite(last_accuracies_);
     if (pace > 0) status.tokens_per_second = tokens_of_step_ / pace;
     if (steps && *steps >= status.step) status.seconds_left = pace * static_cast<double>(*steps - status.step);
   }

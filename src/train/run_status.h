@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -30,7 +31,8 @@ struct RunStatus {
   std::string save_fault{};                // of the last save, if it failed
   std::string start_fault{};               // of the last start, if it was refused and the run had been done
   double loss = 0, tokens_per_second = 0;  // over the last steps
-  std::optional<double> validation_loss{};
+  double accuracy = std::numeric_limits<double>::quiet_NaN();  // likewise; NaN where rows have none
+  std::optional<double> validation_loss{}, validation_accuracy{};
   std::optional<double> seconds_left{};  // of training, at the pace of the last steps
   std::vector<double> losses{};          // of every step that counts, in order
 
@@ -62,8 +64,8 @@ class RunStatusReader {
 
   std::string directory_;
   GrowingLines metrics_, superseded_;
-  RunStatus told_;                    // by these: only steps, their losses and seconds
-  std::vector<double> last_seconds_;  // of the last steps
+  RunStatus told_;                                      // by these: only steps, their losses and seconds
+  std::vector<double> last_seconds_, last_accuracies_;  // of the last steps
   double tokens_of_step_ = 0;
 };
 

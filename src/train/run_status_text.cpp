@@ -69,7 +69,9 @@ std::string to_text(const RunStatus& status, int width) {
   if (!status.losses.empty()) {
     text += fmt::format("step {}{}, loss {:.4f}", thousands(status.step),
                         status.steps ? " of " + thousands(*status.steps) : "", status.loss);
+    if (std::isfinite(status.accuracy)) text += fmt::format(", accuracy {:.3f}", status.accuracy);
     if (status.validation_loss) text += fmt::format(", held out {:.4f}", *status.validation_loss);
+    if (status.validation_accuracy) text += fmt::format(" (accuracy {:.3f})", *status.validation_accuracy);
     text += fmt::format(", {} tokens/s", thousands(static_cast<int64_t>(status.tokens_per_second)));
     if (status.seconds_left && status.step < status.steps && status.state != State::done)
       text += fmt::format(", {} of training left", duration_text(*status.seconds_left));
@@ -106,6 +108,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"save_fault", status.save_fault},
                                 {"start_fault", status.start_fault},
                                 {"loss", json_number(status.loss)},
+                                {"accuracy", json_number(status.accuracy)},
                                 {"tokens_per_second", status.tokens_per_second},
                                 {"starts", status.starts},
                                 {"wall_seconds", status.wall_seconds},
@@ -116,6 +119,7 @@ nlohmann::ordered_json to_json(const RunStatus& status) {
                                 {"lost_share", status.lost_share()}};
   if (status.steps) out["steps"] = *status.steps;
   if (status.validation_loss) out["validation_loss"] = json_number(*status.validation_loss);
+  if (status.validation_accuracy) out["validation_accuracy"] = json_number(*status.validation_accuracy);
   if (status.seconds_left) out["seconds_left"] = *status.seconds_left;
   return out;
 }

@@ -26,12 +26,14 @@ class Reader : public nlohmann::json_sax<Json> {
   bool end_array() override { return end(); }
   bool key(string_t& key) override {
     if (depth_ > 1) return true;
-    place_ = key == "step"              ? &row.step
-             : key == "tokens"          ? &row.tokens
-             : key == "loss"            ? &row.loss
-             : key == "step_seconds"    ? &row.step_seconds
-             : key == "validation_loss" ? &row.validation_loss
-                                        : nullptr;
+    place_ = key == "step"                  ? &row.step
+             : key == "tokens"              ? &row.tokens
+             : key == "loss"                ? &row.loss
+             : key == "step_seconds"        ? &row.step_seconds
+             : key == "accuracy"            ? &row.accuracy
+             : key == "validation_loss"     ? &row.validation_loss
+             : key == "validation_accuracy" ? &row.validation_accuracy
+                                            : nullptr;
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {

@@ -9,11 +9,11 @@ namespace shiftron {
 
 // Numbers at the line's own keys; NaN where one is null, or no number. Nothing where the key is missing.
 struct StepRow {
-  std::optional<double> step{}, tokens{}, loss{}, step_seconds{}, validation_loss{};
+  std::optional<double> step{}, tokens{}, loss{}, step_seconds{}, accuracy{}, validation_loss{}, validation_accuracy{};
 };
 
-// Reads until the first four are known: our own rows have them in front, and no other of these beside them. Nothing
-// where the line is no JSON object, or was cut by a crash.
+// Reads until the first four are known: in our own rows they come early, accuracy before the last of them, and no other
+// of these is there. Nothing where the line is no JSON object, or was cut by a crash.
 std::optional<StepRow> read_step_row(std::string_view line);
 
 }  // namespace shiftron

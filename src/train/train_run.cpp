@@ -66,10 +66,11 @@ bool TrainingRun::evaluate_held_out(int64_t step) {
     section.renew();
     read(index, batch);
   };
-  const std::optional<double> loss = trainer_->evaluate(evaluation_microbatches(config_, layout_, *validation_),
-                                                        read_in_time, [&] { return goes_on(section); });
-  if (loss) report_.validation(step, *loss);
-  return loss.has_value();
+  const std::optional<EvaluationResult> result = trainer_->evaluate(
+      evaluation_microbatches(config_, layout_, *validation_), read_in_time, [&] { return goes_on(section); },
+      [&](int index) { return evaluated_sources(config_, layout_, dp(), *validation_, index); });
+  if (result) report_.validation(step, *result);
+  return result.has_value();
 }
 
 bool TrainingRun::evaluate_tasks(int64_t step) {
@@ -132,7 +133,9 @@ bool TrainingRun::save(int64_t step) {
                             .bfloat16 = chooses_products(config_) ? std::optional(stream_.cpu.bfloat16) : std::nullopt,
                             .library_choices = library_choices_,
                             .imported_from = "",
-                            .without_tokenizer = "",
+                            .without_tokenizer = train_->tokenizer_bytes().empty()
+                                                     ? "its data.train has none; build that with --tokenizer FILE"
+                                                     : "",
                             .origin = origin_};
   const CheckpointContent content{.step = step,
                                   .configuration = to_config_text(config_),
@@ -193,8 +196,8 @@ void TrainingRun::settle() {
   first_agrees(environment_.world, [&] {
     if (result.counted == 0) {
       throw_bad_input(result.skipped_in_row, " steps in a row had nothing to learn from, the last is step ", step,
-                      ": no counted target was in it; give data.train longer documents, raise train.global_batch, or "
-                      "set data.document_reset=false");
+                      ": no counted target was in it; give data.train longer documents or more counted targets, raise "
+                      "train.global_batch, or set data.document_reset=false");
     }
     const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
     throw Error(

@@ -34,10 +34,11 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
       engine_(config, std::move(groups), stream, plan, true, schedule),
       microbatches_(microbatches_of_step(config, engine_.groups().layout)) {
   const int64_t taken = sum_count() + kUpdateCounters + kUpdateResults;
+  const Shape evaluated = {1 + sources(), kLossTotals};
   const auto bytes = [](int64_t elements) { return elements * size_of(DType::float64); };
-  device_ =
-      Buffer(stream.device, bytes(kGiven + 2 + kUpdateScalars + taken + sum_scratch()), *stream.ledger, "scalars");
-  pinned_ = staging_buffer(stream, bytes(2 * (kGiven + taken) + 2 + kUpdateCounters));
+  device_ = Buffer(stream.device, bytes(kGiven + evaluated.count() + kUpdateScalars + taken + sum_scratch()),
+                   *stream.ledger, "scalars");
+  pinned_ = staging_buffer(stream, bytes(2 * (kGiven + taken) + evaluated.count() + kUpdateCounters));
   const auto taker = [&](const Buffer& buffer) {
     return [&buffer, bytes, offset = int64_t{0}](int64_t elements) mutable {
       offset += elements;
@@ -46,7 +47,8 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
   };
   auto take = taker(device_);
   given_ = take(kGiven);
-  totals_ = take(2);
+  evaluated_ = take(evaluated.count()).view(evaluated);
+  totals_ = evaluated_.rows(0, 1).view({kLossTotals});
   scalars_ = take(kUpdateScalars);
   results_ = take(taken);
   sums_ = results_.rows(0, sum_count());
@@ -58,7 +60,7 @@ Trainer::Trainer(const RunConfig& config, Groups groups, Stream& stream, const M
     slot.given = take_pinned(kGiven);
     slot.taken = take_pinned(taken);
   }
-  pinned_totals_ = take_pinned(2);
+  pinned_totals_ = take_pinned(evaluated.count()).view(evaluated);
   pinned_counters_ = take_pinned(kUpdateCounters);
 }
 
@@ -162,7 +164,8 @@ std::vector<Squares> Trainer::squares() const {
 
 void Trainer::collect_sums(ConstTensor given) {
   fill_zero(stream_, sums_);
-  copy(stream_, totals_, sums_.rows(kLossSum, 2));
+  copy(stream_, totals_.rows(0, 2), sums_.rows(kLossSum, 2));
+  copy(stream_, totals_.rows(2, 1), sums_.rows(correct_slot(), 1));
   copy(stream_, given.rows(kGivenStop, 1), sums_.rows(kStopRequests, 1));
   copy(stream_, given.rows(kGivenAttended, 1), sums_.rows(attended_slot(), 1));
   sum_of_squares(stream_, squares(), InOut(sums_.rows(kFirstSquare, groups())), sum_scratch_);
@@ -224,9 +227,11 @@ StepResult Trainer::result(int64_t step) {
     std::copy_n(counters, kUpdateCounters, known_counters_.begin());
     known_step_ = step;
   }
-  StepResult result{.loss = sums[kCounted] > 0 ? values[kLoss] : std::numeric_limits<double>::quiet_NaN(),
+  const double none = std::numeric_limits<double>::quiet_NaN(), counted = sums[kCounted];
+  StepResult result{.loss = counted > 0 ? values[kLoss] : none,
+                    .accuracy = counted > 0 ? sums[correct_slot()] / counted : none,
                     .gradient_norm = values[kGradientNorm],
-                    .counted = sums[kCounted],
+                    .counted = counted,
                     .attended = sums[attended_slot()],
                     .skipped = values[kWasSkipped] != 0,
                     .stop = values[kStop] > 0,
@@ -261,23 +266,41 @@ void Trainer::add_taps(const double* sums, StepResult& result) const {
   }
 }
 
-std::optional<double> Trainer::evaluate(int microbatches, const BatchReader& read, const std::function<bool()>& go_on) {
+MeanLoss mean_loss(const double* totals) {
+  const double counted = totals[1], none = std::numeric_limits<double>::quiet_NaN();
+  if (counted == 0) return {.loss = none, .accuracy = none};
+  return {.loss = totals[0] / counted, .accuracy = totals[2] / counted, .counted = counted};
+}
+
+std::optional<EvaluationResult> Trainer::evaluate(
+    int microbatches, const BatchReader& read, const std::function<bool()>& go_on,
+    const std::function<std::vector<SourceTotals::Rows>(int)>& sources_of) {
   const TraceRange range("evaluation");
   constexpr int kOfStage = 8;  // between two questions: stages wait for each other there
   const int at_once = go_on ? kOfStage * engine_.groups().layout.pp : microbatches;
-  fill_zero(stream_, totals_);
+  const int64_t apart = sources_of ? sources() : 0;
+  fill_zero(stream_, evaluated_);
   for (int begin = 0; begin < microbatches; begin += at_once) {
     if (go_on && !go_on()) return std::nullopt;
+    SourceTotals of_sources;
+    if (apart > 0) {
+      of_sources = {.totals = evaluated_.rows(1, apart), .of = [&](int index) { return sources_of(begin + index); }};
+    }
     engine_.evaluate(
         std::min(at_once, microbatches - begin), [&](int index, HostBatch& batch) { read(begin + index, batch); },
-        totals_);
+        totals_, {}, of_sources);
   }
-  engine_.groups().world->all_reduce(stream_, InOut(totals_), Reduction::sum).wait(stream_);
-  download(stream_, totals_, pinned_totals_);
+  engine_.groups().world->all_reduce(stream_, InOut(evaluated_), Reduction::sum).wait(stream_);
+  download(stream_, evaluated_, pinned_totals_);
   finish(stream_);
-  if (stream_.device == DeviceKind::meta) return 0;
+  EvaluationResult result;
+  if (stream_.device == DeviceKind::meta) return result;
   const double* totals = pinned_totals_.host_data<double>();
-  return totals[0] / totals[1];
+  result.all = mean_loss(totals);
+  for (int64_t source = 1; source <= apart; ++source) {
+    result.sources.push_back(mean_loss(totals + source * kLossTotals));
+  }
+  return result;
 }
 
 TrainerState Trainer::state() const {
@@ -306,7 +329,9 @@ MemoryPlan plan_memory(const RunConfig& config, const ParallelLayout& layout, in
   Trainer trainer(config, make_groups(*world, layout, config.model.kv_heads, schedule.value_or(schedule_of(config))),
                   stream, {}, schedule);
   const BatchReader nothing = [](int, HostBatch&) {};
-  if (config.evaluation.every > 0) trainer.evaluate(1, nothing);
+  if (config.evaluation.every > 0) {
+    trainer.evaluate(1, nothing, {}, [](int) { return std::vector<SourceTotals::Rows>(); });
+  }
   if (!config.evaluation.tasks.empty()) {
     trainer.engine().run_layers(1, nothing, [](Run&, const TransformerStage&, const Tensor&) {});
   }

@@ -16,7 +16,8 @@ namespace shiftron {
 
 // What the host learns of a step.
 struct StepResult {
-  double loss = 0;           // nats per counted target, before the update
+  double loss = 0;           // nats per counted target, before the update; NaN without any
+  double accuracy = 0;       // share of the counted targets that are the most likely token, likewise
   double gradient_norm = 0;  // before clipping
   double counted = 0;        // targets
   double attended = 0;       // Σ over rows of the rows, itself included, that each attends to
@@ -29,6 +30,20 @@ struct StepResult {
   double seconds = 0;                               // from the start of the step to its end, on the device
   double elapsed = 0;                               // from the start of this trainer's first step to that end
   TimeSplit times;  // of it; what a device has not finished by its end counts in the next step
+};
+
+// Over counted targets; NaN without any.
+struct MeanLoss {
+  double loss = 0;      // nats
+  double accuracy = 0;  // share that is the most likely token
+  double counted = 0;
+};
+// From the totals of add_losses.
+MeanLoss mean_loss(const double* totals);
+
+struct EvaluationResult {
+  MeanLoss all;
+  std::vector<MeanLoss> sources;  // each of data.validation; empty where it is one
 };
 
 class Trainer {
@@ -48,9 +63,12 @@ class Trainer {
   void step(int64_t step, const BatchReader& read, bool stop_requested);
   // Of the step before the last one started, or of the last one; waits until it is there. The same on every rank.
   StepResult result(int64_t step);
-  // Mean loss over the counted targets of `microbatches` microbatches of every dp rank; the same on every rank. Waits.
+  // Over `microbatches` microbatches of every dp rank; the same on every rank. Waits. `sources`: of each microbatch's
+  // rows, by their place in data.validation; without it, none is reported by itself.
   // Every rank asks `go_on` as often, every few microbatches, and gets the same: unset where it said no.
-  std::optional<double> evaluate(int microbatches, const BatchReader& read, const std::function<bool()>& go_on = {});
+  std::optional<EvaluationResult> evaluate(int microbatches, const BatchReader& read,
+                                           const std::function<bool()>& go_on = {},
+                                           const std::function<std::vector<SourceTotals::Rows>(int)>& sources = {});
 
   int microbatches() const { return microbatches_; }  // of a step, on this rank
   std::vector<std::string> group_names() const;       // "embedding", "layers.0", …, "final_norm", "head"
@@ -77,7 +95,10 @@ class Trainer {
   int64_t groups() const { return config_.model.layers + 3; }
   int64_t tap_slot(int layer, int stream) const;
   int64_t attended_slot() const;  // behind squares and taps
-  int64_t sum_count() const { return attended_slot() + 1; }
+  int64_t correct_slot() const { return attended_slot() + 1; }
+  int64_t sum_count() const { return correct_slot() + 1; }
+  // Of data.validation, where each is reported by itself.
+  int64_t sources() const { return config_.data.validation.size() > 1 ? std::ssize(config_.data.validation) : 0; }
   int64_t sum_scratch() const;  // elements of float64 that collect_sums() needs
   Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step % 2)]; }
   void add_taps(const double* sums, StepResult& result) const;
@@ -90,6 +111,7 @@ class Trainer {
   std::vector<AwaitedOperation> unfinished_;  // at the end of the last step whose result was read
   Event first_begin_;                         // of the first step
   Tensor pinned_totals_, pinned_counters_;    // for evaluate() and restore_state()
+  Tensor evaluated_;  // float64 [1 + sources(), kLossTotals]: all, then each source; totals_ is its first row
   Tensor given_, totals_, scalars_, results_, sums_, counters_, step_result_;  // float64; results_: the three behind it
   Tensor sum_scratch_;                                                         // float64, of one call at a time
   std::array<double, kUpdateCounters> known_counters_{};                       // behind known_step_

@@ -58,6 +58,12 @@ TrainingRun::TrainingRun(const RunConfig& config, const RunEnvironment& environm
   if (!config.evaluation.tasks.empty()) {
     CHECK(environment.make_evaluation != nullptr, "evaluation.tasks ", config.evaluation.tasks,
           ", and nobody evaluates them");
+    all_agree(environment.world, [&] {
+      if (!train_->tokenizer_bytes().empty()) return;
+      throw_bad_input("evaluation.tasks ", config.evaluation.tasks, " are texts, and data.train has no tokenizer (",
+                      config.data.train.front().directory,
+                      "); build it with --ids --tokenizer FILE, or leave evaluation.tasks out");
+    });
     tasks_ = environment.make_evaluation(train_->tokenizer_bytes());
   }
   open_directory();
@@ -141,9 +147,17 @@ void TrainingRun::check_vocabulary() const {
     throw_bad_input("the data has ", train_->vocab_size(), " tokens, model.vocab is ", config_.model.vocab,
                     "; set model.vocab=", train_->vocab_size(), " or more");
   }
-  if (validation_ && validation_->tokenizer_hash() != train_->tokenizer_hash()) {
-    throw_bad_input("data.train and data.validation were made with different tokenizers (", train_->tokenizer_hash(),
-                    ", ", validation_->tokenizer_hash(), "); build both with one");
+  if (!validation_) return;
+  const auto words = [](const Loader& data) { return data.tokenizer_hash().empty() ? "none" : data.tokenizer_hash(); };
+  if (validation_->tokenizer_hash() != train_->tokenizer_hash()) {
+    throw_bad_input("data.train and data.validation were made with different tokenizers (", words(*train_), ", ",
+                    words(*validation_), "); build both with one");
+  }
+  if (validation_->vocab_size() != train_->vocab_size() ||
+      validation_->end_of_document() != train_->end_of_document()) {
+    throw_bad_input("data.train has ids of a vocabulary of ", train_->vocab_size(), " (end of document ",
+                    train_->end_of_document(), "), data.validation of ", validation_->vocab_size(), " (",
+                    validation_->end_of_document(), "); build both with the same --vocab and --end-of-document");
   }
 }
 

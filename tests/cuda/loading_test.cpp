@@ -51,14 +51,14 @@ void evaluate_at_once(const RunConfig& config, HostCommunicator& world, int micr
   Stream meta = planning_stream(config, 1, planned), stream{.ledger = &ledger, .cpu = {.threads = 1}};
   const auto planned_world = make_meta_world(world.rank(), world.size());
   Engine plan(config, make_groups(*planned_world, layout, config.model.kv_heads, schedule_of(config)), meta, {}, false);
-  plan.evaluate(1, kNothing, Tensor(nullptr, DType::float64, {2}, DeviceKind::meta));
+  plan.evaluate(1, kNothing, Tensor(nullptr, DType::float64, {kLossTotals}, DeviceKind::meta));
 
   const auto queue = start_cuda(stream, {.local_rank = world.rank()});
   Engine engine(config, make_groups(world, layout, config.model.kv_heads, schedule_of(config), stream.device), stream,
                 plan.arena_peaks(), false);
   engine.parameters().initialise(5);
-  Buffer sums(stream.device, 2 * size_of(DType::float64), ledger, "scalars");
-  engine.evaluate(microbatches, kNothing, sums.tensor(0, DType::float64, {2}));
+  Buffer sums(stream.device, kLossTotals * size_of(DType::float64), ledger, "scalars");
+  engine.evaluate(microbatches, kNothing, sums.tensor(0, DType::float64, {kLossTotals}));
   finish(stream);
 }
 

@@ -21,7 +21,7 @@ void add_masked_statistics_case(std::vector<KernelCase>& cases, int64_t vocab) {
     of_row(3) = -INFINITY;
   }
   b.integers("targets", {vocab - 1, vocab - 1, 1, -1});
-  b.output("statistics", {kRows, 3}, static_cast<double>(vocab), Kind::accumulation);
+  b.output("statistics", {kRows, kRowStatistics}, static_cast<double>(vocab), Kind::accumulation);
   b.call.run = [](Stream& s, const Tensors& a) { cross_entropy_statistics(s, a[0], a[1], 0, a[2]); };
   cases.push_back(b.call);
 }
@@ -195,26 +195,30 @@ TEST(RowKernelsOnTheirOwn, RotationInPlaceTurnsEachHeadOnce) {
 TEST(RowKernelsOnTheirOwn, LossesAreSummedInFloat64) {
   constexpr int64_t kCount = 4097;
   CudaDevice device;
-  const Owned statistics(DType::float32, {1, kCount, 3}), targets(DType::int32, {kCount});
-  const Owned log_sum_exp(DType::float32, {kCount}), losses(DType::float32, {kCount}), totals(DType::float64, {2});
+  const Owned statistics(DType::float32, {1, kCount, kRowStatistics}), targets(DType::int32, {kCount});
+  const Owned log_sum_exp(DType::float32, {kCount}), losses(DType::float32, {kCount}),
+      correct(DType::float32, {kCount}), totals(DType::float64, {kLossTotals});
   const std::vector<double> maxima = random_values("maxima", kCount, 1, 5);
   for (int64_t row = 0; row < kCount; ++row) {
-    put(statistics, 3 * row, maxima[static_cast<size_t>(row)]);
-    put(statistics, 3 * row + 1, 3);
-    put(statistics, 3 * row + 2, 0);
+    put(statistics, kRowStatistics * row, maxima[static_cast<size_t>(row)]);
+    put(statistics, kRowStatistics * row + 1, 3);
+    put(statistics, kRowStatistics * row + 2, 0);
+    put(statistics, kRowStatistics * row + 3, row % 3 == 0 ? 1 : 0);
     put(targets, row, 0);
   }
   put(totals, 0, 0x1p-20);
   put(totals, 1, 1);
   const DeviceCopy of_statistics(statistics, device), of_targets(targets, device), of_sums(log_sum_exp, device),
-      of_losses(losses, device), of_totals(totals, device);
+      of_losses(losses, device), of_correct(correct, device), of_totals(totals, device);
   cross_entropy_combine(device.stream, of_statistics.tensor(), of_targets.tensor(), of_sums.tensor(),
-                        of_losses.tensor(), InOut(of_totals.tensor()));
+                        of_losses.tensor(), of_correct.tensor());
+  add_losses(device.stream, of_losses.tensor(), of_correct.tensor(), of_targets.tensor(), InOut(of_totals.tensor()));
   of_losses.fetch();
   of_totals.fetch();
   const std::vector<double> each = losses.values();
   EXPECT_NEAR(totals[0], std::accumulate(each.begin(), each.end(), 0x1p-20), 1e-9);
   EXPECT_EQ(totals[1], kCount + 1);
+  EXPECT_EQ(totals[2], (kCount + 2) / 3);
 }
 
 // What is not finite is not hidden: a NaN or +∞ among the logits is in the sum of its row.
@@ -225,7 +229,8 @@ TEST(RowKernelsOnTheirOwn, StatisticsShowWhatIsNotFinite) {
         CudaDevice device;
         std::vector<double> values = random_values("logits", vocab);
         values[static_cast<size_t>(place)] = bad;
-        const Owned logits(DType::float32, {1, vocab}), targets(DType::int32, {1}), statistics(DType::float32, {1, 3});
+        const Owned logits(DType::float32, {1, vocab}), targets(DType::int32, {1}),
+            statistics(DType::float32, {1, kRowStatistics});
         put(targets, 0, -1);
         for (int64_t j = 0; j < vocab; ++j) put(logits, j, values[static_cast<size_t>(j)]);
         const DeviceCopy of_logits(logits, device), of_targets(targets, device), of_statistics(statistics, device);

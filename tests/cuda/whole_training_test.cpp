@@ -66,7 +66,7 @@ Course course_of(const RunConfig& config, int64_t steps) {
     course.norms.push_back(result.gradient_norm);
     if (step == 1) collect(rank.parameters(), first_moments_of, course.first, mutex);
   }
-  course.held_out = *rank.trainer->evaluate(2, rank.reader(100));
+  course.held_out = rank.trainer->evaluate(2, rank.reader(100))->all.loss;
   collect(rank.parameters(), masters_of, course.changes, mutex);
   for (auto& [name, values] : course.changes) {
     for (size_t i = 0; i < values.size(); ++i) values[i] -= before.at(name)[i];

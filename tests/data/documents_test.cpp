@@ -15,7 +15,7 @@ namespace {
 std::vector<std::string> read(const std::vector<std::string>& files, const DocumentFormat& format = {}) {
   std::vector<std::string> documents;
   read_documents(recognise_inputs(files), format,
-                 [&](std::string_view text, uint64_t) { documents.emplace_back(text); });
+                 [&](const TextDocument& document) { documents.emplace_back(document.text); });
   return documents;
 }
 

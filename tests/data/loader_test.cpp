@@ -469,7 +469,12 @@ TEST(DatasetDescription, DamagedDescriptionsAreRefused) {
   };
   expect_fault("{", "[", "is not JSON");
   expect_fault("shiftron dataset", "other", "does not describe");
-  expect_fault("\"version\": 1", "\"version\": 2", "\"version\" is 2");
+  expect_fault("\"version\": 1", "\"version\": 2", "no key \"targets\"");
+  expect_fault("\"version\": 1", "\"version\": 2, \"targets\": 1", "\"targets\" is a number, not true or false");
+  expect_fault("\"version\": 1", "\"version\": 2, \"targets\": false, \"pack\": 8", "\"pack\" without targets");
+  expect_fault("\"version\": 1", "\"version\": 2, \"targets\": true", "no key \"counted_targets\"");
+  expect_fault("\"version\": 1", "\"version\": 3",
+               "is of version 3 of the format, this program reads versions 1 to 2; use a newer shiftron");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": -1", "\"vocab_size\" is -1");
   expect_fault("\"vocab_size\": 330", "\"vocab_size\": 70000", "token_type is not u32");
   expect_fault("shard-00000.h5", "../shard-00000.h5", "no plain file name");

@@ -77,7 +77,7 @@ TEST(NonFinite, AHeldOutLossIsRefused) {
   const CheckpointModel model = spoilt_model(scratch);
   const std::string dataset = dataset_of(scratch, "sound", std::vector<std::string>(20, "the key and the value"));
   const auto world = make_single_world();
-  EXPECT_ERROR(evaluate_held_out(model, dataset, *world, {}), ExitCode::bad_input,
+  EXPECT_ERROR(evaluate_held_out(model, {dataset}, *world, {}), ExitCode::bad_input,
                model.directory + " is no finite number");
 }
 

@@ -120,12 +120,14 @@ std::vector<Case> all() {
        [=](Stream& s) {
          embedding_backward(s, ids, x, 0, InOut(precise({kVocab, kHidden})));
        }},
-      {"cross_entropy", 4 * v, 2 * numbers + 32,
-       [=](Stream& s) { cross_entropy(s, InOut(logits), ids, 1, of_row, InOut(planned(DType::float64, {2}))); }},
+      {"cross_entropy", 4 * v, 3 * numbers,
+       [=](Stream& s) { cross_entropy(s, InOut(logits), ids, 1, of_row, of_row); }},
+      {"add_losses", 0, 3 * numbers + 48,
+       [=](Stream& s) { add_losses(s, of_row, of_row, ids, InOut(planned(DType::float64, {kLossTotals}))); }},
       // Of a part of the vocabulary: read for the sum, read and written for the gradient.
-      {"cross_entropy_statistics", 2 * v, 4 * numbers,
+      {"cross_entropy_statistics", 2 * v, 5 * numbers,
        [=](Stream& s) {
-         cross_entropy_statistics(s, logits, ids, 0, precise({kTokens, 3}));
+         cross_entropy_statistics(s, logits, ids, 0, precise({kTokens, kRowStatistics}));
        }},
       {"first_maximum", 2 * v, 2 * numbers,
        [=](Stream& s) {

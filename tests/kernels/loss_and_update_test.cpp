@@ -14,29 +14,31 @@ struct ShardedLoss {
         targets(integers(targets_)),
         begins(std::move(begins_)),
         rows(logits.tensor().extent(0)),
-        statistics(DType::float64, {static_cast<int64_t>(begins.size()) - 1, rows, 3}),
+        statistics(DType::float64, {static_cast<int64_t>(begins.size()) - 1, rows, kRowStatistics}),
         log_sum_exp(DType::float64, {rows}),
         losses(DType::float64, {rows}),
-        totals(zeros({2})) {}
+        correct(DType::float64, {rows}),
+        totals(zeros({kLossTotals})) {}
   Tensor shard(int64_t index) const {
     const auto at = static_cast<size_t>(index);
     return logits.tensor().slice(1, begins[at], begins[at + 1] - begins[at]);
   }
   double loss() {
-    totals = zeros({2});
+    totals = zeros({kLossTotals});
     const int64_t shards = statistics.tensor().extent(0);
     for (int64_t i = 0; i < shards; ++i) {
       cross_entropy_statistics(device.stream, shard(i), targets, begins[static_cast<size_t>(i)],
-                               statistics.tensor().rows(i, 1).view({rows, 3}));
+                               statistics.tensor().rows(i, 1).view({rows, kRowStatistics}));
     }
-    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, correct);
+    add_losses(device.stream, losses, correct, targets, InOut(totals));
     return totals[0];
   }
   const Owned& logits;
   Owned targets;
   std::vector<int64_t> begins;
   int64_t rows;
-  Owned statistics, log_sum_exp, losses, totals;
+  Owned statistics, log_sum_exp, losses, correct, totals;
   Device device;
 };
 
@@ -83,17 +85,19 @@ TEST(CrossEntropy, AWholeVocabularyAtOnceIsTheSame) {
       const std::vector<double> values = random_tensor("logits", {5, 37}, 3).values();
       const Owned at_once(dtype, {5, 37}, values), apart(dtype, {5, 37}, values);
       const Owned targets = integers({0, 36, -1, 3, 17});
-      Owned statistics(accumulation, {1, 5, 3}), log_sum_exp(accumulation, {5}), losses(accumulation, {5}),
-          losses_at_once(accumulation, {5}), totals(DType::float64, {2}, {7, 1}),
-          totals_at_once(DType::float64, {2}, {7, 1});
-      cross_entropy(device.stream, InOut(at_once.tensor()), targets, 0.5, losses_at_once, InOut(totals_at_once));
-      cross_entropy_statistics(device.stream, apart, targets, 0, statistics.tensor().view({5, 3}));
-      cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+      Owned statistics(accumulation, {1, 5, kRowStatistics}), log_sum_exp(accumulation, {5}), losses(accumulation, {5}),
+          losses_at_once(accumulation, {5}), correct(accumulation, {5}), correct_at_once(accumulation, {5}),
+          totals(DType::float64, {kLossTotals}, {7, 1, 2});
+      cross_entropy(device.stream, InOut(at_once.tensor()), targets, 0.5, losses_at_once, correct_at_once);
+      cross_entropy_statistics(device.stream, apart, targets, 0, statistics.tensor().view({5, kRowStatistics}));
+      cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, correct);
+      add_losses(device.stream, losses, correct, targets, InOut(totals));
       cross_entropy_backward(device.stream, InOut(apart.tensor()), log_sum_exp, targets, 0, 0.5);
       EXPECT_EQ(at_once.values(), apart.values()) << name_of(dtype);
       EXPECT_EQ(losses_at_once.values(), losses.values()) << name_of(dtype);
-      EXPECT_EQ(totals_at_once.values(), totals.values()) << name_of(dtype);
+      EXPECT_EQ(correct_at_once.values(), correct.values()) << name_of(dtype);
       EXPECT_EQ(totals[1], 5);
+      EXPECT_EQ(totals[2], 2 + correct[0] + correct[1] + correct[3] + correct[4]);
     }
   }
 }
@@ -113,12 +117,13 @@ TEST(CrossEntropy, LargeLogitsAndNaN) {
     Device device(DeviceKind::cpu, bodies);
     const Owned logits(DType::float32, {2, 3}, {1e4, 1e4 - 1, -1e4, 1, NAN, 2});
     const Owned targets = integers({1, 0});
-    Owned statistics(DType::float32, {1, 2, 3});
+    Owned statistics(DType::float32, {1, 2, kRowStatistics});
     Owned log_sum_exp(DType::float32, {2});
-    Owned losses(DType::float32, {2});
-    Owned totals = zeros({2});
-    cross_entropy_statistics(device.stream, logits, targets, 0, statistics.tensor().view({2, 3}));
-    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    Owned losses(DType::float32, {2}), correct(DType::float32, {2});
+    Owned totals = zeros({kLossTotals});
+    cross_entropy_statistics(device.stream, logits, targets, 0, statistics.tensor().view({2, kRowStatistics}));
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, correct);
+    add_losses(device.stream, losses, correct, targets, InOut(totals));
     EXPECT_NEAR(losses[0], 1 + std::log1p(std::exp(-1.0)), 2e-3);
     EXPECT_TRUE(std::isnan(losses[1]));
     EXPECT_TRUE(std::isnan(totals[0]));
@@ -132,16 +137,18 @@ TEST(CrossEntropy, AShardMayBeAllMinusInfinity) {
     const Owned masked(DType::float32, {1, 9}, std::vector<double>(9, -INFINITY));
     const Owned others(DType::float32, {1, 2}, {1, 2});
     const Owned targets = integers({10});
-    Owned statistics(DType::float32, {2, 1, 3});
+    Owned statistics(DType::float32, {2, 1, kRowStatistics});
     Owned log_sum_exp(DType::float32, {1});
-    Owned losses(DType::float32, {1});
-    Owned totals = zeros({2});
-    cross_entropy_statistics(device.stream, masked, targets, 0, statistics.tensor().rows(0, 1).view({1, 3}));
-    cross_entropy_statistics(device.stream, others, targets, 9, statistics.tensor().rows(1, 1).view({1, 3}));
+    Owned losses(DType::float32, {1}), correct(DType::float32, {1});
+    cross_entropy_statistics(device.stream, masked, targets, 0,
+                             statistics.tensor().rows(0, 1).view({1, kRowStatistics}));
+    cross_entropy_statistics(device.stream, others, targets, 9,
+                             statistics.tensor().rows(1, 1).view({1, kRowStatistics}));
     EXPECT_EQ(statistics[0], -INFINITY);
     EXPECT_EQ(statistics[1], 0);
-    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, InOut(totals));
+    cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, correct);
     EXPECT_NEAR(losses[0], std::log1p(std::exp(-1.0)), 1e-6);
+    EXPECT_EQ(correct[0], 1);
     cross_entropy_backward(device.stream, InOut(masked.tensor()), log_sum_exp, targets, 0, 1);
     for (int64_t j = 0; j < 9; ++j) EXPECT_EQ(masked[j], 0) << j;
   }
@@ -167,16 +174,77 @@ TEST(CrossEntropy, TheFirstMaximumIsFound) {
   }
 }
 
+// Rows of six logits of the values 1 and 2, all 64 of them, and rows in which something is not finite or zeros differ
+// in their sign; each with every target and with none.
+struct RowsWithTies {
+  std::vector<double> logits;
+  std::vector<int64_t> targets;
+  std::vector<double> correct;  // by the definition
+  static constexpr int64_t kVocab = 6;
+  RowsWithTies() {
+    const double inf = INFINITY, nan = NAN;
+    std::vector<std::vector<double>> rows = {{-0.0, 0, -0.0, 0, -1, -1},     {0, -0.0, 0, -0.0, -1, -1},
+                                             {-inf, -inf, -3, -inf, -3, -4}, {-inf, -inf, -inf, -inf, -inf, -inf},
+                                             {1, 5, nan, 2, 5, 0},           {1, 2, inf, 3, inf, 4}};
+    for (int bits = 0; bits < 64; ++bits) {
+      rows.emplace_back();
+      for (int j = 0; j < kVocab; ++j) rows.back().push_back(1 + (bits >> j & 1));
+    }
+    for (const std::vector<double>& row : rows) {
+      double sum = 0;
+      for (const double logit : row) sum += std::exp(logit);
+      const bool finite = std::isfinite(std::log(sum));  // else the loss is NaN
+      int64_t first = 0;
+      for (int64_t j = 1; j < kVocab; ++j)
+        first = row[static_cast<size_t>(j)] > row[static_cast<size_t>(first)] ? j : first;
+      for (int64_t target = -1; target < kVocab; ++target) {
+        logits.insert(logits.end(), row.begin(), row.end());
+        targets.push_back(target);
+        correct.push_back(finite && target == first ? 1 : 0);
+      }
+    }
+  }
+};
+
+// Of equal logits the lowest token's is the most likely, in one shard and over several, at once and in parts.
+TEST(CrossEntropy, CorrectIsTheFirstOfTheLargest) {
+  const RowsWithTies rows;
+  const auto count = static_cast<int64_t>(rows.targets.size());
+  const Owned targets = integers(rows.targets);
+  for (const Bodies bodies : {Bodies::specification, Bodies::fast}) {
+    for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
+      Device device(DeviceKind::cpu, bodies);
+      const DType accumulation = accumulation_type(dtype);
+      Owned losses(accumulation, {count}), correct(accumulation, {count}), log_sum_exp(accumulation, {count});
+      for (const auto& begins : std::vector<std::vector<int64_t>>{{0, 6}, {0, 3, 6}, {0, 1, 2, 6}, {0, 0, 5, 5, 6}}) {
+        const Owned logits(dtype, {count, RowsWithTies::kVocab}, rows.logits);
+        const int64_t shards = std::ssize(begins) - 1;
+        Owned statistics(accumulation, {shards, count, kRowStatistics});
+        for (int64_t i = 0; i < shards; ++i) {
+          const int64_t begin = begins[static_cast<size_t>(i)], end = begins[static_cast<size_t>(i) + 1];
+          cross_entropy_statistics(device.stream, logits.tensor().slice(1, begin, end - begin), targets, begin,
+                                   statistics.tensor().rows(i, 1).view({count, kRowStatistics}));
+        }
+        cross_entropy_combine(device.stream, statistics, targets, log_sum_exp, losses, correct);
+        EXPECT_EQ(correct.values(), rows.correct) << name_of(dtype) << ", " << shards << " shards";
+      }
+      const Owned whole(dtype, {count, RowsWithTies::kVocab}, rows.logits);
+      cross_entropy(device.stream, InOut(whole.tensor()), targets, 1, losses, correct);
+      EXPECT_EQ(correct.values(), rows.correct) << name_of(dtype);
+    }
+  }
+}
+
 TEST(CrossEntropy, FaultsNameTheValues) {
   Device device;
   const Owned logits = random_tensor("logits", {2, 3});
-  Owned statistics(DType::float64, {2, 3});
+  Owned statistics(DType::float64, {2, kRowStatistics});
   expect_fault("cross_entropy_statistics: targets is [3], not [2]", [&] {
     cross_entropy_statistics(device.stream, logits, integers({1, 2, 3}), 0, statistics);
   });
-  Owned losses(DType::float64, {3}), totals = zeros({2});
+  Owned losses(DType::float64, {3}), correct(DType::float64, {2});
   expect_fault("cross_entropy: losses is [3], not [2]", [&] {
-    cross_entropy(device.stream, InOut(logits.tensor()), integers({1, 2}), 1, losses, InOut(totals));
+    cross_entropy(device.stream, InOut(logits.tensor()), integers({1, 2}), 1, losses, correct);
   });
   Owned maxima(DType::float64, {2, 2});
   expect_fault("first_maximum of tokens 16777214 to 16777217",

@@ -79,7 +79,7 @@ inline void train_rank(RankTrainer& rank, const SampleReader& read, LateRun& run
     if (step % rank.config.evaluation.every != 0) continue;
     settle(step);
     unread = 0;
-    run.evaluation.push_back(*trainer.evaluate(2, rank.reader(100, read)));
+    run.evaluation.push_back(trainer.evaluate(2, rank.reader(100, read))->all.loss);
   }
   if (unread > 0) settle(unread);
 }

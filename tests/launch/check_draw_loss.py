@@ -34,6 +34,25 @@ class DrawLoss(unittest.TestCase):
         self.assertTrue((self.folder / "it's.png").read_bytes().startswith(b"\x89PNG"))
         self.assertEqual(len(list(self.folder.iterdir())), 3)
 
+    def test_any_value_by_arms(self):
+        """Rows of evaluations take their tokens from the rows of their steps; a value may lie within an object."""
+        evaluations = [{"step": 10, "validation_loss": 4.5}, {"step": 20, "validation_loss": 3.5, "benchmarks": {"copa": {"acc": 0.5}}}]
+        self.write_metrics(map(json.dumps, self.rows + evaluations))
+        other = shutil.copytree(self.run_directory, self.folder / "other")
+        (other / "metrics.jsonl").write_text((other / "metrics.jsonl").read_text().replace("3.5", "1.5"))
+        command = [ROOT / "launch" / "draw-loss", "--value", "validation_loss", self.folder / "arms", self.run_directory, other, "--", other]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        picture = (self.folder / "arms.svg").read_text()
+        for text in ("held-out loss", "arm 1", "other", "1.0k", "2.0k"):
+            self.assertTrue(text in picture, text)
+        command[2] = "benchmarks.copa.acc"
+        self.assertEqual(subprocess.run(command, capture_output=True, check=False).returncode, 0)
+        command[2] = "accuracy"
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no step of a run's has a value accuracy yet", result.stderr)
+
     def test_what_is_no_number_is_skipped_and_never_run(self):
         """gnuplot runs system("…"), and what stands in backticks. The rows that are left make the same picture."""
         self.assertEqual(self.draw(self.folder / "clean").returncode, 0)

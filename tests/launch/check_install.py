@@ -55,7 +55,18 @@ def main():
         ran = subprocess.run([shared / "launch" / "local", "1", "train", "--config", shared / "configs" / "toy.conf", "--dry-run",
                               "--data.train", data, "--output.directory", f"{prefix}/run"], env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0 and "parameters" in ran.stdout, ran.stdout + ran.stderr
-        assert (shared / "launch" / "draw-loss").exists()
+        metrics = pathlib.Path(prefix, "first", "metrics.jsonl")
+        metrics.parent.mkdir()
+        metrics.write_text('{"step": 1, "tokens": 8, "loss": 2}\n')
+        (metrics.parent / "config.conf").write_text("[train]\nseed = 1\n")
+        hidden = pathlib.Path(prefix, "share", "shiftron", "launch", "paired.py")
+        for words, answer in (([program, "compare", metrics.parent, "--", metrics.parent, "--metric", "loss"], "mean 2.0000"),
+                              ([shared / "launch" / "draw-loss", f"{prefix}/loss", metrics.parent], "loss.svg")):
+            ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            assert ran.returncode == 0 and answer in ran.stdout, ran.stdout + ran.stderr
+        hidden.write_text("raise SystemExit(23)")  # the installed scripts are taken, not those of the sources
+        ran = subprocess.run([program, "compare", metrics.parent, "--", metrics.parent], env=environment, check=False)
+        assert ran.returncode == 23, ran
 
 
 main()

@@ -101,7 +101,7 @@ StageOutcome evaluate_stages(const ModelConfig& config, const ParallelLayout& la
     };
     Tensor input, d_output;
     if (!stage.first()) rank.receive(input = allocate(run.local_rows(), config.hidden), false);
-    const Tensor totals = allocate(2, 1).view({2}), losses = allocate(run.rows, 1).view({run.rows});
+    const Tensor totals = allocate(kLossTotals, 1).view({kLossTotals}), losses = allocate(run.rows, 1).view({run.rows});
     TransformerStage::Saved saved;
     const Tensor output = stage.forward(run, {rank.place(kIds), rank.place(kTargets)}, input, saved, totals,
                                         stage.last() ? losses : Tensor());

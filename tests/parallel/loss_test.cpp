@@ -1,6 +1,7 @@
 // The vocabulary-parallel loss where logits take several row chunks and several blocks of the vocabulary.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <mutex>
 #include <vector>
@@ -18,16 +19,40 @@ constexpr double kScale = 0.25;
 double x_at(int64_t row, int64_t column) {
   return Philox(1, "x").normal(static_cast<uint64_t>(row * kHidden + column));
 }
+// Of every fifth row the most likely token.
+int32_t likeliest_at(int64_t row);
 int32_t target_at(int64_t row) {
   if (row % 7 == 3) return -1;
+  if (row % 5 == 0) return likeliest_at(row);
   return static_cast<int32_t>(Philox(1, "target").uniform(static_cast<uint64_t>(row)) * kVocab);
 }
 
 struct Result {
-  double sum = 0, count = 0;
+  double sum = 0, count = 0, correct = 0;
   std::vector<double> losses, d_x, d_head;
   Result() : losses(kRows), d_x(kRows * kHidden), d_head(kVocab * kHidden) {}
 };
+
+std::vector<double> weights() {
+  Ledger ledger;
+  ParameterSet set({}, {}, {DType::float64, DType::float64});
+  Parameter* head = set.declare({.name = "head", .shape = {kVocab, kHidden}, .initial = init_normal(1)});
+  set.allocate(Stream{.ledger = &ledger}, true);
+  set.initialise(1);
+  const auto* w = head->weight.data<double>();
+  return {w, w + kVocab * kHidden};
+}
+
+int32_t likeliest_at(int64_t row) {
+  static const std::vector<double> w = weights();
+  const auto logit = [&, x = std::array{x_at(row, 0), x_at(row, 1), x_at(row, 2)}](int64_t token) {
+    const double* of = w.data() + token * kHidden;
+    return x[0] * of[0] + x[1] * of[1] + x[2] * of[2];
+  };
+  int64_t best = 0;
+  for (int64_t token = 1; token < kVocab; ++token) best = logit(token) > logit(best) ? token : best;
+  return static_cast<int32_t>(best);
+}
 
 Result of_ranks(int tp) {
   Result result;
@@ -50,9 +75,9 @@ Result of_ranks(int tp) {
     for (int64_t i = 0; i < x.count(); ++i) x.data<double>()[i] = x_at(first + i / kHidden, i % kHidden);
     const Tensor targets = activations.allocate(DType::int32, {kRows});
     for (int64_t row = 0; row < kRows; ++row) targets.data<int32_t>()[row] = target_at(row);
-    const Tensor totals = activations.allocate(DType::float64, {2});
+    const Tensor totals = activations.allocate(DType::float64, {kLossTotals});
     const Tensor losses = activations.allocate(DType::float64, {kRows});
-    std::fill_n(totals.data<double>(), 2, 0.0);
+    std::fill_n(totals.data<double>(), kLossTotals, 0.0);
     WeightGradientQueue queue;
     Run run{.stream = stream,
             .activations = activations,
@@ -73,6 +98,7 @@ Result of_ranks(int tp) {
     const std::lock_guard<std::mutex> lock(mutex);
     result.sum = totals.data<double>()[0];
     result.count = totals.data<double>()[1];
+    result.correct = totals.data<double>()[2];
     std::copy_n(losses.data<double>(), kRows, result.losses.begin());
     std::copy_n(loss.backward(run, saved).data<double>(), local_rows * kHidden, result.d_x.begin() + first * kHidden);
     std::copy_n(head->gradient.data<double>(), head->gradient.count(),
@@ -84,12 +110,7 @@ Result of_ranks(int tp) {
 // −log softmax at the target and its derivatives, row by row.
 Result by_definition() {
   Result result;
-  Ledger ledger;
-  ParameterSet set({}, {}, {DType::float64, DType::float64});
-  Parameter* head = set.declare({.name = "head", .shape = {kVocab, kHidden}, .initial = init_normal(1)});
-  set.allocate(Stream{.ledger = &ledger}, true);
-  set.initialise(1);
-  const auto* w = head->weight.data<double>();
+  const std::vector<double> w = weights();
   std::vector<double> probabilities(kVocab);
   for (int64_t row = 0; row < kRows; ++row) {
     const int32_t target = target_at(row);
@@ -104,6 +125,7 @@ Result by_definition() {
     result.losses[static_cast<size_t>(row)] = std::log(sum) - std::log(probabilities[static_cast<size_t>(target)]);
     result.sum += result.losses[static_cast<size_t>(row)];
     result.count += 1;
+    result.correct += target == likeliest_at(row) ? 1 : 0;
     for (int64_t token = 0; token < kVocab; ++token) {
       const double d = kScale * (probabilities[static_cast<size_t>(token)] / sum - (token == target ? 1 : 0));
       for (int64_t i = 0; i < kHidden; ++i) {
@@ -127,9 +149,12 @@ TEST(VocabularyParallelLoss, ChunksAndBlocksAreTheWhole) {
   ASSERT_GT(loss_tiles({}, chunk, kVocab, DType::float64).blocks, 1);
   ASSERT_GT(loss_tiles({}, kRows, (kVocab + 1) / 2, DType::float64).blocks, 1);  // of two
   const Result expected = by_definition();
+  ASSERT_GT(expected.correct, kRows / 10);
+  ASSERT_LT(expected.correct, expected.count / 2);
   for (const int tp : {1, 2}) {
     const Result found = of_ranks(tp);
     EXPECT_EQ(found.count, expected.count) << tp;
+    EXPECT_EQ(found.correct, expected.correct) << tp;
     // Sums of 33,001 terms of size 1 with ε = 1.1e-16; the sum over rows is 300 times as large.
     EXPECT_NEAR(found.sum, expected.sum, 1e-9) << tp;
     EXPECT_LT(largest_difference(found.losses, expected.losses), 1e-11) << tp;

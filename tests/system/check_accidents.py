@@ -303,16 +303,30 @@ class Accidents(SystemTest):
         self.assertEqual(losses(other), losses(whole))
 
     def test_the_held_out_loss_of_a_run_is_what_evaluate_says(self):
-        run, data = self.folder / "asked-again", self.folder / "data" / "validation"
-        self.expect(0, self.train(1, self.settings(run, train__steps=2, evaluation__every=2, evaluation__sequences=3, data__validation=data)))
+        run, data = self.folder / "asked-again", [self.folder / "data" / "validation", self.folder / "data" / "train"]
+        settings = self.settings(run, train__steps=2, evaluation__every=2, evaluation__sequences=40, data__validation=data[0])
+        self.expect(0, self.start(1, ["train", *options(settings), "--data.validation", data[1]]))
         row, = [line for line in lines(run / "metrics.jsonl") if "validation_loss" in line]
-        answers = [json.loads(self.must(shiftron("evaluate", "--checkpoint", step(run, 2), "--data", data, "--json", *limit)))
-                   for limit in (["--limit", 3], [], ["--limit", 10 ** 6])]
+        asked = ["evaluate", "--checkpoint", step(run, 2), "--data", *data]
+        answers = [json.loads(self.must(shiftron(*asked, "--json", *limit))) for limit in (["--limit", 40], [], ["--limit", 10 ** 6])]
         self.assertAlmostEqual(answers[0]["loss"], row["validation_loss"], delta=1e-6)
+        self.assertAlmostEqual(answers[0]["accuracy"], row["validation_accuracy"], delta=1e-9)
         self.assertGreater(abs(answers[1]["loss"] - row["validation_loss"]), 1e-5)
         every = answers[1]["windows"]
-        self.assertEqual([(answer["windows"], answer["windows_of_dataset"]) for answer in answers], [(3, every), (every, every), (every, every)])
+        self.assertEqual([(answer["windows"], answer["windows_of_dataset"]) for answer in answers], [(40, every), (every, every), (every, every)])
         self.assertEqual(answers[2]["loss"], answers[1]["loss"])
+        self.assertEqual(list(row["validation_sources"]), ["validation", "train"])
+        self.assertEqual([source["data"] for source in answers[0]["sources"]], [str(one) for one in data])
+        for of_run, source in zip(row["validation_sources"].values(), answers[0]["sources"]):
+            self.assertGreater(source["windows"], 0)
+            self.assertAlmostEqual(source["loss"], of_run["loss"], delta=1e-6)
+            self.assertAlmostEqual(source["accuracy"], of_run["accuracy"], delta=1e-9)
+        self.assertEqual(sum(source["targets"] for source in answers[0]["sources"]), answers[0]["targets"])
+        text = self.must(shiftron(*asked, "--limit", 40)).splitlines()
+        self.assertEqual(len(text), 3)
+        for line, name, answer in zip(text, ["loss", *(f"  {one}: loss" for one in data)], [answers[0], *answers[0]["sources"]]):
+            self.assertTrue(line.startswith(f"{name} {answer['loss']:.6f} "), line)
+            self.assertIn(f"accuracy {answer['accuracy']:.4f} ", line)
 
     def test_weights_of_validation_decide_nothing(self):
         run = self.folder / "weighted"

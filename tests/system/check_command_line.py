@@ -68,6 +68,7 @@ class CommandLine(SystemTest):
             "generate": ["--checkpoint", cls.step, "--prompt", "The", "--tokens", "2"],
             "data dump": ["--config", config, "--step", "1"],
             "data build": ["--input", folder / "text.jsonl", "--tokenizer", folder / "tokenizer.model", "--output", folder / "built"],
+            "data generate": ["hop", "--documents", "2", "--jsonl"],
             "data inspect": [cls.validation],
             "data verify": [cls.validation],
             "tokenizer train": ["--input", folder / "text.jsonl", "--vocab", "384", "--output", folder / "made.model"],
@@ -76,6 +77,7 @@ class CommandLine(SystemTest):
             "self-test": ["--size", "small"],
             "preflight": ["--config", config],
             "status": [cls.run_directory],
+            "compare": [cls.run_directory, "--", cls.run_directory, "--metric", "loss"],
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
@@ -112,9 +114,9 @@ class CommandLine(SystemTest):
         for command, row in self.rows.items():
             with self.subTest(command):
                 words = [*command.split(), *row]
-                names_stand_alone = {"directory", "file"} & options_of(command).keys()
+                names_stand_alone = {"directory", "file"} & options_of(command).keys() or command == "data generate"
                 stray = ["are given"] if names_stand_alone else ["unexpected word 'stray'"]
-                if command == "evaluate compare":  # which takes any number of names
+                if command in ("compare", "evaluate compare"):  # which take any number of names
                     stray = []
                 self.refused([*words, "--jsno=1", "--helf", "0.8", "stray"], "unknown option --jsno",
                              "unknown option --helf, nearest is --help", *stray)

@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 
 from harness import LAYOUTS, MODEL, PROGRAM, ROOT, SystemTest, environment, events, last_step, lines, options, scaled, shiftron
 
-FIELDS = {"step", "tokens", "loss", "gradient_norm", "learning_rate", "tokens_per_second", "step_seconds",
+FIELDS = {"step", "tokens", "loss", "accuracy", "gradient_norm", "learning_rate", "tokens_per_second", "step_seconds",
           "model_flops_utilization", "memory_bytes", "time_seconds", "layer_gradient_norms", "shift", "skipped"}
 PAPER_BILLIONS = {"1.5b": 1.564, "2.9b": 2.888, "6.7b": 6.771, "13b": 13.06, "19b": 19.01}
 
@@ -96,11 +96,12 @@ class RunFiles(SystemTest):
 
     def test_files_of_a_run(self):
         run = self.folder / "run"
-        more = {"train__steps": 6, "checkpoint__every": 3, "evaluation__every": 3, "evaluation__sequences": 3, "optimizer__warmup": 7,
+        more = {"train__steps": 6, "checkpoint__every": 3, "evaluation__every": 3, "evaluation__sequences": 4, "optimizer__warmup": 7,
                 "data__validation": self.folder / "data" / "validation"}
-        text = self.expect(0, self.train(4, self.of(run, **more)))
+        again = ["--data.validation", self.folder / "data" / "validation"]  # a second source
+        text = self.expect(0, self.start(4, ["train", *options(self.of(run, **more)), *again]))
         for number in range(1, 7):
-            self.assertRegex(text, rf"(?m)^step {number}/6  loss [\d.]+  norm [\d.]+  [\d,]+ tokens/s ")
+            self.assertRegex(text, rf"(?m)^step {number}/6  loss [\d.]+  accuracy [\d.]+  norm [\d.]+  [\d,]+ tokens/s ")
         self.assertNotRegex(text, r"\x1b|\r")  # plain in a pipe
         metrics = lines(run / "metrics.jsonl")
         steps = [line for line in metrics if "loss" in line]
@@ -108,14 +109,18 @@ class RunFiles(SystemTest):
         for line in steps:
             self.assertEqual(set(line), FIELDS)
             self.assertEqual(line["tokens"], line["step"] * 4 * 32)
+            self.assertTrue(0 <= line["accuracy"] <= 1, line)
             self.assertEqual(set(line["time_seconds"]), {"compute", "communication", "wait", "data"})
             self.assertEqual(set(line["layer_gradient_norms"]), {"embedding", "layers.0", "layers.1", "final_norm", "head"})
             self.assertEqual({layer: set(streams) for layer, streams in line["shift"].items()},
                              {"0": {"key", "value"}, "1": {"key", "value"}})
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * line["step"] / 7, delta=1e-15)
             self.assertLess(sum(line["time_seconds"].values()), line["step_seconds"] * 1.001 + 1e-6)
-        validation = {line["step"]: line["validation_loss"] for line in metrics if "validation_loss" in line}
-        self.assertEqual(list(validation), [3, 6])
+        validation = [line for line in metrics if "validation_loss" in line]
+        self.assertEqual([line["step"] for line in validation], [3, 6])
+        for line in validation:
+            self.assertEqual(set(line), {"step", "validation_loss", "validation_accuracy", "validation_sources"})
+            self.assertEqual(list(line["validation_sources"]), ["validation", "validation:2"])
         raw = (run / "metrics.jsonl").read_text()
         for field in ("loss", "gradient_norm", "validation_loss", "learning_rate"):
             digits = [len(value.replace(".", "").lstrip("0").split("e")[0]) for value in re.findall(rf'"{field}":([\d.e-]+)', raw)]
@@ -155,12 +160,13 @@ class RunFiles(SystemTest):
         self.assertEqual(all_events[1][2], 1)
         wall = struct.unpack("<d", all_events[-1][1])[0]
         self.assertLess(abs(wall - time.time()), scaled(120))
-        wanted = {"validation_loss": validation}  # every number of metrics.jsonl
-        for line in steps:
+        wanted = {}  # every number of metrics.jsonl
+        for line in steps + validation:
             for tag, value in numbers(line):
                 if tag != "step":
                     wanted.setdefault(tag, {})[line["step"]] = value
-        for tag in ("tokens", "skipped", "layer_gradient_norms/layers.1", "shift/1/value/0", "time_seconds/wait", "memory_bytes/activations"):
+        for tag in ("tokens", "skipped", "layer_gradient_norms/layers.1", "shift/1/value/0", "time_seconds/wait", "memory_bytes/activations",
+                    "accuracy", "validation_accuracy", "validation_sources/validation/loss", "validation_sources/validation:2/accuracy"):
             self.assertIn(tag, wanted)
         narrow = {tag: {number: struct.unpack("<f", struct.pack("<f", value))[0] for number, value in of.items()} for tag, of in wanted.items()}
         self.assertEqual(scalars, narrow)

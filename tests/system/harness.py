@@ -226,13 +226,13 @@ def last_step(run):
 
 
 def losses(run):
-    """{step: the text of its loss}; each step must be there once."""
+    """{step: the texts of its loss, gradient norm and accuracy}; each step must be there once."""
     found = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
-        match = re.match(r'\{"step":(\d+),"tokens":\d+,"loss":([^,]+),"gradient_norm":([^,]+),', line)
+        match = re.match(r'\{"step":(\d+),"tokens":\d+,"loss":([^,]+),"accuracy":([^,]+),"gradient_norm":([^,]+),', line)
         if match:
             assert int(match[1]) not in found, f"step {match[1]} is there twice"
-            found[int(match[1])] = (match[2], match[3])
+            found[int(match[1])] = (match[2], match[4], match[3])
     return found
 
 

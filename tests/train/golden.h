@@ -121,16 +121,16 @@ inline Measured train_golden(const Golden& golden, Queue* queue = nullptr) {
   assign(set, golden.initial);
   // Gradients of step 1, before the step that uses them.
   Ledger ledger;
-  Buffer totals(DeviceKind::cpu, 16, ledger, "test");
+  Buffer totals(DeviceKind::cpu, 8 * kLossTotals, ledger, "test");
   const SampleReader read = reader_of(golden);
   rank.trainer->engine().accumulate_gradients(rank.trainer->microbatches(), rank.reader(1, read),
-                                              totals.tensor(0, DType::float64, {2}));
+                                              totals.tensor(0, DType::float64, {kLossTotals}));
   Event accumulated;
   accumulated.record(rank.stream);
   accumulated.wait_on_host();
   collect(set, gradients_of, measured.gradient, mutex);
   const double nominal = static_cast<double>(golden.config.train.global_batch * golden.config.train.sequence_length);
-  const double counted = totals.tensor(0, DType::float64, {2}).host_data<double>()[1];
+  const double counted = totals.tensor(0, DType::float64, {kLossTotals}).host_data<double>()[1];
   for (auto& [name, values] : measured.gradient) {
     for (double& value : values) value *= nominal / counted;
   }

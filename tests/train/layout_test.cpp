@@ -29,7 +29,8 @@ RunConfig base_config(int64_t kv_heads, bool tied) {
   return config;
 }
 
-// Text with structure that can be learned: each token depends on the one before; documents of random length.
+// Text with structure that can be learned: each token depends on the one before; documents of random length. Of every
+// fifth sample nothing is counted, as in masked data: whole microbatches count nothing.
 SampleReader structured_samples(int64_t length, int64_t vocab) {
   return [length, vocab](int64_t first, int64_t count, HostBatch& batch) {
     for (int64_t i = 0; i < count; ++i) {
@@ -38,7 +39,8 @@ SampleReader structured_samples(int64_t length, int64_t vocab) {
       for (int64_t t = 0; t <= length; ++t) {
         const int64_t at = i * length + t;
         const bool starts = random.uniform(static_cast<uint64_t>(t)) < 0.2;
-        if (t > 0) batch.targets[at - 1] = starts ? -1 : static_cast<int32_t>(token);
+        const bool counted = !starts && (first + i) % 5 != 4;
+        if (t > 0) batch.targets[at - 1] = counted ? static_cast<int32_t>(token) : -1;
         if (t == length) break;
         batch.ids[at] = static_cast<int32_t>(token);
         batch.document_starts[at] = starts ? 1 : 0;
@@ -50,7 +52,7 @@ SampleReader structured_samples(int64_t length, int64_t vocab) {
 
 struct Curve {
   TensorMap first_gradient, last_gradient, final;
-  std::vector<double> loss;
+  std::vector<double> loss, accuracy;
 };
 
 // Gradients of step 1 and of the last step before its update, as sums over all ranks.
@@ -62,9 +64,9 @@ Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) 
     Engine& engine = rank.trainer->engine();
     const auto gradients = [&](int64_t step, TensorMap& into) {
       Ledger ledger;
-      Buffer totals(DeviceKind::cpu, 16, ledger, "test");
+      Buffer totals(DeviceKind::cpu, 8 * kLossTotals, ledger, "test");
       engine.accumulate_gradients(rank.trainer->microbatches(), rank.reader(step, read),
-                                  totals.tensor(0, DType::float64, {2}));
+                                  totals.tensor(0, DType::float64, {kLossTotals}));
       collect(engine.parameters(), gradients_of, into, mutex);
       fill_zero(rank.stream, engine.parameters().gradients());
     };
@@ -73,7 +75,9 @@ Curve train_curve(const RunConfig& config, int ranks, const SampleReader& read) 
       if (step == config.train.steps) gradients(step, curve.last_gradient);
       const StepResult result = rank.step(step, read);
       const std::lock_guard lock(mutex);
-      if (world.rank() == 0) curve.loss.push_back(result.loss);
+      if (world.rank() != 0) continue;
+      curve.loss.push_back(result.loss);
+      curve.accuracy.push_back(result.accuracy);
     }
     collect(engine.parameters(), masters_of, curve.final, mutex);
   });
@@ -100,6 +104,8 @@ double largest_difference(const TensorMap& a, const TensorMap& b, std::string& w
 
 void expect_equal(const Curve& curve, const Curve& reference, double tolerance, const std::string& layout) {
   std::string where;
+  EXPECT_EQ(curve.accuracy, reference.accuracy) << layout;  // counts are whole numbers
+  EXPECT_GT(*std::ranges::max_element(reference.accuracy), 0);
   EXPECT_LE(largest_difference(curve.first_gradient, reference.first_gradient, where), tolerance)
       << "gradient of step 1, " << where << ", " << layout;
   EXPECT_LE(largest_difference(curve.last_gradient, reference.last_gradient, where), tolerance)

@@ -114,6 +114,10 @@ std::vector<int64_t> steps_of_records(const std::string& file) {
   return found;
 }
 
+EvaluationResult with_loss(double loss) {
+  return {.all = {.loss = loss, .accuracy = 0.5, .counted = 1}, .sources = {}};
+}
+
 // Beside a full disk no row is lost, and the files are whole behind it.
 TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
   const SmallDisk disk;
@@ -131,17 +135,17 @@ TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
   {
     RunReport report(config, 1, 1e6, log, {});
     for (const auto& entry : std::filesystem::directory_iterator(disk / "tensorboard")) record = entry.path();
-    report.validation(1, 1);
+    report.validation(1, with_loss(1));
     events.write("first", {{"step", 1}});
     fill();
     for (int64_t step = 2; step <= 100; ++step) {
-      report.validation(step, 1.0 / 3);
+      report.validation(step, with_loss(1.0 / 3));
       if (step == 50) events.write("second", {{"text", std::string(8192, 'y')}});
     }
     EXPECT_LT(metrics().size(), 100u);
     EXPECT_EQ(Scratch::read(disk / "metrics.jsonl").back(), '\n');
     std::filesystem::remove(disk / "filler");
-    report.validation(101, 1);
+    report.validation(101, with_loss(1));
     events.write("third", {{"step", 3}});
     Steps all(101);
     std::iota(all.begin(), all.end(), 1);
@@ -150,7 +154,7 @@ TEST(RunReport, RowsOfAFullDiskAreWrittenWhenThereIsRoom) {
     records.insert(records.end(), all.begin(), all.end());
     EXPECT_EQ(steps_of_records(Scratch::read(record)), records);
     fill();
-    for (int64_t step = 102; step <= 200; ++step) report.validation(step, 1.0 / 3);
+    for (int64_t step = 102; step <= 200; ++step) report.validation(step, with_loss(1.0 / 3));
     EXPECT_LT(metrics().size(), 200u);
     std::filesystem::remove(disk / "filler");
   }
@@ -188,12 +192,12 @@ TEST(RunReport, FollowsFilesThatWereMovedAway) {
   log.add_file(scratch / "log");
   RunReport report(config, 1, 1e6, log, {});
   using Steps = std::vector<int64_t>;
-  report.validation(1, 1);
+  report.validation(1, with_loss(1));
   std::filesystem::rename(scratch / "run/metrics.jsonl", scratch / "file");
-  report.validation(2, 1);
-  report.validation(3, 1);
+  report.validation(2, with_loss(1));
+  report.validation(3, with_loss(1));
   std::filesystem::rename(scratch / "run", scratch / "moved");
-  report.validation(4, 1);
+  report.validation(4, with_loss(1));
   report.sync();
   EXPECT_EQ(steps_of(scratch / "file"), (Steps{1}));
   EXPECT_EQ(steps_of(scratch / "moved/metrics.jsonl"), (Steps{2, 3}));

@@ -312,9 +312,10 @@ TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   row("metrics.superseded.jsonl", 41, 30, 1);
   std::ofstream(path("metrics.jsonl"), std::ios::app) << "{\"step\":1e300,\"step_seconds\":1}\n"
                                                          "{\"step\":-4,\"step_seconds\":1}\n";
-  std::ofstream(path("metrics.jsonl"), std::ios::app) << R"({"step":40,"validation_loss":1.25})"
-                                                         "\n"
-                                                         R"({"step":41,"tok)";
+  std::ofstream(path("metrics.jsonl"), std::ios::app)
+      << R"({"step":40,"validation_loss":1.25,"validation_accuracy":0.75})"
+         "\n"
+         R"({"step":41,"tok)";
   event(10, "exit", R"(,"code":0)");
   const RunStatus status = read(10);
   EXPECT_EQ(status.step, 40);
@@ -325,11 +326,32 @@ TEST_F(Status, StepsThatCountAndStepsMadeAgain) {
   EXPECT_NEAR(status.tokens_per_second, 100 / 3.0, 1e-9);
   EXPECT_NEAR(status.loss, 5 - 0.1 * 30.5, 1e-9);
   EXPECT_DOUBLE_EQ(*status.validation_loss, 1.25);
+  EXPECT_DOUBLE_EQ(*status.validation_accuracy, 0.75);
+  EXPECT_TRUE(std::isnan(status.accuracy));  // rows of older versions have none
   const std::string text = to_text(status, 40);
   EXPECT_THAT(text, HasSubstr("step 40 of 100"));
   EXPECT_THAT(text, HasSubstr("5.0 % lost to restarts"));
   EXPECT_THAT(text, HasSubstr("4.9000 |*"));  // the first of 29 columns is one step
   EXPECT_EQ(to_json(status).at("state"), "done");
+}
+
+TEST_F(Status, AccuracyIsShownNextToTheLoss) {
+  event(0, "start", kStart);
+  for (int step = 1; step <= 2; ++step) {
+    std::ofstream(path("metrics.jsonl"), std::ios::app) << nlohmann::json{{"step", step},
+                                                                          {"tokens", 100 * step},
+                                                                          {"loss", 2},
+                                                                          {"accuracy", 0.25 * step},
+                                                                          {"step_seconds", 1}}
+                                                        << "\n";
+  }
+  std::ofstream(path("metrics.jsonl"), std::ios::app) << R"({"step":2,"validation_loss":3,"validation_accuracy":0.125})"
+                                                      << "\n";
+  const RunStatus status = read(10);
+  EXPECT_DOUBLE_EQ(status.accuracy, 0.375);  // over the last steps, as the loss
+  EXPECT_THAT(to_text(status, 40), HasSubstr("loss 2.0000, accuracy 0.375, held out 3.0000 (accuracy 0.125), "));
+  EXPECT_EQ(to_json(status).at("accuracy"), 0.375);
+  EXPECT_EQ(to_json(status).at("validation_accuracy"), 0.125);
 }
 
 TEST_F(Status, AnotherLookReadsWhatHasCome) {

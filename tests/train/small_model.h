@@ -78,22 +78,24 @@ inline SampleReader random_samples(int64_t length, int64_t vocab) {
         const auto token = [&](int64_t row) { return static_cast<int32_t>(draw(row) * static_cast<double>(vocab)); };
         batch.ids[at] = token(t);
         batch.document_starts[at] = draw(1000 + t) < 0.25 ? 1 : 0;
-        batch.targets[at] = draw(1000 + t + 1) < 0.25 ? -1 : token(t + 1);
+        // Every third target is a label: another token than the next one.
+        batch.targets[at] = draw(1000 + t + 1) < 0.25 ? -1 : token(t % 3 == 2 ? 500 + t : t + 1);
       }
     }
   };
 }
 
-// Room for Σ losses and counted targets.
+// Room for Σ losses, counted targets and correct ones.
 class Totals {
  public:
-  Tensor tensor() const { return buffer_.tensor(0, DType::float64, {2}); }
+  Tensor tensor() const { return buffer_.tensor(0, DType::float64, {kLossTotals}); }
   double losses() const { return tensor().data<double>()[0]; }
   double counted() const { return tensor().data<double>()[1]; }
+  double correct() const { return tensor().data<double>()[2]; }
 
  private:
   Ledger ledger_;
-  Buffer buffer_{DeviceKind::cpu, 16, ledger_, "test"};
+  Buffer buffer_{DeviceKind::cpu, 8 * kLossTotals, ledger_, "test"};
 };
 
 }  // namespace shiftron::testing

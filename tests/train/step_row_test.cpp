@@ -28,17 +28,22 @@ void expect_as_parsed(const std::string& line) {
   expect_alike(row->tokens, number_at(object, "tokens"), line);
   expect_alike(row->loss, number_at(object, "loss"), line);
   expect_alike(row->step_seconds, number_at(object, "step_seconds"), line);
+  expect_alike(row->accuracy, number_at(object, "accuracy"), line);
   expect_alike(row->validation_loss, number_at(object, "validation_loss"), line);
+  expect_alike(row->validation_accuracy, number_at(object, "validation_accuracy"), line);
 }
 
 TEST(StepRow, IsAsAWholeParserReadsIt) {
-  for (const char* line :
-       {R"({"step":7,"tokens":896,"loss":5.959882499664787,"step_seconds":3.0e-2,"shift":{"0":[1]}})",
-        R"({"step":7,"tokens":896,"loss":null,"step_seconds":1})", R"({"step":40,"validation_loss":1.25})",
-        R"({"step":40,"validation_loss":null})",
-        R"({"step":40,"benchmarks":{"task":{"loss":3,"step":1,"a]}\\\"":[{"step_seconds":9}]}},"loss":2})",
-        R"( { "loss" : -1e-3 , "step_seconds" : "5" , "text" : "}, \"step\":9" , "step" : 3 } )",
-        R"({"step":[1,2],"tokens":{"step":5},"loss":true,"step_seconds":[],"step2":4})", R"({})", R"({ })"}) {
+  for (
+      const char* line :
+      {R"({"step":7,"tokens":896,"loss":5.959882499664787,"step_seconds":3.0e-2,"shift":{"0":[1]}})",
+       R"({"step":7,"tokens":896,"loss":5.5,"accuracy":0.25,"learning_rate":1,"step_seconds":1,"memory_bytes":{"a":1}})",
+       R"({"step":40,"validation_loss":1.25,"validation_accuracy":0.5,"validation_sources":{"a":{"accuracy":0.125}}})",
+       R"({"step":7,"tokens":896,"loss":null,"step_seconds":1})", R"({"step":40,"validation_loss":1.25})",
+       R"({"step":40,"validation_loss":null})",
+       R"({"step":40,"benchmarks":{"task":{"loss":3,"step":1,"a]}\\\"":[{"step_seconds":9}]}},"loss":2})",
+       R"( { "loss" : -1e-3 , "step_seconds" : "5" , "text" : "}, \"step\":9" , "step" : 3 } )",
+       R"({"step":[1,2],"tokens":{"step":5},"loss":true,"step_seconds":[],"step2":4})", R"({})", R"({ })"}) {
     expect_as_parsed(line);
   }
 }

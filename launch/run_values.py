@@ -1,0 +1,162 @@
+"""What the files of runs say: values of their metrics, configuration, seed."""
+import configparser
+import difflib
+import json
+import math
+import pathlib
+
+LAST_STEPS = 20  # whose mean a value of every step is
+PLACES = {"output.directory", "train.seed", "device.threads"}  # keys that say where and with which numbers, not what, a run trains
+
+
+class Fault(Exception):
+    """What is wrong, the command to try next, the exit code."""
+
+    def __init__(self, what, command, code=76):
+        super().__init__(what)
+        self.command, self.code = command, code
+
+
+def number(value):
+    """The value as a finite float. Raises ValueError for everything else: gnuplot would run what a text says."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError
+    try:
+        value = float(value)
+    except OverflowError:
+        raise ValueError from None
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def find(row, name):
+    """The value called `name`: `loss`, or of an object within the row `benchmarks.TASK.acc`. None if the row has none."""
+    if name in row:
+        return row[name]
+    for key, inner in row.items():
+        if isinstance(inner, dict) and name.startswith(key + "."):
+            return find(inner, name[len(key) + 1:])
+    return None
+
+
+def read_curve(path, name):
+    """({step: (tokens, value, whether it stands in the row of a training step)} in the order of steps, number of rows that were skipped because their numbers are not finite numbers).
+    A step that was repeated counts as last written. Rows of evaluations have no tokens: they take those of their step's row."""
+    points, tokens_of, skipped = {}, {}, 0
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for place, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError
+            value = find(row, name)
+            if value is None and "tokens" not in row:
+                continue
+            step = number(row.get("step")) if value is not None or "loss" in row else None
+            if value is not None:
+                points[step] = number(row.get("tokens", tokens_of.get(step, step))), number(value), "loss" in row
+            if step is not None and "tokens" in row:
+                tokens_of[step] = number(row["tokens"])
+        except (ValueError, RecursionError):
+            skipped += place < len(lines) and line != ""  # the last line of a run that is being written may be incomplete
+    return dict(sorted(points.items())), skipped
+
+
+class Run:
+    """A run's directory. Raises Fault if it is none."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.metrics = self.directory / "metrics.jsonl"
+        if not self.directory.is_dir():
+            raise Fault(f"no run: {directory} is not a directory", "shiftron status RUN, with the output.directory of a run")
+        if not self.metrics.is_file():  # a pipe would wait for a writer
+            raise Fault(f"no run: {directory} has no file metrics.jsonl", f"shiftron status {directory}")
+        self.config = self._read_config()
+        self._curves = {}
+
+    def _read_config(self):
+        path = self.directory / "config.conf"
+        parser = configparser.ConfigParser(strict=False, inline_comment_prefixes=("#",), interpolation=None)
+        try:
+            parser.read_string(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        except OSError as error:
+            raise Fault(f"{path}: {error.strerror}", f"shiftron status {self.directory}") from None
+        except configparser.Error as error:
+            raise Fault(f"{path} cannot be read: {error}", f"shiftron status {self.directory}") from None
+        return {f"{section}.{key}": value for section in parser.sections() for key, value in parser[section].items()}
+
+    @property
+    def seed(self):
+        try:
+            return int(self.config["train.seed"])
+        except (KeyError, ValueError):
+            raise Fault(f"{self.directory}/config.conf states no train.seed, by which runs are paired", f"shiftron status {self.directory}") from None
+
+    def curve(self, name):
+        """{step: value} in the order of steps."""
+        return {step: value for step, (_, value, _) in self._points(name).items()}
+
+    def _points(self, name):
+        if name not in self._curves:
+            self._curves[name] = read_curve(self.metrics, name)[0]
+        return self._curves[name]
+
+    def last_step(self):
+        steps = [step for name in ("loss", "validation_loss") for step in self.curve(name)]
+        return int(max(steps, default=0))
+
+    def value(self, name, step=None):
+        """At `step`, or at the end: the value there; of a value in the rows of training steps the mean over LAST_STEPS steps up to there.
+        Raises Fault if there is none."""
+        curve = {at: value for at, value in self.curve(name).items() if step is None or at <= step}
+        if not curve:
+            if self.curve(name):
+                raise Fault(f"{self.directory} has no value {name} up to step {step:g}", f"--step {min(self.curve(name)):g} or a later one")
+            known = self.names()
+            near = difflib.get_close_matches(name, known, 1)
+            raise Fault(f"{self.directory} has no value {name} in its metrics.jsonl" + (f", nearest is {near[0]}" if near else ""),
+                        "one of " + ", ".join(one for one in known if "." not in one) if known else f"shiftron status {self.directory}")
+        last = list(curve.items())[-LAST_STEPS:]
+        if self._points(name)[last[-1][0]][2]:
+            return math.fsum(value for _, value in last) / len(last)
+        if step is not None and last[-1][0] != step:
+            raise Fault(f"{self.directory} has {name} at step {last[-1][0]:g} and none at step {step:g}", "--step with a step that has it")
+        return last[-1][1]
+
+    def best(self, name, step=None):
+        """The lowest value, up to `step`."""
+        return min(value for at, value in self.curve(name).items() if step is None or at <= step)
+
+    def names(self):
+        """Of all values that its rows have."""
+        found = {}
+
+        def collect(row, prefix):
+            for key, value in row.items():
+                if isinstance(value, dict):
+                    collect(value, f"{prefix}{key}.")
+                elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                    found[prefix + key] = None
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").split("\n"):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                collect(row, "")
+        return [name for name in found if name != "step"]
+
+
+def differing_keys(arms):
+    """Of lists of runs: (keys that are constant within each arm and differ between arms, keys that differ within an arm),
+    each {key: [values per arm]}."""
+    between, within = {}, {}
+    for key in sorted({key for arm in arms for run in arm for key in run.config} - PLACES):
+        values = [sorted({run.config.get(key, "") for run in arm}) for arm in arms]
+        if any(len(some) > 1 for some in values):
+            within[key] = values
+        elif any(some != values[0] for some in values):
+            between[key] = values
+    return between, within

@@ -1,0 +1,199 @@
+// `shiftron data generate`.
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/print_json.h"
+#include "cli/process.h"
+#include "core/check.h"
+#include "data/generate/generate.h"
+#include "data/generate/generator.h"
+#include "data/generate/write_generated.h"
+#include "train/option_value.h"
+
+namespace shiftron::cli {
+namespace {
+
+// Options of all kinds. One that several kinds have takes what any of them takes; the kind checks it again.
+std::vector<CommandOption> options_of_kinds() {
+  std::vector<CommandOption> options;
+  for (const GeneratorKind& kind : generator_kinds()) {
+    for (const GeneratorOption& own : kind.options) {
+      const std::string help = kind.name + ": " + own.help + " [" + own.otherwise + "]";
+      const auto found = std::ranges::find(options, own.name, &CommandOption::name);
+      if (found != options.end()) {
+        found->help += "; " + help;
+        found->limits.low = std::min(found->limits.low, static_cast<double>(own.low));
+        found->limits.high = std::max(found->limits.high, static_cast<double>(own.high));
+        continue;
+      }
+      if (own.choices.empty()) {
+        options.push_back(
+            whole_option(own.name, help, between(static_cast<double>(own.low), static_cast<double>(own.high))));
+      } else {
+        std::string names;
+        for (const std::string& choice : own.choices) names += (names.empty() ? "" : "|") + choice;
+        options.push_back(text_option(own.name, names, help));
+        options.back().choices = own.choices;
+      }
+    }
+  }
+  return options;
+}
+
+std::vector<CommandOption> options_of_data_generate() {
+  std::string kinds;
+  for (const GeneratorKind& kind : generator_kinds()) kinds += "; " + kind.name + ": " + kind.summary;
+  CommandOption kind = required(text_option("kind", "KIND", "it may stand alone" + kinds));
+  kind.bare = true;
+  std::vector<CommandOption> options = {
+      kind,
+      text_option("output", "DIR", "new or empty directory for a dataset"),
+      flag("jsonl", "prints the documents as JSONL of ids and targets"),
+      flag("text", "prints the documents as text: the names of their tokens, and of their targets"),
+      required(whole_option("documents", "documents", between(1, kLargestCount))),
+      whole_option("validation", "documents after these, that go to DIR/validation; the others go to DIR/train",
+                   between(0, kLargestCount), "0"),
+      whole_option("pack", "tokens of a window that no document straddles, see `data build`; 0 = no packing",
+                   between(0, kLargestCount), "0"),
+      whole_option("vocab", "tokens of the vocabulary, 0 = as many as the kind uses", between(0, kLargestCount), "0"),
+      whole_option("shard-tokens", "tokens in a shard, about", at_least(1),
+                   std::to_string(DatasetOutput{}.shard_tokens)),
+      whole_option("seed", "document n is a function of the seed, n and the options of the kind", at_least(0), "0"),
+      whole_option("threads", "that generate, 0 = processors that this process may use", between(0, 4096), "0")};
+  for (CommandOption& option : options_of_kinds()) options.push_back(std::move(option));
+  options.push_back(json_flag());
+  return options;
+}
+
+std::unique_ptr<DocumentGenerator> generator_of(const CommandLine& line) {
+  const GeneratorKind& kind = generator_kind(line.text("kind"));
+  std::map<std::string, std::string> given;
+  for (const CommandOption& option : options_of_kinds()) {
+    if (line.has(option.name)) given[option.name] = line.text(option.name);
+  }
+  return kind.make(static_cast<uint64_t>(line.integer("seed")), GeneratorSettings(kind, given));
+}
+
+void append_numbers(std::string& text, const std::vector<int32_t>& numbers) {
+  const char* separator = "[";
+  for (const int32_t number : numbers) {
+    text += separator;
+    separator = ",";
+    if (number == kNotCounted) {
+      text += "null";
+      continue;
+    }
+    char digits[16];
+    text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+  }
+  text += "]";
+}
+
+std::string json_line(const GeneratedDocument& document) {
+  std::string text = "{\"ids\":";
+  append_numbers(text, document.ids);
+  if (!document.targets.empty()) {
+    text += ",\"targets\":";
+    append_numbers(text, document.targets);
+  }
+  return text += "}\n";
+}
+
+// The document's tokens on a line, and under it what is to be predicted at each, "_" where nothing counts.
+std::string text_lines(const GeneratedDocument& document, const DocumentGenerator& generator) {
+  const auto name_of = [&](int32_t id) {
+    return id == kNotCounted ? "_" : id == kEndOfGenerated ? "<end>" : generator.token_name(id);
+  };
+  std::string ids = "ids    ", targets = "targets";
+  for (size_t i = 0; i < document.ids.size(); ++i) {
+    std::string id = name_of(document.ids[i]);
+    std::string target = document.targets.empty() ? "" : name_of(document.targets[i]);
+    const size_t width = std::max(id.size(), target.size());
+    ids += " " + id.append(width - id.size(), ' ');
+    targets += " " + target.append(width - target.size(), ' ');
+  }
+  ids.erase(ids.find_last_not_of(' ') + 1);
+  return document.targets.empty() ? ids + "\n" : ids + "\n" + targets + "\n";
+}
+
+void print_documents(const CommandLine& line, const DocumentGenerator& generator, int threads) {
+  for (const char* of_datasets : {"validation", "pack", "vocab", "shard-tokens", "json"}) {
+    if (line.has(of_datasets)) {
+      throw_bad_input("--", of_datasets, " is of a dataset, and --", line.has("text") ? "text" : "jsonl",
+                      " prints documents; leave it out, or name a dataset with --output");
+    }
+  }
+  const auto count = static_cast<uint64_t>(line.integer("documents"));
+  generate_documents(generator, count, threads, [&](const GeneratedDocument& document) {
+    std::cout << (line.has("text") ? text_lines(document, generator) : json_line(document));
+  });
+}
+
+void tell_generated(const CommandLine& line, const std::vector<BuiltDataset>& datasets) {
+  nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()}};
+  for (const BuiltDataset& dataset : datasets) {
+    const nlohmann::ordered_json counted =
+        dataset.has_targets ? nlohmann::ordered_json(dataset.counted_targets) : nlohmann::ordered_json();
+    json["datasets"].push_back({{"directory", dataset.directory},
+                                {"documents", dataset.documents},
+                                {"tokens", dataset.tokens},
+                                {"counted_targets", counted},
+                                {"shards", dataset.shards},
+                                {"fingerprint", dataset.fingerprint}});
+    if (line.has("json")) continue;
+    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens";
+    if (dataset.has_targets) std::cout << ", " << dataset.counted_targets << " targets counted";
+    std::cout << ", " << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
+  }
+  if (line.has("json")) print_json(json);
+  std::cout.flush();
+}
+
+// Whatever decides the documents, as words of the command line.
+std::string words_of_request(const CommandLine& line) {
+  std::string words = line.text("kind") + " --seed " + line.text("seed");
+  for (const CommandOption& option : options_of_kinds()) {
+    if (line.has(option.name)) words += " --" + option.name + " " + line.text(option.name);
+  }
+  return words;
+}
+
+void write_dataset(const CommandLine& line, const DocumentGenerator& generator, int threads) {
+  GeneratedData data;
+  data.dataset.output = line.text("output");
+  data.dataset.pack = line.integer("pack");
+  data.dataset.shard_tokens = line.integer("shard-tokens");
+  data.dataset.threads = threads;
+  data.vocabulary = line.integer("vocab") > 0 ? line.integer("vocab") : generator.vocabulary();
+  data.documents = line.integer("documents");
+  data.validation = line.integer("validation");
+  data.request = data.source = words_of_request(line);
+  outlive_failing_writes();
+  write_generated(generator, data, [&](const std::vector<BuiltDataset>& datasets) { tell_generated(line, datasets); });
+}
+
+int generate_data(const CommandLine& line) {
+  const int ways = line.has("output") + line.has("jsonl") + line.has("text");
+  if (ways != 1) {
+    throw_bad_input("data generate: give ", ways == 0 ? "" : "only one of ", "--output DIR, --jsonl or --text");
+  }
+  const std::unique_ptr<DocumentGenerator> generator = generator_of(line);
+  const int threads = thread_count(static_cast<int>(line.integer("threads")));
+  if (line.has("output")) {
+    write_dataset(line, *generator, threads);
+  } else {
+    print_documents(line, *generator, threads);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> generate_data_commands() {
+  return {{"data", "generate", "makes a dataset of documents that follow a rule, without text",
+           "KIND --documents N --output DIR", options_of_data_generate(), false, generate_data}};
+}
+
+}  // namespace shiftron::cli

@@ -1,0 +1,362 @@
+// Two passes: documents → buckets, buckets → shards. dataset.json is written last; without it there is no dataset.
+#include "data/dataset_writer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/ordered_work.h"
+#include "data/buckets.h"
+#include "data/build_directory.h"
+#include "data/dataset.h"
+
+namespace shiftron {
+namespace {
+
+constexpr uint64_t kBucketInput = uint64_t{64} << 20;  // bytes of the input that fill a bucket, about
+constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
+constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the order's
+
+struct ShardPlan {
+  int64_t tokens = 0;
+  int64_t documents = 0;
+};
+
+// End tokens that fill a window before a document of so many tokens, where the row of all documents has reached
+// `position`. None without packing.
+int64_t filling(int64_t position, int64_t tokens, int64_t pack) {
+  const int64_t room = pack > 0 ? (pack - position % pack) % pack : 0;
+  return room < tokens ? room : 0;
+}
+
+// Whole documents, in order, up to `shard_tokens` each; a longer document has a shard of its own. What fills windows
+// is counted with the document before. Throws Error(bad_input) where they are more than `most`.
+std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens, int64_t pack, size_t most) {
+  std::vector<ShardPlan> plan;
+  int64_t position = 0;
+  const auto fill = [&](int64_t count) {
+    if (count > 0) plan.back().tokens += count;
+    position += count;
+  };
+  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
+    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
+      fill(filling(position, document.tokens, pack));
+      if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) {
+        if (plan.size() == most) {
+          // Any two neighbours hold more than shard_tokens.
+          const int64_t enough = 2 * buckets.tokens() / static_cast<int64_t>(most - 1) + 1;
+          throw_bad_input("--shard-tokens ", shard_tokens, " makes more than the ", most, " shards that ",
+                          kDescriptionFile, " can hold; give --shard-tokens ", enough, " or more");
+        }
+        plan.emplace_back();
+      }
+      plan.back().tokens += document.tokens;
+      ++plan.back().documents;
+      position += document.tokens;
+    }
+  }
+  fill(filling(position, pack + 1, pack));  // the last window
+  return plan;
+}
+
+std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const ShardHeader& header,
+                                      const std::vector<ShardPlan>& plan, const std::string& directory,
+                                      Progress& progress) {
+  std::vector<ShardRecord> records;
+  std::unique_ptr<ShardWriter> writer;
+  ShardPlan left;  // of the shard that is written
+  int64_t position = 0;
+  const auto fill = [&](int64_t count) {
+    writer->fill(count);
+    left.tokens -= count;
+    position += count;
+  };
+  for (size_t bucket = 0; bucket < buckets.buckets(); ++bucket) {
+    const std::vector<int32_t> values = buckets.tokens_of(bucket);
+    for (const DocumentBuckets::Document& document : buckets.sorted(bucket)) {
+      if (writer == nullptr) {
+        left = plan[records.size()];
+        writer = std::make_unique<ShardWriter>(directory + "/" + shard_name(records.size()), header, left.tokens,
+                                               left.documents);
+      } else {
+        fill(filling(position, document.tokens, header.pack));
+      }
+      const int32_t* tokens = values.data() + document.first;
+      writer->append(tokens, document.tokens, document.text_bytes,
+                     header.has_targets ? tokens + document.tokens : nullptr);
+      left.tokens -= document.tokens;
+      position += document.tokens;
+      progress.advance(static_cast<uint64_t>(document.tokens));
+      if (--left.documents == 0) {
+        fill(left.tokens);
+        records.push_back(writer->finish());
+        writer.reset();
+      }
+    }
+  }
+  return records;
+}
+
+void check_options(const DatasetOutput& options, const TokenVocabulary& vocabulary) {
+  if (options.output.empty()) throw_bad_input("no output directory; name it with --output");
+  if (options.shard_tokens < 1) throw_bad_input("shard tokens ", options.shard_tokens, ": must be at least 1");
+  if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
+    throw_bad_input("validation fraction ", options.validation_fraction, ": must be at least 0 and below 1");
+  }
+  if (options.pack < 0 || options.pack == 1) {
+    throw_bad_input("--pack ", options.pack, ": must be at least 2, a token and an end, or 0 for no packing");
+  }
+  if (vocabulary.size < 1 || vocabulary.size > INT32_MAX) {
+    throw_bad_input("a vocabulary of ", vocabulary.size, " tokens: must be 1 to ", INT32_MAX);
+  }
+  if (vocabulary.end_of_document < 0 || vocabulary.end_of_document >= vocabulary.size) {
+    throw_bad_input("the end-of-document token ", vocabulary.end_of_document, " is not within the vocabulary of ",
+                    vocabulary.size, "; give one of 0 to ", vocabulary.size - 1, ", or a larger vocabulary");
+  }
+}
+
+}  // namespace
+
+struct DatasetWriter::Implementation {
+  DatasetOutput options;
+  TokenVocabulary vocabulary;
+  std::string source;
+  int64_t ordered_documents;
+  std::vector<std::string> parts;
+  BuildDirectory directory;
+  std::vector<DocumentBuckets> buckets;  // of each part
+  uint64_t number = 0;                   // documents added
+  std::string first;                     // where the first one came from
+  bool has_targets = false;
+
+  Implementation(const DatasetOutput& given, const TokenVocabulary& tokens, const std::string& request,
+                 std::string from, int64_t ordered)
+      : options(given),
+        vocabulary(tokens),
+        source(std::move(from)),
+        ordered_documents(ordered),
+        parts(given.validation_fraction > 0 ? std::vector<std::string>{"train", "validation"}
+                                            : std::vector<std::string>{""}),
+        directory(given.output, parts, request) {}
+
+  // Of the document that is added next.
+  uint64_t key() const {
+    if (ordered_documents == 0) return xxh3_64(&number, sizeof number, options.seed);
+    return static_cast<uint64_t>((static_cast<unsigned __int128>(number - 1) << 64) /
+                                 static_cast<uint64_t>(ordered_documents));
+  }
+  std::vector<BuiltDataset> existing() const;
+  void check_parts(const Words& words) const;
+  std::vector<std::string> write(std::vector<BuiltDataset>& built, const Progress::Output& output);
+};
+
+DatasetWriter::DatasetWriter(const DatasetOutput& options, const TokenVocabulary& vocabulary,
+                             const std::string& request, const std::string& source, uint64_t input_bytes,
+                             int64_t ordered_documents) {
+  check_options(options, vocabulary);
+  implementation_ = std::make_unique<Implementation>(options, vocabulary, request, source, ordered_documents);
+  if (was_there()) return;
+  const size_t count = std::clamp<size_t>(input_bytes / kBucketInput + 1, 1, kMostBuckets);
+  for (const std::string& part : implementation_->parts) {
+    implementation_->buckets.emplace_back(implementation_->directory.work(part), count);
+  }
+}
+
+DatasetWriter::~DatasetWriter() = default;
+
+bool DatasetWriter::was_there() const {
+  return implementation_->directory.is_there();
+}
+const std::string& DatasetWriter::note() const {
+  return implementation_->directory.note();
+}
+
+bool DatasetWriter::is_validation(const void* content, size_t bytes) const {
+  const double fraction = implementation_->options.validation_fraction;
+  return fraction > 0 && static_cast<double>(xxh3_64(content, bytes, kValidationSeed) >> 11) * 0x1p-53 < fraction;
+}
+
+void DatasetWriter::close(TokenDocument& document) const {
+  const TokenVocabulary& vocabulary = implementation_->vocabulary;
+  const int64_t pack = implementation_->options.pack;
+  const std::string place = document.where.empty() ? "" : document.where + ": ";
+  std::vector<int32_t>&ids = document.ids, &targets = document.targets;
+  if (ids.empty()) throw_bad_input(place, "a document without a token");
+  const auto is_foreign = [&](int32_t token) { return token < 0 || token >= vocabulary.size; };
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (is_foreign(ids[i])) {
+      throw_bad_input(place, "id ", ids[i], " at position ", i, " is not within the vocabulary of ", vocabulary.size);
+    }
+    if (ids[i] == vocabulary.end_of_document) {
+      throw_bad_input(place, "id ", ids[i], " at position ", i,
+                      " is the end-of-document token, which is appended to every document; leave it out");
+    }
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] == kNotCounted || !is_foreign(targets[i])) continue;
+    throw_bad_input(place, "target ", targets[i], " at position ", i, " is not within the vocabulary of ",
+                    vocabulary.size);
+  }
+  if (!targets.empty() && targets.size() != ids.size()) {
+    throw_bad_input(place, targets.size(), " targets of ", ids.size(), " ids; give one target for each id");
+  }
+  if (pack > 0 && static_cast<int64_t>(ids.size()) + 1 > pack) {
+    throw_bad_input(place, "a document of ", ids.size(), " tokens and its end do not fit a window of --pack ", pack,
+                    "; shorten it, or give --pack ", ids.size() + 1, " or more");
+  }
+  ids.push_back(vocabulary.end_of_document);
+  if (targets.empty() && pack > 0) targets.assign(ids.begin() + 1, ids.end());
+  if (!targets.empty()) targets.push_back(kNotCounted);
+}
+
+void DatasetWriter::add(const TokenDocument& document) {
+  Implementation& self = *implementation_;
+  const bool has_targets = !document.targets.empty();
+  ++self.number;
+  if (self.first.empty()) {
+    self.has_targets = has_targets;
+    self.first = document.where.empty() ? "the first document" : document.where;
+  }
+  if (has_targets != self.has_targets) {
+    throw_bad_input(document.where, has_targets ? ": has targets, " : ": has no targets, ", self.first,
+                    has_targets ? " has none" : " has them",
+                    "; give them in all documents or in none, or build two datasets (data.train takes several)");
+  }
+  self.buckets[document.is_validation ? 1 : 0].add(self.key(), document.ids, document.text_bytes, document.targets);
+}
+
+// What a killed build made, and found whole.
+std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
+  std::vector<BuiltDataset> built;
+  for (const std::string& part : parts) {
+    const Dataset dataset(directory.target(part));
+    dataset.require_shards();
+    const DatasetDescription& description = dataset.description();
+    built.push_back({dataset.directory(), description.documents(), description.tokens(), description.counted_targets(),
+                     dataset.has_targets(), description.text_bytes, static_cast<int64_t>(description.shards.size()),
+                     dataset.fingerprint()});
+  }
+  return built;
+}
+
+void DatasetWriter::Implementation::check_parts(const Words& words) const {
+  int64_t documents = 0;
+  for (const DocumentBuckets& part : buckets) documents += part.documents();
+  if (documents == 0) throw_bad_input(words.nothing);
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].documents() > 0) continue;
+    throw_bad_input("of ", documents, " documents none falls to the ", i == 0 ? "training" : "validation",
+                    " part at --validation-fraction ", options.validation_fraction, "; change it", words.too_few);
+  }
+}
+
+// Returns the texts of dataset.json.
+std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltDataset>& built,
+                                                              const Progress::Output& output) {
+  uint64_t all_tokens = 0;
+  for (const DocumentBuckets& part : buckets) all_tokens += static_cast<uint64_t>(part.tokens());
+  Progress progress("writing shards", all_tokens, "tokens", output);
+  const std::string& model = vocabulary.tokenizer_model;
+  const ShardHeader header{
+      vocabulary.size, vocabulary.end_of_document, model.empty() ? "" : to_hex(xxh3_128(model)), source, has_targets,
+      options.pack};
+  std::vector<std::vector<ShardPlan>> plans;
+  for (const DocumentBuckets& part : buckets) {
+    plans.push_back(plan_shards(part, options.shard_tokens, options.pack, most_described_shards(header)));
+  }
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    DatasetDescription description{header, buckets[i].text_bytes(), {}};
+    description.shards = write_shards(buckets[i], header, plans[i], directory.work(parts[i]), progress);
+    if (has_targets && description.counted_targets() == 0) {
+      throw_bad_input("none of the ", description.tokens(), " targets of the ",
+                      parts[i].empty() ? "dataset" : parts[i] + " part",
+                      " is counted, so there is nothing to learn; give targets that are not null");
+    }
+    texts.push_back(description.to_text());
+    built.push_back({directory.target(parts[i]), description.documents(), description.tokens(),
+                     description.counted_targets(), has_targets, description.text_bytes,
+                     static_cast<int64_t>(description.shards.size()), to_hex(xxh3_128(texts.back()))});
+  }
+  return texts;
+}
+
+std::vector<BuiltDataset> DatasetWriter::finish(const Words& words, const Progress::Output& output) {
+  Implementation& self = *implementation_;
+  if (was_there()) return self.existing();
+  for (DocumentBuckets& part : self.buckets) part.finish();
+  self.check_parts(words);
+  std::vector<BuiltDataset> built;
+  const std::vector<std::string> texts = self.write(built, output);
+  self.buckets.clear();
+  self.directory.remove_buckets();
+  const std::string& model = self.vocabulary.tokenizer_model;
+  for (size_t i = 0; i < self.parts.size(); ++i) {
+    const std::string& part = self.parts[i];
+    if (!model.empty()) write_file_durably(self.directory.work(part) + "/" + kTokenizerFile, model);
+    for (int64_t shard = 0; shard < built[i].shards; ++shard) {
+      self.directory.publish(part, shard_name(static_cast<size_t>(shard)));
+    }
+    if (!model.empty()) self.directory.publish(part, kTokenizerFile);
+  }
+  self.directory.publish_descriptions(texts, words.note);
+  return built;
+}
+
+void DatasetWriter::leave_out() {
+  ++implementation_->number;
+}
+
+void DatasetWriter::commit() {
+  implementation_->directory.commit();
+}
+
+std::vector<BuiltDataset> write_documents(const DatasetOutput& options, const TokenVocabulary& vocabulary,
+                                          const std::string& request, const std::string& source, int64_t count,
+                                          const std::function<TokenDocument(int64_t)>& make,
+                                          const Progress::Output& output,
+                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell) {
+  constexpr int64_t kBatch = 256;                   // documents that a thread makes at once
+  constexpr uint64_t kWaiting = uint64_t{4} << 20;  // bytes of documents that wait for each thread, about
+  CHECK(count > 0, "no document to write");
+  struct Batch {
+    int64_t begin = 0, end = 0;
+    std::vector<TokenDocument> documents = {};
+  };
+  const TokenDocument first = make(0);  // as long as the others, about
+  const uint64_t bytes = (first.ids.size() + first.targets.size()) * sizeof(int32_t);
+  DatasetWriter writer(options, vocabulary, request, source, bytes * static_cast<uint64_t>(count), count);
+  if (!writer.was_there()) {
+    Progress progress("making documents", static_cast<uint64_t>(count), "documents", output);
+    OrderedWork<Batch> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kWaiting,
+                            {.work =
+                                 [&](Batch& batch, const auto&) {
+                                   for (int64_t number = batch.begin; number < batch.end; ++number) {
+                                     TokenDocument& document = batch.documents.emplace_back(make(number));
+                                     document.is_validation = writer.is_validation(
+                                         document.ids.data(), document.ids.size() * sizeof(int32_t));
+                                     writer.close(document);
+                                   }
+                                 },
+                             .take =
+                                 [&](Batch& batch) {
+                                   for (const TokenDocument& document : batch.documents) writer.add(document);
+                                   progress.advance(batch.documents.size());
+                                 },
+                             .told = [](const Batch&, size_t) {}});
+    for (int64_t begin = 0; begin < count; begin += kBatch) {
+      const int64_t end = std::min(count, begin + kBatch);
+      work.add({begin, end}, bytes * static_cast<uint64_t>(end - begin));
+    }
+    work.finish();
+  }
+  std::vector<BuiltDataset> built = writer.finish({.nothing = "no document"}, output);
+  if (tell) tell(built);
+  writer.commit();
+  return built;
+}
+
+}  // namespace shiftron

@@ -1,0 +1,10 @@
+// Sentences of two symbols and the third that a fixed table gives.
+#pragma once
+
+#include "data/generate/generator.h"
+
+namespace shiftron {
+
+GeneratorKind ngram_kind();
+
+}  // namespace shiftron

@@ -1,0 +1,29 @@
+// A generator's documents as datasets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/progress.h"
+#include "data/dataset_writer.h"
+#include "data/generate/generator.h"
+
+namespace shiftron {
+
+struct GeneratedData {
+  DatasetOutput dataset;   // its validation_fraction and seed are not read
+  int64_t vocabulary = 0;  // at least the generator's
+  int64_t documents = 0;   // 0 … documents − 1, in this order
+  int64_t validation = 0;  // > 0: so many after them, in output/validation; the others in output/train
+  std::string request;     // differs where another generator, seed or option of the kind does
+  std::string source;      // for people
+};
+
+// Equal options give equal bytes, by any number of threads. Errors and `tell` as those of write_documents().
+std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, const GeneratedData& data,
+                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell,
+                                          const Progress::Output& output = {});
+
+}  // namespace shiftron
