@@ -30,6 +30,7 @@ std::vector<Command> evaluate_commands();   // evaluate, generate
 std::vector<Command> benchmark_commands();  // evaluate compare
 std::vector<Command> checkpoint_commands();
 std::vector<Command> interchange_commands();  // checkpoint export, import
+std::vector<Command> inspect_commands();      // inspect heads
 std::vector<Command> self_test_commands();
 std::vector<Command> preflight_commands();
 std::vector<Command> status_commands();

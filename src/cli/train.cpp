@@ -12,6 +12,7 @@
 
 #include "cli/command.h"
 #include "cli/config_reader.h"
+#include "cli/drawing.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
 #include "cli/version.h"
@@ -103,26 +104,9 @@ void print_plan(const RunConfig& config, const ParallelLayout& layout, const Par
   }
 }
 
-// An older drawing is replaced; anything else that somebody wrote is not.
-void refuse_to_replace(const std::string& path) {
-  if (path.empty()) throw_bad_input("--draw is given an empty name; name a file");
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
-  std::string start(5, '\0');
-  FileDescriptor file = FileDescriptor::open_for_reading(path);
-  start.resize(file.read_some(start.data(), start.size()));
-  if (start == "<svg ") return;
-  throw_bad_input("--draw ", path, " is there and no drawing, which alone is replaced; name another file");
-}
-
 void draw_plan(const RunConfig& config, const ParallelLayout& layout, const std::string& path) {
-  refuse_to_replace(path);
-  const std::string drawing = draw_run(config, layout);
-  try {
-    write_file_durably(path, drawing);
-  } catch (const Error& error) {
-    throw_bad_input("the drawing cannot be written, choose another --draw: ", error.what());
-  }
+  refuse_to_replace("draw", path);
+  write_drawing("draw", path, draw_run(config, layout));
 }
 
 std::vector<std::string> directories_of(const std::vector<DataSource>& sources) {

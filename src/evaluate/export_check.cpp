@@ -3,17 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
 
 #include "checkpoint/boxes.h"
 #include "checkpoint/stored_rows.h"
-#include "core/host_limits.h"
 #include "core/philox.h"
 #include "core/progress.h"
+#include "evaluate/model_pieces.h"
 #include "evaluate/plain_forward.h"
 #include "kernels/element.h"
-#include "model/transformer.h"
 
 namespace shiftron {
 namespace {
@@ -51,111 +49,12 @@ void fill(ParameterSet& set, TensorSource& source, StoredTypes types) {
   }
 }
 
-// One piece of the model on one stream.
-class Piece {
- public:
-  Piece(const ModelConfig& model, const StagePlace& place, const Stream& where, const Groups& groups,
-        const MemoryPlan& plan)
-      : stream_(where),
-        groups_(groups),
-        set_(groups.layout, groups.at, kTypes),
-        stage_(set_, model, place, RecomputeKind::none),
-        activations_(stream_, "activations", plan, "activations"),
-        operands_(stream_, "operands", plan, "activations"),
-        scratch_(stream_, "scratch", plan, "scratch"),
-        hidden_(model.hidden) {
-    set_.allocate(stream_, false);
-    stage_.make_tables(stream_, kTokens);
-  }
-  ParameterSet& parameters() { return set_; }
-
-  // Rows [tokens, hidden] for the next piece, or logits [tokens, vocab] of the last; `before` is unused in the first.
-  std::vector<double> run(const std::vector<int32_t>& ids, const std::vector<double>& before) {
-    const auto rows = static_cast<int64_t>(ids.size());
-    const bool is_meta = stream_.device == DeviceKind::meta;
-    const auto numbers = [&](auto value_of) {
-      const Tensor tensor = activations_.allocate(DType::int32, {rows});
-      for (int64_t i = 0; !is_meta && i < rows; ++i) tensor.data<int32_t>()[i] = value_of(i);
-      return tensor;
-    };
-    const auto zero = [](int64_t) { return int32_t{0}; };
-    const Tensor tokens = numbers([&](int64_t i) { return ids[static_cast<size_t>(i)]; });
-    Tensor input;
-    if (!stage_.first()) {
-      input = activations_.allocate(DType::float64, {rows, hidden_});
-      if (!is_meta) std::ranges::copy(before, input.data<double>());
-    }
-    stage_.prepare(stream_);
-    Run run{.stream = stream_,
-            .activations = activations_,
-            .operands = operands_,
-            .scratch = scratch_,
-            .groups = groups_,
-            .training = false,
-            .gather_rows = false,
-            .rows = rows,
-            .sequence_length = rows,
-            .documents = {numbers(zero), numbers(zero), numbers([](int64_t i) { return static_cast<int32_t>(i); })},
-            .loss_scale = 1,
-            .microbatch = 0,
-            .weight_gradients = unused_};
-    TransformerStage::Saved saved;
-    const Tensor result = stage_.last() ? stage_.logits(run, input)
-                                        : stage_.forward(run, {.ids = tokens, .targets = {}}, input, saved, {}, {});
-    if (is_meta) return {};
-    const auto* from = result.data<double>();
-    return {from, from + result.count()};
-  }
-  MemoryPlan peaks() const {
-    return {{"activations", activations_.peak()}, {"operands", operands_.peak()}, {"scratch", scratch_.peak()}};
-  }
-
- private:
-  Stream stream_;
-  const Groups& groups_;
-  ParameterSet set_;
-  TransformerStage stage_;
-  Arena activations_, operands_, scratch_;
-  WeightGradientQueue unused_;
-  int64_t hidden_;
-};
-
-// Piece −1 is the embedding, piece `layers` the head.
-StagePlace place_of(const ModelConfig& model, int64_t piece) {
-  const int64_t begin = std::clamp<int64_t>(piece, 0, model.layers),
-                end = std::clamp<int64_t>(piece + 1, 0, model.layers);
-  return {.layers = {begin, piece < 0 ? begin : end}, .first = piece < 0, .last = piece == model.layers};
-}
-
-struct PiecePlan {
-  MemoryPlan arenas;
-  int64_t bytes;  // of all its memory
-};
-PiecePlan plan_of(const ModelConfig& model, const StagePlace& place, const std::vector<int32_t>& ids) {
-  const auto world = make_meta_world(0, 1);
-  const Groups groups = make_groups(*world, {}, model.kv_heads);
-  Ledger planned;
-  Piece meta(model, place, {.device = DeviceKind::meta, .ledger = &planned}, groups, {});
-  meta.run(ids, {});
-  return {.arenas = meta.peaks(), .bytes = planned.memory_total()};
-}
-
-[[noreturn]] void refuse_memory(int64_t bytes) {
-  throw_bad_input("not enough memory: ", bytes,
-                  " bytes are needed to check an export, which computes a layer, or the head, in float64; free memory, "
-                  "raise the limit of this process (ulimit -v), or export on a machine with more");
-}
-
-std::unique_ptr<Piece> make_piece(const ModelConfig& model, int64_t number, const Stream& where, const Groups& groups,
-                                  const std::vector<int32_t>& ids) {
-  const StagePlace place = place_of(model, number);
-  const PiecePlan plan = plan_of(model, place, ids);
-  try {
-    return std::make_unique<Piece>(model, place, where, groups, plan.arenas);
-  } catch (const Error& error) {  // whose advice is for whoever trains
-    if (error.code() != ExitCode::bad_input) throw;
-    refuse_memory(plan.bytes);
-  }
+ModelPieces pieces_of(const ModelConfig& model, const std::vector<int32_t>& ids) {
+  return {model,
+          kTypes,
+          {},
+          {ids, {static_cast<int64_t>(ids.size())}},
+          {"to check an export, which computes a layer, or the head, in float64", "export on a machine with more"}};
 }
 
 }  // namespace
@@ -164,31 +63,24 @@ std::vector<std::vector<double>> staged_logits(TensorSource& source, const Model
                                                const std::vector<int32_t>& ids, const std::function<void()>& layer_done,
                                                const std::function<void(const std::vector<double>&)>& residual) {
   CHECK(static_cast<int64_t>(ids.size()) <= kTokens, ids.size(), " tokens");
-  const auto world = make_single_world();
-  const Groups groups = make_groups(*world, {}, model.kv_heads);
-  std::vector<double> rows;
-  for (int64_t layer = -1; layer <= model.layers; ++layer) {
-    Ledger ledger;
-    const auto piece = make_piece(model, layer, {.ledger = &ledger}, groups, ids);
-    fill(piece->parameters(), source, types);
-    rows = piece->run(ids, rows);
-    if (layer < model.layers && residual) residual(rows);
+  ModelPieces pieces = pieces_of(model, ids);
+  const auto fill_piece = [&](ParameterSet& set) { fill(set, source, types); };
+  for (int64_t layer = -1; layer < model.layers; ++layer) {
+    pieces.forward(layer, fill_piece);
+    if (residual) residual(pieces.rows());
     if (layer >= 0 && layer_done) layer_done();
   }
   std::vector<std::vector<double>> logits;
-  for (size_t t = 0; t < ids.size(); ++t) {
-    const auto from = rows.begin() + static_cast<int64_t>(t) * model.vocab;
-    logits.emplace_back(from, from + model.vocab);
-  }
+  pieces.head(fill_piece, [&](size_t, const Tensor& all) {
+    const auto* from = all.data<double>();
+    for (size_t t = 0; t < ids.size(); ++t, from += model.vocab) logits.emplace_back(from, from + model.vocab);
+  });
+  if (layer_done) layer_done();
   return logits;
 }
 
 void require_memory_of_check(const ModelConfig& model) {
-  const std::vector<int32_t> ids(kTokens);
-  for (const int64_t piece : {int64_t{-1}, int64_t{0}, model.layers}) {  // layers are alike
-    const int64_t bytes = plan_of(model, place_of(model, piece), ids).bytes;
-    if (!has_memory(bytes)) refuse_memory(bytes);
-  }
+  pieces_of(model, std::vector<int32_t>(kTokens)).require_memory();
 }
 
 ExportCheck check_export(TensorSource& source, const ModelConfig& model, StoredTypes types, const std::string& path) {

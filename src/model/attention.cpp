@@ -70,6 +70,11 @@ void Attention::shift(Run& run, const Streams& raw, const Tensor& rope, const St
   KvShift::forward(run, rope, streams);
 }
 
+Attention::Streams Attention::attending(Run& run, const Tensor& rope, const Saved& saved) const {
+  CHECK(!run.documents.copied_from.defined(), "rows that documents share have been copied");
+  return shift(run, saved.raw, rope, run.scratch.allocate(saved.raw.dtype(), saved.raw.shape()));
+}
+
 Residual Attention::forward(Run& run, const Tensor& x_local, const Tensor& residual, const Tensor& rope, Saved& saved,
                             Tensor y) const {
   const Tensor x = gather_rows(run, x_local, run.scratch);  // [rows, hidden]

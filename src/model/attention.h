@@ -37,11 +37,14 @@ class Attention {
   // Query, key and value.
   std::array<KvShift*, 3> shifts() { return {&query_shift_, &key_shift_, &value_shift_}; }
   AttentionState make_state(Arena& arena, DType dtype, int64_t capacity) const;
-
- private:
   struct Streams {
     Tensor q, k, v;  // [rows, local heads, head_dim], views of one product
   };
+  // Query, key and value after shift and RoPE, as forward() attended with them, in run.scratch; documents share no
+  // rows.
+  Streams attending(Run& run, const Tensor& rope, const Saved& saved) const;
+
+ private:
   Streams split(const Tensor& raw) const;
   // Shift and attention over the attending rows; raw as in Saved, attended [attending rows, local heads, head_dim].
   void attend(Run& run, const Tensor& raw, const Tensor& rope, Tensor attended, Tensor log_sum_exp) const;

@@ -174,6 +174,16 @@ Residual TransformerStage::layers_forward(Run& run, const Batch& batch, const Te
   return stream;
 }
 
+void TransformerStage::visit_attention(Run& run, const Saved& saved, const AttentionVisitor& visit) const {
+  CHECK(recompute_ != RecomputeKind::full, "recomputed layers keep nothing of their attention");
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Attention::Saved& of_layer = saved.layers[i].attention;
+    ArenaScope scope(run.scratch);
+    visit(static_cast<int>(range_.begin) + static_cast<int>(i),
+          layers_[i]->attention().attending(run, rope_, of_layer), of_layer.log_sum_exp);
+  }
+}
+
 Tensor TransformerStage::backward(Run& run, const Tensor& d_output, const Saved& saved) const {
   Tensor d_x = d_output;
   if (last()) {

@@ -77,6 +77,10 @@ class TransformerStage {
                  Tensor correct = {}) const;
   // The same up to the head: what the last layer here returned, on the last stage too.
   Tensor forward_layers(Run& run, const Batch& batch, const Tensor& input, Saved& saved) const;
+  // After one of these, without recompute of whole layers: what the heads of each layer here attended with. `of` is in
+  // run.scratch, log_sum_exp [local heads, rows] A.
+  using AttentionVisitor = std::function<void(int layer, const Attention::Streams& of, const Tensor& log_sum_exp)>;
+  void visit_attention(Run& run, const Saved& saved, const AttentionVisitor& visit) const;
   // `d_output` from the next stage (unused on the last), in an arena that outlives the call; its memory becomes the
   // gradient of the input, which is returned (nothing on the first stage).
   Tensor backward(Run& run, const Tensor& d_output, const Saved& saved) const;

@@ -13,7 +13,7 @@ namespace shiftron::testing {
 namespace {
 
 constexpr int64_t kLength = 24;
-using Rows = std::vector<std::vector<double>>;
+using LossRows = std::vector<std::vector<double>>;
 
 std::vector<int32_t> prompt_of(int64_t vocab, int64_t length = kLength) {
   const Philox random(9, "prompt");
@@ -24,8 +24,8 @@ std::vector<int32_t> prompt_of(int64_t vocab, int64_t length = kLength) {
   return ids;
 }
 
-Rows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t chunk) {
-  Rows rows;
+LossRows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t chunk) {
+  LossRows rows;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(chunk)) {
     const size_t end = std::min(ids.size(), begin + static_cast<size_t>(chunk));
     const auto from = [&](size_t at) { return ids.begin() + static_cast<int64_t>(at); };
@@ -35,20 +35,20 @@ Rows feed_in_chunks(Decoder& decoder, const std::vector<int32_t>& ids, int64_t c
 }
 
 // Logits behind every token of the prompt, from rank 0; every rank must have the same bits.
-Rows decode(const RunConfig& config, int ranks, int64_t chunk) {
-  std::vector<Rows> of_ranks(static_cast<size_t>(ranks));
+LossRows decode(const RunConfig& config, int ranks, int64_t chunk) {
+  std::vector<LossRows> of_ranks(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](HostCommunicator& world) {
     Decoder decoder(config, set_weights, world, {}, kLength, chunk);
     of_ranks[static_cast<size_t>(world.rank())] = feed_in_chunks(decoder, prompt_of(config.model.vocab), chunk);
   });
-  for (const Rows& rows : of_ranks) EXPECT_EQ(rows, of_ranks[0]);
+  for (const LossRows& rows : of_ranks) EXPECT_EQ(rows, of_ranks[0]);
   return of_ranks[0];
 }
 
 // −ln p of every token of the vocabulary behind every token of the prompt, as training computes losses: microbatch j
 // has the prompt as its ids and token j as every target.
-Rows losses_of_training(RunConfig config, const std::vector<int32_t>& prompt,
-                        const std::vector<size_t>& document_starts = {}) {
+LossRows losses_of_training(RunConfig config, const std::vector<int32_t>& prompt,
+                            const std::vector<size_t>& document_starts = {}) {
   config.train.global_batch = config.train.micro_batch = 1;
   config.train.sequence_length = kLength;
   const auto world = make_single_world();
@@ -61,14 +61,13 @@ Rows losses_of_training(RunConfig config, const std::vector<int32_t>& prompt,
     std::ranges::fill(batch.document_starts, uint8_t{0});
     for (const size_t row : document_starts) batch.document_starts[row] = 1;
   };
-  Rows losses(kLength, std::vector<double>(static_cast<size_t>(config.model.vocab)));
+  LossRows losses(kLength, std::vector<double>(static_cast<size_t>(config.model.vocab)));
   const Totals totals;
-  engine.evaluate(static_cast<int>(config.model.vocab), read, totals.tensor(),
-                  [&](int index, const Tensor& tensor) {
-                    for (int64_t t = 0; t < kLength; ++t) {
-                      losses[static_cast<size_t>(t)][static_cast<size_t>(index)] = element(tensor, t);
-                    }
-                  });
+  engine.evaluate(static_cast<int>(config.model.vocab), read, totals.tensor(), [&](int index, const Tensor& tensor) {
+    for (int64_t t = 0; t < kLength; ++t) {
+      losses[static_cast<size_t>(t)][static_cast<size_t>(index)] = element(tensor, t);
+    }
+  });
   return losses;
 }
 
@@ -81,7 +80,7 @@ std::vector<double> losses_of_logits(const std::vector<double>& logits) {
   return losses;
 }
 
-void expect_near(const Rows& rows, const Rows& expected, double tolerance, const std::string& what) {
+void expect_near(const LossRows& rows, const LossRows& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(rows.size(), expected.size()) << what;
   for (size_t t = 0; t < rows.size(); ++t) {
     EXPECT_LE(relative_difference(rows[t], expected[t]), tolerance) << what << ", row " << t;
@@ -102,15 +101,15 @@ class DecodeTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(DecodeTest, WholePromptEqualsTraining) {
-  Rows losses;
+  LossRows losses;
   for (const auto& logits : decode(config(), 1, kLength)) losses.push_back(losses_of_logits(logits));
-  const Rows expected = losses_of_training(config(), prompt_of(config().model.vocab));
+  const LossRows expected = losses_of_training(config(), prompt_of(config().model.vocab));
   expect_near(losses, expected, tolerance(), "training");
   EXPECT_GT(relative_difference(expected[3], expected[4]), 0.01) << "rows are too alike to compare";
 }
 
 TEST_P(DecodeTest, ChunksAndRanksEqualTheWholePrompt) {
-  const Rows whole = decode(config(), 1, kLength);
+  const LossRows whole = decode(config(), 1, kLength);
   for (const int ranks : {1, 2}) {
     for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, kLength}) {
       expect_near(decode(config(), ranks, chunk), whole, tolerance(),
@@ -135,11 +134,11 @@ INSTANTIATE_TEST_SUITE_P(All, DecodeTest,
 TEST(Decoder, MixedChunksAndRestart) {
   const RunConfig config = small_config({.query = 1, .key = 3, .value = 2});
   const auto ids = prompt_of(config.model.vocab);
-  const Rows whole = decode(config, 1, kLength);
+  const LossRows whole = decode(config, 1, kLength);
   const auto world = make_single_world();
   Decoder decoder(config, set_weights, *world, {}, kLength, 12);
   for (int round = 0; round < 2; ++round) {
-    Rows rows;
+    LossRows rows;
     int64_t fed = 0;
     for (const int64_t chunk : {1, 12, 2, 1, 5, 3}) {
       for (auto& row : decoder.feed({ids.begin() + fed, ids.begin() + fed + chunk})) rows.push_back(std::move(row));
@@ -179,7 +178,7 @@ TEST(Decoder, ShiftBeginsAnewBehindTheEndOfADocument) {
       ids[static_cast<size_t>(end)] = kEnd;
       starts.push_back(static_cast<size_t>(end) + 1);
     }
-    const auto likeliest = [&](const Rows& losses) {
+    const auto likeliest = [&](const LossRows& losses) {
       return static_cast<int32_t>(std::ranges::min_element(losses.back()) - losses.back().begin());
     };
     const int32_t expected = likeliest(losses_of_training(config, ids, starts));
@@ -206,14 +205,14 @@ TEST(Decoder, LogitsAreNotRoundedToBrainFloats) {
   RunConfig config = small_config({}, Precision::bf16);
   for (const bool tied : {false, true}) {
     config.model.tie_embeddings = tied;
-    const Rows whole = decode(config, 1, kLength);
+    const LossRows whole = decode(config, 1, kLength);
     for (const int ranks : {1, 2}) {
-      std::vector<Rows> last(static_cast<size_t>(ranks));
+      std::vector<LossRows> last(static_cast<size_t>(ranks));
       run_thread_ranks(ranks, [&](HostCommunicator& world) {
         Decoder decoder(config, set_weights, world, {}, kLength, kLength);
         last[static_cast<size_t>(world.rank())] = {decoder.feed_last(prompt_of(config.model.vocab))};
       });
-      for (const Rows& rows : {last.front(), last.back(), Rows{whole.back()}}) {
+      for (const LossRows& rows : {last.front(), last.back(), LossRows{whole.back()}}) {
         int rounded = 0;
         for (const double logit : rows[0])
           rounded += (std::bit_cast<uint32_t>(static_cast<float>(logit)) & 0xffff) == 0 ? 1 : 0;

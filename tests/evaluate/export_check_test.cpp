@@ -13,12 +13,12 @@
 namespace shiftron::testing {
 namespace {
 
-using Rows = std::vector<std::vector<double>>;
+using LogitRows = std::vector<std::vector<double>>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-double largest_difference(const Rows& a, const Rows& b) {
+double largest_difference(const LogitRows& a, const LogitRows& b) {
   EXPECT_EQ(a.size(), b.size());
   double largest = 0;
   for (size_t t = 0; t < a.size(); ++t) {
@@ -73,7 +73,7 @@ TEST_P(ExportCheckTest, EveryFormAndPrecisionPasses) {
       EXPECT_TRUE(check.passed) << check.largest_difference << " of " << check.largest_logit;
       EXPECT_GT(check.largest_logit, 0.1);
       if (type == SafetensorsType::BF16) {  // it is the rounded weights that are compared
-        EXPECT_GT(largest_difference(plain_logits(out, sixteen_ids()),
+        EXPECT_GT(largest_difference(shiftron::plain_logits(out, sixteen_ids()),
                                      staged_logits(source, model(), SafetensorsType::F32, sixteen_ids())),
                   1e-5);
       }
@@ -86,7 +86,7 @@ TEST_P(ExportCheckTest, ImportsComputeTheSame) {
   MemorySource source(model());
   const std::string out = directory_.path() + "/out";
   write_hugging_face(source, export_of(model(), usual_form(model()), SafetensorsType::F64), out);
-  const Rows before = staged_logits(source, model(), SafetensorsType::F64, sixteen_ids());
+  const LogitRows before = staged_logits(source, model(), SafetensorsType::F64, sixteen_ids());
   for (const int previous : {0, 3}) {
     HuggingFaceImport how;
     if (previous > 0) how.previous = {previous, previous, previous};

@@ -26,14 +26,15 @@ inline RunConfig model_config(Precision precision = Precision::fp64) {
 }
 
 inline CheckpointModel saved_model(const Scratch& scratch, const RunConfig& config = model_config(),
-                                   const std::function<void(ParameterSet&)>& fill = set_weights) {
+                                   const std::function<void(ParameterSet&)>& fill = set_weights, int64_t step = 1,
+                                   const std::string& state = R"({"configuration":{},"trainer":{}})") {
   const auto world = make_single_world();
   RankTrainer rank(config, *world);
   fill(rank.trainer->engine().parameters());
   Log log(0);
   CheckpointContent content;
-  content.step = 1;
-  content.state_json = R"({"configuration":{},"trainer":{}})";
+  content.step = step;
+  content.state_json = state;
   content.tokenizer_model = example_model();
   const SaveResult saved = save_checkpoint(scratch / "checkpoints", content, rank.trainer->engine().parameters(),
                                            *world, {.keep = 1, .keep_every = 0}, log);

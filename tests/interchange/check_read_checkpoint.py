@@ -46,6 +46,22 @@ class ReadCheckpoint(SystemTest):
             error = numpy.linalg.norm(other.tensors[path] - array) / numpy.linalg.norm(array)
             self.assertLess(error, 1e-3, path)  # sums of fp32 in another order
 
+    def test_inspect_heads_counts_the_pairs_of_table_4(self):
+        for layout in ("single", "divided"):
+            told = json.loads(self.must(shiftron("inspect", "heads", self.made(layout), "--json")))["taps"]
+            counts = {f"key_{key}_value_{value}": 0 for key in ("current", "previous") for value in ("current", "previous")}
+            parameters = read_step(self.made(layout)).parameters
+            pairs = []
+            for layer in range(sum(name.endswith("shift_key") for name in parameters)):
+                key, value = (1 / (1 + numpy.exp(-parameters[f"layers.{layer}.attention.shift_{stream}"].astype(numpy.float64)))
+                              for stream in ("key", "value"))  # gate: s of the current token, 1 - s of the previous one
+                for of_key, of_value in zip(key[:, 0], value[:, 0]):
+                    pairs.append((of_key, of_value))
+                    larger = ["current" if share > 1 - share else "previous" for share in (of_key, of_value)]
+                    counts["key_{}_value_{}".format(*larger)] += 1
+            self.assertEqual(told["table4"], counts)
+            numpy.testing.assert_allclose([(pair["key"][0], pair["value"][0]) for pair in told["pairs"]], pairs, atol=1e-6)
+
     def test_what_does_not_fit_is_named(self):
         cases = {
             "lie in no box or in several": lambda manifest: manifest["boxes"].pop(),

@@ -81,6 +81,7 @@ class CommandLine(SystemTest):
             "checkpoint list": [cls.run_directory],
             "checkpoint inspect": [cls.step],
             "checkpoint verify": [cls.step],
+            "inspect heads": [cls.step],
             "checkpoint diff": [cls.step, cls.step],
             "checkpoint convert": [cls.step, "--layout", "tp=2", "--output", folder / "converted"],
             "checkpoint consolidate": [cls.step, "--output", folder / "consolidated"],
