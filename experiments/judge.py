@@ -24,7 +24,7 @@ def contrast(check, runs):
             continue
         first, second, factor = values_of(runs[check[kind]], check), values_of(runs[check[partner]], check), check.get("factor", 1)
         margin = check.get("margin", 0)
-        low, high = {"lower": (None, 0), "higher": (0, None), "no_gain": (-margin, None), "alike": (-margin, margin)}[kind]
+        low, high = {"lower": (None, -margin), "higher": (margin, None), "no_gain": (-margin, None), "alike": (-margin, margin)}[kind]
         title = f"{metric}: {check[kind]} - {'' if factor == 1 else f'{factor:g} × '}{check[partner]}"
         return title, {seed: first[seed] - factor * second[seed] for seed in sorted(set(first) & set(second))}, low, high
     kind = "at_least" if "at_least" in check else "at_most"
