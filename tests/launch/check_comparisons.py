@@ -249,8 +249,11 @@ class Experiments(InFolder):
                                 ({"at_most": "low", "value": 1.5}, "holds"), ({"at_least": "low", "value": 1.2}, "too small"),
                                 ({"at_least": "low", "value": 1.2, "of_seeds": 2}, "holds"), ({"at_least": "low", "value": 1.2, "of_seeds": 3}, "fails"),
                                 ({"lower": "low", "than": "high", "step": 50}, "holds"), ({"lower": "low", "than": "high", "metric": "none"}, "too small")):
-            result = judge.judge({**check, "point": ""}, runs)
+            result = judge.judge({**check, "point": ""}, runs, 3)
             self.assertEqual(result["verdict"], expected, result)
+        for value, planned, expected in ((1.05, 5, "too small"), (1.05, 4, "too small"), (1.15, 4, "fails"), (1.05, 3, "fails")):  # 4 seeds are claimed, 3 are finished
+            result = judge.judge({"at_least": "low", "value": value, "of_seeds": 4, "point": ""}, runs, planned)
+            self.assertEqual(result["verdict"], expected, (value, planned, result))
         self.assertEqual([judge.verdict_of([{"verdict": one} for one in some]) for some in
                           (["holds", "holds"], ["holds", "too small"], ["too small", "fails"])], ["holds", "too small", "fails"])
 
