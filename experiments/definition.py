@@ -68,6 +68,9 @@ class Definition:
         for key in ("commands", "train", "validation"):
             if key not in self.data:
                 self.refuse(f"lacks data.{key}")
+        sources = self.data["validation"]
+        if not isinstance(sources, str) and not (isinstance(sources, list) and sources and all(isinstance(one, str) for one in sources)):
+            self.refuse(f"has the data.validation {sources}; it may be a folder or a list of folders")
 
     def _checks(self, check):
         """Itself, or one for each point where it names none."""

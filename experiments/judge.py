@@ -24,7 +24,7 @@ def contrast(check, runs):
             continue
         first, second, factor = values_of(runs[check[kind]], check), values_of(runs[check[partner]], check), check.get("factor", 1)
         margin = check.get("margin", 0)
-        low, high = {"lower": (None, 0), "higher": (0, None), "no_gain": (-margin, None), "alike": (-margin, margin)}[kind]
+        low, high = {"lower": (None, -margin), "higher": (margin, None), "no_gain": (-margin, None), "alike": (-margin, margin)}[kind]
         title = f"{metric}: {check[kind]} - {'' if factor == 1 else f'{factor:g} × '}{check[partner]}"
         return title, {seed: first[seed] - factor * second[seed] for seed in sorted(set(first) & set(second))}, low, high
     kind = "at_least" if "at_least" in check else "at_most"
@@ -32,8 +32,8 @@ def contrast(check, runs):
     return f"{metric}: {check[kind]} - {check['value']:g}", values, *((0, None) if kind == "at_least" else (None, 0))
 
 
-def judge(check, runs):
-    """{"what", "claim", "n", "mean", "standard_error", "interval", "lower", "verdict", "text"}."""
+def judge(check, runs, seeds):
+    """`runs`: the finished ones, of `seeds` that are planned. {"what", "claim", "n", "mean", "standard_error", "interval", "lower", "verdict", "text"}."""
     what, values, low, high = contrast(check, runs)
     if check["point"]:
         what = f"{check['point']}: {what}"
@@ -46,7 +46,7 @@ def judge(check, runs):
     result.update(paired.summary(list(values.values())), lower=sum(value < 0 for value in values.values()))
     if "of_seeds" in check:  # so many of the seeds are on the claim's side
         good = sum((low is None or value > low) and (high is None or value < high) for value in values.values())
-        wanted, seeds = check["of_seeds"], len(runs[next(iter(runs))])
+        wanted = check["of_seeds"]
         result["verdict"] = "holds" if good >= wanted else "fails" if good + max(0, seeds - len(values)) < wanted else "too small"
         return {**result, "text": f"{what}: {good} of {len(values)} seeds {claimed}, claimed for {wanted}"}
     result["verdict"] = paired.verdict(result["interval"], low, high)

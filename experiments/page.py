@@ -20,7 +20,7 @@ def page(results, about):
                    f'<td>{verdict(one["verdict"])}</td></tr>' for one in results)
     parts = [HEAD, "<h1>Claims of KV shifting attention</h1>", f"<p>{html.escape(about)}</p>",
              "<p>holds: the 90 % t-interval of paired differences lies on the claim's side. fails: it lies on the other side. "
-             "too small: it contains both, or too few runs are finished.</p>",
+             "too small: it contains both, or too few runs are finished. Checks of single seeds state how many they need.</p>",
              f"<table><tr><th>item</th><th>claim</th><th>verdict</th></tr>{rows}</table>"]
     for one in results:
         parts.append(f'<h2 id="{html.escape(one["item"])}">{html.escape(one["item"])}: {verdict(one["verdict"])}</h2>'

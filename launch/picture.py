@@ -12,7 +12,8 @@ from run_values import Fault
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]  # told apart by colour-blind readers too
 TERMINALS = {"svg": "svg size 800,500 font 'sans,13' background '#ffffff'", "png": "png size 1000,625"}
 FEW_POINTS = 60  # of a curve; as many are drawn as circles, and not smoothed
-LABELS = {"loss": "loss (nats a token)", "validation_loss": "held-out loss (nats a token)"}
+LABELS = {"loss": "loss (nats a token)", "validation_loss": "held-out loss (nats a token)", "accuracy": "accuracy",
+          "validation_accuracy": "held-out accuracy"}
 
 
 def quoted(text):

@@ -227,6 +227,7 @@ class Experiments(InFolder):
         for change, text in (({}, None), ({"seed": 3}, "unknown key seed"), ({"configs": ["none.conf"]}, "none.conf, which is not there"),
                              ({"checks": [{"lower": "a", "than": "x"}]}, "variant x, which is none of a, b"), ({"data": "txt"}, "the data 'txt'"),
                              ({"checks": [{"alike": "a", "to": "b"}]}, "needs a margin above 0"), ({"seeds": 0}, "has 0 seeds"),
+                             ({"data": {"commands": [], "train": "t", "validation": []}}, "the data.validation []"),
                              ({"variants": {"../a": {}}}, "has '../a'")):
             (self.folder / "experiment.json").write_text(json.dumps({**good, **change}))
             if text is None:
@@ -243,16 +244,21 @@ class Experiments(InFolder):
                                 ({"lower": "high", "than": "low"}, "fails"), ({"alike": "low", "to": "high", "margin": 1.1}, "holds"),
                                 ({"alike": "low", "to": "high", "margin": 0.5}, "fails"), ({"no_gain": "high", "over": "low", "margin": 0.1}, "holds"),
                                 ({"no_gain": "low", "over": "high", "margin": 0.1}, "fails"), ({"lower": "low", "than": "high", "factor": 0.5}, "fails"), ({"lower": "low", "than": "high", "factor": 0.55}, "too small"),
+                                ({"higher": "high", "than": "low", "margin": 0.9}, "holds"), ({"higher": "high", "than": "low", "margin": 1.1}, "fails"),
+                                ({"lower": "low", "than": "high", "margin": 0.9}, "holds"), ({"lower": "low", "than": "high", "margin": 1.1}, "fails"),
                                 ({"at_most": "low", "value": 1.5}, "holds"), ({"at_least": "low", "value": 1.2}, "too small"),
                                 ({"at_least": "low", "value": 1.2, "of_seeds": 2}, "holds"), ({"at_least": "low", "value": 1.2, "of_seeds": 3}, "fails"),
                                 ({"lower": "low", "than": "high", "step": 50}, "holds"), ({"lower": "low", "than": "high", "metric": "none"}, "too small")):
-            result = judge.judge({**check, "point": ""}, runs)
+            result = judge.judge({**check, "point": ""}, runs, 3)
             self.assertEqual(result["verdict"], expected, result)
+        for value, planned, expected in ((1.05, 5, "too small"), (1.05, 4, "too small"), (1.15, 4, "fails"), (1.05, 3, "fails")):  # 4 seeds are claimed, 3 are finished
+            result = judge.judge({"at_least": "low", "value": value, "of_seeds": 4, "point": ""}, runs, planned)
+            self.assertEqual(result["verdict"], expected, (value, planned, result))
         self.assertEqual([judge.verdict_of([{"verdict": one} for one in some]) for some in
                           (["holds", "holds"], ["holds", "too small"], ["too small", "fails"])], ["holds", "too small", "fails"])
 
-    def test_smoke_of_two_items_that_share_a_run(self):
-        command = [ROOT / "experiments" / "run", "fig10", "fig8b", "--smoke", "--out", self.folder]
+    def test_smoke_of_items_that_share_a_run_or_have_several_held_out_datasets(self):
+        command = [ROOT / "experiments" / "run", "fig10", "fig8b", "fig9", "--smoke", "--out", self.folder]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         told = json.loads((self.folder / "smoke" / "fig8b" / "result.json").read_text())
@@ -262,11 +268,14 @@ class Experiments(InFolder):
         self.assertEqual((told["verdict"], sorted(told["runs"]), told["notes"]), ("not judged", ["both", "keys", "values"], []))
         shift = {name: Run(run[0]).config["shift.value"] for name, run in told["runs"].items()}
         self.assertEqual(shift, {"both": "1", "keys": "0", "values": "1"})
+        generated = json.loads((self.folder / "smoke" / "fig9" / "result.json").read_text())
+        for source in ("3-hops", "4-hops"):
+            self.assertTrue(Run(generated["runs"]["vanilla"][0]).curve(f"validation_sources.{source}.accuracy"), source)
         page = (self.folder / "smoke" / "index.html").read_text()
         self.assertIn("data:image/svg+xml;base64,", page)
         self.assertNotIn("<script", page)
         again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertIn("4 of 4 runs were finished before", again.stdout)
+        self.assertIn("6 of 6 runs were finished before", again.stdout)
 
 
 if __name__ == "__main__":
