@@ -106,23 +106,21 @@ void RunReport::step(int64_t step, const StepResult& result, const std::vector<s
 void RunReport::validation(int64_t step, const EvaluationResult& result) {
   if (config_ == nullptr) return;
   const MeanLoss& all = result.all;
+  const std::vector<std::string> names = source_names(config_->data.validation);
   nlohmann::ordered_json row = {
       {"step", step}, {"validation_loss", json_number(all.loss)}, {"validation_accuracy", json_number(all.accuracy)}};
-  log_->info(fmt::format("step {}: validation loss {:.4f}, accuracy {:.4f}", step, all.loss, all.accuracy));
-  if (!result.sources.empty()) {
-    const std::vector<std::string> names = source_names(config_->data.validation);
-    for (size_t i = 0; i < names.size(); ++i) {
-      const MeanLoss& of = result.sources[i];
-      row["validation_sources"][names[i]] = {{"loss", json_number(of.loss)}, {"accuracy", json_number(of.accuracy)}};
-      if (of.counted == 0) {
-        log_->info(fmt::format("step {}: no counted target in what is evaluated of {}", step, names[i]));
-        continue;
-      }
-      log_->info(
-          fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i], of.loss, of.accuracy));
-    }
+  for (size_t i = 0; i < result.sources.size(); ++i) {
+    const MeanLoss& of = result.sources[i];
+    row["validation_sources"][names[i]] = {{"loss", json_number(of.loss)}, {"accuracy", json_number(of.accuracy)}};
   }
-  write(row);
+  write(row);  // before any line about it
+  log_->info(fmt::format("step {}: validation loss {:.4f}, accuracy {:.4f}", step, all.loss, all.accuracy));
+  for (size_t i = 0; i < result.sources.size(); ++i) {
+    const MeanLoss& of = result.sources[i];
+    log_->info(of.counted == 0 ? fmt::format("step {}: no counted target in what is evaluated of {}", step, names[i])
+                               : fmt::format("step {}: validation loss of {} {:.4f}, accuracy {:.4f}", step, names[i],
+                                             of.loss, of.accuracy));
+  }
   if (are_logits_equal(all.loss, config_->model.vocab))
     log_->warning(fmt::format("step {}: {}", step, kLogitsAreEqual));
 }
