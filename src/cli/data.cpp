@@ -30,7 +30,7 @@ std::vector<CommandOption> dataset_options() {
       whole_option("pack",
                    "tokens in a window that no document straddles: end tokens, which are not learned, fill the rest; "
                    "0 = documents follow each other",
-                   at_least(0), "0"),
+                   between(0, INT32_MAX), "0"),
       whole_option("shard-tokens", "tokens in a shard, about", at_least(1), std::to_string(dataset.shard_tokens)),
       whole_option("threads", "that make tokens, 0 = processors that this process may use", between(0, 4096), "0")};
 }

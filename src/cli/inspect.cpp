@@ -307,8 +307,8 @@ std::vector<Command> inspect_commands() {
        "STEP_DIR|RUN [--picture FILE] [--json]",
        {directories("a step, or a run"), whole_option("seed", "of the random tokens", at_least(0), "0"),
         whole_option("sequences", "of each period", between(1, 4096), "8"),
-        whole_option("first-token", "draw tokens from this one on (default: 0)", at_least(0)),
-        whole_option("last-token", "up to this one (default: the vocabulary's last)", at_least(0)),
+        whole_option("first-token", "draw tokens from this one on (default: 0)", between(0, INT32_MAX)),
+        whole_option("last-token", "up to this one (default: the vocabulary's last)", between(0, INT32_MAX)),
         text_option("picture", "FILE", "draw the scores as SVG; an older drawing is replaced"), json_flag()},
        false,
        inspect_heads}};

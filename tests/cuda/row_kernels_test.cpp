@@ -208,6 +208,7 @@ TEST(RowKernelsOnTheirOwn, LossesAreSummedInFloat64) {
   }
   put(totals, 0, 0x1p-20);
   put(totals, 1, 1);
+  put(totals, 2, 0);
   const DeviceCopy of_statistics(statistics, device), of_targets(targets, device), of_sums(log_sum_exp, device),
       of_losses(losses, device), of_correct(correct, device), of_totals(totals, device);
   cross_entropy_combine(device.stream, of_statistics.tensor(), of_targets.tensor(), of_sums.tensor(),

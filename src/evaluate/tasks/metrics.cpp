@@ -2,15 +2,16 @@
 #include "evaluate/tasks/metrics.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "core/check.h"
+#include "core/quiet_thread.h"
 #include "evaluate/tasks/math_answers.h"
 #include "evaluate/tasks/python_random.h"
 #include "evaluate/tasks/python_text.h"
 #include "evaluate/tasks/task.h"
-#include "kernels/cpu_loops.h"
-#include "kernels/processors.h"
 
 namespace shiftron {
 namespace {
@@ -61,14 +62,19 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
   if (resamples < 2) return std::nullopt;
   const int64_t seeds = resamples / piece;
   std::vector<double> drawn(static_cast<size_t>(seeds * piece));
-  const auto at_once = static_cast<int64_t>(processors_of_process().size());  // a seed for each thread
+  const int64_t at_once = std::max(1U, std::thread::hardware_concurrency());  // a seed for each thread
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
     const int64_t behind = std::min(seeds, begin + at_once);
-    fast::parallel_for(static_cast<int>(at_once), behind - begin, [&](int64_t task) {
-      const int64_t seed = begin + task;
-      draw(values, static_cast<uint64_t>(seed),
-           std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
-    });
+    std::atomic<int64_t> next = begin;
+    const auto draw_seeds = [&] {
+      for (int64_t seed = next++; seed < behind; seed = next++) {
+        draw(values, static_cast<uint64_t>(seed),
+             std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
+      }
+    };
+    std::vector<std::thread> helpers = quiet_threads(static_cast<size_t>(behind - begin - 1), draw_seeds);
+    draw_seeds();
+    for (std::thread& helper : helpers) helper.join();
     if (pieces) pieces(behind, seeds);
   }
   return sample_deviation(drawn);
