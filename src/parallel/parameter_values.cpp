@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/event.h"
-#include "kernels/cpu_loops.h"
+#include "core/shared_tasks.h"
 #include "kernels/element.h"
 #include "kernels/kernels.h"
 #include "parallel/parameter.h"
@@ -199,7 +199,7 @@ void ParameterSet::initialise(uint64_t seed, const std::function<void(int64_t, i
     const int64_t count = parameter->box.extent.count();
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, count);
-      fast::parallel_for(stream_.cpu.threads, (end - begin + kPart - 1) / kPart, [&](int64_t task) {
+      share_tasks((end - begin + kPart - 1) / kPart, stream_.cpu.threads, [&](int64_t task) {
         const int64_t part = begin + task * kPart;
         for_each_element(parameter->spec.shape, parameter->box, part, std::min(part + kPart, end),
                          [&](int64_t local, int64_t logical) {

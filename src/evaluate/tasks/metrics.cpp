@@ -2,12 +2,11 @@
 #include "evaluate/tasks/metrics.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "core/check.h"
-#include "core/quiet_thread.h"
+#include "core/shared_tasks.h"
 #include "evaluate/tasks/math_answers.h"
 #include "evaluate/tasks/python_random.h"
 #include "evaluate/tasks/python_text.h"
@@ -65,16 +64,11 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
   const int64_t at_once = std::max(1U, std::thread::hardware_concurrency());  // a seed for each thread
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
     const int64_t behind = std::min(seeds, begin + at_once);
-    std::atomic<int64_t> next = begin;
-    const auto draw_seeds = [&] {
-      for (int64_t seed = next++; seed < behind; seed = next++) {
-        draw(values, static_cast<uint64_t>(seed),
-             std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
-      }
-    };
-    std::vector<std::thread> helpers = quiet_threads(static_cast<size_t>(behind - begin - 1), draw_seeds);
-    draw_seeds();
-    for (std::thread& helper : helpers) helper.join();
+    share_tasks(behind - begin, at_once, [&](int64_t task) {
+      const int64_t seed = begin + task;
+      draw(values, static_cast<uint64_t>(seed),
+           std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
+    });
     if (pieces) pieces(behind, seeds);
   }
   return sample_deviation(drawn);

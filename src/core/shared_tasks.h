@@ -1,0 +1,28 @@
+// Work of many independent tasks on threads that are started for it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "core/quiet_thread.h"
+
+namespace shiftron {
+
+// Calls body(task) for every task below `tasks`, on at most `threads` threads, the caller's among them; on fewer where
+// no more can be started. Which thread runs a task must not matter to the result. body must not throw.
+template <typename Body>
+void share_tasks(int64_t tasks, int64_t threads, const Body& body) {
+  std::atomic<int64_t> next = 0;
+  const auto work = [&] {
+    for (int64_t task = next++; task < tasks; task = next++) body(task);
+  };
+  const int64_t helpers = std::max<int64_t>(0, std::min(tasks, threads) - 1);
+  std::vector<std::thread> started = quiet_threads(static_cast<size_t>(helpers), work);
+  work();
+  for (std::thread& thread : started) thread.join();
+}
+
+}  // namespace shiftron
