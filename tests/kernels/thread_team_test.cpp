@@ -88,7 +88,9 @@ TEST(ThreadTeam, HelpersSleepWhereThereIsNothingToDo) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_LT(used() - before, 0.1) << "two helpers that spin would use 0.6 s";
   int calls = 0;
-  in_team(3, [&](int thread, int) { calls += thread == 0 ? 1 : 0; });
+  in_team(3, [&](int thread, int) {
+    if (thread == 0) ++calls;
+  });
   EXPECT_EQ(calls, 1) << "and they wake up";
 }
 
