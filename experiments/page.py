@@ -1,4 +1,4 @@
-"""One HTML page of all claims, without scripts and without files beside it."""
+"""One HTML page of all claims, without scripts. It needs no other file."""
 import base64
 import html
 import pathlib

@@ -1,4 +1,5 @@
 """How the scripts here print text that somebody else wrote: paths, fields of files, the output of other programs."""
+import os
 import re
 
 # Control characters except tab and line feed, overrides of the writing direction, and what is not Unicode.
@@ -15,3 +16,13 @@ def escaped(character):
 def printable(text):
     """The text with everything escaped that steers a terminal. Tabs and line feeds stay."""
     return STEERING.sub(lambda found: escaped(found[0]), str(text))
+
+
+def say(text, stream=1):
+    """To stdout or stderr; a reader that has left ends nothing."""
+    data = f"{printable(text)}\n".encode(errors="replace")
+    try:
+        while data:
+            data = data[os.write(stream, data):]
+    except OSError:
+        pass

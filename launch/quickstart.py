@@ -18,7 +18,7 @@ import time
 
 sys.dont_write_bytecode = True  # the folder may belong to another user
 import quick_text  # pylint: disable=wrong-import-position
-from foreign_text import printable  # pylint: disable=wrong-import-position
+from foreign_text import say  # pylint: disable=wrong-import-position
 from quick_text import ROOT, SHIFTRON, read_config  # pylint: disable=wrong-import-position
 
 CONFIGS = {name: ["configs/quickstart.conf", f"configs/{name}.conf"] for name in ("vanilla", "kv-shift")}
@@ -39,16 +39,6 @@ class Fault(Exception):
     def __init__(self, what, command, code=1):
         super().__init__(what)
         self.command, self.code = command, code
-
-
-def say(text, stream=1):
-    """To stdout or stderr; a lost reader ends nothing."""
-    data = f"{printable(text)}\n".encode(errors="replace")
-    try:
-        while data:
-            data = data[os.write(stream, data):]
-    except OSError:
-        pass
 
 
 class Directory:

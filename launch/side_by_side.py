@@ -11,23 +11,13 @@ import subprocess
 import sys
 import time
 
-from foreign_text import printable
+from foreign_text import say
 from run_values import Fault
 
 SAVED = 75  # the exit code of a run that saved and stopped
 PARENT_DEATH_SIGNAL = 1  # of prctl
 SECONDS_BETWEEN_LINES = 15
 SECONDS_OF_A_SAVE = 60  # that runs of an earlier call may take to save after it was killed
-
-
-def say(text, stream=1):
-    """To stdout or stderr; a reader that has left ends nothing."""
-    data = f"{printable(text)}\n".encode(errors="replace")
-    try:
-        while data:
-            data = data[os.write(stream, data):]
-    except OSError:
-        pass
 
 
 def cores():

@@ -53,7 +53,8 @@ std::vector<CommandOption> build_options() {
       flag("ids",
            "the inputs are JSONL of {\"ids\": [...]}, or {\"ids\": [...], \"targets\": [... or null]}, not text"),
       whole_option("vocab", "tokens that ids may name, of --ids without --tokenizer", between(2, INT32_MAX)),
-      whole_option("end-of-document", "id that is put after each document, of --ids without --tokenizer", between(0, INT32_MAX)),
+      whole_option("end-of-document", "id that is put after each document, of --ids without --tokenizer",
+                   between(0, INT32_MAX)),
       whole_option("seed", "of the order of the documents", at_least(0), "0")};
   for (CommandOption& option : dataset_options()) options.push_back(std::move(option));
   options.push_back(json_flag());
@@ -82,8 +83,7 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
         "--tokenizer is missing; make one with `shiftron tokenizer train`, or give --ids for data that "
         "are ids already");
   }
-  build.vocabulary = {line.integer("vocab"),
-                      static_cast<int32_t>(line.integer("end-of-document")), ""};
+  build.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
 }
 
 // null where every target is counted, but those that train decides by data.document_reset.

@@ -137,6 +137,22 @@ std::string markdown_code(std::string_view text) {
   return fence + (is_apart ? " " : "") + code + (is_apart ? " " : "") + fence;
 }
 
+std::string xml_text(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<') {
+      result += "&lt;";
+    } else if (c == '>') {
+      result += "&gt;";
+    } else if (c == '&') {
+      result += "&amp;";
+    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML has no others
+      result += c;
+    }
+  }
+  return result;
+}
+
 std::string printable_json(std::string_view json) {
   std::string shown;
   for_each_character(

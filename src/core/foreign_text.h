@@ -30,6 +30,8 @@ std::string printable(std::string_view text);
 std::string markdown_cell(std::string_view text);
 // The same as code, in backticks.
 std::string markdown_code(std::string_view text);
+// Text of XML, as SVG has it: markup escaped, control characters left out, which XML does not have.
+std::string xml_text(std::string_view text);
 
 // A JSON text with \uNNNN for what printable_line() would escape: the same values for every reader.
 std::string printable_json(std::string_view json);

@@ -8,8 +8,9 @@
 
 #include "core/check.h"
 #include "core/file.h"
-#include "core/json_reason.h"
+#include "core/foreign_text.h"
 #include "core/shell_word.h"
+#include "data/json_line.h"
 #include "data/utf8.h"
 
 namespace shiftron {
@@ -85,13 +86,7 @@ const std::string& string_at(const nlohmann::json& object, const std::string& ke
 // The text of a line, and where it holds a prompt and a completion, the prompt's length.
 std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line, const std::string& key,
                                                            const std::string& where) {
-  nlohmann::json object;
-  try {
-    object = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
-  }
-  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
+  const nlohmann::json object = json_object(line, where);
   const bool is_default = key == DocumentFormat{}.text_key;
   const bool has_text = object.contains(key);
   const bool has_prompt = object.contains(kPrompt), has_completion = object.contains(kCompletion);

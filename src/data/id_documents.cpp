@@ -5,7 +5,8 @@
 #include <optional>
 
 #include "core/check.h"
-#include "core/json_reason.h"
+#include "core/foreign_text.h"
+#include "data/json_line.h"
 
 namespace shiftron {
 namespace {
@@ -39,13 +40,7 @@ std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::o
 }  // namespace
 
 TokenDocument parse_ids(std::string_view line, const std::string& where) {
-  nlohmann::json object;
-  try {
-    object = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::exception& error) {
-    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
-  }
-  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
+  const nlohmann::json object = json_object(line, where);
   const auto ids = object.find(kIds);
   if (ids == object.end()) {
     throw_bad_input(where, ": no key \"", kIds, "\"; --ids reads lines of {\"ids\": [...]}; leave it out for text");

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/foreign_text.h"
+
 namespace shiftron {
 namespace {
 
@@ -18,24 +20,8 @@ size_t widest(const std::vector<std::string>& labels) {
   return width;
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '&') {
-      result += "&amp;";
-    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML has no others
-      result += c;
-    }
-  }
-  return result;
-}
-
 std::string label(double x, double y, const std::string& text, const std::string& attributes = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes, escaped(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes, xml_text(text));
 }
 
 std::string colour_of(double value) {
@@ -74,7 +60,7 @@ std::string boxes(const HeatMap& map, double top) {
       text += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"#ccc\"><title>{}</title>"
           "</rect>\n",
-          left + kBox * static_cast<double>(column), y, kBox, kBox, colour_of(value), escaped(tip));
+          left + kBox * static_cast<double>(column), y, kBox, kBox, colour_of(value), xml_text(tip));
     }
   }
   return text;

@@ -29,7 +29,7 @@ class ModelPieces::Piece {
     stage_.make_tables(stream_, positions);
   }
   ParameterSet& parameters() { return set_; }
-  // Behind a change of the parameters.
+  // After a change of the parameters.
   void prepare() { stage_.prepare(stream_); }
 
   // `before`: rows of the piece before, unused in the first. Calls take(rows for the next piece, or logits of the
@@ -138,7 +138,7 @@ std::unique_ptr<ModelPieces::Piece> ModelPieces::make_piece(int64_t piece, Ledge
   try {
     made = std::make_unique<Piece>(model_, types_, place_of(piece), Stream{.ledger = &ledger, .cpu = cpu_},
                                    make_single_world(), plan.arenas, std::ranges::max(texts_.lengths));
-  } catch (const Error& error) {  // whose advice is for whoever trains
+  } catch (const Error& error) {  // its advice is about training
     if (error.code() != ExitCode::bad_input) throw;
     refuse_memory(plan.bytes);
   }

@@ -13,7 +13,7 @@
 
 namespace shiftron {
 
-// Documents one behind the other. Each begins at position 0 and sees nothing of the others.
+// Documents one after another. Each begins at position 0 and sees nothing of the others.
 struct PieceTexts {
   std::vector<int32_t> ids;
   std::vector<int64_t> lengths;  // of the documents; their sum is the number of ids
@@ -21,7 +21,7 @@ struct PieceTexts {
 
 class ModelPieces {
  public:
-  // How the Error of missing memory goes on: "BYTES bytes are needed PURPOSE; …, or INSTEAD".
+  // The rest of the error when memory runs out: "BYTES bytes are needed PURPOSE; …, or INSTEAD".
   struct Words {
     std::string purpose, instead;
   };

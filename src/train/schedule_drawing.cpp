@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/enum_names.h"
+#include "core/foreign_text.h"
 #include "parallel/stage_memory.h"
 
 namespace shiftron {
@@ -46,25 +47,9 @@ std::string fill(int colour, int chunk, int chunks) {
   return text;
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '&') {
-      result += "&amp;";
-    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML has no others
-      result += c;
-    }
-  }
-  return result;
-}
-
 std::string label(double x, double y, const std::string& text, const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes.empty() ? "" : " " + attributes,
-                     escaped(text));
+                     xml_text(text));
 }
 
 std::string rectangle(double x, double y, double width, double height, const std::string& attributes) {

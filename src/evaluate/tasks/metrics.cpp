@@ -63,13 +63,13 @@ std::optional<double> bootstrap_error(std::span<const double> values, int64_t re
   std::vector<double> drawn(static_cast<size_t>(seeds * piece));
   const int64_t at_once = std::max(1U, std::thread::hardware_concurrency());  // a seed for each thread
   for (int64_t begin = 0; begin < seeds; begin += at_once) {
-    const int64_t behind = std::min(seeds, begin + at_once);
-    share_tasks(behind - begin, at_once, [&](int64_t task) {
+    const int64_t end = std::min(seeds, begin + at_once);
+    share_tasks(end - begin, at_once, [&](int64_t task) {
       const int64_t seed = begin + task;
       draw(values, static_cast<uint64_t>(seed),
            std::span(drawn).subspan(static_cast<size_t>(seed * piece), static_cast<size_t>(piece)));
     });
-    if (pieces) pieces(behind, seeds);
+    if (pieces) pieces(end, seeds);
   }
   return sample_deviation(drawn);
 }

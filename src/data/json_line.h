@@ -1,0 +1,25 @@
+// A line of JSONL.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/json_reason.h"
+
+namespace shiftron {
+
+// The object that the line holds; `where` names it in messages. Throws Error(bad_input) where it holds none.
+inline nlohmann::json json_object(std::string_view line, const std::string& where) {
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::exception& error) {
+    throw_bad_input(where, ": not JSON: ", printable(json_reason(error)));
+  }
+  if (!object.is_object()) throw_bad_input(where, ": a JSON ", object.type_name(), ", not an object");
+  return object;
+}
+
+}  // namespace shiftron
