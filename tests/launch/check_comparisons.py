@@ -204,12 +204,11 @@ class Seeds(InFolder):
             other.communicate()
         self.assertEqual(self.starts(1), 2)
 
-
     def test_a_budget_ends_runs_that_are_no_failures(self):
         scheduler = Scheduler(self.folder / "out", "again", at_once=1)
         jobs = [Job("short", ["true"], self.folder / "logs" / "short"), Job("long", ["sleep", "600"], self.folder / "logs" / "long"),
                 Job("late", ["true"], self.folder / "logs" / "late")]
-        scheduler.run(jobs, deadline=time.monotonic() + 1)
+        scheduler.run(jobs, deadline=time.monotonic() + scaled(1))
         self.assertTrue(scheduler.is_out_of_time)
         self.assertEqual(([scheduler.is_finished(job) for job in jobs], scheduler.report_failures()), ([True, False, False], 0))
 
