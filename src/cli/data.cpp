@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/built_datasets.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/print_json.h"
@@ -86,16 +87,6 @@ void read_vocabulary(const CommandLine& line, BuildOptions& build) {
   build.vocabulary = {line.integer("vocab"), static_cast<int32_t>(line.integer("end-of-document")), ""};
 }
 
-// null where every target is counted, but those that train decides by data.document_reset.
-nlohmann::ordered_json counted_json(bool has_targets, int64_t counted) {
-  return has_targets ? nlohmann::ordered_json(counted) : nullptr;
-}
-
-// ", 12 targets counted".
-std::string counted_text(bool has_targets, int64_t counted) {
-  return has_targets ? ", " + std::to_string(counted) + " targets counted" : "";
-}
-
 void tell_build(const CommandLine& line, const BuildResult& result) {
   if (line.has("json")) {
     nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()},
@@ -103,25 +94,12 @@ void tell_build(const CommandLine& line, const BuildResult& result) {
                                    {"empty_documents", result.empty_documents},
                                    {"foreign_bytes", result.foreign_bytes},
                                    {"inputs", inputs_json(result.inputs)}};
-    for (const BuiltDataset& dataset : result.datasets) {
-      json["datasets"].push_back({{"directory", dataset.directory},
-                                  {"documents", dataset.documents},
-                                  {"tokens", dataset.tokens},
-                                  {"text_bytes", dataset.text_bytes},
-                                  {"counted_targets", counted_json(dataset.has_targets, dataset.counted_targets)},
-                                  {"shards", dataset.shards},
-                                  {"fingerprint", dataset.fingerprint}});
-    }
+    for (const BuiltDataset& dataset : result.datasets) json["datasets"].push_back(to_json(dataset));
     return print_json(json);
   }
   std::cout << inputs_text(result.inputs) << "\n";
   if (result.was_there) std::cout << "an earlier build of these files, which was killed, had finished:\n";
-  for (const BuiltDataset& dataset : result.datasets) {
-    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens"
-              << counted_text(dataset.has_targets, dataset.counted_targets) << ", "
-              << (dataset.text_bytes > 0 ? std::to_string(dataset.text_bytes) + " bytes of text, " : "")
-              << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
-  }
+  for (const BuiltDataset& dataset : result.datasets) std::cout << to_text(dataset);
   if (result.empty_documents > 0) std::cout << result.empty_documents << " empty documents left out\n";
   if (result.foreign_bytes > 0) {
     std::cout << result.foreign_bytes

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <iostream>
 
+#include "cli/built_datasets.h"
 #include "cli/command.h"
 #include "cli/print_json.h"
 #include "cli/process.h"
@@ -134,18 +135,9 @@ void print_documents(const CommandLine& line, const DocumentGenerator& generator
 void tell_generated(const CommandLine& line, const std::vector<BuiltDataset>& datasets) {
   nlohmann::ordered_json json = {{"datasets", nlohmann::ordered_json::array()}};
   for (const BuiltDataset& dataset : datasets) {
-    const nlohmann::ordered_json counted =
-        dataset.has_targets ? nlohmann::ordered_json(dataset.counted_targets) : nlohmann::ordered_json();
-    json["datasets"].push_back({{"directory", dataset.directory},
-                                {"documents", dataset.documents},
-                                {"tokens", dataset.tokens},
-                                {"counted_targets", counted},
-                                {"shards", dataset.shards},
-                                {"fingerprint", dataset.fingerprint}});
-    if (line.has("json")) continue;
-    std::cout << dataset.directory << ": " << dataset.documents << " documents, " << dataset.tokens << " tokens";
-    if (dataset.has_targets) std::cout << ", " << dataset.counted_targets << " targets counted";
-    std::cout << ", " << dataset.shards << " shards, fingerprint " << dataset.fingerprint << "\n";
+    json["datasets"].push_back(to_json(dataset));
+    json["datasets"].back().erase("text_bytes");  // there is no text
+    if (!line.has("json")) std::cout << to_text(dataset);
   }
   if (line.has("json")) print_json(json);
   std::cout.flush();

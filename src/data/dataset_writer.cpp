@@ -8,7 +8,6 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/hash.h"
-#include "core/ordered_work.h"
 #include "data/buckets.h"
 #include "data/build_directory.h"
 #include "data/dataset.h"
@@ -312,51 +311,6 @@ void DatasetWriter::leave_out() {
 
 void DatasetWriter::commit() {
   implementation_->directory.commit();
-}
-
-std::vector<BuiltDataset> write_documents(const DatasetOutput& options, const TokenVocabulary& vocabulary,
-                                          const std::string& request, const std::string& source, int64_t count,
-                                          const std::function<TokenDocument(int64_t)>& make,
-                                          const Progress::Output& output,
-                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell) {
-  constexpr int64_t kBatch = 256;                   // documents that a thread makes at once
-  constexpr uint64_t kWaiting = uint64_t{4} << 20;  // bytes of documents that wait for each thread, about
-  CHECK(count > 0, "no document to write");
-  struct Batch {
-    int64_t begin = 0, end = 0;
-    std::vector<TokenDocument> documents = {};
-  };
-  const TokenDocument first = make(0);  // as long as the others, about
-  const uint64_t bytes = (first.ids.size() + first.targets.size()) * sizeof(int32_t);
-  DatasetWriter writer(options, vocabulary, request, source, bytes * static_cast<uint64_t>(count), count);
-  if (!writer.was_there()) {
-    Progress progress("making documents", static_cast<uint64_t>(count), "documents", output);
-    OrderedWork<Batch> work(options.threads, static_cast<uint64_t>(std::max(1, options.threads)) * kWaiting,
-                            {.work =
-                                 [&](Batch& batch, const auto&) {
-                                   for (int64_t number = batch.begin; number < batch.end; ++number) {
-                                     TokenDocument& document = batch.documents.emplace_back(make(number));
-                                     document.is_validation = writer.is_validation(
-                                         document.ids.data(), document.ids.size() * sizeof(int32_t));
-                                     writer.close(document);
-                                   }
-                                 },
-                             .take =
-                                 [&](Batch& batch) {
-                                   for (const TokenDocument& document : batch.documents) writer.add(document);
-                                   progress.advance(batch.documents.size());
-                                 },
-                             .told = [](const Batch&, size_t) {}});
-    for (int64_t begin = 0; begin < count; begin += kBatch) {
-      const int64_t end = std::min(count, begin + kBatch);
-      work.add({begin, end}, bytes * static_cast<uint64_t>(end - begin));
-    }
-    work.finish();
-  }
-  std::vector<BuiltDataset> built = writer.finish({.nothing = "no document"}, output);
-  if (tell) tell(built);
-  writer.commit();
-  return built;
 }
 
 }  // namespace shiftron

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,14 +89,5 @@ class DatasetWriter {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-// Documents 0 … count − 1 as `make` gives them, in this order: on options.threads threads, so make(number) depends on
-// nothing but its number. Which part a document belongs to is decided by the hash of its ids. `output` is where
-// progress goes; `tell` gets the datasets before the last trace of the build is removed. Errors as DatasetWriter.
-std::vector<BuiltDataset> write_documents(const DatasetOutput& options, const TokenVocabulary& vocabulary,
-                                          const std::string& request, const std::string& source, int64_t count,
-                                          const std::function<TokenDocument(int64_t number)>& make,
-                                          const Progress::Output& output = {},
-                                          const std::function<void(const std::vector<BuiltDataset>&)>& tell = {});
 
 }  // namespace shiftron

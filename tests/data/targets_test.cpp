@@ -8,6 +8,7 @@
 
 #include "data/build.h"
 #include "data/dataset_writer.h"
+#include "data/generate/write_generated.h"
 #include "data/loader.h"
 #include "data/verify.h"
 #include "expect_error.h"
@@ -319,17 +320,22 @@ TEST(Sources, WithAndWithoutATokenizerAreNotMixed) {
                ExitCode::bad_input, "build both with the same --vocab and --end-of-document");
 }
 
+class Counting : public DocumentGenerator {
+ public:
+  int32_t vocabulary() const override { return 10; }
+  int32_t longest_document() const override { return 3; }
+  GeneratedDocument document(uint64_t number) const override {
+    return {.ids = {static_cast<int32_t>(1 + number % 9), static_cast<int32_t>(1 + number / 9 % 9)},
+            .targets = {kNotCounted, static_cast<int32_t>(number % 10)}};
+  }
+  std::string token_name(int32_t id) const override { return std::to_string(id); }
+};
+
 TEST(WrittenDocuments, KeepTheirOrder) {
   const Scratch scratch;
-  const auto make = [](int64_t number) {
-    TokenDocument document;
-    document.ids = {static_cast<int32_t>(number % 9), static_cast<int32_t>(number / 9 % 9)};
-    document.targets = {kNotCounted, static_cast<int32_t>(number % 10)};
-    return document;
-  };
   Rows expected;
   for (int32_t number = 0; number < 1000; ++number) {
-    expected.tokens.insert(expected.tokens.end(), {number % 9, number / 9 % 9, kEnd});
+    expected.tokens.insert(expected.tokens.end(), {1 + number % 9, 1 + number / 9 % 9, kEndOfGenerated});
     expected.targets.insert(expected.targets.end(), {-1, number % 10, -1});
   }
   std::string fingerprint;
@@ -337,8 +343,7 @@ TEST(WrittenDocuments, KeepTheirOrder) {
     DatasetOutput options;
     options.output = scratch / std::to_string(threads);
     options.threads = threads;
-    const TokenVocabulary vocabulary{.size = 10, .end_of_document = kEnd, .tokenizer_model = ""};
-    const auto built = write_documents(options, vocabulary, "request", "counted", 1000, make);
+    const auto built = write_generated(Counting(), {options, 10, 1000, 0, "request", "counted"}, {});
     EXPECT_EQ(rows_in(options.output), expected);
     EXPECT_EQ(built[0].counted_targets, 1000);
     if (threads > 1) {

@@ -21,7 +21,8 @@ struct GeneratedData {
   std::string source;      // for people
 };
 
-// Equal options give equal bytes, by any number of threads. Errors and `tell` as those of write_documents().
+// Equal options give equal bytes, by any number of threads. `output`: where progress goes; `tell` gets the datasets
+// before the last trace of the build is removed. Errors as those of DatasetWriter.
 std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, const GeneratedData& data,
                                           const std::function<void(const std::vector<BuiltDataset>&)>& tell,
                                           const Progress::Output& output = {});

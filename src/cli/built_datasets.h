@@ -1,0 +1,18 @@
+// What `data build` and `data generate` report of a dataset that they made.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "data/dataset_writer.h"
+
+namespace shiftron::cli {
+
+// null where every target is counted, except those that train leaves out by data.document_reset.
+nlohmann::ordered_json counted_json(bool has_targets, int64_t counted);
+// ", 12 targets counted".
+std::string counted_text(bool has_targets, int64_t counted);
+nlohmann::ordered_json to_json(const BuiltDataset& dataset);
+std::string to_text(const BuiltDataset& dataset);  // a line
+
+}  // namespace shiftron::cli
