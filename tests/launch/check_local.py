@@ -276,7 +276,9 @@ def check_folders(folder):
         return job, places, variable(process, "HOME")
 
     killed, old, _ = started()
-    send(signal.SIGKILL, killed.left())
+    processes = killed.left()
+    send(signal.SIGSTOP, processes)  # or launch/local may see a rank's death, and clean up, before its own
+    send(signal.SIGKILL, processes)
     killed.end()
     check("a killed job leaves its files", killed.gone() and all(any(place.iterdir()) for place in old), old)
     check("all of them in its folders", list(temporary.iterdir()) == old[:1] and old[1].parent == pathlib.Path("/dev/shm"), list(temporary.iterdir()))
