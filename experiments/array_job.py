@@ -1,5 +1,4 @@
 """Runs as one array job of Slurm: each task trains one run on one CPU."""
-import os
 import pathlib
 import shlex
 import shutil
@@ -36,14 +35,9 @@ def submit(folder, jobs, options, judge):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "commands").write_text("".join(shlex.join(job.command) + "\n" for job in jobs), encoding="utf-8")
     (folder / "job.sh").write_text(script(folder, len(jobs)), encoding="utf-8")
-    done = subprocess.run(["sbatch", "--parsable", *options, str(folder / "job.sh")], capture_output=True, text=True, check=False, env=environment())
+    done = subprocess.run(["sbatch", "--parsable", *options, str(folder / "job.sh")], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Fault(f"sbatch refuses {folder / 'job.sh'}: {done.stderr.strip()}", "sinfo, and options of sbatch after --")
     number = done.stdout.strip().split(";")[0]
     say(f"job {number}: {len(jobs)} runs, one a task\n  follow: squeue -j {number}; tail {folder}/log-{number}_*.txt\n  next, when it has ended: {judge}")
     return 0
-
-
-def environment():
-    """Without what Slurm told a shell within an allocation, which sbatch would take for options."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
