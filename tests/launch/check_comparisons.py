@@ -101,6 +101,7 @@ class Statistics(unittest.TestCase):
                 ([-2, -1], None, 0, "holds"), ([-2, 0], None, 0, "too small"), ([0, 1], None, 0, "fails"), ([1, 2], None, 0, "fails"),
                 ([-1, 1], None, 0, "too small"), ([1, 2], 0, None, "holds"), ([0, 2], 0, None, "too small"), ([-2, 0], 0, None, "fails"),
                 ([-0.5, 0.5], -1, 1, "holds"), ([-1, 0.5], -1, 1, "too small"), ([1, 2], -1, 1, "fails"), ([-3, -1], -1, 1, "fails"),
+                ([0, 0], None, 0, "too small"), ([0, 0], 0, None, "too small"), ([0.1, 0.1], 0, None, "holds"), ([-0.1, -0.1], 0, None, "fails"),
                 (None, None, 0, "too small")):
             self.assertEqual(paired.verdict(interval, low, high), expected, (interval, low, high))
 
