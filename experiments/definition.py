@@ -2,19 +2,24 @@
 import json
 import pathlib
 import re
+import string
 
 from run_values import Fault
 
 ITEMS = pathlib.Path(__file__).resolve().parent
 FILE = "experiment.json"
 QUICK_TEXT = "quick-text"
+DEFAULT_SECONDS = 20
 RESERVED = {"data", "logs", "runs", "smoke"}  # folders that experiments/run makes next to those of items
 KEYS = {"paper": str, "claim": str, "configs": list, "data": (str, dict), "keys": dict, "variants": dict, "points": dict, "seeds": int,
-        "seconds": (int, float, dict), "checks": list, "expected": str}
+        "seconds": (int, float, dict), "checks": list, "expected": str, "measures": dict, "program": (str, list)}
+TRAINING_KEYS = ("configs", "data", "variants", "keys", "points", "seeds", "measures")  # which an item with a program has none of
 DATA_KEYS = {"commands", "train", "validation", "documents", "smoke_documents"}
 # A check has one of these words, whose value names a variant, and the word that goes with it.
 CHECKS = {"lower": "than", "higher": "than", "no_gain": "over", "alike": "to", "at_least": "value", "at_most": "value"}
-CHECK_KEYS = {"metric", "step", "point", "factor", "margin", "of_seeds"}
+CHECK_KEYS = {"metric", "step", "last", "point", "factor", "margin", "of_seeds"}
+WORDS_OF_A_MEASURE = {"shiftron", "run", "step", "data", "item", "python"}
+WORDS_OF_A_PROGRAM = {"shiftron", "item", "python", "picture"}
 
 
 class Definition:
@@ -36,10 +41,50 @@ class Definition:
                 self.refuse(f"has the unknown key {key}; it may have {', '.join(KEYS)}")
             if not isinstance(value, KEYS[key]) or isinstance(value, bool):
                 self.refuse(f"has a value of {key} of another type than experiments/README.md states")
-        for key in ("claim", "configs", "data", "variants", "checks"):
+        self.program = self.raw.get("program")
+        for key in ("claim", "checks") if self.program else ("claim", "configs", "data", "variants", "checks"):
             if not self.raw.get(key):
                 self.refuse(f"lacks {key}")
         self.claim, self.paper, self.expected = self.raw["claim"], self.raw.get("paper", ""), self.raw.get("expected", "")
+        if self.program:
+            self._read_program()
+        else:
+            self._read_training()
+
+    def refuse(self, what):
+        raise Fault(f"{self.path} {what}", "experiments/README.md states the form")
+
+    def _read_program(self):
+        for key in TRAINING_KEYS:
+            if key in self.raw:
+                self.refuse(f"has both program and {key}; a program trains nothing")
+        if isinstance(self.raw.get("seconds"), dict):
+            self.refuse("has seconds of variants or points, which a program has none of")
+        self._check_words("program", self.program, WORDS_OF_A_PROGRAM)
+        self.checks = self.raw["checks"]
+        for check in self.checks:
+            kinds = [kind for kind in ("at_least", "at_most") if isinstance(check, dict) and isinstance(check.get(kind), str)]
+            if len(kinds) != 1 or set(check) != {kinds[0], "value"}:
+                self.refuse(f"has the check {check}; of a program's values it may be at_least or at_most, and value")
+            self._check_number(check, "value")
+
+    def _check_number(self, check, key):
+        if isinstance(check[key], bool) or not isinstance(check[key], (int, float)):
+            self.refuse(f"has the check {check}, whose {key} is no number")
+
+    def _check_words(self, name, command, known):
+        """Of a command with {words} that are filled in."""
+        words = command if isinstance(command, list) else [command]
+        if not command or not all(isinstance(word, str) for word in words):
+            self.refuse(f"has the command {name} of {command}, which must be a text or a list of texts")
+        try:
+            found = {field for word in words for _, field, _, _ in string.Formatter().parse(word) if field is not None}
+        except ValueError as error:
+            self.refuse(f"has the command {name} of {command}: {error}; a brace itself is {{{{ or }}}}")
+        if found - known:
+            self.refuse(f"has {{{sorted(found - known)[0]}}} in the command {name}; it may have {', '.join(f'{{{word}}}' for word in sorted(known))}")
+
+    def _read_training(self):
         self.configs = [self.folder / path for path in self.raw["configs"]]
         self.variants, self.points = self.raw["variants"], self.raw.get("points", {"": {}})
         self.seeds, self.data = self.raw.get("seeds", 3), self.raw["data"]
@@ -52,11 +97,21 @@ class Definition:
             for name, keys in group.items():
                 if not isinstance(keys, dict) or not re.fullmatch(r"[\w .=+-]*", name) or name in (".", ".."):
                     self.refuse(f"has '{name}', which must be letters, digits, blanks and any of . = + - _, with an object of keys")
+        stated = self.raw.get("seconds", {})
+        for name, value in stated.items() if isinstance(stated, dict) else ():
+            if name not in self.variants and name not in self.points or isinstance(value, bool) or not isinstance(value, (int, float)):
+                self.refuse(f"has the seconds {value} of {name}; they may be a number for each variant or each point")
         self._check_data()
+        self.measures = self.raw.get("measures", {})
+        for name, command in self.measures.items():
+            if not re.fullmatch(r"[\w-]+", name):
+                self.refuse(f"has the measure '{name}', which must be letters, digits, - and _")
+            self._check_words(name, command, WORDS_OF_A_MEASURE)
         self.checks = [one for check in self.raw["checks"] for one in self._checks(check)]
 
-    def refuse(self, what):
-        raise Fault(f"{self.path} {what}", "experiments/README.md states the form")
+    def is_measured(self, metric):
+        """Whether a metric is a value of a measure."""
+        return metric.partition(".")[0] in self.measures
 
     def _check_data(self):
         if isinstance(self.data, str):
@@ -80,20 +135,28 @@ class Definition:
         kind = kinds[0]
         if CHECKS[kind] not in check or set(check) - CHECK_KEYS - {kind, CHECKS[kind]}:
             self.refuse(f"has the check {check}: {kind} goes with {CHECKS[kind]}, and with any of {', '.join(sorted(CHECK_KEYS))}")
-        named = [check[kind]] + ([check[CHECKS[kind]]] if CHECKS[kind] != "value" else [])
-        for name in named:
+        for name in self.variants_of(check):
             if name not in self.variants:
                 self.refuse(f"has a check of the variant {name}, which is none of {', '.join(self.variants)}")
+        if "last" in check and not (isinstance(check["last"], int) and check["last"] > 0):
+            self.refuse(f"has the check {check}: last is a number of rows, at least 1")
+        if self.is_measured(check.get("metric", "")) and {"step", "last"} & set(check):
+            self.refuse(f"has the check {check}: a measure is made once, after the run, without step and last")
         if kind in ("no_gain", "alike") and not check.get("margin", 0) > 0:
             self.refuse(f"has the check {check}: {kind} needs a margin above 0")
         if check.get("point", next(iter(self.points))) not in self.points:
             self.refuse(f"has a check at the point {check['point']}, which is none of {', '.join(self.points)}")
         return [{**check, "point": point} for point in ([check["point"]] if "point" in check else self.points)]
 
-    def seconds(self, point):
-        """That a run is expected to take on one core; only ratios matter."""
-        stated = self.raw.get("seconds", 20)
-        return float(stated.get(point, 20) if isinstance(stated, dict) else stated)
+    @staticmethod
+    def variants_of(check):
+        kind = next(kind for kind in CHECKS if kind in check)
+        return [check[kind]] + ([check[CHECKS[kind]]] if CHECKS[kind] != "value" else [])
+
+    def seconds(self, variant="", point=""):
+        """That a run, or the program, is expected to take on one core."""
+        stated = self.raw.get("seconds", DEFAULT_SECONDS)
+        return float(stated.get(variant, stated.get(point, DEFAULT_SECONDS)) if isinstance(stated, dict) else stated)
 
     def options(self, variant, point):
         """Words of shiftron train."""

@@ -1,4 +1,5 @@
-"""A claim's verdict by the values of its runs."""
+"""A claim's verdict by the values of its runs, or of its program."""
+import measures
 import paired
 from run_values import Fault
 
@@ -10,7 +11,7 @@ def values_of(runs, check):
     found = {}
     for seed, run in runs.items():
         try:
-            found[seed] = run.value(check.get("metric", DEFAULT_METRIC), check.get("step"))
+            found[seed] = run.value(check.get("metric", DEFAULT_METRIC), check.get("step"), check.get("last"))
         except Fault:
             continue
     return found
@@ -39,6 +40,8 @@ def judge(check, runs, seeds):
         what = f"{check['point']}: {what}"
     if "step" in check:
         what += f" at step {check['step']}"
+    if "last" in check:
+        what += f", mean of the last {check['last']}"
     claimed = f"above {low:g}" if high is None else f"below {high:g}" if low is None else f"between {low:g} and {high:g}"
     result = {"what": what, "claim": claimed, "differences": {str(seed): value for seed, value in values.items()}}
     if not values:
@@ -56,6 +59,15 @@ def judge(check, runs, seeds):
     else:
         text += " (one seed: no interval)"
     return {**result, "text": f"{text}, {result['lower']} of {result['n']} below 0; claimed {claimed}"}
+
+
+def judge_value(check, path):
+    """Of a number without seeds, in the file that a program wrote: it holds or fails."""
+    kind = "at_least" if "at_least" in check else "at_most"
+    value, limit = measures.value_of(path, check[kind]), check["value"]
+    holds = value >= limit if kind == "at_least" else value <= limit
+    claim = f"at {kind[3:]} {limit:g}"
+    return {"what": check[kind], "claim": claim, "value": value, "verdict": "holds" if holds else "fails", "text": f"{check[kind]} = {value:.4g}; claimed {claim}"}
 
 
 def verdict_of(checks):

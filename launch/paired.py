@@ -53,8 +53,9 @@ def paired(baseline, other):
 
 def verdict(interval, low=None, high=None):
     """`holds` if the interval lies within the open range (low, high), `fails` if it lies outside of it, else `too small`.
-    A claim "lower" has the range (-inf, 0), "no gain" one around 0. No interval (one seed): `too small`."""
-    if interval is None:
+    A claim "lower" has the range (-inf, 0), "no gain" one around 0. No interval (one seed): `too small`. So is one without width on a limit: equal
+    values of coarse shares, such as 3 of 6 heads in each seed, lie on neither side."""
+    if interval is None or interval[0] == interval[1] in (low, high):
         return "too small"
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     if low < interval[0] and interval[1] < high:

@@ -111,8 +111,13 @@ def draw(output, arms, value, x_label="tokens", is_compared=False, ticks=None):
     """Writes `output`, whose name ends in .svg or .png. `is_compared`: the y axis begins where the arms separate. `ticks`: names of x = 0, 1, ….
     Raises Fault."""
     terminal = TERMINALS[re.search(r"\.(svg|png)\Z", str(output))[1]]
+    render(output, script(terminal, arms, value, x_label, is_compared, ticks))
+
+
+def render(output, text):
+    """Writes what gnuplot draws by a script. Raises Fault."""
     # -d: no .gnuplot is read, since somebody else may have written it.
-    done = subprocess.run(["gnuplot", "-d"], input=script(terminal, arms, value, x_label, is_compared, ticks).encode(), capture_output=True, check=False)
+    done = subprocess.run(["gnuplot", "-d"], input=text.encode(), capture_output=True, check=False)
     if done.returncode or not done.stdout:
         raise Fault(f"gnuplot could not draw {output}:\n{done.stderr.decode(errors='replace')}", "gnuplot --version", 1)
     keep(output, done.stdout)

@@ -107,9 +107,9 @@ class Run:
         steps = [step for name in ("loss", "validation_loss") for step in self.curve(name)]
         return int(max(steps, default=0))
 
-    def value(self, name, step=None):
+    def value(self, name, step=None, last=None):
         """At `step`, or at the end: the value there; of a value in the rows of training steps the mean over LAST_STEPS steps up to there.
-        Raises Fault if there is none."""
+        `last`: the mean over so many of the last rows that have it, or over all of them if they are fewer. Raises Fault if there is none."""
         curve = {at: value for at, value in self.curve(name).items() if step is None or at <= step}
         if not curve:
             if self.curve(name):
@@ -118,12 +118,12 @@ class Run:
             near = difflib.get_close_matches(name, known, 1)
             raise Fault(f"{self.directory} has no value {name} in its metrics.jsonl" + (f", nearest is {near[0]}" if near else ""),
                         "one of " + ", ".join(one for one in known if "." not in one) if known else f"shiftron status {self.directory}")
-        last = list(curve.items())[-LAST_STEPS:]
-        if self._points(name)[last[-1][0]][2]:
-            return math.fsum(value for _, value in last) / len(last)
-        if step is not None and last[-1][0] != step:
-            raise Fault(f"{self.directory} has {name} at step {last[-1][0]:g} and none at step {step:g}", "--step with a step that has it")
-        return last[-1][1]
+        end = max(curve)
+        rows = last or (LAST_STEPS if self._points(name)[end][2] else 1)
+        if rows == 1 and step is not None and end != step:
+            raise Fault(f"{self.directory} has {name} at step {end:g} and none at step {step:g}", "--step with a step that has it")
+        values = list(curve.values())[-rows:]
+        return math.fsum(values) / len(values)
 
     def best(self, name, step=None):
         """The lowest value, up to `step`."""

@@ -30,11 +30,12 @@ def duration(seconds):
 
 class Job:
     """A command. `name`: its own in finished.json, `label`: for people. `weight`: its expected seconds, relative to other jobs'. `run`: the directory of a run of `steps` steps, for progress.
-    `inputs`: texts that make it another job when they change, as its command does; or `key`, which says all of that."""
+    `inputs`: texts that make it another job when they change, as its command does; or `key`, which says all of that.
+    `after`: a job that must be finished first. `output`: what is there once it is finished; the run's directory."""
 
-    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None, key=None):
+    def __init__(self, name, command, log, weight=1.0, run=None, steps=0, inputs=(), label=None, key=None, after=None, output=None):
         self.name, self.command, self.log, self.weight = name, [str(word) for word in command], pathlib.Path(log), weight
-        self.run, self.steps, self.label = run, steps, label or name
+        self.run, self.steps, self.label, self.after, self.output = run, steps, label or name, after, output or run
         self.key = key or hashlib.sha256(json.dumps([self.command, *inputs]).encode()).hexdigest()
 
     def share(self):
@@ -54,12 +55,15 @@ class Job:
                 continue
         return 0.0
 
-    def last_line(self):
+    def last_words(self):
         try:
             lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         except OSError:
             lines = []
-        return lines[-1].strip() if lines else "(its log is empty)"
+        if not lines:
+            return "(its log is empty)"
+        told = lines[-2:] if lines[-1].strip().startswith("next: ") else lines[-1:]  # a fault and the command to try
+        return "; ".join(line.strip() for line in told)
 
 
 def die_with_parent():
@@ -115,7 +119,7 @@ class Scheduler:
             child.send_signal(number)
 
     def is_finished(self, job):
-        return self.finished.get(job.name) == job.key and (not job.run or pathlib.Path(job.run).is_dir())
+        return self.finished.get(job.name) == job.key and (not job.output or pathlib.Path(job.output).exists())
 
     def _start(self, job):
         job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +141,7 @@ class Scheduler:
             say(f"{job.label}: done, {duration(time.monotonic() - self.started[job.name][0])}")
         elif not (self.stops or self.is_out_of_time) or child.returncode not in (SAVED, -signal.SIGTERM, -signal.SIGKILL):
             code = child.returncode if child.returncode > 0 else 128 - child.returncode
-            self.failed[job.name] = (code, f"{job.label} failed with {code}: {job.last_line()}\n  all of it: {job.log}")
+            self.failed[job.name] = (code, f"{job.label} failed with {code}: {job.last_words()}\n  all of it: {job.log}")
             say(f"{job.label}: failed ({code}); the others continue")
 
     def _remaining(self, jobs, begin, done_before):
@@ -148,17 +152,32 @@ class Scheduler:
         spent = time.monotonic() - begin
         return (total - done) * spent / (done - done_before) if done > done_before and spent > 5 else None
 
+    def _take(self, waiting):
+        """Removes and returns the first job that can start; None if each waits for another."""
+        place = next((place for place, job in enumerate(waiting) if not job.after or self.is_finished(job.after)), None)
+        return None if place is None else waiting.pop(place)
+
+    def _start_some(self, waiting):
+        while waiting and len(self.children) < self.at_once and not self.stops and not self.is_out_of_time:
+            job = self._take(waiting)
+            if job is None:
+                if not self.children:
+                    waiting.clear()  # what they wait for has failed
+                return
+            self._start(job)
+
     def run(self, jobs, deadline=None):
-        """Runs what is not finished, in order; failures are kept in `failed` {name: (code, text)}. At `deadline`
+        """Runs what is not finished, in order, each after its `after`; failures are kept in `failed` {name: (code, text)}. At `deadline`
         (time.monotonic()) runs save and stop. Raises Fault(75) where a signal stopped it."""
         waiting = [job for job in jobs if not self.is_finished(job)]
-        if len(waiting) < len(jobs):
-            say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs were finished before")
+        runs = [job for job in jobs if not job.after]
+        before = sum(map(self.is_finished, runs))
+        if before:
+            say(f"{before} of {len(runs)} runs were finished before")
         begin = shown = time.monotonic()
         done_before = sum(job.weight * (1.0 if self.is_finished(job) else job.share()) for job in jobs)
         while (waiting and not self.stops and not self.is_out_of_time) or self.children:
-            while waiting and len(self.children) < self.at_once and not self.stops and not self.is_out_of_time:
-                self._start(waiting.pop(0))
+            self._start_some(waiting)
             time.sleep(0.1)
             for child in [child for child in self.children if child.poll() is not None]:
                 self._end(child)
@@ -169,7 +188,7 @@ class Scheduler:
                 shown = time.monotonic()
                 left = self._remaining(jobs, begin, done_before)
                 running = ", ".join(f"{job.label} {100 * job.share():.0f} %" for job in self.children.values())
-                say(f"{sum(map(self.is_finished, jobs))} of {len(jobs)} runs done; {running}"
+                say(f"{sum(map(self.is_finished, runs))} of {len(runs)} runs done; {running}"
                     + (f"; about {duration(left)} left" if left is not None else ""))
         if self.stops:
             raise Fault("stopped; the runs are saved", self.again, SAVED)

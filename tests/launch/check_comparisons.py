@@ -101,6 +101,7 @@ class Statistics(unittest.TestCase):
                 ([-2, -1], None, 0, "holds"), ([-2, 0], None, 0, "too small"), ([0, 1], None, 0, "fails"), ([1, 2], None, 0, "fails"),
                 ([-1, 1], None, 0, "too small"), ([1, 2], 0, None, "holds"), ([0, 2], 0, None, "too small"), ([-2, 0], 0, None, "fails"),
                 ([-0.5, 0.5], -1, 1, "holds"), ([-1, 0.5], -1, 1, "too small"), ([1, 2], -1, 1, "fails"), ([-3, -1], -1, 1, "fails"),
+                ([0, 0], None, 0, "too small"), ([0, 0], 0, None, "too small"), ([0.1, 0.1], 0, None, "holds"), ([-0.1, -0.1], 0, None, "fails"),
                 (None, None, 0, "too small")):
             self.assertEqual(paired.verdict(interval, low, high), expected, (interval, low, high))
 
@@ -257,7 +258,8 @@ class Experiments(InFolder):
                           (["holds", "holds"], ["holds", "too small"], ["too small", "fails"])], ["holds", "too small", "fails"])
 
     def test_smoke_of_items_that_share_a_run_or_have_several_held_out_datasets(self):
-        command = [ROOT / "experiments" / "run", "fig10", "fig8b", "fig9", "--smoke", "--out", self.folder]
+        """Or a measure, or a program instead of runs."""
+        command = [ROOT / "experiments" / "run", "fig10", "fig8b", "fig9", "fig2", "table4", "--smoke", "--out", self.folder]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         told = json.loads((self.folder / "smoke" / "fig8b" / "result.json").read_text())
@@ -270,11 +272,15 @@ class Experiments(InFolder):
         generated = json.loads((self.folder / "smoke" / "fig9" / "result.json").read_text())
         for source in ("3-hops", "4-hops"):
             self.assertTrue(Run(generated["runs"]["vanilla"][0]).curve(f"validation_sources.{source}.accuracy"), source)
+        taps = json.loads((pathlib.Path(shared["runs"]["kv-shift"][0]) / "measures" / "taps.json").read_text())
+        self.assertIn(taps["diagonal"], [heads / 6 for heads in range(7)])
+        self.assertIn("<svg", (self.folder / "smoke" / "fig2" / "picture.svg").read_text())
         page = (self.folder / "smoke" / "index.html").read_text()
         self.assertIn("data:image/svg+xml;base64,", page)
         self.assertNotIn("<script", page)
         again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SHIFTRON": str(PROGRAM)})
-        self.assertIn("6 of 6 runs were finished before", again.stdout)
+        self.assertIn("6 of 7 runs were finished before", again.stdout)  # a program runs anew
+        self.assertNotIn("taps: done", again.stdout)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 """
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -64,15 +65,19 @@ class Slurm(SystemTest):
     def launch(self, run, *words, nodes=2, tasks=2, minutes=5, **more):
         """(exit code, stdout, stderr) of launch/slurm."""
         config = self.folder / f"{run.name}.conf"
-        sections = {}
-        for key, value in {**self.settings(run), **FOUR, "checkpoint.every": 0}.items():
-            sections.setdefault(key.split(".")[0], []).append(f"{key.split('.')[1]} = {value}")
-        config.write_text("".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items()))
+        config.write_text(self.config_text({**self.settings(run), **FOUR, "checkpoint.every": 0}))
         keys = [word for key, value in more.items() for word in (f"--{key.replace('__', '.')}", str(value))]
         command = [ROOT / "launch" / "slurm", config, "--nodes", nodes, "--tasks-per-node", tasks, "--time", minutes, *words, *keys]
         answer = subprocess.run(list(map(str, command)), env=self.cluster.environment, capture_output=True, text=True, check=False,
                                 timeout=scaled(60))
         return answer.returncode, answer.stdout, answer.stderr
+
+    @staticmethod
+    def config_text(settings):
+        sections = {}
+        for key, value in settings.items():
+            sections.setdefault(key.split(".")[0], []).append(f"{key.split('.')[1]} = {value}")
+        return "".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items())
 
     def submit(self, run, *words, nodes=2, tasks=2, **more):
         """Numbers of the jobs. Where all nodes are one host a job has one: ranks on several nodes of one host name lose each other in Open
@@ -217,6 +222,28 @@ class Slurm(SystemTest):
             self.assertEqual(self.ended(run, f"{job}_{seed}"), "COMPLETED", self.log(run)[-3000:])
             self.assertEqual(sorted(losses(run / f"seed-{seed}")), [1, 2, 3, 4])
         self.assertEqual(len({str(losses(run / f"seed-{seed}")) for seed in (3, 4, 7)}), 3)
+
+    def test_experiments_as_an_array(self):
+        """Two tasks train two runs, which the command that judges does not repeat."""
+        item, out = self.folder / "item", self.folder / "experiments"
+        item.mkdir()
+        data = {split: str(self.folder / "data" / split) for split in ("train", "validation")}
+        (item / "base.conf").write_text(self.config_text({**self.settings(out), "train.steps": 4}))
+        (item / "experiment.json").write_text(json.dumps({"claim": "c", "configs": ["base.conf"], "data": {"commands": ["true"], **data}, "variants": {"a": {}},
+                                                          "seeds": 2, "checks": [{"at_most": "a", "value": 100, "metric": "loss", "of_seeds": 2}]}))
+        command = [ROOT / "experiments" / "run", item, "--out", out]
+        told = subprocess.run([*command, "--slurm", "--", "--time", "5"], env=self.cluster.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        job = re.match(r"(?s).*^job (\d+): 2 runs", told.stdout, re.M)[1]
+        for task in (0, 1):
+            self.assertEqual(self.ended(out, f"{job}_{task}"), "COMPLETED", told.stdout)
+        runs = sorted((out / "runs").iterdir())
+        trained = [(run / "metrics.jsonl").read_text() for run in runs]
+        self.assertEqual([sorted(losses(run)) for run in runs], [[1, 2, 3, 4]] * 2)
+        done = subprocess.run(command, env=self.cluster.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("item: holds", done.stdout)
+        self.assertEqual([(run / "metrics.jsonl").read_text() for run in runs], trained)
 
     def test_the_last_seed_of_an_array_comes_back(self):
         """Its SLURM_JOB_ID is the number of the whole array. The user's squeue shows another partition alone."""

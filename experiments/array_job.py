@@ -1,0 +1,43 @@
+"""Runs as one array job of Slurm: each task trains one run on one CPU."""
+import pathlib
+import shlex
+import shutil
+import subprocess
+
+from run_values import Fault
+from side_by_side import say
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SECONDS_TO_SAVE = 60  # before a task's time is up it is told to save
+
+
+def script(folder, count):
+    """Task I runs line I + 1 of FOLDER/commands. A run that is told to stop saves, and the next array goes on with it."""
+    return f"""#!/bin/bash
+#SBATCH --job-name=shiftron-experiments
+#SBATCH --array=0-{count - 1}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=1
+#SBATCH --signal=B:TERM@{SECONDS_TO_SAVE}
+#SBATCH --chdir={shlex.quote(str(ROOT))}
+#SBATCH --output={shlex.quote(str(folder).replace("%", "%%"))}/log-%A_%a.txt
+eval "exec $(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {shlex.quote(str(folder / "commands"))})"
+"""
+
+
+def submit(folder, jobs, options, judge):
+    """Submits the runs of `jobs`, with further options of sbatch. `judge`: the command that judges them. Returns the exit code; raises Fault."""
+    if not jobs:
+        say(f"all runs are finished\n  next: {judge}")
+        return 0
+    if not shutil.which("sbatch"):
+        raise Fault("there is no sbatch here", "the command without --slurm, or a host of a cluster")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "commands").write_text("".join(shlex.join(job.command) + "\n" for job in jobs), encoding="utf-8")
+    (folder / "job.sh").write_text(script(folder, len(jobs)), encoding="utf-8")
+    done = subprocess.run(["sbatch", "--parsable", *options, str(folder / "job.sh")], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Fault(f"sbatch refuses {folder / 'job.sh'}: {done.stderr.strip()}", "sinfo, and options of sbatch after --")
+    number = done.stdout.strip().split(";")[0]
+    say(f"job {number}: {len(jobs)} runs, one a task\n  follow: squeue -j {number}; tail {folder}/log-{number}_*.txt\n  next, when it has ended: {judge}")
+    return 0
