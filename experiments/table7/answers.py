@@ -3,9 +3,10 @@
 
     experiments/table7/answers.py SHIFTRON STEP_DIR --operations N
 
-Prints JSON: {"in_range": {"some_line", "whole", "n"}, "one_more": {…}}. The problems of in_range have up to N statements, as in training; those of
-one_more have N + 1. some_line: the share of problems where some line of the model's solution gives the asked name its right value, whatever
-the other lines say (the paper's Appendix I). whole: the share where the solution is that of the document, line by line, and ends after it.
+Prints JSON: {"in_range": {"some_line", "whole", "n"}, "one_more": {…}}. Training has problems of 2 to N statements. Those of in_range have
+N - 1 or N: of shorter ones many occur in training. Those of one_more have N + 1. some_line: the share of problems where some line of the
+model's solution gives the asked name its right value, whatever the other lines say (the paper's Appendix I). whole: the share where the
+solution is that of the document, line by line, and ends after it.
 """
 import argparse
 import json
@@ -102,7 +103,8 @@ def main():
     parser.add_argument("--operations", type=int, required=True)
     given = parser.parse_args()
     most = given.operations
-    print(json.dumps({"in_range": answers(given.shiftron, given.step, 2, most), "one_more": answers(given.shiftron, given.step, most + 1, most + 1)}))
+    print(json.dumps({"in_range": answers(given.shiftron, given.step, most - 1, most),
+                      "one_more": answers(given.shiftron, given.step, most + 1, most + 1)}))
 
 
 if __name__ == "__main__":

@@ -282,13 +282,12 @@ void continue_text(const CommandLine& line, const CheckpointModel& model, HostCo
 }
 
 // Prompts that are equal on every rank.
-std::vector<TokenDocument> shared_prompts(const std::string& path, const TokenVocabulary& vocabulary,
-                                          HostCommunicator& world) {
-  std::vector<TokenDocument> prompts;
+std::vector<std::vector<int32_t>> shared_prompts(const std::string& path, const TokenVocabulary& vocabulary,
+                                                 HostCommunicator& world) {
+  std::vector<std::vector<int32_t>> prompts;
   all_agree(world, [&] { prompts = read_prompts(path, vocabulary); });
-  std::string content;
-  for (const TokenDocument& prompt : prompts) content += nlohmann::json(prompt.ids).dump() + "\n";
-  require_given_alike(world, {{"the prompts of " + path, "hash " + to_hex(xxh3_128(content))}});
+  const std::string hash = to_hex(xxh3_128(nlohmann::json(prompts).dump()));
+  require_given_alike(world, {{"the prompts of " + path, "hash " + hash}});
   return prompts;
 }
 
@@ -301,7 +300,7 @@ void continue_ids(const CommandLine& line, const CheckpointModel& model, HostCom
     vocabulary = vocabulary_of_ids(model, end);
   });
   const std::string path = line.text("ids"), output = line.text("output");
-  const std::vector<TokenDocument> prompts = shared_prompts(path, vocabulary, world);
+  const std::vector<std::vector<int32_t>> prompts = shared_prompts(path, vocabulary, world);
   first_agrees(world, [&] {
     if (!output.empty()) refuse_as_output(output, {{.path = path}});
   });

@@ -32,25 +32,25 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
   return {size, *end_of_document, ""};
 }
 
-std::vector<TokenDocument> read_prompts(const std::string& path, const TokenVocabulary& vocabulary) {
-  std::vector<TokenDocument> prompts;
+std::vector<std::vector<int32_t>> read_prompts(const std::string& path, const TokenVocabulary& vocabulary) {
+  std::vector<std::vector<int32_t>> prompts;
   read_lines(recognise_inputs({path}), [&](const TextDocument& line) {
     TokenDocument prompt = parse_ids(line.text, line.place());
     if (prompt.ids.empty()) throw_bad_input(prompt.where, ": no id; give at least one to continue");
     refuse_foreign_ids(prompt.ids, vocabulary, prompt.where);
-    prompts.push_back(std::move(prompt));
+    prompts.push_back(std::move(prompt.ids));
   });
   if (prompts.empty()) throw_bad_input(path, " has no prompt; give a line {\"ids\": [...]} for each");
   return prompts;
 }
 
-void continue_prompts(const CheckpointModel& model, const std::vector<TokenDocument>& prompts,
+void continue_prompts(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
                       const TokenVocabulary& vocabulary, const GenerateOptions& options, HostCommunicator& world,
                       const HostShare& share, const std::function<void(const Continuation&)>& take) {
   std::vector<std::vector<int32_t>> fed;
   size_t longest = 0;
-  for (const TokenDocument& prompt : prompts) {
-    fed.push_back(as_beginning_of_document(prompt.ids, model.config, vocabulary.end_of_document));
+  for (const std::vector<int32_t>& prompt : prompts) {
+    fed.push_back(as_beginning_of_document(prompt, model.config, vocabulary.end_of_document));
     longest = std::max(longest, fed.back().size());
   }
   Decoder decoder(model, world, share, static_cast<int64_t>(longest) + options.tokens, options.chunk);

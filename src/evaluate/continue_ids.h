@@ -19,7 +19,7 @@ TokenVocabulary vocabulary_of_ids(const CheckpointModel& model, std::optional<in
 // Lines {"ids": [1, 2, …]} of a JSONL file, each the beginning of a document; "targets" is ignored, blank lines are
 // skipped. Throws Error(bad_input) with file and line: no JSON, no ids, an id that no document may hold; or where the
 // file has no prompt.
-std::vector<TokenDocument> read_prompts(const std::string& path, const TokenVocabulary& vocabulary);
+std::vector<std::vector<int32_t>> read_prompts(const std::string& path, const TokenVocabulary& vocabulary);
 
 struct Continuation {
   std::vector<int32_t> ids;  // without the end-of-document token
@@ -28,7 +28,7 @@ struct Continuation {
 
 // Continues each prompt as if it were alone: the draws of each begin at options.seed. `take` gets the continuations in
 // the order of the prompts. Every rank of `world` gets the same. Throws NonFiniteLogits.
-void continue_prompts(const CheckpointModel& model, const std::vector<TokenDocument>& prompts,
+void continue_prompts(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
                       const TokenVocabulary& vocabulary, const GenerateOptions& options, HostCommunicator& world,
                       const HostShare& share, const std::function<void(const Continuation&)>& take);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr TokenVocabulary kVocabulary{.size = 330, .end_of_document = 7, .tokenizer_model = ""};
 
-std::vector<Continuation> continuations(const CheckpointModel& model, const std::vector<TokenDocument>& prompts,
+std::vector<Continuation> continuations(const CheckpointModel& model, const std::vector<std::vector<int32_t>>& prompts,
                                         const GenerateOptions& options, int ranks = 1,
                                         const TokenVocabulary& vocabulary = kVocabulary) {
   std::vector<std::vector<Continuation>> of_ranks(static_cast<size_t>(ranks));
@@ -26,22 +26,21 @@ std::vector<Continuation> continuations(const CheckpointModel& model, const std:
   return of_ranks[0];
 }
 
-std::vector<TokenDocument> several_prompts() {
-  return {{.ids = {20, 21, 22}}, {.ids = {300}}, {.ids = {20, 21, 22, 23, 24, 25, 26, 27, 28}}, {.ids = {20, 21}}};
+std::vector<std::vector<int32_t>> several_prompts() {
+  return {{20, 21, 22}, {300}, {20, 21, 22, 23, 24, 25, 26, 27, 28}, {20, 21}};
 }
 
 // With documents cut apart and without, which puts an end token before each prompt.
 TEST(ContinueIds, IdsOfATextAreContinuedAsTheText) {
-  const Scratch scratch;
   for (const bool document_reset : {true, false}) {
+    const Scratch scratch;
     RunConfig config = model_config();
     config.data.document_reset = document_reset;
     const CheckpointModel model = saved_model(scratch, config);
     const GenerateOptions options{.tokens = 20, .temperature = 1, .seed = 3};
     const TokenVocabulary vocabulary = vocabulary_of_ids(model, std::nullopt);
     const auto expected = generate(model, "the key and", options, *make_single_world(), {}, {});
-    const auto made =
-        continuations(model, {{.ids = tokenizer_of(model).encode("the key and")}}, options, 1, vocabulary);
+    const auto made = continuations(model, {tokenizer_of(model).encode("the key and")}, options, 1, vocabulary);
     EXPECT_EQ(made.at(0).ids, expected) << "document_reset " << document_reset;
   }
 }
@@ -97,8 +96,8 @@ TEST(ContinueIds, PromptsAreReadAndFaultsNameTheirLine) {
   };
   const auto prompts = read("{\"ids\": [1, 2], \"targets\": [null, 3], \"more\": 0}\n\n{\"ids\": [329]}\n");
   ASSERT_EQ(prompts.size(), 2);
-  EXPECT_EQ(prompts[0].ids, (std::vector<int32_t>{1, 2}));
-  EXPECT_EQ(prompts[1].ids, (std::vector<int32_t>{329}));
+  EXPECT_EQ(prompts[0], (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(prompts[1], (std::vector<int32_t>{329}));
   const std::vector<std::pair<std::string, std::string>> faults = {
       {"{\"ids\": [1, 330]}", "id 330 at position 1 is not within the vocabulary of 330; ids are 0 to 329"},
       {"{\"ids\": [1, 7]}", "id 7 at position 1 is the end-of-document token"},
