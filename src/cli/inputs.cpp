@@ -2,9 +2,13 @@
 #include "cli/inputs.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <set>
+
+#include "core/check.h"
+#include "core/file.h"
 
 namespace shiftron::cli {
 
@@ -34,6 +38,23 @@ std::string repeated_inputs(const std::vector<std::string>& paths) {
   if (repeated == 0) return "";
   return fmt::format("{}{} named before, maybe by another name: documents count as often as their file is named", first,
                      repeated == 1 ? " was" : fmt::format(" and {} more of --input were", repeated - 1));
+}
+
+void refuse_as_output(const std::string& output, const std::vector<InputFile>& inputs) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(output, ignored))
+    throw_bad_input("--output ", output, " is a directory; name a file in it");
+  for (const InputFile& input : inputs) {
+    if (!std::filesystem::equivalent(input.path, output, ignored)) continue;
+    throw_bad_input("--output ", output, " is an input too, and would be replaced; name another file");
+  }
+  const std::string trial = output + ".trial-" + std::to_string(::getpid());
+  try {
+    FileDescriptor::create(trial);
+  } catch (const Error& error) {
+    throw_unwritable("--output", output, error);
+  }
+  std::filesystem::remove(trial, ignored);
 }
 
 std::string inputs_text(const std::vector<InputFile>& inputs) {

@@ -14,6 +14,9 @@ CommandOption input_files();
 CommandOption document_separator();  // as DocumentFormat::separator, behind unescape()
 // A warning where a file is named twice, under one name or two; else empty.
 std::string repeated_inputs(const std::vector<std::string>& paths);
+// Throws Error(bad_input) where the file --output cannot be written, or is one of the inputs: what would fail after the
+// work shows before it.
+void refuse_as_output(const std::string& output, const std::vector<InputFile>& inputs);
 // "3 files read as JSONL, 1 as text".
 std::string inputs_text(const std::vector<InputFile>& inputs);
 nlohmann::ordered_json inputs_json(const std::vector<InputFile>& inputs);

@@ -1,8 +1,6 @@
 // `shiftron tokenizer train | inspect | export`.
 #include "data/tokenizer.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -54,24 +52,12 @@ bool is_tokenizer(const std::string& path) {
 
 // What would fail behind the work shows before it.
 void check_output(const std::string& output, const std::vector<InputFile>& inputs) {
+  refuse_as_output(output, inputs);
   std::error_code ignored;
-  if (std::filesystem::is_directory(output, ignored))
-    throw_bad_input("--output ", output, " is a directory; name a file in it");
-  for (const InputFile& input : inputs) {
-    if (!std::filesystem::equivalent(input.path, output, ignored)) continue;
-    throw_bad_input("--output ", output, " is an input too, and would be replaced; name another file");
-  }
   if (std::filesystem::file_size(output, ignored) > 0 && !ignored && !is_tokenizer(output)) {
     throw_bad_input("--output ", output,
                     " is there and no tokenizer's model, which alone is replaced; name another file");
   }
-  const std::string trial = output + ".trial-" + std::to_string(::getpid());
-  try {
-    FileDescriptor::create(trial);
-  } catch (const Error& error) {
-    throw_unwritable("--output", output, error);
-  }
-  std::filesystem::remove(trial, ignored);
 }
 
 int train(const CommandLine& line) {

@@ -178,24 +178,37 @@ bool DatasetWriter::is_validation(const void* content, size_t bytes) const {
   return fraction > 0 && static_cast<double>(xxh3_64(content, bytes, kValidationSeed) >> 11) * 0x1p-53 < fraction;
 }
 
+namespace {
+
+bool is_within(const TokenVocabulary& vocabulary, int32_t token) {
+  return token >= 0 && token < vocabulary.size;
+}
+
+}  // namespace
+
+void refuse_foreign_ids(const std::vector<int32_t>& ids, const TokenVocabulary& vocabulary, const std::string& where) {
+  const std::string place = where.empty() ? "" : where + ": ";
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!is_within(vocabulary, ids[i])) {
+      throw_bad_input(place, "id ", ids[i], " at position ", i, " is not within the vocabulary of ", vocabulary.size,
+                      "; ids are 0 to ", vocabulary.size - 1);
+    }
+    if (ids[i] == vocabulary.end_of_document) {
+      throw_bad_input(place, "id ", ids[i], " at position ", i,
+                      " is the end-of-document token, which no document holds but at its end; leave it out");
+    }
+  }
+}
+
 void DatasetWriter::close(TokenDocument& document) const {
   const TokenVocabulary& vocabulary = implementation_->vocabulary;
   const int64_t pack = implementation_->options.pack;
   const std::string place = document.where.empty() ? "" : document.where + ": ";
   std::vector<int32_t>&ids = document.ids, &targets = document.targets;
   if (ids.empty()) throw_bad_input(place, "a document without a token");
-  const auto is_foreign = [&](int32_t token) { return token < 0 || token >= vocabulary.size; };
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (is_foreign(ids[i])) {
-      throw_bad_input(place, "id ", ids[i], " at position ", i, " is not within the vocabulary of ", vocabulary.size);
-    }
-    if (ids[i] == vocabulary.end_of_document) {
-      throw_bad_input(place, "id ", ids[i], " at position ", i,
-                      " is the end-of-document token, which is appended to every document; leave it out");
-    }
-  }
+  refuse_foreign_ids(ids, vocabulary, document.where);
   for (size_t i = 0; i < targets.size(); ++i) {
-    if (targets[i] == kNotCounted || !is_foreign(targets[i])) continue;
+    if (targets[i] == kNotCounted || is_within(vocabulary, targets[i])) continue;
     throw_bad_input(place, "target ", targets[i], " at position ", i, " is not within the vocabulary of ",
                     vocabulary.size);
   }

@@ -37,6 +37,9 @@ struct TokenDocument {
   std::string where;  // stands in messages: "FILE:LINE", "document 7"
 };
 
+// Throws Error(bad_input), which begins with `where`, unless each of a document's ids is what TokenDocument states.
+void refuse_foreign_ids(const std::vector<int32_t>& ids, const TokenVocabulary& vocabulary, const std::string& where);
+
 struct BuiltDataset {
   std::string directory;
   int64_t documents = 0;

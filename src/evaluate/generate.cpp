@@ -396,13 +396,18 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
   return made;
 }
 
+// Where documents are not cut apart, training shows a document's first token behind the end of another one.
+std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end) {
+  if (ids.empty() || !config.data.document_reset) ids.insert(ids.begin(), end);
+  return ids;
+}
+
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,
                               HostCommunicator& world, const HostShare& share,
                               const std::function<void(const std::string&)>& show) {
   const Tokenizer tokenizer = tokenizer_of(model);
-  std::vector<int32_t> ids = tokenizer.encode(prompt);
-  // Where documents are not cut apart, training shows a document's first token behind the end of another one.
-  if (ids.empty() || !model.config.data.document_reset) ids.insert(ids.begin(), tokenizer.end_of_document());
+  const std::vector<int32_t> ids =
+      as_beginning_of_document(tokenizer.encode(prompt), model.config, tokenizer.end_of_document());
   Decoder decoder(model, world, share, static_cast<int64_t>(ids.size()) + options.tokens, options.chunk);
   const auto show_text = [&](int32_t token) {
     if (show) show(tokenizer.text_of(token));

@@ -72,6 +72,9 @@ std::vector<int32_t> continue_tokens(Decoder& decoder, const std::vector<int32_t
                                      const GenerateOptions& options, int64_t vocab, int32_t end,
                                      const std::function<void(int32_t)>& show);
 
+// What to feed so that `ids` begin a document as in training: they alone, or after `end`, which ends a document.
+std::vector<int32_t> as_beginning_of_document(std::vector<int32_t> ids, const RunConfig& config, int32_t end);
+
 // The prompt's continuation; `show` gets each piece of text as it comes. Ends at an end-of-document token. Throws
 // NonFiniteLogits.
 std::vector<int32_t> generate(const CheckpointModel& model, const std::string& prompt, const GenerateOptions& options,

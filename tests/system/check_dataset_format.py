@@ -202,6 +202,31 @@ class DatasetFormat(SystemTest):
         generated = shiftron("generate", "--checkpoint", step, "--prompt", "a", "--tokens", 1)
         self.assertEqual(generated.returncode, 76)
         self.assertIn("has no tokenizer: its data.train has none", generated.stderr)
+        self.expect_continuations(step)
+
+    def expect_continuations(self, checkpoint):
+        """Of prompts of ids, on one rank and on two, to a file and to stdout; what cannot be continued is named."""
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text('{"ids": [1, 2, 3], "targets": [null, null, 4]}\n\n{"ids": [5]}\n')
+        words = ["generate", "--checkpoint", checkpoint, "--ids", prompts, "--tokens", 9]
+        given = [*words, "--end-of-document", END]
+        printed = self.must(shiftron(*given))
+        made = [json.loads(line) for line in printed.splitlines()]
+        self.assertEqual([set(one) for one in made], [{"ids", "ended"}] * 2)
+        for one in made:
+            self.assertEqual(one["ended"], len(one["ids"]) < 9)
+            self.assertTrue(all(0 <= token < VOCAB and token != END for token in one["ids"]))
+        self.expect(0, self.start(2, [*given, "--output", self.folder / "continued.jsonl"]))
+        self.assertEqual((self.folder / "continued.jsonl").read_text(), printed)
+        other = self.folder / "other.jsonl"
+        other.write_text('{"ids": [1]}\n{"ids": [%d]}\n' % VOCAB)
+        for line, fault in ((words, "give --end-of-document I"), ([*given, "--prompt", "a"], "--prompt and --ids both say what to continue"),
+                            (["generate", "--checkpoint", checkpoint, "--prompt", "a", "--output", other], "--output is of --ids"),
+                            ([*given, "--output", prompts], f"--output {prompts} is an input too"),
+                            ([*given[:3], "--ids", other, "--end-of-document", END], f"other.jsonl:2: id {VOCAB} at position 0 is not within the vocabulary")):
+            refused = shiftron(*line)
+            self.assertEqual((refused.returncode, refused.stdout), (76, ""), refused.stderr)
+            self.assert_told_once(refused.stderr, fault)
 
 
 if __name__ == "__main__":
