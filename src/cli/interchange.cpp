@@ -87,8 +87,6 @@ CheckpointModel open_sound_step(const std::string& directory) {
   CheckpointModel step = open_checkpoint(directory);
   RunConfig alone;
   alone.model = step.config.model;
-  ShiftForm& form = alone.model.shift.form;
-  if (form == ShiftForm::project) form = ShiftForm::free;  // stored taps compute the same
   alone.train.micro_batch = alone.train.global_batch = 1;
   alone.train.precision = step.config.train.precision;
   alone.train.sequence_length = step.config.train.sequence_length;

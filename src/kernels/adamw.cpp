@@ -10,7 +10,8 @@ constexpr const char* kName = "adamw";
 
 // Gives the type in which it is updated.
 DType check_parameter(const Stream& stream, const AdamWParameter& parameter) {
-  const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+  const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
+               second_moment] = parameter;
   check_floating(kName, "weight", weight);
   const bool split = rest.defined();
   const DType dtype = split ? DType::float32 : accumulation_type(weight.dtype());
@@ -38,7 +39,8 @@ void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vec
     const DType own = check_parameter(stream, parameter);
     if (&parameter == &parameters.front()) dtype = own;
     CHECK(own == dtype, kName, ": a parameter is updated in ", name_of(own), ", the first one in ", name_of(dtype));
-    const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+    const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
+                 second_moment] = parameter;
     reads.add({gradient, weight, rest, first_moment, second_moment});
     writes.add({weight, rest, first_moment, second_moment});
     count += weight.count();

@@ -1,5 +1,6 @@
-// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update.
+// AdamW on the CPU in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update, bounds.
 #include <cmath>
+#include <limits>
 
 #include "kernels/bodies.h"
 #include "kernels/cpu_loops.h"
@@ -9,6 +10,7 @@ namespace {
 
 struct Factors {
   float gradient, beta1, keep1, beta2, keep2, decay, step, root, epsilon;  // root = 1 / √c₂
+  float lowest, highest;                                                   // infinite: no bound
 };
 
 // Where masters lie: whole, or in two halves.
@@ -39,7 +41,7 @@ SHIFTRON_INLINE void update_elements(const Factors& f, int64_t count, const floa
     const float p = masters.load(i) * by.decay - by.step * m / (std::sqrt(v) * by.root + by.epsilon);
     first[i] = m;
     second[i] = v;
-    masters.store(i, p);
+    masters.store(i, p < by.lowest ? by.lowest : p > by.highest ? by.highest : p);
   }
 }
 SHIFTRON_CLONES void update(const Factors& f, int64_t count, const float* gradient, float* masters, float* first,
@@ -57,6 +59,8 @@ void adamw(const CpuOptions& cpu, const AdamW& how, const double* scalar, const 
   const auto* g = parameter.gradient.data<float>();
   const double learning_rate = scalar[kLearningRate] * parameter.learning_rate_scale;
   const auto round = [](double value) { return static_cast<float>(value); };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool bounded = parameter.to_unit_interval;
   const Factors factors{round(scalar[kGradientFactor]),
                         round(how.beta1),
                         round(1 - how.beta1),
@@ -65,7 +69,9 @@ void adamw(const CpuOptions& cpu, const AdamW& how, const double* scalar, const 
                         round(1 - learning_rate * parameter.weight_decay),
                         round(learning_rate / scalar[kBiasCorrection1]),
                         round(1 / std::sqrt(scalar[kBiasCorrection2])),
-                        round(how.epsilon)};
+                        round(how.epsilon),
+                        bounded ? 0 : -kInfinity,
+                        bounded ? 1 : kInfinity};
   auto* m = parameter.first_moment.data<float>();
   auto* v = parameter.second_moment.data<float>();
   if (!parameter.rest.defined()) {

@@ -1,4 +1,4 @@
-// AdamW in CUDA in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update.
+// AdamW in CUDA in one pass over memory (Loshchilov and Hutter 2019): clip factor, moments, decay, update, bounds.
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -82,6 +82,7 @@ struct Part {
   float *first_moment, *second_moment;
   int64_t count;
   double weight_decay, learning_rate_scale;
+  bool to_unit_interval;
   bool packs;  // whether all can be read in packs
 };
 
@@ -100,6 +101,7 @@ __device__ void update_piece(const Factors& by, const Part<Masters>& part, int64
     m[i] = fmaf(by.beta1, m[i], by.keep1 * g);
     v[i] = fmaf(by.beta2, v[i], by.keep2 * g * g);
     p[i] = fmaf(p[i], by.decay, -(by.step * m[i] / (sqrtf(v[i]) / by.root + by.epsilon)));
+    if (part.to_unit_interval) p[i] = p[i] < 0.0f ? 0.0f : p[i] > 1.0f ? 1.0f : p[i];
   }
   store_elements(part.first_moment + begin, m);
   store_elements(part.second_moment + begin, v);
@@ -136,7 +138,8 @@ void update_all(const CudaContext& context, const AdamW& how, const ConstTensor&
                   device_data<double>(scalars), list);
   });
   for (const AdamWParameter& parameter : parameters) {
-    const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+    const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
+                 second_moment] = parameter;
     const int64_t count = gradient.count();
     if (rest.defined() != Masters::kSplit || count == 0) continue;
     const bool packs = in_packs({flat(gradient), flat(weight), flat(rest), flat(first_moment), flat(second_moment)});
@@ -147,6 +150,7 @@ void update_all(const CudaContext& context, const AdamW& how, const ConstTensor&
                .count = count,
                .weight_decay = weight_decay,
                .learning_rate_scale = learning_rate_scale,
+               .to_unit_interval = to_unit_interval,
                .packs = packs},
               piece_grid(count, packs ? Masters::kPack : 1).x);
   }

@@ -1,4 +1,5 @@
 // Specification of AdamW (Loshchilov and Hutter 2019): decoupled decay, epsilon outside of the root.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/bodies.h"
@@ -8,7 +9,8 @@ namespace shiftron::specification {
 namespace {
 
 void adamw(const AdamW& how, const ConstTensor& scalars, const AdamWParameter& parameter) {
-  const auto& [weight_decay, learning_rate_scale, gradient, weight, rest, first_moment, second_moment] = parameter;
+  const auto& [weight_decay, learning_rate_scale, to_unit_interval, gradient, weight, rest, first_moment,
+               second_moment] = parameter;
   for_type(gradient.dtype(), [&](auto element) {
     using A = Accumulation<decltype(element)>;
     const double* scalar = scalars.data<double>();
@@ -42,7 +44,8 @@ void adamw(const AdamW& how, const ConstTensor& scalars, const AdamWParameter& p
       const A scaled = g[i] * factor;
       m[i] = beta1 * m[i] + keep1 * scaled;
       v[i] = beta2 * v[i] + keep2 * scaled * scaled;
-      store(i, load(i) * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon));
+      const A p = load(i) * decay - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
+      store(i, to_unit_interval ? std::min(std::max(p, A{0}), A{1}) : p);
     }
   });
 }

@@ -125,7 +125,8 @@ namespace {
 // One call for parameters of these counts, which lie one behind another, or a call for each. Whose masters lie in two
 // halves has them split before and joined after the call, which another ledger counts.
 KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
-                    const std::function<bool(size_t)>& in_halves, bool skip, bool one_by_one) {
+                    const std::function<bool(size_t)>& in_halves, const std::function<bool(size_t)>& projected,
+                    bool skip, bool one_by_one) {
   const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   Builder b(name);
   b.given("scalars", {kUpdateScalars}, Kind::float64, {1e-2, 0.5, 0.19, 0.0975, skip ? 1.0 : 0.0});
@@ -150,6 +151,7 @@ KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
       const auto of = [&](const Tensor& all) { return all.rows(begin, counts[i]); };
       parameters.push_back({.weight_decay = i % 3 == 0 ? 0.1 : 0,
                             .learning_rate_scale = i % 2 == 0 ? 2.0 : 0.5,
+                            .to_unit_interval = projected(i),
                             .gradient = of(a[1]),
                             .weight = of(a[2]),
                             .first_moment = of(a[3]),
@@ -172,15 +174,17 @@ KernelCase adamw_of(const std::string& name, const std::vector<int64_t>& counts,
 
 }  // namespace
 
-void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip) {
+void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip, bool to_unit_interval) {
+  const std::string name = label(to_unit_interval ? "adamw_to_unit_interval" : "adamw", {count, halves, skip});
   cases.push_back(adamw_of(
-      label("adamw", {count, halves, skip}), {count}, [=](size_t) { return halves; }, skip, false));
+      name, {count}, [=](size_t) { return halves; }, [=](size_t) { return to_unit_interval; }, skip, false));
 }
 
 void add_adamw_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, bool one_by_one) {
   const int64_t parameters = static_cast<int64_t>(counts.size());
   cases.push_back(adamw_of(
-      label("adamw_list", {parameters}), counts, [](size_t i) { return i % 2 == 0; }, false, one_by_one));
+      label("adamw_list", {parameters}), counts, [](size_t i) { return i % 2 == 0; },
+      [](size_t i) { return i % 3 == 1; }, false, one_by_one));
 }
 
 void add_squares_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, int64_t of_a_sum,
@@ -368,9 +372,11 @@ std::vector<KernelCase> make_all_cases() {
   for (const int64_t count : {0, 1, 7, 4099}) {
     add_adamw_case(cases, count, false, false);
     add_adamw_case(cases, count, true, false);
+    add_adamw_case(cases, count, false, false, true);
     add_split_master_cases(cases, count);
   }
   add_adamw_case(cases, 13, true, true);
+  add_adamw_case(cases, 13, true, false, true);
   add_list_cases(cases);
   add_small_cases(cases);
   return cases;

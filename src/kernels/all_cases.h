@@ -11,9 +11,10 @@ void add_add_losses_case(std::vector<KernelCase>& cases, int64_t rows);
 // Values that bfloat16 does not hold, so that masters in two halves have a rest.
 std::vector<double> wide_values(const std::string& name, int64_t count);
 // `halves`: float32 masters are split before and joined after the call, which another ledger counts.
-void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip);
-// Of parameters of these counts, which lie one behind another, masters of every other one in halves: one call for all,
-// or one for each.
+void add_adamw_case(std::vector<KernelCase>& cases, int64_t count, bool halves, bool skip,
+                    bool to_unit_interval = false);
+// Of parameters of these counts, which lie one behind another, masters of every other one in halves, of every third one
+// projected to [0, 1]: one call for all, or one for each.
 void add_adamw_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, bool one_by_one = false);
 // Of tensors of these counts, which lie one behind another, so many of them to a sum.
 void add_squares_list_case(std::vector<KernelCase>& cases, const std::vector<int64_t>& counts, int64_t of_a_sum,

@@ -226,6 +226,7 @@ struct AdamW {
 struct AdamWParameter {
   double weight_decay = 0;
   double learning_rate_scale = 1;  // of update and decay alike
+  bool to_unit_interval = false;   // the update ends with a projection of p to [0, 1]
   ConstTensor gradient;
   Tensor weight, rest = {}, first_moment, second_moment;
 };
@@ -236,6 +237,7 @@ inline void state_argument(const AdamWParameter& parameter) {
   }
 }
 // g = gradient · factor; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p ← p(1 − lr·decay) − lr · (m/c₁) / (√(v/c₂) + ε).
+// With to_unit_interval then p ← min(max(p, 0), 1), gradient projection (Goldstein 1964); m and v stay as they are.
 // Of all parameters of the list, of one A, which share no memory. kSkip ≠ 0: nothing changes.
 void adamw(Stream& stream, const AdamW& how, ConstTensor scalars, const std::vector<AdamWParameter>& parameters);
 

@@ -136,9 +136,11 @@ std::vector<Option> option_table() {
       option("shift.query", "previous tokens mixed into queries, 0 to 3", PLACE(model.shift.query), between(0, 3)),
       option("shift.key", "previous tokens mixed into keys, 0 to 3", PLACE(model.shift.key), between(0, 3)),
       option("shift.value", "previous tokens mixed into values, 0 to 3", PLACE(model.shift.value), between(0, 3)),
-      option("shift.form", "how taps follow from parameters", PLACE(model.shift.form)),
+      option("shift.form", "taps: free, by a sigmoid, clamped to [0, 1] in forward, projected to it by each update",
+             PLACE(model.shift.form)),
       option("shift.init", "initial taps", PLACE(model.shift.init)),
-      option("shift.remainder", "tap that makes the initial sum 1", PLACE(model.shift.remainder)),
+      option("shift.remainder", "tap that makes the initial sum 1: the oldest, or that of the current token",
+             PLACE(model.shift.remainder)),
       option("shift.reset", "where the shift starts anew: with attention, at documents, never",
              PLACE(model.shift.reset)),
 
@@ -252,8 +254,6 @@ std::vector<Option> option_table() {
 
 std::vector<BuiltValues> built_in_this_version() {
   return {
-      {"shift.form", {"free", "gate", "clamp"}},
-      {"shift.remainder", {"oldest"}},
       {"train.deterministic", {"off", "repeat"}},
       {"parallel.cp", {"1"}},
       {"checkpoint.asynchronous", {"false"}},

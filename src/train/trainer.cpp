@@ -210,6 +210,7 @@ AdamWParameter Trainer::update_of(const Parameter& parameter) const {
   if (parameter.spec.group == DecayGroup::shift) {
     update.weight_decay = optimizer.shift_weight_decay;
     update.learning_rate_scale = optimizer.shift_learning_rate_scale;
+    update.to_unit_interval = config_.model.shift.form == ShiftForm::project;
   }
   return update;
 }

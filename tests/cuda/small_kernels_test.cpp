@@ -48,7 +48,8 @@ std::vector<KernelCase> small_cases() {
   add_scalar_case(cases);
   for (const bool halves : {false, true}) add_adamw_case(cases, 4104, halves, false);
   add_adamw_case(cases, 264, false, true);
-  add_adamw_case(cases, 264, true, true);
+  add_adamw_case(cases, 264, true, true, true);
+  add_adamw_case(cases, 264, true, false, true);
   add_split_master_cases(cases, 4104);
   for (KernelCase& call : cases) {  // sums of what bfloat16 holds are exact in any order
     if (!call.name.starts_with("embedding_backward")) continue;

@@ -310,6 +310,7 @@ TEST(AdamW, SkipChangesNothing) {
       const auto update = [&](const Owned& g) {
         adamw(device.stream, how, scalars,
               {{.weight_decay = 0.1,
+                .to_unit_interval = true,
                 .gradient = g,
                 .weight = p,
                 .rest = halves ? rest.tensor() : Tensor(),

@@ -1,6 +1,8 @@
 // KvShift on one stream against plain loops: every form and number of taps, within documents and across them.
 #include "model/kv_shift.h"
 
+#include <numeric>
+
 #include "model/module_cases.h"
 
 namespace shiftron::testing {
@@ -45,7 +47,7 @@ ModuleCase shift_case(ShiftForm form, int previous, bool rotate, bool crosses) {
 }
 
 TEST(KvShift, EqualsPlainLoops) {
-  for (const ShiftForm form : {ShiftForm::free, ShiftForm::clamp, ShiftForm::gate}) {
+  for (const ShiftForm form : {ShiftForm::free, ShiftForm::project, ShiftForm::clamp, ShiftForm::gate}) {
     for (int previous = 0; previous <= (form == ShiftForm::gate ? 1 : 3); ++previous) {
       for (const bool rotate : {false, true}) {
         for (const bool crosses : {false, true}) {
@@ -72,6 +74,42 @@ Values initial_taps(const ShiftConfig& config, int previous) {
   set.allocate(Stream{.ledger = &ledger}, false);
   set.initialise(1);
   return values_of(set.find("attention.shift_key")->weight);
+}
+
+// On this rank of `layout`, in float64.
+Values taps_of_rank(const ParallelLayout& layout, int rank, const ShiftConfig& config, int previous) {
+  Ledger ledger;
+  ParameterSet set(layout, layout.coordinates(rank), {DType::float64, DType::float64});
+  const KvShift shift(set, "attention", "key", 6, previous, config, true, 0);
+  set.allocate(Stream{.ledger = &ledger}, false);
+  set.initialise(1);
+  return values_of(set.find("attention.shift_key")->weight);
+}
+
+// Each drawn tap is the draw of its place, whichever tap of the head is what is left to 1; on every rank.
+TEST(KvShift, TheRemainderMovesNoDraw) {
+  const Philox random(1, "initial attention.shift_key");
+  for (size_t count = 2; count <= 4; ++count) {
+    for (const ShiftRemainder remainder : {ShiftRemainder::oldest, ShiftRemainder::current}) {
+      Values expected;
+      for (size_t head = 0; head < 6; ++head) {
+        Values taps;
+        for (size_t j = 0; j < count; ++j) taps.push_back(random.uniform(head * count + j));
+        double& rest = remainder == ShiftRemainder::oldest ? taps.front() : taps.back();
+        rest += 1 - std::accumulate(taps.begin(), taps.end(), 0.0);
+        expected.insert(expected.end(), taps.begin(), taps.end());
+      }
+      for (const int tp : {1, 2, 3}) {
+        Values taps;
+        for (int rank = 0; rank < tp; ++rank) {
+          const Values part = taps_of_rank({.tp = tp}, rank, {.remainder = remainder}, static_cast<int>(count) - 1);
+          taps.insert(taps.end(), part.begin(), part.end());
+        }
+        SCOPED_TRACE(std::to_string(count) + " taps, tp " + std::to_string(tp));
+        expect_near(taps, expected, 1e-7, std::string(to_string(remainder)));
+      }
+    }
+  }
 }
 
 // ARCHITECTURE.md: all taps but one ~ U(0, 1), that one is what is left to 1: the oldest, or the current token's.

@@ -6,7 +6,8 @@ Written from formulas alone, sharing no code with the trainer. Matrices are (out
   RMSNorm    y = x / sqrt(mean(x^2) + eps) * w                                   Zhang and Sennrich, arXiv 1910.07467
   Shift      y_t = sum_j C[h,j] x_{t-(n-j)}, j = 0..n, before RoPE; rows before the document (or the sample) are zero.
              free: C is the parameter; gate: C = (1-s, s), s = sigmoid(p); clamp: C = min(max(p, 0), 1), with the
-             gradient passing where 0 <= p <= 1            Xu et al., "KV Shifting Attention Enhances Language Modeling"
+             gradient passing where 0 <= p <= 1; project: as free, and AdamW ends with p = min(max(p, 0), 1)
+                                                           Xu et al., "KV Shifting Attention Enhances Language Modeling"
   RoPE       (a, b) -> (a cos - b sin, b cos + a sin) with a, b the halves of a head, angle_i = position base^(-2i/d);
              positions restart where attention is cut     Su et al., arXiv 2104.09864, halves as in Hugging Face's Llama
   Attention  softmax(q k^T / sqrt(d)) v, causal, inside one document; query head i uses KV head i / (heads / kv_heads)
@@ -40,6 +41,7 @@ CASES = {
     "shift": {},
     "gate": dict(form="gate", clip=2.0),          # above the norm in some steps, below it in others
     "clamp": dict(form="clamp", ffn=29),
+    "project": dict(form="project", ffn=36, shift_weight_decay=0.05, shift_learning_rate_scale=20.0),
     "taps": dict(query=1, key=3, value=2, head_dim=10, shift_weight_decay=0.05, shift_learning_rate_scale=0.5),
     "tied": dict(tie_embeddings=1, ffn=40),
     "mha_no_reset": dict(kv_heads=4, document_reset=0, ffn=28),
@@ -213,7 +215,8 @@ def adamw(c, step, master, gradient, first, second):
         second[name] = c["beta2"] * second[name] + (1 - c["beta2"]) * g * g
         mean = first[name] / (1 - c["beta1"] ** step)
         variance = second[name] / (1 - c["beta2"] ** step)
-        master[name] = p - rate * decay * p - rate * mean / (variance.sqrt() + c["epsilon"])
+        p = p - rate * decay * p - rate * mean / (variance.sqrt() + c["epsilon"])
+        master[name] = p.clamp(0, 1) if c["form"] == "project" and ".shift_" in name else p
 
 
 def train(c, initial, batches, precision):

@@ -268,8 +268,7 @@ class CommandLine(SystemTest):
             row = [command, *self.rows[command]]
             self.refused([*row, "--model.hidden", "abc"], "model.hidden 'abc' is not a whole number", "1 fault")
             self.refused([*row, "--model.hidden", "64"], "model.hidden is '32' in the checkpoint, cannot be '64'")
-            self.refused([*row, "--shift.form", "project"], "shift.form project not in this version")
-            self.refused([*row, "--shift.form", "clamp"], "shift.form is 'free' in the checkpoint, cannot be 'clamp'")
+            self.refused([*row, "--shift.form", "project"], "shift.form is 'free' in the checkpoint, cannot be 'project'")
             self.refused([*row, "--config", "nosuch", "--temprature", "1"], "cannot read a configuration file: cannot open nosuch", "unknown option --temprature")
             self.refused([*row, "--parallel.tp", "0"], "parallel.tp 0 must be >= 1")
             self.refused([*row, "--parallel.cp", "2"], "parallel.cp 2 not in this version")

@@ -12,8 +12,8 @@
 
 namespace shiftron::testing {
 
-constexpr std::array<const char*, 7> kGoldenModels = {"vanilla", "shift", "gate",        "clamp",
-                                                      "taps",    "tied",  "mha_no_reset"};
+constexpr std::array<const char*, 8> kGoldenModels = {"vanilla", "shift", "gate", "clamp",
+                                                      "project", "taps",  "tied", "mha_no_reset"};
 constexpr std::array<const char*, 3> kGoldenSeeds = {"1", "2", "3"};
 
 struct Golden {

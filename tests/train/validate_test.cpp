@@ -179,6 +179,8 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
        {"form clamp is defined for one previous token, shift.query is 3 (shift.form: a.conf:1, shift.query: a.conf:2)",
         "form clamp is defined for one previous token, shift.value is 2 (shift.form: a.conf:1, shift.value: "
         "a.conf:3)"}},
+      {{{"shift.form", "project"}, {"shift.key", "2"}},
+       {"form project is defined for one previous token, shift.key is 2 (shift.form: a.conf:1, shift.key: a.conf:2)"}},
       {{{"shift.form", "gate"}, {"shift.init", "identity"}},
        {"form gate has no identity: its logit would be infinite (shift.form: a.conf:1, shift.init: a.conf:2)"}},
       // What could not be counted.
@@ -229,8 +231,6 @@ TEST(Validate, NamesTheFaultOfEachWrongConfiguration) {
       {{{"train.deterministic", "layouts"}},
        {"train.deterministic layouts not in this version, which has off, repeat (a.conf:1)"}},
       {{{"parallel.cp", "2"}}, {"parallel.cp 2 not in this version, which has 1 (a.conf:1)"}, 2},
-      {{{"shift.form", "project"}}, {"shift.form project not in this version, which has free, gate, clamp (a.conf:1)"}},
-      {{{"shift.remainder", "current"}}, {"shift.remainder current not in this version, which has oldest (a.conf:1)"}},
       {{{"checkpoint.asynchronous", "true"}},
        {"checkpoint.asynchronous true not in this version, which has false (a.conf:1)"}},
   };
