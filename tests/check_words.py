@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Fails on words that a reader stumbles over ("behind" for "after") and names better ones.
+
+    tests/check_words.py ROOT            checks the pages
+    tests/check_words.py --self-test     checks this script
+
+Code spans, code blocks, HTML comments and the targets of links are not read. To add src/, launch/ or tests/, add them to TEXTS and say in
+prose() what is prose there.
+"""
+import fnmatch
+import pathlib
+import re
+import sys
+
+TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "experiments/**/README.md"]
+
+# Pages that are not rewritten yet. The list may only shrink: what is in it is counted, not checked.
+NOT_YET = """
+    README.md
+    docs/checkpoint-format.md docs/cluster.md docs/configuration.md docs/corpus.md docs/dataset-format.md docs/evaluation.md docs/full-size.md
+    docs/generated-data.md docs/gpu-kernels.md docs/gpu.md docs/inspect.md docs/interchange.md docs/parallelism.md docs/performance.md
+    experiments/README.md
+    experiments/fig1a/README.md experiments/fig1b/README.md experiments/fig2/README.md experiments/fig3/README.md experiments/fig4/README.md
+    experiments/fig5a/README.md experiments/fig5bc/README.md experiments/fig6/README.md experiments/fig7/README.md experiments/fig8a/README.md
+    experiments/fig8b/README.md experiments/fig8c/README.md experiments/fig9/README.md experiments/fig10/README.md
+    experiments/key-or-value/README.md experiments/table4/README.md experiments/table7/README.md experiments/theorems/README.md
+""".split()
+
+WORDS = [  # (pattern, what to write instead); a space also matches the end of a line
+    (r"behind", "after"),
+    (r"besides?", "next to, with, in addition to"),
+    (r"anew", "again, from the start"),
+    (r"alike", "the same, identical"),
+    (r"go(?:es|ing)? on|went on|gone on", "continues, resumes"),
+    (r"(?:make|makes|making|made) again", "recomputed, rebuilt"),
+    (r"of (?:its|their|his|our|one's) own making", "its own"),
+    (r"software machine", "emulator"),
+    (r"without a word", "silently, without a message"),
+    (r"told", "reported, printed"),
+    (r"amid", "during, in the middle of"),
+    (r"who(?:so)?ever", "anyone who, those who"),
+    (r"(?:no|some|every)body", "no one, nothing, users; or say who"),
+    (r"mend(?:s|ed|ing)?", "fix"),
+    (r"by turns", "alternately, interleaved"),
+    (r"but for", "except, apart from"),
+    (r"in vain", "without success"),
+    (r"(?:held|hold|holds) against", "compared with, checked against"),
+    (r"as (?:it lies|they lie)", "in place, in the stored layout"),
+    (r"(?:that|which) (?:is|are) there", "that exists"),
+]
+
+FINE = [r"(?:hides?|hid|hidden|hiding|falls?|falling|fell|lags?|lagging) behind", r"told apart"]  # patterns that are what they seem
+
+EXEMPTIONS = [  # (page or pattern of pages, exact text, reason)
+]
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def spaced(pattern):
+    return re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.I)
+
+
+def prose(text):
+    """The text of the same lines, without what is not prose."""
+    for pattern in (r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$",  # code blocks
+                    r"(?s)<!--.*?-->",
+                    r"(?s)(`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)\1(?!`)",  # code spans, which end with their paragraph
+                    r"(?<=\])\([^)\s]*\)", r"https?://\S+"):
+        text = re.sub(pattern, blank, text)
+    return text
+
+
+def faults(name, text, exemptions=()):
+    """(line number, words, what to write instead) in their order."""
+    for page, exact, _ in exemptions:
+        if fnmatch.fnmatch(name, page):
+            text = re.sub(r"\s+".join(map(re.escape, exact.split())), blank, text)
+    text = prose(text)
+    for pattern in FINE:
+        text = spaced(pattern).sub(blank, text)
+    found = [(text.count("\n", 0, match.start()) + 1, " ".join(match.group().split()), better)
+             for pattern, better in WORDS for match in spaced(pattern).finditer(text)]
+    return sorted(found)
+
+
+def unused(exemptions, pages):
+    """Exemptions whose text is on no page that they name."""
+    for page, exact, reason in exemptions:
+        there = any(fnmatch.fnmatch(name, page) and " ".join(exact.split()) in " ".join(text.split()) for name, text in pages.items())
+        if not there or not reason:
+            yield f'tests/check_words.py: the exemption of "{exact}" in {page} ' + ("has no reason" if there else "is no longer needed: remove it")
+
+
+def check(root):
+    pages = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for pattern in TEXTS for path in sorted(root.glob(pattern))}
+    code = 0
+    for name in sorted(set(NOT_YET) - set(pages)):
+        print(f"tests/check_words.py: NOT_YET names {name}, which does not exist")
+        code = 1
+    waiting, ready = 0, []
+    for name, text in pages.items():
+        found = faults(name, text, EXEMPTIONS)
+        if name in NOT_YET:
+            waiting += len(found)
+            ready += [] if found else [name]
+            continue
+        for line, words, better in found:
+            print(f'{name}:{line}: "{words}": write {better}')
+            code = 1
+    for fault in unused(EXEMPTIONS, pages):
+        print(fault)
+        code = 1
+    if ready:
+        print(f"{len(ready)} pages of NOT_YET have none of these words and may leave it: {' '.join(ready)}")
+    print(f"words: {'a fault' if code else 'no fault'}; {len(pages) - len(NOT_YET)} pages checked, {len(NOT_YET)} not rewritten yet ({waiting} such words)")
+    return code
+
+
+FLAGGED = {  # a sentence: the words that are found in it
+    "It is saved behind the step.": ["behind"],
+    "Behind\nit comes the update.": ["Behind"],
+    "Communication is left behind.": ["behind"],
+    "What stands beside it, besides.": ["beside", "besides"],
+    "The table is written anew, and all are alike.": ["alike", "anew"],
+    "Training goes\non; a run may go on, and one went on.": ["go on", "goes on", "went on"],
+    "Activations are made again.": ["made again"],
+    "A format of its own making.": ["of its own making"],
+    "A software machine runs it.": ["software machine"],
+    "It ends without a word, and the reason is told.": ["told", "without a word"],
+    "Killed amid a job, whoever did it; nobody knows, somebody must mend it.": ["amid", "mend", "nobody", "somebody", "whoever"],
+    "Two runs by turns, but for one, in vain.": ["but for", "by turns", "in vain"],
+    "Bodies are held against it, as they lie.": ["as they lie", "held against"],
+    "The file that is there stays.": ["that is there"],
+}
+CLEAN = [
+    "Communication is hidden behind compute, and a hidden  behind too.", "A rank falls behind.", "They cannot be told apart.", "Recommend the amendment: amidst.",
+    "`behind` and ``a ` beside`` are code.", "`a span\nof two lines, behind it`", "```\nanew\n\nalike\n```\n", "  ```diff\n- whoever\n  ```",
+    "[text](behind.md) and https://example.org/beside", "<!-- told\namid -->", "Is that it? There it goes, on and off.",
+]
+
+
+def self_test():
+    for text, words in FLAGGED.items():
+        found = sorted(word for _, word, _ in faults("a.md", text))
+        assert found == sorted(words), (text, found)
+    for text in CLEAN:
+        assert not faults("a.md", text), (text, faults("a.md", text))
+    for pattern, _ in WORDS:  # each is shown to find something
+        assert any(re.fullmatch(pattern, word, re.I) for words in FLAGGED.values() for word in words), pattern
+    assert faults("a.md", "one\n\n```\nbehind\n```\n\ntwo behind")[0][0] == 7  # the line
+    assert [line for line, _, _ in faults("a.md", "an unclosed ` tick\n\nbehind `it`")] == [3]
+    exempt = [("docs/*.md", "beside it", "quoted")]
+    assert not faults("docs/a.md", "lies beside\nit", exempt) and faults("docs/a.md", "lies beside them", exempt) and faults("a.md", "beside it", exempt)
+    assert not list(unused(exempt, {"docs/a.md": "beside\nit"})) and list(unused(exempt, {"docs/a.md": "none", "a.md": "beside it"}))
+    assert list(unused([("a.md", "x", "")], {"a.md": "x"}))
+    print("words: the check finds what it should")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(self_test() if "--self-test" in sys.argv else check(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()))
