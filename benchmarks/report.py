@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/performance.md and its picture from benchmarks/results/*.json, which the benchmarks keep. --check: fails if they would change.
+"""Writes what docs say of speed from benchmarks/results/*.json, which the benchmarks keep. --check: fails if anything would change.
 
-Every figure of the document comes out of those files; the sentences here hold none.
+docs/performance-runs.md is written as a whole, docs/performance.md between its marks (the text around them is written by hand), and
+docs/performance.svg is drawn. Every figure comes out of the results; the sentences here hold none.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import re
@@ -14,48 +16,53 @@ import sys
 import speed_picture
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "performance.md"
-PICTURE = DOCUMENT.with_suffix(".svg")
+PAGE = ROOT / "docs" / "performance.md"
+RUNS = ROOT / "docs" / "performance-runs.md"
+PICTURE = PAGE.with_suffix(".svg")
 SIDES = {"shiftron": "Shiftron", "fp32-eager": "PyTorch, eager", "fp32-compile": "PyTorch, compiled",
          "autocast-eager": "PyTorch, autocast, eager", "autocast-compile": "PyTorch, autocast, compiled",
          "bf16-eager": "PyTorch, bf16 weights with fp32 masters, eager", "bf16-compile": "PyTorch, bf16 weights with fp32 masters, compiled",
-         "fp32-layers": "PyTorch, compiled by layers", "autocast-layers": "PyTorch, autocast, compiled by layers", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled by layers",
-         "bf16-graphs": "PyTorch, bf16 weights with fp32 masters, compiled, replayed as CUDA graphs"}
+         "fp32-layers": "PyTorch, compiled layer by layer", "autocast-layers": "PyTorch, autocast, compiled layer by layer", "bf16-layers": "PyTorch, bf16 weights with fp32 masters, compiled layer by layer",
+         "bf16-graphs": "PyTorch, bf16 weights with fp32 masters, compiled, with CUDA graphs"}
+WAYS = {"eager": "eager", "compile": "compiled", "layers": "compiled layer by layer", "graphs": "CUDA graphs"}
 # In place of the machinery_bytes that older results lack: those of a model of kilobytes on 2 cores of an AMD EPYC (family 25), PyTorch 2.15,
 # 2026-11-28, in fp32; without and with a compiler.
 MACHINERY = {"shiftron": 0.012e9, "eager": 0.178e9, "compile": 0.273e9, "layers": 0.270e9}
 MODELS = ["toy", "30m", "124m", "1.5b", "2.9b", "6.7b", "13b", "19b"]
 WORTH_A_LINE = 0.01  # of a step, lost in one part of it
-WEIGHT_REASON = ("the floor has the weight laid out anew beforehand where that pays; the step does it in every call, in float32 where the "
-                 "weight is narrow, else it takes sgemm on the weight as it lies")
-EVERY_PARAMETER = "each parameter by itself, small ones too, and the end of each waits for all threads"
+WEIGHT_REASON = ("the floor rearranges the weight beforehand where that pays; the step has to do it in every call. In float32 it does so for "
+                 "narrow weights only, and otherwise calls sgemm on the weight as it is")
+EVERY_PARAMETER = "each parameter, small ones too, is handled by itself, and all threads wait at its end"
+TWO_PASSES = "two passes over every row; the second needs the sum of the first"
+EXPONENTIAL = "limited by the exponential, not by memory"
+SIGMOID = "limited by the exponential and the division of the sigmoid, not by memory"
+SHORT_ROWS = "short rows, each in a different page of memory"
 # Why a part of the step is above its floor, from what its kernel does.
 REASONS = {
     "products forward": WEIGHT_REASON,
     "products backward to input": WEIGHT_REASON,
-    "products backward to weight": "in float32 the step chooses between sgemm and matmul by a rule of shapes, the floor by the clock; in bfloat16, "
-                                   "where the processor multiplies such vectors, the step's own tiles first bring the rows of both operands together in pairs",
-    "attention": "backward makes the scores again, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
+    "products backward to weight": "in float32 the step chooses between sgemm and matmul by a rule on shapes, the floor by timing. In bfloat16, "
+                                   "if the processor multiplies bfloat16 vectors, the step's own tiles first interleave the rows of both operands in pairs",
+    "attention": "the backward pass recomputes the scores, blocks on the diagonal are computed whole, small tiles multiply more slowly than large "
                  "matrices, and the floor has no exponentials",
-    "swiglu_forward": "bound by the exponential and the division of the sigmoid, not by memory",
-    "swiglu_backward": "bound by the exponential and the division of the sigmoid, not by memory",
-    "cross_entropy_statistics": "two passes over every row of logits, the second bound by the exponential",
-    "cross_entropy_backward": "bound by the exponential, not by memory",
-    "shift_rope_forward": "short rows, each in another page of memory",
-    "shift_rope_backward": "short rows, each in another page of memory",
-    "rms_norm_forward": "two passes over every row, the second behind the sum of the first",
-    "add_rms_norm_forward": "two passes over every row, the second behind the sum of the first",
-    "rms_norm_backward": "two passes over every row, the second behind the sum of the first; the gradient of the scale is read and written "
-                         "with every row",
-    "embedding_backward": "rows of the table in the order of the tokens",
-    "adamw": f"{EVERY_PARAMETER}; many arrays are read and written at once, where a copy reads one and writes another",
+    "swiglu_forward": SIGMOID,
+    "swiglu_backward": SIGMOID,
+    "cross_entropy_statistics": "two passes over every row of logits, the second limited by the exponential",
+    "cross_entropy_backward": EXPONENTIAL,
+    "shift_rope_forward": SHORT_ROWS,
+    "shift_rope_backward": SHORT_ROWS,
+    "rms_norm_forward": TWO_PASSES,
+    "add_rms_norm_forward": TWO_PASSES,
+    "rms_norm_backward": f"{TWO_PASSES}. The gradient of the scale is read and written with every row",
+    "embedding_backward": "rows of the table are visited in the order of the tokens",
+    "adamw": f"{EVERY_PARAMETER}. It reads and writes many arrays at once; a copy reads one and writes one",
     "sum_of_squares": EVERY_PARAMETER,
     "outside of kernels": "reading and preparing the batch, and what the host does between kernels",
 }
 
 
 class Results:
-    """What was kept, by kind; machines get letters by the date of what was first measured there, which further results leave alone."""
+    """What was kept, by kind. Machines get letters in the order of their first measurements, so new results change no letter."""
 
     def __init__(self, folder):
         kept = [json.loads(path.read_text(encoding="utf-8")) | {"name": path.stem} for path in folder.glob("*.json")]
@@ -98,40 +105,53 @@ def interval(pair, text):
     return "–" if not pair else f"{text(pair[0])} to {text(pair[1])}"
 
 
+def dates(results):
+    found = sorted({result["date"] for result in results})
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
 def provenance(results):
-    """Where each figure of a section is from: machine, date, what else ran, versions, command."""
-    yield "Measured:"
-    yield ""
-    for result in results:
-        versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        yield (f"* {result['model']}: machine {result['letter']}, {result['date']}, other processes used "
-               f"{result['other_cores']:.2f} cores meanwhile; {versions}")
-        yield f"  `{result['command']}`"
-    yield ""
+    """Where each figure of a section is from: machine, date, other load, versions, command."""
+    def libraries(result):
+        return ", ".join(f"{name} {version}" for name, version in result["versions"].items() if name != "shiftron")
+
+    for versions, group in itertools.groupby(results, libraries):
+        yield f"Measured with {versions}:"
+        yield ""
+        for result in group:
+            commit = result["versions"]["shiftron"].replace(" and changes", " with uncommitted changes")
+            yield (f"* {result['model']}, machine {result['letter']}, {result['date']}, commit {commit}; other processes used "
+                   f"{result['other_cores']:.2f} cores")
+            yield f"  `{result['command']}`"
+        yield ""
+
+
+def processor(machine):
+    gpu = f"{machine['gpu'].replace(', ', ', driver ')}; " if "gpu" in machine else ""
+    return f"{gpu}{machine['processor']} (family {machine['family']}, model {machine['model']})"
 
 
 def machine_lines(results):
     yield "## Machines"
     yield ""
     rows = []
-    for place, machine in enumerate(results.machines):
-        gpu = f"{machine['gpu'].replace(', ', ', driver ')}; " if "gpu" in machine else ""
-        rows.append([string.ascii_uppercase[place],
-                     f"{gpu}{machine['processor']} (family {machine['family']}, model {machine['model']})", str(machine["cores"]),
-                     ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB", machine["system"]])
-    yield from table(["", "processor", "cores", "instructions", "memory", "system"], rows)
+    for letter, machine in zip(string.ascii_uppercase, results.machines):
+        measured = dates([result for result in results.all if result["letter"] == letter])
+        rows.append([letter, processor(machine), str(machine["cores"]), ", ".join(machine["instructions"]), f"{machine['memory_gib']:.0f} GiB",
+                     machine["system"], measured])
+    yield from table(["machine", "processor", "cores", "instruction sets", "memory", "system", "measured"], rows)
 
 
 def comparison_lines(results):
     kept = results.of("vs_pytorch")
     if not kept:
         return
-    yield "## Training steps against PyTorch"
+    yield "## Training steps vs PyTorch"
     yield ""
-    yield ("The same model, the same weights, the same tokens, AdamW and clipping included. All sides are live "
-           "processes that take turns in short blocks; a side that waits sleeps on its pipe. The ratio is the speed of Shiftron "
-           "over that of the row, by pairs of blocks; its interval holds it with 95 % confidence. The loss column is the largest "
-           "relative difference of any of the first steps' losses from Shiftron's.")
+    yield ("All sides train the same model from the same weights on the same tokens, with AdamW and gradient clipping. Each side is a live "
+           "process. They take turns in short blocks of steps, and a waiting side sleeps on its pipe. The ratio is Shiftron's speed divided by that "
+           "of the row, from pairs of blocks, with a 95 % confidence interval. The loss column is the largest relative difference from Shiftron's "
+           "loss in any of the first steps.")
     yield ""
     for result in kept:
         data = result["result"]
@@ -162,7 +182,7 @@ def has_machinery(result):
 
 
 def machinery_lines(kept):
-    """What the shares of memory of these comparisons would be about if nothing but the model and its training counted."""
+    """About what the shares of memory would be if only the model and its training counted."""
     if not kept:
         return
     shares = {}
@@ -173,11 +193,11 @@ def machinery_lines(kept):
         told.append(memory_of(own) / memory_of(best))
         without.append((memory_of(own) - MACHINERY["shiftron"]) / (memory_of(best) - MACHINERY[name.split("-")[1]]))
     theirs = [size for name, size in MACHINERY.items() if name != "shiftron"]
-    changes = "; ".join(f"{model} {min(told):.2f} to {max(told):.2f}, without it about {min(without):.2f} to {max(without):.2f}"
+    changes = "; ".join(f"{model} {min(told):.2f} to {max(told):.2f}, about {min(without):.2f} to {max(without):.2f} without it"
                         for model, (told, without) in shares.items())
-    yield (f"On processors PyTorch's memory above start-up holds {min(theirs) / 1e9:.1f} to {max(theirs) / 1e9:.1f} GB of its own machinery, most of "
-           f"it with a compiler, which a model of kilobytes takes too (Shiftron: {MACHINERY['shiftron'] / 1e9:.2f} GB). It flatters the shares of "
-           f"small models: {changes}.")
+    yield (f"On CPUs, PyTorch's memory above start-up includes {min(theirs) / 1e9:.1f} to {max(theirs) / 1e9:.1f} GB for PyTorch itself, "
+           f"most of it when it compiles; even a model of kilobytes takes that much. (Shiftron takes {MACHINERY['shiftron'] / 1e9:.2f} GB.) This makes Shiftron's "
+           f"shares of memory for small models look better than they are: {changes}.")
     yield ""
 
 
@@ -208,13 +228,11 @@ def summary_lines(results):
     kept = results.of("vs_pytorch")
     if not kept:
         return
-    yield "## At a glance"
+    yield "## Training steps vs PyTorch: summary"
     yield ""
-    yield f"![times as fast as the fastest PyTorch]({PICTURE.name})"
-    yield ""
-    yield ("Training steps against the fastest PyTorch of each case, from the tables below: how many times as fast, and the peak "
-           "memory above start-up, on a GPU that of tensors, as a share of that PyTorch's, and of the PyTorch that needs least. The fastest is "
-           "the one over which the ratio is the least, of those that were measured there.")
+    yield ("One row per case, against the fastest PyTorch variant measured in that case: the one with the lowest ratio in the tables below. The last "
+           "two columns are Shiftron's peak memory above start-up (on a GPU: memory of tensors) divided by that of this variant, and by that of the "
+           "variant that needs least.")
     yield ""
     yield from machinery_lines([result for result in kept if not has_machinery(result)])
     rows = []
@@ -227,8 +245,8 @@ def summary_lines(results):
                      f"{own['tokens_per_second']:.0f}", SIDES.get(name, name), f"{best['speed_of_shiftron_over_it']:.2f}",
                      interval(best["interval_95"], "{:.2f}".format), f"{memory_of(own) / memory_of(best):.2f}",
                      f"{memory_of(own) / least:.2f}"])
-    yield from table(["model", "KV shift", "precision", "", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "of its memory",
-                      "of the least"], rows)
+    yield from table(["model", "KV shift", "precision", "", "machine", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "memory / that variant's",
+                      "memory / least"], rows)
 
 
 def floor_row(data):
@@ -241,47 +259,50 @@ def floor_row(data):
             percent(data["peak_share_of_floor"]) if "peak_share_of_floor" in data else "–"]
 
 
-def part_lines(data):
+def part_rows(data):
     """The parts of a step that are above their floor by a share of the step that is worth a line, the largest loss first."""
     step = sum(part["measured_seconds"] for part in data["parts"])
     for part in sorted(data["parts"], key=lambda one: one["floor_seconds"] - one["measured_seconds"]):
         loss = (part["measured_seconds"] - part["floor_seconds"]) / step
         if loss < WORTH_A_LINE:
             return
-        reason = REASONS.get(part["part"])
-        yield (f"* {part['part']}: {milliseconds(part['measured_seconds'])} for {milliseconds(part['floor_seconds'])}, "
-               f"{percent(loss, 1)} of the step" + (f": {reason}" if reason else ""))
+        yield [part["part"], milliseconds(part["measured_seconds"]), milliseconds(part["floor_seconds"]), percent(loss, 1)]
 
 
 def floor_lines(results):
     kept = results.of("step_floor")
     if not kept:
         return
-    yield "## The floor of a step"
+    yield "## How close a step is to its floor"
     yield ""
-    yield ("The least that a step costs on a machine with the library's calls: each matrix product through oneDNN directly, on buffers that "
-           "are in no cache, in the fastest of the ways that the library offers; the products of attention (the causal half) at their mean "
-           "rate; the bytes of all other kernels at the speed of copying. Where the trainer's own products are faster than the library's, the "
-           "step is below that floor, its share above 100 %; the last column has the share of a floor whose products all run at the peak of "
-           "the processor's best instruction. The step is the trainer's in the same process: each round calls every product "
-           "and takes a step, so that a machine whose speed drifts is as slow for both. The share is that of the floor in the step; its "
-           "range is over the rounds. `step_floor` without `--json` lists the products one by one and all parts of the step.")
+    yield ("The floor is the least time a step could take with the library's calls on this machine: every matrix product called in oneDNN "
+           "directly, on buffers that are in no cache, in the fastest way the library offers; the products of attention (causal half) at their "
+           "mean rate; and the bytes of all other kernels at copy speed. Where the trainer's own products are faster than the library's, the step "
+           "is below the floor and the share is above 100 %. The last column takes a floor whose products all run at the peak of the processor's "
+           "best instruction.")
     yield ""
-    rows, lists = [], []
+    yield ("Floor and step are measured in one process: each round calls every product and takes one step, so drift of the machine affects both. The "
+           "share is floor / step, its range is over the rounds. `step_floor` without `--json` lists every product and all parts of the step.")
+    yield ""
+    rows, losses = [], []
     for result in kept:
         for precision in ("fp32", "bf16"):
             data = result["result"][precision]
             rows.append([result["model"], result["letter"], str(result["result"]["threads"]), precision] +
                         (floor_row(data) if data else ["none here"] + 7 * [""]))
-            losses = list(part_lines(data)) if data and "parts" in data else []
-            if losses:
-                lists += [f"### Above the floor: {result['model']}, {precision}, machine {result['letter']}", "", *losses, ""]
+            losses += [[result["model"], result["letter"], precision, *row] for row in part_rows(data)] if data and "parts" in data else []
     yield from table(["model", "machine", "threads", "precision", "GFLOP/s of products", "products + attention + rest", "tokens/s at the floor",
                       "floor", "step", "share", "rounds", "share at the processor's peak"], rows)
-    if lists:
-        yield "What the step takes longer than the floor, part by part (means over the rounds):"
+    if losses:
+        yield f"Parts of the step that lose at least {percent(WORTH_A_LINE)} of it to their floor, the largest loss first (means over the rounds):"
         yield ""
-        yield from lists
+        yield from table(["model", "machine", "precision", "part", "step", "floor", "loss"], losses)
+        yield "Why they are slower than the floor:"
+        yield ""
+        named = {loss[3] for loss in losses}
+        for reason, parts in itertools.groupby((part for part in REASONS if part in named), REASONS.get):
+            yield f"* {', '.join(parts)}: {reason}."
+        yield ""
     yield from provenance(kept)
 
 
@@ -291,8 +312,8 @@ def shift_lines(results):
         return
     yield "## What the KV shift costs"
     yield ""
-    yield ("Two trainers in one process, with and without the shift, take steps in turn. The overhead is the median over the pairs "
-           "of steps; its 95 % interval is that of the median, by order statistics.")
+    yield ("Two trainers in one process, one with and one without KV shift, take steps in turn. The overhead is the median over pairs of steps, with "
+           "its 95 % interval from order statistics.")
     yield ""
     rows = []
     for result in kept:
@@ -310,8 +331,8 @@ def parallel_lines(results):
         return
     yield "## Two ranks of one thread"
     yield ""
-    yield ("Against one rank of two threads, and against each other: whole runs of `shiftron train` in turn, the median over the "
-           "steps behind the first. The ratio is that of speeds, by rounds.")
+    yield ("Two ranks with one thread each vs one rank with two threads: whole runs of `shiftron train` in turn, the median over all steps after the "
+           "first. The ratio is that of the speeds, by rounds.")
     yield ""
     rows = []
     for result in kept:
@@ -319,7 +340,7 @@ def parallel_lines(results):
             rows.append([result["model"], result["precision"], result["letter"], layout, f"{data['tokens_per_second']:.0f}",
                          data["against"], f"{data['other_tokens_per_second']:.0f}", f"{data['ratio']:.3f}",
                          f"{min(data['rounds']):.3f} to {max(data['rounds']):.3f}"])
-    yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "against", "tokens/s", "ratio", "rounds"], rows)
+    yield from table(["model", "precision", "machine", "two ranks", "tokens/s", "vs", "tokens/s", "ratio", "rounds"], rows)
     yield from provenance(kept)
 
 
@@ -329,8 +350,8 @@ def generation_lines(results):
         return
     yield "## Generation"
     yield ""
-    yield ("One sequence, token by token, with random weights. The bound: the speed at which the same process reads memory, over the bytes "
-           "of weights and cache that a token must read; the share is that of the bound of its own round.")
+    yield ("One sequence, token by token, with random weights. The bound is the speed at which the same process reads memory, divided by the "
+           "bytes of weights and cache that each token must read. The share compares each round with its own bound.")
     yield ""
     rows = []
     for result in kept:
@@ -339,11 +360,11 @@ def generation_lines(results):
                      f"{data['tokens_per_second']:.0f}", f"{data['bound_tokens_per_second']:.0f}",
                      f"{data['read_bytes_per_second'] / 1e9:.0f} GB/s", f"{data['share_of_bound']:.2f}",
                      interval(data["share_range"], "{:.2f}".format)])
-    yield from table(["model", "precision", "machine", "threads", "tokens in cache", "tokens/s", "bound", "read", "share", "rounds"], rows)
+    yield from table(["model", "precision", "machine", "threads", "tokens in cache", "tokens/s", "bound", "memory read at", "share", "rounds"], rows)
     yield from provenance(kept)
 
 
-CHECKPOINT_ROWS = {"written": "written, hashed and synced", "saved": "saved: and read back, and named", "restored cold": "restored, cold",
+CHECKPOINT_ROWS = {"written": "written, hashed and synced", "saved": "saved: also read back and named", "restored cold": "restored, cold",
                    "restored warm": "restored, warm", "raw write": "plain write and fsync", "raw read cold": "plain pread, cold",
                    "raw read warm": "plain pread, warm", "read back": "the read-back of a save, warm", "converted": "converted to tp = 2, from warm files",
                    "exported": "exported in bfloat16, from warm files (of what is written)"}
@@ -355,9 +376,9 @@ def checkpoint_lines(results):
         return
     yield "## Checkpoints"
     yield ""
-    yield ("Masters and two moments of a model with random bits, saved and restored by one rank as a run does it. Plain calls move as many "
-           "bytes between the same memory and the same disk, in pieces of a block, by one thread and without a hash; they take turns with "
-           "ours in every round, and the share is their time over ours. Cold: the page cache held nothing of the file; warm: all of it.")
+    yield ("One rank saves and restores masters and two moments, filled with random bits, as a training run does. \"Plain\" calls move the same "
+           "bytes between the same memory and the same disk: block by block, with one thread, without a hash. Both take turns in every round, and "
+           "the share is the time of the plain calls divided by ours. Cold: nothing of the file is in the page cache; warm: all of it.")
     yield ""
     rows = []
     for result in kept:
@@ -375,11 +396,11 @@ def checkpoint_comparison_lines(results):
     kept = results.of("checkpoint_vs_pytorch")
     if not kept:
         return
-    yield "## Checkpoints against PyTorch"
+    yield "## Checkpoints vs PyTorch"
     yield ""
-    yield ("The same tensors in fp32 on the same disk, by live processes that take turns; every save ends with its files synced, every "
-           "restore with the bytes back in tensors that are there. The ratio is the time of the row over that of Shiftron, by rounds. "
-           "Shiftron hashes what it writes, reads it back, and compares the hashes when it restores; the others do neither.")
+    yield ("The same fp32 tensors on the same disk, in live processes that take turns. Every save ends when its files are synced, every restore "
+           "when the bytes are in existing tensors. The ratio is the time of the row divided by Shiftron's, by rounds. Shiftron hashes what it "
+           "writes, reads it back, and compares the hashes on restore; the others do neither.")
     yield ""
     rows = []
     names = {"shiftron": "Shiftron", "dcp": "torch.distributed.checkpoint, one process", "safetensors": "safetensors.torch"}
@@ -401,12 +422,12 @@ def harness_lines(results):
     kept = results.of("evaluate_vs_harness")
     if not kept:
         return
-    yield "## Benchmark tasks against lm-evaluation-harness"
+    yield "## Benchmark tasks vs lm-evaluation-harness"
     yield ""
-    yield ("Items a second, from texts to log-likelihoods, by live processes that take turns: the harness through transformers at the "
-           "fastest of its batch sizes and precisions, Shiftron at the faster of its own. Each is the best of its rounds, and the harness's "
-           "first pass over batch sizes counts for it. Behind them: the ratio of both, the ratios in one precision, two ranks of one thread over one thread "
-           "in the precision where they gain more, and whole commands from start to report.")
+    yield ("Items per second from text to log-likelihoods, in live processes that take turns. The harness runs through transformers at its "
+           "fastest batch size and precision, Shiftron in its faster precision. Each figure is the best of its rounds; the harness's first pass "
+           "over batch sizes counts too. The columns after them: the ratio of both, the ratio in one precision, two ranks with one thread each "
+           "over one thread (in the precision that gains more), and whole commands from start to report (harness, Shiftron).")
     yield ""
     rows = []
     for result in kept:
@@ -431,11 +452,11 @@ def tokens_lines(results):
     kept = results.of("data_vs_python")
     if not kept:
         return
-    yield "## Tokens against Python's packages"
+    yield "## Tokenizing vs Python packages"
     yield ""
-    yield ("The same text, by the same tokenizer, from JSONL to tokens on the disk, in whole commands that take turns; all count the same tokens. "
-           "`shiftron data build` shuffles and hashes besides; the packages write two bytes a token behind each other, and the start of a Python is part "
-           "of their commands. The least of all rounds.")
+    yield ("The same text and the same tokenizer, from JSONL to tokens on the disk, in whole commands that take turns; all produce the same "
+           "number of tokens. `shiftron data build` also shuffles and hashes. The packages write two bytes per token, one after another, and "
+           "their time includes the start of Python. Each figure is the best of all rounds.")
     yield ""
     rows = []
     for result in kept:
@@ -445,7 +466,7 @@ def tokens_lines(results):
                 rows.append([result["model"], result["letter"], f"{data['text_bytes'] / 1e6:.1f} MB", threads, SIDES.get(side, f"{side}, Python"),
                              f"{min(seconds):.2f} s", f"{data['best'][side] / 1e6:.1f} MB/s", f"{min(data['processor_seconds'][side]):.2f} s",
                              ratio])
-    yield from table(["tokenizer", "machine", "text", "threads", "", "time", "rate", "of processors", "times as long"], rows)
+    yield from table(["tokenizer", "machine", "text", "threads", "", "time", "rate", "processor time", "times as long"], rows)
     yield from provenance(kept)
 
 
@@ -470,13 +491,14 @@ def profile_lines(results):
         return
     yield "## Where the time of a step goes on a GPU"
     yield ""
-    yield ("Events of the device around every call of an operation, which add about 2 µs to each; a call of few microseconds is bound by them. "
-           "The share of the peak is that of the products' or of copying, whichever is higher; above one, what is read lies in the cache.")
+    yield ("Measured by device events around every call of an operation. The events add about 2 µs per call, so calls of a few microseconds look "
+           "slower than they are. The last column is the share of the peak of products or of copying, whichever is higher. It exceeds 100 % when "
+           "data is read from the cache.")
     yield ""
     for result in kept:
         data = result["result"]
         whole = sum(kernel["seconds"] for kernel in data["kernels"].values())
-        yield (f"### {result['model']}, machine {result['letter']}: a step of {1e3 * data['step_seconds']:.1f} ms, its kernels "
+        yield (f"### {result['model']}, machine {result['letter']}: a step of {1e3 * data['step_seconds']:.1f} ms, kernels "
                f"{1e3 * whole:.1f} ms; peaks {data['peak_operations'] / 1e12:.0f} TFLOP/s, {data['peak_bytes'] / 1e12:.2f} TB/s")
         yield ""
         rows = []
@@ -491,10 +513,155 @@ def profile_lines(results):
     yield from provenance(kept)
 
 
-def document(results):
-    lines = ["# Performance", "",
-             "Written by `benchmarks/report.py` from `benchmarks/results/`, one file a measurement; change neither by hand. "
-             "How to measure again: the command under each table, from the top of the repository, on a machine that does nothing else.", ""]
+def by_case(kept):
+    """The results of each machine and precision."""
+    def case(result):
+        return result["letter"], result["precision"]
+
+    return [list(group) for _, group in itertools.groupby(sorted(kept, key=case), case)]
+
+
+def names_of(kept):
+    return ", ".join(dict.fromkeys(result["model"] for result in kept))
+
+
+def span(values, text):
+    least, most = text(min(values)), text(max(values))
+    return least if least == most else f"{least.removesuffix(' %')} to {most}"
+
+
+def page_table(head, rows, section):
+    """rows: [(results, cells)]. Machine and date are columns if they differ, and otherwise stand under the table."""
+    if not rows:
+        yield "Not measured."
+        return
+    places = [(kept[0]["letter"], dates(kept)) for kept, _ in rows]
+    if len(set(places)) > 1:
+        yield from table(["machine", *head, "date"], [[letter, *cells, date] for (letter, date), (_, cells) in zip(places, rows)])
+        place = "First"
+    else:
+        yield from table(head, [cells for _, cells in rows])
+        place = f"Machine {places[0][0]}, {places[0][1]}; first"
+    yield f"{place} row: `{rows[0][0][0]['command']}` ([all runs](performance-runs.md#{section}))."
+
+
+def page_machines(results):
+    rows = []
+    for letter, machine in zip(string.ascii_uppercase, results.machines):
+        rows.append([letter, processor(machine).replace("(R)", "").replace(" Processor", ""), str(machine["cores"]), machine["instructions"][-1],
+                     dates([result for result in results.all if result["letter"] == letter])])
+    yield from table(["machine", "processor", "cores", "best instructions", "measured"], rows)
+
+
+def page_cpu(results):
+    rows = []
+    for case in by_case(result for result in results.of("vs_pytorch") if "device_bytes" not in result["result"]["sides"]["shiftron"]):
+        best = [fastest_other(result)[1] for result in case]
+        shares = [memory_of(result["result"]["sides"]["shiftron"]) / memory_of(side) for result, side in zip(case, best)]
+        rows.append((case, [case[0]["precision"], names_of(case), span([side["speed_of_shiftron_over_it"] for side in best], "{:.2f}".format),
+                            f"{min(side['interval_95'][0] for side in best):.2f}", span(shares, "{:.2f}".format)]))
+    yield from page_table(["precision", "models", "times as fast", "lowest 95 % bound", "memory / PyTorch's"], rows, "training-steps-vs-pytorch")
+
+
+def page_gpu(results):
+    rows = []
+    for result in results.of("vs_pytorch"):
+        own, (name, best) = result["result"]["sides"]["shiftron"], fastest_other(result)
+        layers = re.search(r"--model\.layers (\d+)", result["command"])
+        if "device_bytes" in own:
+            rows.append(([result], [result["model"], layers[1] if layers else "all", f"{own['tokens_per_second']:,.0f}",
+                                    f"{best['tokens_per_second']:,.0f} ({WAYS[name.split('-')[1]]})", f"{best['speed_of_shiftron_over_it']:.2f}",
+                                    interval(best["interval_95"], "{:.3f}".format), f"{memory_of(own) / 1e9:.1f} / {memory_of(best) / 1e9:.1f} GB"]))
+    yield from page_table(["model", "layers", "tokens/s", "fastest PyTorch", "times as fast", "95 %", "memory / PyTorch's"], rows,
+                          "training-steps-vs-pytorch")
+
+
+def page_floor(results):
+    rows = []
+    for _, group in itertools.groupby(results.of("step_floor"), lambda result: result["letter"]):
+        kept = list(group)
+        shares = {precision: [share for result in kept if (share := (result["result"][precision] or {}).get("share_of_floor"))]
+                  for precision in ("fp32", "bf16")}
+        rows.append((kept, [names_of(kept), *(span(share, percent) if share else "–" for share in shares.values())]))
+    yield from page_table(["models", "fp32", "bf16"], rows, "how-close-a-step-is-to-its-floor")
+
+
+def page_shift(results):
+    def two_digits(value):
+        return percent(value, 2)
+
+    rows = []
+    kept = (result | {"precision": result["result"]["precision"]} for result in results.of("train_steps") if "overhead" in result["result"])
+    for case in by_case(kept):
+        limits = [limit for result in case for limit in result["result"]["interval_95"]]
+        rows.append((case, [case[0]["precision"], names_of(case), span([result["result"]["overhead"] for result in case], two_digits),
+                            span(limits, two_digits)]))
+    yield from page_table(["precision", "models", "overhead", "widest 95 % bounds"], rows, "what-the-kv-shift-costs")
+
+
+def page_ranks(results):
+    rows = [([result], [result["model"], result["precision"], layout, f"{data['ratio']:.3f}", span(data["rounds"], "{:.3f}".format)])
+            for result in results.of("parallel_efficiency") for layout, data in result["result"]["layouts"].items() if data["against"] == "one rank"]
+    yield from page_table(["model", "precision", "ranks", "ratio", "rounds"], rows, "two-ranks-of-one-thread")
+
+
+def page_generation(results):
+    rows = []
+    for result in results.of("generate_tokens"):
+        data = result["result"]
+        rows.append(([result], [result["model"], data["precision"], f"{data['tokens_per_second']:.0f}", f"{data['bound_tokens_per_second']:.0f}",
+                                f"{data['share_of_bound']:.2f}"]))
+    yield from page_table(["model", "precision", "tokens/s", "bound", "share"], rows, "generation")
+
+
+def page_checkpoints(results):
+    rows = []
+    for result in results.of("checkpoint_vs_pytorch"):
+        sides = result["result"]["sides"]
+        for words, figure in sides["shiftron"].items():
+            rows.append(([result], [result["model"], words, f"{figure['seconds']:.2f} s",
+                                    *(f"{sides[side][words]['ratio']:.2f} times as long" for side in ("dcp", "safetensors"))]))
+    yield from page_table(["model", "", "Shiftron", "torch.distributed.checkpoint", "safetensors.torch"], rows, "checkpoints-vs-pytorch")
+
+
+def page_data(results):
+    rows = [([result], [threads, *(f"{data['best'][side] / 1e6:.1f} MB/s" for side in ("shiftron", "sentencepiece", "tokenizers"))])
+            for result in results.of("data_vs_python") for threads, data in result["result"].items()]
+    yield from page_table(["threads", "Shiftron", "sentencepiece", "tokenizers"], rows, "tokenizing-vs-python-packages")
+
+
+def page_evaluation(results):
+    rows = []
+    for result in results.of("evaluate_vs_harness"):
+        for shape, data in result["result"].items():
+            theirs, ours, threads = (data["fastest"]["harness"], data["fastest"]["shiftron"], result["threads"])
+            whole = data["whole_seconds"]
+            rows.append(([result], [result["model"], HARNESS_SHAPES[shape], f"{data['best'][f'harness {theirs}']:.2f}",
+                                    f"{data['best'][f'shiftron {ours}, ' + str(threads) + ' thread' + 's' * (threads > 1)]:.2f}",
+                                    f"{data['ratio']:.2f}", f"{whole['harness']:.1f} s / {whole['shiftron']:.1f} s"]))
+    yield from page_table(["model", "items", "harness, items/s", "Shiftron", "times as fast", "whole command: harness / Shiftron"], rows,
+                          "benchmark-tasks-vs-lm-evaluation-harness")
+
+
+BLOCKS = {"machines": page_machines, "cpu": page_cpu, "gpu": page_gpu, "floor": page_floor, "shift": page_shift, "ranks": page_ranks,
+          "generation": page_generation, "checkpoints": page_checkpoints, "data": page_data, "evaluation": page_evaluation}
+
+
+def page(text, results):
+    """docs/performance.md with what stands between its marks written anew."""
+    for name, lines in BLOCKS.items():
+        begin, end = f"<!--{name}-->\n", f"\n<!--/{name}-->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            sys.exit(f"report: docs/performance.md needs {begin.strip()} and {end.strip()}, each once")
+        text = text[:text.index(begin) + len(begin)] + "\n".join(lines(results)).strip() + text[text.index(end):]
+    return text
+
+
+def runs(results):
+    lines = ["# Performance: all runs", "",
+             "Every measurement behind [Performance](performance.md). `benchmarks/report.py` writes this page from `benchmarks/results/`, one file "
+             "per measurement; do not edit either by hand. To repeat a measurement, run its command from the top of the repository on an otherwise "
+             "idle machine.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
                     checkpoint_lines, checkpoint_comparison_lines, tokens_lines, harness_lines, kernel_lines, profile_lines):
         lines += section(results)
@@ -506,17 +673,17 @@ def main():
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     results = Results(ROOT / "benchmarks" / "results")
-    text = document(results)
+    texts = {PAGE: page(PAGE.read_text(encoding="utf-8"), results), RUNS: runs(results)}
     if arguments.check:
-        if not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != text:
-            sys.exit("report: docs/performance.md is not what the results say\n  next: benchmarks/report.py")
+        for path, text in texts.items():
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                sys.exit(f"report: {path.relative_to(ROOT)} is not what the results say\n  next: benchmarks/report.py")
         if not PICTURE.exists() or speed_picture.script(bars(results)) not in PICTURE.read_text(encoding="utf-8"):
             sys.exit("report: docs/performance.svg is not what the results say\n  next: benchmarks/report.py")
         return
     if not shutil.which("gnuplot"):
         sys.exit("report: gnuplot is missing\n  next: launch/install-deps")
-    picture = speed_picture.drawn(bars(results))
-    for path, content in ((DOCUMENT, text), (PICTURE, picture)):
+    for path, content in (texts | {PICTURE: speed_picture.drawn(bars(results))}).items():
         path.write_text(content, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
