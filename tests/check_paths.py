@@ -11,15 +11,16 @@ import re
 import subprocess
 import sys
 
-FOLDERS = {".ci", "benchmarks", "cmake", "configs", "docs", "experiments", "launch", "src", "tests"}
+FOLDERS = {".ci", ".github", "benchmarks", "cmake", "configs", "docs", "experiments", "launch", "src", "tests"}
 MADE = {"build", "quickstart"}
 WORD = re.compile(r"[\w.*{},-]+(?:/[\w.*{},@-]+)*/?")
-ROOT_DOCUMENT = re.compile(r"[A-Z]+\.md|CMakeLists\.txt|CMakePresets\.json")
+ROOT_DOCUMENT = re.compile(r"[A-Z]+\.md|CITATION\.cff|CMakeLists\.txt|CMakePresets\.json")
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:home|root|work|farm|tmp|mnt|media|Users|workspace)/\w")
 
 
 def documents(root):
-    return [path for path in (root / name for name in ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "experiments/README.md")) if path.exists()] \
+    names = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "experiments/README.md")
+    return [path for path in (root / name for name in names) if path.exists()] + sorted((root / ".github").glob("**/*.md")) \
         + sorted((root / "docs").glob("**/*.md"))
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other, or where the
-program refuses the configuration of a training command that a document names.
+"""Fails where the documents and the program name other commands, configuration keys or exit codes than each other, where the
+program refuses the configuration of a training command that a document names, or where the project's version differs between files.
 
     tests/check_promises.py PROGRAM [ROOT]            checks
     tests/check_promises.py PROGRAM [ROOT] --write    writes the table of docs/configuration.md anew
@@ -53,7 +53,7 @@ def table(program):
 
 
 def faults(program, root):
-    pages = {path.name: path.read_text() for path in [root / "README.md", root / "CONTRIBUTING.md", root / "ARCHITECTURE.md",
+    pages = {path.name: path.read_text() for path in [root / "README.md", root / "CONTRIBUTING.md", root / "ARCHITECTURE.md", root / "SECURITY.md",
                                                       *sorted((root / "docs").glob("*.md"))] if path.exists()}
     readme = pages["README.md"]
     documents = "".join(text for name, text in pages.items() if name not in ("CONTRIBUTING.md", "ARCHITECTURE.md"))
@@ -82,6 +82,11 @@ def faults(program, root):
         used = f"ExitCode::{name}" in program_text or str(number) in left_by_jobs
         if number in told and used == (RESERVED in told[number]):
             yield f"README.md on exit code {number}: " + ("it is returned" if used else f"nothing returns it, which must be called {RESERVED}")
+
+    version = re.search(r"^project\(\w+ VERSION (\S+)", (root / "CMakeLists.txt").read_text(), re.M)[1]
+    for name, line in (("CITATION.cff", rf"^version: {re.escape(version)}$"), ("CHANGELOG.md", rf"^## \[.*\b{re.escape(version)}\b")):
+        if not re.search(line, (root / name).read_text(), re.M):
+            yield f"{name} does not name the version of CMakeLists.txt, {version}"
 
     module = (root / "src/checkpoint/modeling_kv_shift_llama.py").read_text()
     tested = re.search(r"^TESTED = \((.*?)\)", module, re.M)[1].replace('"', "")
