@@ -489,7 +489,7 @@ def profile_lines(results):
     kept = [result for result in results.of("train_steps") if "kernels" in result["result"]]
     if not kept:
         return
-    yield "## Where the time of a step goes on a GPU"
+    yield "## Where the time of a GPU step goes"
     yield ""
     yield ("Measured by device events around every call of an operation. The events add about 2 µs per call, so calls of a few microseconds look "
            "slower than they are. The last column is the share of the peak of products or of copying, whichever is higher. It exceeds 100 % when "
@@ -659,7 +659,7 @@ def page(text, results):
 
 def runs(results):
     lines = ["# Performance: all runs", "",
-             "Every measurement behind [Performance](performance.md). `benchmarks/report.py` writes this page from `benchmarks/results/`, one file "
+             "Every measurement of [Performance](performance.md). `benchmarks/report.py` writes this page from `benchmarks/results/`, one file "
              "per measurement; do not edit either by hand. To repeat a measurement, run its command from the top of the repository on an otherwise "
              "idle machine.", ""]
     for section in (machine_lines, summary_lines, comparison_lines, floor_lines, shift_lines, parallel_lines, generation_lines,
