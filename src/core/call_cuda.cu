@@ -1,4 +1,4 @@
-// Errors of CUDA.
+// Errors of CUDA calls.
 #include "core/call_cuda.h"
 #include "core/check.h"
 
@@ -6,7 +6,7 @@ namespace shiftron::cuda {
 
 namespace {
 
-// Of a kernel that ran before the call that tells it.
+// Whether the error comes from a kernel that ran before the call that reports it.
 bool is_late(cudaError_t status) {
   switch (status) {
     case cudaErrorLaunchFailure:

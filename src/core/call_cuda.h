@@ -1,4 +1,4 @@
-// What becomes of the status that calls of CUDA return.
+// Checks the status that CUDA calls return.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,9 +9,10 @@
 
 namespace shiftron::cuda {
 
-// Throws what CUDA says, with the call; where memory is short or no code is for the GPU, an Error(bad_input) with help.
+// Throws CUDA's message and the call; if memory is short, or the build has no code for this GPU, Error(bad_input) with
+// advice.
 void check_call(cudaError_t status, const char* call);
-// Of CUDA, or of a library of it.
+// For CUDA and its libraries.
 [[noreturn]] inline void throw_no_memory(const std::string& call, const std::string& said) {
   throw_bad_input(call, ": ", said,
                   "; end what else uses this GPU, or lower train.micro_batch, set parallel.recompute=full, or raise "

@@ -1,4 +1,4 @@
-// Errors out of other exceptions and of failed CHECKs.
+// Errors from other exceptions and from failed CHECKs.
 #include "core/check.h"
 
 #include <cstring>

@@ -22,8 +22,7 @@ enum class ExitCode : int {
   do_not_requeue = 93,
 };
 
-// A failure with a message for a person and the exit code that main() returns. Without a message somebody else tells
-// it.
+// A failure with a message for the user and the exit code for main(). An empty message: it has been reported elsewhere.
 class Error : public std::runtime_error {
  public:
   Error(const std::string& message, ExitCode code) : std::runtime_error(message), code_(code) {}
@@ -33,8 +32,8 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// The Error that an exception is, or stands for: memory that is not there and a
-// path that leads nowhere can be mended, the rest is a crash.
+// Converts an exception: lack of memory and bad paths become bad_input, because the user can fix them; the rest is a
+// crash.
 Error as_error(const std::exception& exception);
 
 namespace detail {
@@ -47,7 +46,7 @@ std::string concatenate(const Parts&... parts) {
 [[noreturn]] void throw_check_failure(const char* file, int line, const char* condition, const std::string& message);
 }  // namespace detail
 
-// Throws Error(bad_input): the user can mend it. Parts are streamed one after another.
+// Throws Error(bad_input): the user can fix it. Parts are streamed one after another.
 template <typename... Parts>
 [[noreturn]] void throw_bad_input(const Parts&... parts) {
   throw Error(detail::concatenate(parts...), ExitCode::bad_input);
@@ -60,7 +59,7 @@ template <typename... Parts>
 
 }  // namespace shiftron
 
-// CHECK(condition, parts...): a promise of the program; on failure Error(crash) with file, line and the parts.
+// CHECK(condition, parts...): an invariant of the program; on failure Error(crash) with file, line and the parts.
 #define CHECK(condition, ...)                                                                         \
   do {                                                                                                \
     if (!(condition)) [[unlikely]]                                                                    \

@@ -1,4 +1,4 @@
-// Claim, look again, remove the dead.
+// Create a lock file, check again, remove those of dead holders.
 #include "core/directory_lock.h"
 
 #include <dirent.h>
@@ -37,7 +37,7 @@ constexpr int kMostTries = 1000;
   throw_crash(what);
 }
 
-// Of all processes of one boot of one kernel, those that see the same process ids.
+// Identifies the processes that see the same process ids: those of one boot of one kernel and one PID namespace.
 std::string processes_of_this_host() {
   std::string boot = "unknown", space(64, '\0');
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -46,8 +46,8 @@ std::string processes_of_this_host() {
   return boot + " " + space;
 }
 
-// When the process began, in ticks of the kernel's clock, which tells it from a later one of the same number.
-// Nothing where it has ended.
+// The start time of the process in kernel clock ticks, which distinguishes it from a later process with the same id.
+// Nothing if it has ended.
 std::optional<std::string> begin_of(int64_t process) {
   std::string text;
   std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), text);
@@ -69,7 +69,7 @@ struct Holder {
 Holder read_holder(const std::string& text) {
   Holder holder;
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return holder;  // its writer is between making and writing it
+  if (!json.is_object()) return holder;  // its writer has created it but not written it yet
   try {
     holder = {.host = json.at("host"),
               .since = json.at("since"),
@@ -84,7 +84,7 @@ Holder read_holder(const std::string& text) {
 Holder holder_in(const std::string& path) {
   try {
     return read_holder(read_file(path, 4096));
-  } catch (const Error&) {  // gone, or no file of this kind
+  } catch (const Error&) {  // deleted, or not a lock file
     return {};
   }
 }
@@ -93,19 +93,19 @@ bool is_of_this_host(const Holder& holder) {
   return holder.processes == processes_of_this_host();
 }
 
-// Whether there is a process of that number of which /proc tells this one nothing, as another user's under hidepid.
+// Whether a process with that id exists but /proc hides it from this one, as hidepid does for other users' processes.
 bool is_hidden(int64_t process) {
   if (std::ifstream("/proc/" + std::to_string(process) + "/stat").is_open()) return false;
   return ::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM;
 }
 
-// Nothing where that cannot be seen from here.
+// Nothing if that cannot be determined from here.
 std::optional<bool> lives(const Holder& holder) {
   if (!is_of_this_host(holder) || is_hidden(holder.process)) return {};
   return begin_of(holder.process) == holder.begin;
 }
 
-// What changes when a file is touched. Opened anew each time, since that makes a network file system ask its server.
+// Changes when the file is touched. Opens the file each time, because that makes a network file system ask its server.
 std::optional<std::string> trace_of(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat status {};
@@ -133,9 +133,9 @@ std::set<int64_t> numbers_in(const std::string& folder) {
   return numbers;
 }
 
-enum class State { alive, dead, gone };  // gone: look again
+enum class State { alive, dead, gone };  // gone: start over
 
-// Waits up to the patience of `timing` where the holder cannot be seen from here.
+// Waits up to `timing.patience` if the holder's state cannot be determined from here.
 State state_of(const std::string& path, const Holder& holder, const std::string& directory,
                const DirectoryLock::Timing& timing, const DirectoryLock::Tell& tell) {
   if (const std::optional<bool> alive = lives(holder)) return *alive ? State::alive : State::dead;
@@ -155,7 +155,7 @@ State state_of(const std::string& path, const Holder& holder, const std::string&
     sleep_seconds(std::min(0.1, timing.touch / 2));
     const std::optional<std::string> now = trace_of(path);
     if (!now) return State::gone;
-    // Where it did not say who it is, it was being written.
+    // A file without a holder's name was still being written.
     if (*now != *first) return holder.processes.empty() ? State::gone : State::alive;
   }
 }
@@ -166,7 +166,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ad
                              const Timing& timing)
     : directory_(directory), folder_(directory + "/" + kName), timing_(timing) {
   std::minstd_rand random(std::random_device{}());
-  for (int tries = 1; !try_to_take(advice, tell); ++tries) {  // somebody came or went meanwhile
+  for (int tries = 1; !try_to_take(advice, tell); ++tries) {  // another process came or went in the meantime
     if (tries == kMostTries) throw_crash("cannot lock ", directory, ": its folder ", folder_, " changes all the time");
     sleep_seconds(std::uniform_real_distribution<double>(0.001, 0.05)(random));
   }
@@ -199,7 +199,7 @@ bool DirectoryLock::left_by_the_dead(const std::string& directory) {
 void DirectoryLock::give_up() {
   if (look() == Hold::held) ::unlink(path_.c_str());
   ::close(descriptor_);
-  ::rmdir(folder_.c_str());  // stays where others wait in it
+  ::rmdir(folder_.c_str());  // fails while the folder has other files
 }
 
 bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
@@ -217,7 +217,7 @@ bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
   }
   const int64_t mine = dead.empty() ? 1 : *dead.rbegin() + 1;
   if (!create(folder_ + "/" + std::to_string(mine))) return false;
-  // Whoever else is in here now was not judged: both step back, and the next look decides.
+  // Another file appeared since numbers_in() above, and its holder was not checked: both step back and try again.
   std::set<int64_t> now = numbers_in(folder_);
   now.erase(mine);
   if (!std::includes(dead.begin(), dead.end(), now.begin(), now.end())) {
@@ -229,7 +229,7 @@ bool DirectoryLock::try_to_take(const std::string& advice, const Tell& tell) {
   return true;
 }
 
-// Changes nothing where it throws; false where the file is there already, or its folder has gone.
+// Changes nothing if it throws; false if the file exists already, or its folder does not.
 bool DirectoryLock::create(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0 && (errno == EEXIST || errno == ENOENT)) return false;
@@ -240,7 +240,7 @@ bool DirectoryLock::create(const std::string& path) {
                        {"begin", begin_of(::getpid()).value_or("")},
                        {"processes", processes_of_this_host()}};
   const std::string text = holder.dump() + "\n";
-  errno = ENOSPC;  // what a short write means
+  errno = ENOSPC;  // for a short write, which sets no errno
   const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (const int error = written ? sync_error(descriptor) : errno; error != 0) {
     ::unlink(path.c_str());
@@ -266,7 +266,7 @@ DirectoryLock::Hold DirectoryLock::look_unlocked() const {
   struct stat mine {};
   struct stat there {};
   if (::stat(path_.c_str(), &there) != 0) {
-    if (errno != ENOENT && errno != ENOTDIR) return Hold::held;  // cannot be known now
+    if (errno != ENOENT && errno != ENOTDIR) return Hold::held;  // unknown at the moment
     return numbers_in(folder_).empty() ? Hold::removed : Hold::taken;
   }
   const bool same = ::fstat(descriptor_, &mine) != 0 || (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev);

@@ -1,4 +1,4 @@
-// Text of enumerations: an enumeration with `names_of(Enum)` beside it converts to and from strings.
+// Enumerations as text: an enumeration with a `names_of(Enum)` next to it converts to and from strings.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace shiftron {
 
-// names_of(value) returns an array of texts, indexed by the enumerator's number; found by its argument's namespace.
+// names_of(value) returns an array of texts, indexed by the enumerator's number; found by argument-dependent lookup.
 template <typename Enum>
 concept NamedEnum = requires(Enum value) {
   names_of(value).size();

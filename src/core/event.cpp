@@ -1,10 +1,10 @@
-// Marks of queues, or the time where there is none.
+// Marks of queues; without a queue, the time.
 #include "core/event.h"
 
 namespace shiftron {
 
 void Event::record(Stream& stream, bool timed) {
-  mark_ = nullptr;  // first: its queue may use what is behind it again
+  mark_ = nullptr;  // first, so that the queue can reuse its event
   if (stream.queue != nullptr) mark_ = stream.queue->mark(timed);
   if (mark_ == nullptr) time_ = std::chrono::steady_clock::now();
 }

@@ -19,7 +19,7 @@
 namespace shiftron {
 namespace {
 
-const std::string kTemporary = ".temporary-";         // behind the name, before the process's number
+const std::string kTemporary = ".temporary-";         // after the file's name; the process id follows
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // the kernel moves less than 2 GiB in one call
 
 [[noreturn]] void throw_system_error(const std::string& action, const std::string& path, int error) {
@@ -36,9 +36,9 @@ int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
   return descriptor;
 }
 
-// Where a link leads to, over further ones; the path itself where it is none. What is missing at the end may be made.
+// The end of a chain of links; the path itself if it is not a link. The target need not exist.
 std::string behind_links(std::string path) {
-  constexpr int kMostLinks = 40;  // as the system follows
+  constexpr int kMostLinks = 40;  // the kernel's limit
   for (int links = 0;; ++links) {
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(path, error);
@@ -48,7 +48,7 @@ std::string behind_links(std::string path) {
   }
 }
 
-// Into what is there, which is no file that another could replace: a device, a pipe.
+// Writes directly to a device or pipe, which a rename could not replace.
 void write_through(const std::string& path, std::string_view bytes) {
   const int descriptor = open_retrying(path, O_WRONLY);
   if (descriptor < 0) throw_system_error("write", path, errno);
@@ -101,7 +101,7 @@ FileDescriptor FileDescriptor::create(const std::string& path) {
 
 FileDescriptor FileDescriptor::open_for_appending(const std::string& path, bool make) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {  // which would wait for a reader
+  if (::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {  // opening it would wait for a reader
     throw_bad_input("cannot write ", path, ": it is a pipe; move it away");
   }
   const int descriptor = open_retrying(path, O_WRONLY | (make ? O_CREAT : 0) | O_APPEND, 0666);
@@ -192,7 +192,7 @@ void FileDescriptor::truncate(uint64_t bytes) {
 }
 
 void FileDescriptor::start_writing() const {
-  ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);  // without waiting, it takes no error away from fsync
+  ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);  // does not wait, so fsync still reports every error
 }
 
 void FileDescriptor::expect_front_to_back() const {
@@ -244,7 +244,7 @@ std::string state_of_files(const std::string& path) {
   std::sort(files.begin(), files.end());
   std::string state;
   for (const fs::path& file : files) {
-    struct stat status {};  // of zeros where it cannot be read
+    struct stat status {};  // zeros if it cannot be read
     ::stat(file.c_str(), &status);
     state += detail::concatenate(file.string(), '\0', status.st_size, ' ', status.st_mtim.tv_sec, ' ',
                                  status.st_mtim.tv_nsec, '\n');
@@ -258,10 +258,10 @@ std::string read_file(const std::string& path, uint64_t limit) {
     throw_bad_input(path, " is longer than ", limit,
                     " bytes, the most that is read of a file of this kind; check the path");
   };
-  if (file.size() > limit) refuse();  // before memory is taken for it
+  if (file.size() > limit) refuse();  // before its memory is allocated
   std::string content;
   constexpr size_t kPiece = size_t{1} << 20;
-  for (;;) {  // by what is there, not by the size: files of /proc have none
+  for (;;) {  // not by the size, which is 0 for files of /proc
     const size_t old_size = content.size();
     content.resize(old_size + std::clamp<size_t>(old_size, 4096, kPiece << 6));
     const size_t got = file.read_some(content.data() + old_size, content.size() - old_size);
@@ -281,7 +281,7 @@ void write_file_durably(const std::string& path, std::string_view bytes) {
   try {
     ::unlink(temporary.c_str());
     FileDescriptor file = FileDescriptor::create(temporary);
-    if (there) ::fchmod(file.get(), permissions);  // another's file may be replaced, and its rights not be given
+    if (there) ::fchmod(file.get(), permissions);  // fails for another user's file, which may still be replaced
     file.append(bytes.data(), bytes.size());
     file.sync();
     file.close();
@@ -310,13 +310,13 @@ void fsync_directory(const std::string& directory) {
   if (descriptor < 0) throw_system_error("open the directory", directory, errno);
   const int error = sync_error(descriptor);
   ::close(descriptor);
-  // Some network file systems know no fsync of directories; their renames are synchronous.
+  // Some network file systems do not support fsync of directories; their renames are synchronous.
   if (error != 0 && error != EINVAL && error != ENOTSUP) throw_system_error("write the directory", directory, error);
 }
 
 void create_directories_durably(const std::string& path) {
   namespace fs = std::filesystem;
-  std::vector<fs::path> missing;  // the innermost first; as the path has them, for a ".." may lie behind a link
+  std::vector<fs::path> missing;  // the innermost first; not normalized, since a ".." may follow a link
   std::error_code ignored;
   for (fs::path at = path; !at.empty() && !fs::exists(at, ignored); at = at.parent_path()) missing.push_back(at);
   fs::create_directories(path);
@@ -331,7 +331,7 @@ void rename_durably(const std::string& from, const std::string& to) {
 
 void rename_to_new_name_durably(const std::string& from, const std::string& to) {
   int error = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
-  if (error == EINVAL || error == ENOSYS) {  // the file system, or the kernel, knows no such flag
+  if (error == EINVAL || error == ENOSYS) {  // the file system or the kernel does not support the flag
     std::error_code ignored;
     if (!std::filesystem::exists(std::filesystem::symlink_status(to, ignored))) return rename_durably(from, to);
     error = EEXIST;

@@ -1,4 +1,4 @@
-// Open, lock, and see that the name still stands for the same file.
+// Open, lock, then check that the name still refers to the same file.
 #include "core/file_lock.h"
 
 #include <sys/file.h>

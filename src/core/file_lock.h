@@ -1,5 +1,5 @@
-// A lock that its process cannot leave behind: flock(2) on a file of its own. For work in a directory that will be renamed;
-// else core/directory_lock.h, which also holds where a network file system knows no such locks.
+// A lock that ends with its process: flock(2) on a file of its own. For work in a directory that will be renamed.
+// Otherwise use core/directory_lock.h, which also works on network file systems without flock.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ namespace shiftron {
 
 class FileLock {
  public:
-  // Makes the file where it is missing, unless `make` is false. Nothing where another process, or another lock of this
-  // one, holds it, or its directory (or the file that is not made) has gone. Throws Error(crash).
+  // Creates a missing file unless `make` is false. Nothing if another process, or another lock of this one, holds it,
+  // or if its directory (or the file, if it is not created) has gone. Throws Error(crash).
   static std::optional<FileLock> take(const std::string& path, bool make = true);
 
  private:

@@ -1,4 +1,4 @@
-// UTF-8 by the table of well-formed sequences of the Unicode standard (table 3-7).
+// UTF-8 according to the table of well-formed sequences in the Unicode standard (table 3-7).
 #include "core/foreign_text.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ bool steers(uint32_t code) {
          (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
-// Calls `plain` with each character that may be shown as it is, `other` with each of the rest: what steers a terminal,
-// or a byte that belongs to no character.
+// Calls `plain` with each character that can be shown unchanged, `other` with each of the rest: a character that
+// controls a terminal, or a byte that belongs to no character.
 template <typename Plain, typename Other>
 void for_each_character(std::string_view text, const Plain& plain, const Other& other) {
   while (!text.empty()) {
@@ -60,7 +60,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
   return shown;
 }
 
-// Bytes at the end of `text` that begin a character, of which more may follow.
+// Number of bytes at the end of `text` that form an incomplete character.
 size_t begun(std::string_view text) {
   for (size_t size = 1; size <= std::min<size_t>(3, text.size()); ++size) {
     const char letter = text[text.size() - size];
@@ -109,7 +109,7 @@ std::string printable(std::string_view text) {
   constexpr size_t kLongest = 400;
   if (text.size() <= kLongest) return printable_line(text);
   size_t end = kLongest;
-  while (end < text.size() && end < kLongest + 3 && continues(text[end])) ++end;  // the end of its last character
+  while (end < text.size() && end < kLongest + 3 && continues(text[end])) ++end;  // to the end of a character
   return printable_line(text.substr(0, end)) + "… (" + std::to_string(text.size()) + " bytes)";
 }
 
@@ -127,7 +127,7 @@ std::string markdown_code(std::string_view text) {
   std::string code;
   size_t run = 0, longest = 0;
   for (const char letter : printable_line(text)) {
-    if (letter == '|') code += '\\';  // a table ends its cells there within code too
+    if (letter == '|') code += '\\';  // which would end the table's cell, even within code
     code += letter;
     run = letter == '`' ? run + 1 : 0;
     longest = std::max(longest, run);
@@ -146,7 +146,7 @@ std::string xml_text(std::string_view text) {
       result += "&gt;";
     } else if (c == '&') {
       result += "&amp;";
-    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML has no others
+    } else if (static_cast<unsigned char>(c) >= ' ') {  // XML allows no others
       result += c;
     }
   }
@@ -158,7 +158,7 @@ std::string printable_json(std::string_view json) {
   for_each_character(
       json, [&](std::string_view character) { shown += character; },
       [&](std::string_view character) {
-        if (character == "\n" || utf8_length(character) == 0) {  // between values; not of a JSON text
+        if (character == "\n" || utf8_length(character) == 0) {  // between values; invalid JSON
           shown += character;
           return;
         }

@@ -1,5 +1,5 @@
-// Whether this program has CUDA's sources: then what they define may be called. Only who asks includes this: all other files
-// are the same in both kinds of build.
+// Whether this build has the CUDA sources, so that their functions may be called. Include this only where the answer
+// matters: all other files compile to the same in both kinds of build.
 #pragma once
 
 namespace shiftron {

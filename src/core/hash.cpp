@@ -1,4 +1,4 @@
-// XXH3 by the xxHash library.
+// XXH3 from the xxHash library.
 #include "core/hash.h"
 
 #ifdef SHIFTRON_XXHASH_DISPATCH
@@ -22,8 +22,9 @@ struct FreeState {
 }
 #endif
 
-// The library leaves the upper halves of vectors in use (xxHash 0.8.1), and while they are, processors of Intel add to
-// code without AVX a wait for the last result in each register: initial weights took 6 times as long behind a hash.
+// The library leaves the upper halves of vector registers in use (xxHash 0.8.1). Until they are cleared, code without
+// AVX on Intel processors waits for the previous result in each register: initializing weights took 6 times as long
+// after a hash.
 struct VectorsBehindHash {
   ~VectorsBehindHash() {
 #ifdef SHIFTRON_XXHASH_DISPATCH
@@ -34,7 +35,7 @@ struct VectorsBehindHash {
 
 }  // namespace
 
-// Both widths read the same state, which the library resets alike for either.
+// Both widths read the same state, which the library resets the same way for either.
 struct HashStream::State {
   std::unique_ptr<XXH3_state_t, FreeState> state{XXH3_createState()};
 };

@@ -28,7 +28,7 @@ inline Hash128 xxh3_128(std::string_view text) {
 std::string to_hex(uint64_t hash);
 std::string to_hex(const Hash128& hash);
 
-// A hash of bytes that arrive in pieces; equal to the hash of all at once.
+// A hash of bytes that arrive in pieces; equal to the hash of all bytes at once.
 class HashStream {
  public:
   HashStream();
@@ -36,7 +36,7 @@ class HashStream {
   HashStream(HashStream&&) noexcept;
   HashStream& operator=(HashStream&&) noexcept;
   void update(const void* data, size_t bytes);
-  // Of everything since the start; more may follow.
+  // Of everything since the start; update() may follow.
   uint64_t digest_64() const;
   Hash128 digest_128() const;
 

@@ -1,4 +1,4 @@
-// HDF5 by its C library; every call under one lock, every feature that reads elsewhere refused.
+// HDF5 by its C library; every call holds one lock, and every feature that reads other files is refused.
 #include "core/hdf5_file.h"
 
 #include <fcntl.h>
@@ -39,8 +39,8 @@ Handle open_dataset(hid_t file, const std::string& path, const std::string& name
   return {readable(H5Dopen2(file, name.c_str(), H5P_DEFAULT), path, name), H5Dclose};
 }
 
-// Takes the dataset's space from the disk at once, where the file system can: a full disk shows here, before the
-// library has data that it cannot get rid of.
+// Allocates the dataset's space on disk now, if the file system can: a full disk is reported here, before the library
+// holds data that it cannot write.
 void reserve_space(hid_t file, hid_t dataset, const std::string& path, const std::string& name) {
   const hsize_t bytes = H5Dget_storage_size(dataset);
   const haddr_t offset = H5Dget_offset(dataset);
@@ -55,7 +55,7 @@ void reserve_space(hid_t file, hid_t dataset, const std::string& path, const std
   }
 }
 
-// File and memory space of [first, first + count) of a dataset's first dim, whole in the others.
+// File and memory space of [first, first + count) of a dataset's first dim, all of the others.
 std::pair<hid_t, hid_t> range_spaces(const std::string& where, const std::vector<int64_t>& shape, int64_t first,
                                      int64_t count) {
   CHECK(!shape.empty() && first >= 0 && count > 0 && count <= shape[0] && first <= shape[0] - count, where, ": rows ",
@@ -80,7 +80,7 @@ void write_attribute(hid_t file, const std::string& path, const std::string& obj
   written(H5Awrite(attribute, type, value), path, where);
 }
 
-// Opens a scalar attribute, gives its type and handle to `use`.
+// Opens a scalar attribute and passes its handle and type to `use`.
 template <typename Use>
 auto with_attribute(hid_t file, const std::string& path, const std::string& object, const std::string& name, Use use) {
   const std::string where = object + " attribute " + name;
@@ -94,7 +94,7 @@ auto with_attribute(hid_t file, const std::string& path, const std::string& obje
 }
 
 std::string text_of_variable_length(hid_t attribute, hid_t type, const std::string& path, const std::string& where) {
-  char* text = nullptr;  // the library's
+  char* text = nullptr;  // owned by the library
   readable(H5Aread(attribute, type, static_cast<void*>(&text)), path, where);
   const std::unique_ptr<char, herr_t (*)(void*)> owner(text, H5free_memory);
   const size_t length = text == nullptr ? 0 : ::strnlen(text, kLongestText + 1);
@@ -111,7 +111,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
 }
 
 Hdf5File Hdf5File::open(const std::string& path) {
-  FileDescriptor::open_for_reading(path);  // what the machine refuses is a SystemError, and not of the content
+  FileDescriptor::open_for_reading(path);  // so that errors of the machine are SystemErrors, not errors of the content
   const LibraryLock lock;
   const Handle access = access_properties();
   return {readable(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), path, ""), path};

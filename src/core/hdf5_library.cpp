@@ -1,4 +1,4 @@
-// What the HDF5 wrapper asks of a file before it trusts it.
+// Checks that the HDF5 wrapper makes before it trusts a file.
 #include "core/hdf5_library.h"
 
 namespace shiftron::hdf5 {
@@ -9,8 +9,8 @@ constexpr size_t kMostDatasets = 1000000;
 
 std::recursive_mutex& library_mutex() {
   static std::recursive_mutex mutex;
-  // A file that could not be closed for want of space stays half open inside the library, which at the exit of the
-  // process touches it again and crashes. Every file is closed by its owner, so nothing is left to do at exit.
+  // A file that could not be closed on a full disk stays half open inside the library, which touches it again in its
+  // exit handler and crashes. Every file is closed by its owner, so the exit handler is not needed.
   static const herr_t no_exit_handler = H5dont_atexit();
   static_cast<void>(no_exit_handler);
   return mutex;

@@ -1,5 +1,5 @@
-// For hdf5_file.cpp alone: handles, errors and refusals of the HDF5 library. Names its types, so nobody else includes
-// it.
+// Only for hdf5_file.cpp: handles, errors and checks of the HDF5 library. It uses the library's types, so nobody else
+// includes it.
 #pragma once
 
 #define H5_USE_110_API
@@ -14,8 +14,8 @@
 
 namespace shiftron::hdf5 {
 
-// The library is not made for several threads; nothing of it runs without this process-wide lock. Recursive, because
-// public functions of Hdf5File use each other.
+// The library is not thread-safe; all calls hold this process-wide lock. Recursive, because public functions of
+// Hdf5File call each other.
 class LibraryLock {
  public:
   LibraryLock();
@@ -39,7 +39,7 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
-// What the library gives as reason: its outermost and innermost descriptions.
+// The library's reason: its outermost and innermost descriptions.
 std::string library_reason();
 
 // "file, object".
@@ -60,13 +60,13 @@ Result readable(Result result, const std::string& path, const std::string& objec
 // The library's little-endian type.
 hid_t library_type(Hdf5Type type);
 
-// All below throw Error(bad_input) with `path` and `dataset`.
+// All functions below throw Error(bad_input) with `path` and `dataset`.
 // Every part of `dataset` must be a hard link: soft and external ones lead elsewhere.
 void check_links(hid_t file, const std::string& path, const std::string& dataset);
 Hdf5Type file_type(hid_t dataset, const std::string& path, const std::string& name);
 std::vector<int64_t> shape_of(hid_t dataset, const std::string& path, const std::string& name);
 uint64_t checked_byte_size(const std::vector<int64_t>& shape, Hdf5Type type, const std::string& where);
-// Refuses whatever does not lie plainly in this file.
+// Refuses every dataset whose data are not stored plainly in this file.
 Hdf5DatasetInfo dataset_info(hid_t file, hid_t dataset, const std::string& path, const std::string& name);
 // Appends the paths of all datasets below `group` ("" = the file).
 void list_group(hid_t file, const std::string& path, const std::string& group, int depth,

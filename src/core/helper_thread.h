@@ -1,4 +1,4 @@
-// HelperThread: does one piece of work after the other beside the thread that owns it.
+// HelperThread: runs one piece of work after another, in parallel with the thread that owns it.
 #pragma once
 
 #include <condition_variable>
@@ -9,25 +9,25 @@
 
 namespace shiftron {
 
-// What is given to start() must not touch what its owner touches before the next finish(). Without a thread of its own
-// (`threaded` false, or none can be made) start() does the work itself.
+// Work given to start() must not touch what its owner touches before the next finish(). Without a thread of its own
+// (`threaded` is false, or none can be created) start() does the work itself.
 class HelperThread {
  public:
   explicit HelperThread(bool threaded);
-  ~HelperThread();  // behind the work under way; what that throws is lost
+  ~HelperThread();  // waits for the current work; an exception of it is lost
   HelperThread(const HelperThread&) = delete;
   HelperThread& operator=(const HelperThread&) = delete;
 
-  // Behind the work before; throws what that threw, and then does not begin.
+  // Waits for the previous work; if that threw, rethrows it and does not start.
   void start(std::function<void()> work);
-  // Until nothing is under way; throws what the work threw.
+  // Waits until no work is running; rethrows what the work threw.
   void finish();
 
  private:
   void serve();
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // under way or about to be
+  std::function<void()> work_;  // running or about to
   std::exception_ptr fault_;
   bool stop_ = false;
   std::thread thread_;

@@ -1,14 +1,14 @@
-// Which machine this is, and what its clock says, as texts for people and files.
+// The name of this machine and the time of its clock, as text for people and files.
 #pragma once
 
 #include <string>
 
 namespace shiftron {
 
-// What of its host a rank may use.
+// The part of its host that a rank may use.
 struct HostShare {
-  int threads = 1;     // of the processor
-  int local_rank = 0;  // its number among the ranks of this host, from 0: which GPU, where it computes on one
+  int threads = 1;     // of the CPU
+  int local_rank = 0;  // its number among the ranks of this host, from 0; selects its GPU
 };
 
 std::string host_name();

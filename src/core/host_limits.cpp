@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first word of a file of one number; nothing where there is none, or it is "max".
+// The first word of a file with one number; nothing if there is no file, or the word is "max".
 std::optional<int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -25,7 +25,7 @@ std::optional<int64_t> number_in(const fs::path& path) {
   return {};
 }
 
-// The number behind `name` on its line.
+// The number after `name` on its line.
 std::optional<int64_t> number_of(const fs::path& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -37,8 +37,8 @@ std::optional<int64_t> number_of(const fs::path& path, const std::string& name) 
   return {};
 }
 
-// Folders of the groups that hold this process, the inner ones first. In a container the path may be the host's: then
-// the groups above it, of which the container sees the outermost, are what there is.
+// Folders of this process's control groups, the innermost first. In a container the path may be the host's: then only
+// the groups above it exist, of which the container sees the outermost.
 std::vector<fs::path> groups_of(const std::string& controller, const std::string& root) {
   const fs::path mounts = root + "/sys/fs/cgroup";
   std::vector<fs::path> groups;
@@ -56,7 +56,7 @@ std::vector<fs::path> groups_of(const std::string& controller, const std::string
       if (!fs::is_directory(mount, ignored)) continue;
       for (fs::path group = path; !group.empty(); group = group.parent_path()) groups.push_back(mount / group);
       groups.push_back(mount);
-      if (!of_version_2) break;  // both names lead to one
+      if (!of_version_2) break;  // both names mean the same group
     }
   }
   return groups;
@@ -64,7 +64,7 @@ std::vector<fs::path> groups_of(const std::string& controller, const std::string
 
 struct GroupNames {
   const char *limit, *usage, *swap_limit, *swap_usage, *files[2];
-  bool swap_with_memory;  // its limit is one of both together
+  bool swap_with_memory;  // the limit of swap is one of memory and swap together
 };
 constexpr GroupNames kMemoryNames[] = {
     {"memory.max", "memory.current", "memory.swap.max", "memory.swap.current", {"active_file", "inactive_file"}, false},
@@ -89,7 +89,7 @@ std::optional<HostRoom> host_room(const std::string& root) {
       int64_t files = 0;
       for (const char* kept : names.files) files += number_of(group / "memory.stat", kept).value_or(0);
       const std::optional<int64_t> limit = number_in(group / names.limit), usage = number_in(group / names.usage);
-      if (limit && usage && *limit < *total << 10) {  // without a limit it is none, or a huge number
+      if (limit && usage && *limit < *total << 10) {  // without a limit: no number, or a huge one
         memory = std::min(memory, *limit - *usage + files);
         room.total = std::min(room.total, *limit);
       }
@@ -128,7 +128,7 @@ void raise_open_files() {
   const rlim_t wanted = std::min(limit.rlim_max, kMost);
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
-  setrlimit(RLIMIT_NOFILE, &limit);  // a refusal leaves what there was
+  setrlimit(RLIMIT_NOFILE, &limit);  // if refused, the old limit stays
 }
 
 bool has_memory(int64_t bytes) {

@@ -1,5 +1,5 @@
-// A JSON text gone through without its values. The library's callback of parse() tells as much, but behind each object it
-// looks through all of the list which holds that one: minutes where a list has hundreds of thousands.
+// Checks the nesting of a JSON text without storing its values. The callback of the library's parse() could do the
+// same, but after each object it searches the whole list that holds it: minutes for lists of hundreds of thousands.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace shiftron {
 
-// For sax_parse(): calls `refuse`, which throws, where lists and objects lie in each other deeper than `most`. Ends in
-// silence where the text is no JSON, which parse() tells better.
+// For sax_parse(): calls `refuse`, which throws, if lists and objects are nested deeper than `most`. Stops silently if
+// the text is not JSON, which parse() reports better.
 class JsonOutline : public nlohmann::json_sax<nlohmann::json> {
  public:
   JsonOutline(int most, std::function<void()> refuse) : most_(most), refuse_(std::move(refuse)) {}

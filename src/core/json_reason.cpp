@@ -1,4 +1,4 @@
-// Cuts "[json.exception.parse_error.101] " off.
+// Removes "[json.exception.parse_error.101] ".
 #include "core/json_reason.h"
 
 namespace shiftron {

@@ -1,4 +1,4 @@
-// What the JSON library says of a text, for a person.
+// Messages of the JSON library, for people.
 #pragma once
 
 #include <exception>
@@ -6,7 +6,7 @@
 
 namespace shiftron {
 
-// The message of an error of that library without the name of its exception, which stands before it in brackets.
+// The message of an error of that library, without the exception's name in brackets at its start.
 std::string json_reason(const std::exception& error);
 
 }  // namespace shiftron

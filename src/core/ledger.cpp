@@ -21,7 +21,7 @@ void add(std::map<std::string, KernelSum>& sums, const std::string& name, const 
 void take_reached(std::vector<AwaitedOperation>& operations, TimeSplit& times) {
   std::erase_if(operations, [&](const AwaitedOperation& operation) {
     if (!operation.asked->reached() || !operation.end->reached()) return false;
-    // Below 0 where the operation was over when the stream came to wait for it.
+    // Negative if the operation was over when the stream began to wait for it.
     const double awaited = std::max(operation.end->seconds_since(*operation.asked), 0.0);
     times.*operation.kind += awaited;
     if (operation.time != nullptr) {
@@ -45,7 +45,7 @@ KernelCost& Ledger::add_kernel(const char* name, int64_t bytes_read, int64_t byt
 }
 
 void Ledger::begin_step() {
-  for (auto& [name, cost] : kernels_) add(before_, name, std::exchange(cost, KernelCost{}));  // marks know their places
+  for (auto& [name, cost] : kernels_) add(before_, name, std::exchange(cost, KernelCost{}));  // marks point to them
 }
 
 std::map<std::string, KernelSum> Ledger::sums() const {

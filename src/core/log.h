@@ -1,4 +1,4 @@
-// Lines for people: to stderr, and to a file of the run's directory. No global logger: a Log is passed.
+// Messages for people: to stderr, and to a file in the run's directory. No global logger: a Log is passed.
 #pragma once
 
 #include <memory>
@@ -6,12 +6,12 @@
 
 namespace shiftron {
 
-// A line on stderr, in one piece: other ranks and their launcher write there too. As printable_lines().
+// Writes a line to stderr in one piece, because other ranks and their launcher write there too. As printable_lines().
 void tell(const std::string& line);
 
 class Log {
  public:
-  // Lines carry the rank; console lines of ranks other than 0 are shown from warnings up.
+  // Lines name the rank, except those of rank 0 on the console. There other ranks show only warnings and errors.
   explicit Log(int rank = 0);
   ~Log();
   Log(const Log&) = delete;

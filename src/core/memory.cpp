@@ -21,7 +21,7 @@ namespace {
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Between tensors of an arena, where nobody may write.
+// Gap between tensors of an arena, where nobody may write.
 #ifdef SHIFTRON_ADDRESS_SANITIZER
 constexpr int64_t kRedZone = kAlignment;
 #else
@@ -29,7 +29,7 @@ constexpr int64_t kRedZone = 0;
 #endif
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// What is known of the room that was too small.
+// What is known about the room that was too small.
 std::string room_of(DeviceKind device) {
   if (device == DeviceKind::pinned) return "it would be pinned memory of the host; ";
   if constexpr (kHasCuda) {
@@ -44,7 +44,7 @@ std::string room_of(DeviceKind device) {
 [[noreturn]] void refuse(int64_t bytes, const std::string& category, const Ledger& ledger, DeviceKind device) {
   const bool of_batch =
       category == "activations" || category == "scratch" || category == "staging" || category == "batches";
-  if (category == "cache") {  // of a text that is made, beside which no run is planned
+  if (category == "cache") {  // for generating text, which no plan covers
     throw_bad_input("not enough memory: ", bytes, " bytes are needed for the ", category,
                     " of generated tokens beside ", ledger.memory_total(), " bytes of this rank; ", room_of(device),
                     "make fewer: generate --tokens, evaluate --max-gen-toks, or evaluation.max_gen_toks of a run");
@@ -56,7 +56,7 @@ std::string room_of(DeviceKind device) {
                   " (shiftron train --dry-run counts all of it)");
 }
 
-// Of the host, zeroed; null where there is not enough.
+// Zeroed host memory; null if there is not enough.
 void* allocate_on_host(int64_t bytes) {
   const bool huge = bytes >= kHugePage;
   const int64_t alignment = huge ? kHugePage : kAlignment;
@@ -148,7 +148,7 @@ Arena::~Arena() {
     try {
       for (const ArenaRecord::Pin& pin : record_->pins) pin.user->wait(*stream_);
       finish(*stream_);
-    } catch (const Error&) {  // nothing runs behind a failure, which the stream keeps
+    } catch (const Error&) {  // nothing runs after a failure, which the stream keeps
     }
   }
 #ifdef SHIFTRON_ADDRESS_SANITIZER
@@ -178,7 +178,7 @@ Tensor Arena::allocate(DType dtype, Shape shape) {
 void Arena::rewind(size_t tensors, int64_t used) {
   std::erase_if(record_->pins, [&](const ArenaRecord::Pin& pin) {
     if (pin.place < tensors) return false;
-    if (std::uncaught_exceptions() == 0) pin.user->wait(*stream_);  // else peers may be gone
+    if (std::uncaught_exceptions() == 0) pin.user->wait(*stream_);  // otherwise peers may be gone
     return true;
   });
   close(used, used_ - used);
@@ -191,7 +191,7 @@ int64_t Arena::release() {
   return std::exchange(peak_since_release_, 0);
 }
 
-// In the stream's order, as all that touches the memory.
+// In the stream's order, like everything that touches the memory.
 void Arena::open([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes) {
 #ifdef SHIFTRON_ADDRESS_SANITIZER
   if (stream_->device != DeviceKind::cpu || bytes == 0) return;
@@ -214,7 +214,7 @@ void Arena::close([[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t bytes
 #ifdef SHIFTRON_ADDRESS_SANITIZER
     ASAN_POISON_MEMORY_REGION(first, static_cast<size_t>(bytes));
 #else
-    std::memset(first, 0xFF, static_cast<size_t>(bytes));  // NaN in float32, bfloat16 and float64 alike
+    std::memset(first, 0xFF, static_cast<size_t>(bytes));  // NaN in float32, bfloat16 and float64
 #endif
   });
 #endif

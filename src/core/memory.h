@@ -1,4 +1,4 @@
-// Buffer: long-lived flat memory. Arena: bump allocation, released whole, sized by a run on meta.
+// Buffer: long-lived flat memory. Arena: bump allocation, released as a whole, sized by a run on meta.
 #pragma once
 
 #include <map>
@@ -9,13 +9,13 @@
 
 namespace shiftron {
 
-inline constexpr int64_t kAlignment = 256;  // bytes; of every buffer and every tensor of an arena
+inline constexpr int64_t kAlignment = 256;  // bytes; alignment of every buffer and of every tensor of an arena
 
-// Owns bytes on a device; zeroed at the start; counted in the ledger under `category` while it lives.
+// Owns zero-initialized bytes on a device; the ledger counts them under `category` while it lives.
 class Buffer {
  public:
   Buffer() = default;
-  // `of_cuda`: pinned, for copies from and to the device of CUDA.
+  // `of_cuda`: pinned, for copies between host and CUDA device.
   Buffer(DeviceKind device, int64_t bytes, Ledger& ledger, std::string category, bool of_cuda = false);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -29,31 +29,32 @@ class Buffer {
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   DeviceKind device_ = DeviceKind::cpu;
-  bool of_cuda_ = false;  // its bytes
+  bool of_cuda_ = false;  // allocated by CUDA
   Ledger* ledger_ = nullptr;
   std::string category_;
 };
 
-// Pinned memory between the host and a stream's device; on meta it is counted alone. Category "staging".
+// Pinned memory for copies between the host and a stream's device; on meta it is only counted. Category "staging".
 Buffer staging_buffer(Stream& stream, int64_t bytes);
 
 // Bytes that each named arena needs, as a run on meta measured them.
 using MemoryPlan = std::map<std::string, int64_t>;
 
-// Of one stream: what is taken back is used again by later work of that stream, so only others must be waited for. They
-// pin what they use (Pending), and taking it back orders the stream behind them. All of that is done before an arena goes.
+// Belongs to one stream: released memory is reused by later work of that stream, so only other streams must be waited
+// for. They pin what they use (Pending), and releasing it makes the stream wait for them. All of that is done before an
+// arena is destroyed.
 class Arena {
  public:
-  // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal ones. Elsewhere
-  // plan[name] bytes are allocated here; asking for more later is an Error. Refers to the stream.
+  // On meta the arena only measures, and its bytes count `alike` times: it stands for that many equal arenas. On other
+  // devices plan[name] bytes are allocated here; asking for more later is an Error. Keeps a reference to the stream.
   Arena(Stream& stream, const std::string& name, const MemoryPlan& plan, std::string category, int64_t alike = 1);
-  ~Arena();  // waits for the stream, and for who uses its tensors
+  ~Arena();  // waits for the stream, and for the users of its tensors
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   Tensor allocate(DType dtype, Shape shape);  // bytes are undefined
-  int64_t release();  // takes everything back: every view turns stale; returns how much was in use at most since the last
-  // The tensor is this arena's and outlives the scopes that are open.
+  int64_t release();  // releases everything: all views become stale; returns the peak since the last release
+  // Whether the tensor is this arena's and outlives the open scopes.
   bool keeps(const ConstTensor& tensor) const {
     return tensor.lies_below(*record_, scopes_.empty() ? SIZE_MAX : scopes_.front());
   }
@@ -64,8 +65,8 @@ class Arena {
  private:
   friend class ArenaScope;
   void rewind(size_t tensors, int64_t used);
-  void open(int64_t begin, int64_t bytes);   // bytes are a tensor's from here on
-  void close(int64_t begin, int64_t bytes);  // are nobody's: filled with NaN, or closed to all, in builds for debugging
+  void open(int64_t begin, int64_t bytes);   // the bytes belong to a tensor from here on
+  void close(int64_t begin, int64_t bytes);  // they are unused: filled with NaN, or poisoned, in debug builds
   Stream* stream_;
   std::string name_;
   int64_t capacity_ = 0;
@@ -76,10 +77,10 @@ class Arena {
   std::string category_;
   Buffer buffer_;
   std::unique_ptr<ArenaRecord> record_;
-  std::vector<size_t> scopes_;  // that are open: how many tensors were there at their start
+  std::vector<size_t> scopes_;  // open scopes: the number of tensors at the start of each
 };
 
-// Gives back at its end what was allocated since its start.
+// Releases at its end what was allocated since its start.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), tensors_(arena.record_->stamps.size()), used_(arena.used_) {

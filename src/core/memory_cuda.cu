@@ -1,4 +1,4 @@
-// cudaMalloc and cudaMallocHost, which are called at a run's start alone.
+// cudaMalloc and cudaMallocHost, which are called only at the start of a run.
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -18,7 +18,7 @@ struct Release {
   void operator()(void* data) const { release(kind, data); }
 };
 
-// The default stream would wait for all others.
+// On a stream of its own: the default stream would wait for all others.
 void fill_zero_now(void* data, int64_t bytes) {
   cudaStream_t made = nullptr;
   check_call(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
@@ -36,7 +36,7 @@ void* allocate(DeviceKind kind, int64_t bytes) {
   const cudaError_t status =
       pinned ? cudaMallocHost(&data, static_cast<size_t>(bytes)) : cudaMalloc(&data, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // is told by whoever asked; later calls are not to report it
+    cudaGetLastError();  // clears the error: the caller reports it, and later calls must not
     return nullptr;
   }
   check_call(status, detail::concatenate(pinned ? "cudaMallocHost" : "cudaMalloc", " of ", bytes, " bytes").c_str());
@@ -54,12 +54,12 @@ std::string memory_text() {
     const DeviceRoom room = device_room();
     return detail::concatenate("the GPU has ", room.available, " of its ", room.total, " bytes left");
   } catch (const Error&) {
-    return "";  // what is told is another fault
+    return "";  // another fault is being reported
   }
 }
 
 void release(DeviceKind kind, void* data) noexcept {
-  if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // nobody has waited
+  if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // nobody has waited for the work that uses it
   if (kind == DeviceKind::pinned) {
     cudaFreeHost(data);
   } else {

@@ -1,4 +1,4 @@
-// Memory of CUDA; only in builds that have it (kHasCuda).
+// CUDA memory; only in builds with CUDA (kHasCuda).
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace shiftron::cuda {
 
-// On the device, or pinned memory of the host; zeroed. Null where there is not enough.
+// On the device, or pinned on the host; zeroed. Null if there is not enough.
 void* allocate(DeviceKind kind, int64_t bytes);
-std::string memory_text();  // how much of the calling thread's GPU is left; empty where CUDA does not tell
-void release(DeviceKind kind, void* data) noexcept;  // what uses it is done
+std::string memory_text();  // how much of the calling thread's GPU is left; empty if CUDA does not report it
+void release(DeviceKind kind, void* data) noexcept;  // everything that uses it must be done
 
 // Bytes of the calling thread's device.
 struct DeviceRoom {

@@ -35,7 +35,7 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
     int edits = edit_distance(name, candidate);
     const std::size_t dot = candidate.rfind('.');
     if (dot != std::string::npos) {
-      // The right key in the wrong section is nearer than a like key in the right one.
+      // The right key in the wrong section is nearer than a similar key in the right one.
       const std::string last = candidate.substr(dot + 1);
       const std::size_t own_dot = name.rfind('.');
       if (!dotted) edits = std::min(edits, edit_distance(name, last));

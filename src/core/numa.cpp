@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostProcessors = 1 << 16;
 
-// Neighbouring numbers, as [begin, end): on hosts with two threads a core each node has two such runs.
+// Ranges of consecutive numbers, as [begin, end): on hosts with two threads a core each node has two of them.
 std::vector<std::pair<int, int>> runs_of(const std::vector<int>& processors) {
   std::vector<std::pair<int, int>> runs;
   for (const int processor : processors) {
@@ -25,7 +25,8 @@ std::vector<std::pair<int, int>> runs_of(const std::vector<int>& processors) {
   return runs;
 }
 
-// Part `number` of `parts`. Of each run, so that the two threads of a core stay together; of all where a run is short.
+// Part `number` of `parts`: of each range, so that the two threads of a core stay together; of the whole list if a
+// range is too short.
 std::vector<int> part_of(const std::vector<int>& processors, int parts, int number) {
   std::vector<int> part;
   const auto add = [&](size_t begin, size_t size) {

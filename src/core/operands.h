@@ -1,4 +1,4 @@
-// What an operation reads and writes, as ThreadSanitizer is told of it.
+// Reports what an operation reads and writes to ThreadSanitizer.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace shiftron {
 
-// In a build with ThreadSanitizer: the calling thread reads, or writes, a tensor now; row by row where it is strided.
+// With ThreadSanitizer: reports that the calling thread now reads, or writes, a tensor; row by row if it is strided.
 void state_read(const ConstTensor& tensor);
 void state_write(const Tensor& tensor);
 
-// Of one argument of an operation: what may be written is taken as written.
+// For one argument of an operation: a tensor that may be written counts as written.
 inline void state_argument(const ConstTensor& tensor) { state_read(tensor); }
 inline void state_argument(const Tensor& tensor) { state_write(tensor); }
 template <typename Other>

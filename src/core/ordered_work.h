@@ -1,4 +1,4 @@
-// OrderedWork: items are worked on by several threads, and taken in the order in which they came.
+// OrderedWork: several threads process items, which are taken in the order in which they were added.
 #pragma once
 
 #include <atomic>
@@ -23,16 +23,16 @@ class OrderedWork {
  public:
   using Tell = std::function<void(size_t done)>;
   struct Steps {
-    std::function<void(Item&, const Tell&)> work;        // on any thread, which has a copy; tells how far it is
+    std::function<void(Item&, const Tell&)> work;        // on any thread, which has its own copy; reports progress
     std::function<void(Item&)> take;                     // on the caller's thread, in order
     std::function<void(const Item&, size_t done)> told;  // on the caller's, of the item that is taken next
   };
 
-  // Bytes that an item weighs beside what it is added with.
+  // Bytes of an item in addition to the weight that it is added with.
   static constexpr uint64_t own_bytes() { return sizeof(Entry); }
 
-  // threads: that work, beside the caller, which only takes; ≤ 1, or none to be had: the caller does all of it. Items
-  // of `most` bytes in all wait, their own sizes among them; one that is heavier waits alone.
+  // threads: workers, in addition to the caller, which only takes; if ≤ 1, or if none can be started, the caller does
+  // all the work. Waiting items have `most` bytes in total, including their own sizes; a heavier item waits alone.
   OrderedWork(int threads, uint64_t most, Steps steps) : most_(most), steps_(std::move(steps)) {
     if (threads > 1) workers_ = quiet_threads(static_cast<size_t>(threads), [this, work = steps_.work] { run(work); });
   }
@@ -47,8 +47,8 @@ class OrderedWork {
   OrderedWork(const OrderedWork&) = delete;
   OrderedWork& operator=(const OrderedWork&) = delete;
 
-  // weight: bytes that the item holds elsewhere. Returns when it and what came before weigh no more than `most`.
-  // Rethrows what an item's work threw when its turn to be taken has come; nothing may be added then.
+  // weight: bytes that the item holds elsewhere. Returns when it and the items before it weigh no more than `most`.
+  // Rethrows what an item's work threw when that item is to be taken; nothing may be added after that.
   void add(Item item, uint64_t weight) {
     if (workers_.empty()) {
       steps_.work(item, [&](size_t done) { steps_.told(item, done); });
@@ -80,7 +80,7 @@ class OrderedWork {
     while (true) {
       more_.wait(lock, [&] { return stops_ || next_ < entries_.size(); });
       if (stops_) return;
-      Entry& mine = entries_[next_++];  // stays where it is while others come and go at the ends
+      Entry& mine = entries_[next_++];  // stays in place while others are added and removed at the ends
       lock.unlock();
       try {
         work(mine.item, [&](size_t done) { mine.told = done; });
@@ -93,7 +93,7 @@ class OrderedWork {
     }
   }
 
-  // Those that are done; waits for others while more than most_ is there, and for all of them.
+  // Takes those that are done; waits for others while the total exceeds most_, or, with `all`, until none is left.
   void take_in_order(bool all) {
     std::unique_lock lock(mutex_);
     while (!entries_.empty()) {
@@ -121,7 +121,7 @@ class OrderedWork {
   std::mutex mutex_;
   std::condition_variable more_, done_;
   std::deque<Entry> entries_;
-  size_t next_ = 0;  // the first that nobody works on
+  size_t next_ = 0;  // the first that no worker has begun
   uint64_t weight_ = 0;
   bool stops_ = false;
   std::vector<std::thread> workers_;

@@ -10,7 +10,7 @@ namespace shiftron {
 
 class Philox {
  public:
-  // Streams of different names are independent for one seed.
+  // Streams with different names are independent for the same seed.
   Philox(uint64_t seed, std::string_view stream);
   std::array<uint32_t, 4> block(uint64_t counter, uint64_t high = 0) const;
   double uniform(uint64_t index) const;  // in (0, 1), 53 bits

@@ -1,4 +1,4 @@
-// Progress of long work, for people: to stderr, silent for anything that ends within two seconds.
+// Progress of long work, printed to stderr; silent for anything that ends within two seconds.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@ namespace shiftron {
 
 class Progress {
  public:
-  // Where lines go and what the time is; without a stream stderr and a steady clock.
+  // Where lines go, and the clock; without a stream stderr and a steady clock.
   struct Output {
     std::ostream* stream = nullptr;
-    bool terminal = false;  // one line rewritten, else plain lines every five seconds
+    bool terminal = false;  // one line, rewritten; otherwise plain lines every five seconds
     std::function<double()> seconds;
   };
 
-  // `total` = 0 where the end is not known; `unit` is shown behind numbers ("bytes" are scaled to MB and GB).
+  // `total` = 0 if the end is unknown; `unit` is shown after numbers ("bytes" are scaled to MB and GB).
   Progress(std::string label, uint64_t total, std::string unit);
   Progress(std::string label, uint64_t total, std::string unit, Output output);
-  ~Progress();  // as finish()
+  ~Progress();  // calls finish()
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `done` of `total`; cheap enough to call for every item. Not for several threads at once.
+  // `done` of `total`; cheap enough to call for every item. Not thread-safe.
   void update(uint64_t done);
   void advance(uint64_t more) { update(done_ + more); }
   // Writes the last line, if any line was written.

@@ -13,7 +13,7 @@ namespace shiftron {
 
 using cuda::check_call;
 
-// Of one device. Events that no mark holds are recorded again: a step makes none.
+// Events of one device. Events that no mark holds are reused, so a step creates none.
 class CudaEvents {
  public:
   CudaEvents() { check_call(cudaGetDevice(&device_), "cudaGetDevice"); }
@@ -26,7 +26,7 @@ class CudaEvents {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  // Marks are asked by threads that have chosen no device: CUDA would make these a context on the first one.
+  // Threads that have chosen no device may query marks: CUDA would create a context for them on the first device.
   cudaError_t enter() const noexcept { return cudaSetDevice(device_); }
 
   cudaEvent_t take(bool timed) {
@@ -45,7 +45,7 @@ class CudaEvents {
   }
   void give_back(cudaEvent_t event, bool timed) noexcept {
     const std::lock_guard lock(mutex_);
-    (timed ? timed_ : plain_).free.push_back(event);  // has room
+    (timed ? timed_ : plain_).free.push_back(event);  // does not allocate: see take()
   }
 
  private:
@@ -164,13 +164,13 @@ CudaContext& context_of(Queue& queue) {
 namespace {
 
 cudaError_t count_devices(int& count) {
-  // Which CUDA reads at its first call: its own value would have streams share queues of the device, in which one that
-  // waits for a peer holds up others.
+  // CUDA reads it at its first call. By its default, streams would share hardware queues, in which one that waits for a
+  // peer delays others.
   set_environment_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess) return status;
   count = 0;
-  cudaGetLastError();  // which the next call would report else
+  cudaGetLastError();  // otherwise the next call would report it
   return status;
 }
 

@@ -14,17 +14,17 @@
 
 namespace shiftron {
 
-// Error(bad_input), of what std::thread throws.
+// Throws Error(bad_input) for an exception of std::thread.
 [[noreturn]] inline void throw_no_thread(const std::system_error& error) {
   throw_bad_input("no thread could be started (", error.code().message(),
                   "): a limit of threads or of memory; raise it (ulimit -u, ulimit -v, the job's limits), or start "
                   "fewer ranks with fewer device.threads here");
 }
 
-// Error(bad_input) where no thread can be made.
+// Throws Error(bad_input) if no thread can be started.
 template <typename Body>
 std::thread quiet_thread(Body body) {
-  struct AllBlocked {  // a thread begins with the mask of the one that makes it
+  struct AllBlocked {  // a thread inherits the mask of the thread that creates it
     sigset_t all, before;
     AllBlocked() {
       sigfillset(&all);
@@ -40,14 +40,14 @@ std::thread quiet_thread(Body body) {
   }
 }
 
-// `count` of them, or as many as can be made.
+// `count` threads, or as many as can be started.
 template <typename Body>
 std::vector<std::thread> quiet_threads(size_t count, const Body& body) {
   std::vector<std::thread> threads;
   threads.reserve(count);
   try {
     while (threads.size() < count) threads.push_back(quiet_thread(body));
-  } catch (const std::exception&) {  // those that are there do the work
+  } catch (const std::exception&) {  // those that exist do the work
   }
   return threads;
 }

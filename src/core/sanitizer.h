@@ -1,5 +1,5 @@
-// What ThreadSanitizer is told where it cannot look: ranges that operations touch, and order that a queue keeps. Empty in
-// builds without it. SHIFTRON_THREAD_SANITIZER is defined for every file of such a build, instrumented or not.
+// Reports to ThreadSanitizer what it cannot see: ranges that operations touch, and the order that a queue keeps. Empty
+// in builds without it. SHIFTRON_THREAD_SANITIZER is defined for every file of such a build, instrumented or not.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ namespace shiftron::sanitizer {
 inline constexpr bool kThreads = true;
 inline void acquire(void* address) { __tsan_acquire(address); }
 inline void release(void* address) { __tsan_release(address); }
-// The calling thread reads, or writes, these bytes now.
+// Reports that the calling thread now reads, or writes, these bytes.
 inline void state_read(const void* address, size_t bytes) { __tsan_read_range(const_cast<void*>(address), bytes); }
 inline void state_write(void* address, size_t bytes) { __tsan_write_range(address, bytes); }
 
-// While it lives neither the locks nor the memory that this thread touches count.
+// While it lives, ThreadSanitizer ignores this thread's locks and memory accesses.
 class Hidden {
  public:
   Hidden() {

@@ -1,4 +1,4 @@
-// Work of many independent tasks on threads that are started for it.
+// Many independent tasks on threads that are started for them.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace shiftron {
 
-// Calls body(task) for every task below `tasks`, on at most `threads` threads, the caller's among them; on fewer where
-// no more can be started. Which thread runs a task must not matter to the result. body must not throw.
+// Calls body(task) for every task below `tasks`, on at most `threads` threads including the caller's; on fewer if no
+// more can be started. Results must not depend on which thread runs a task. body must not throw.
 template <typename Body>
 void share_tasks(int64_t tasks, int64_t threads, const Body& body) {
   std::atomic<int64_t> next = 0;

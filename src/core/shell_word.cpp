@@ -1,4 +1,4 @@
-// Quotes of POSIX shells, in which nothing but the quote itself ends a text.
+// Quotes of POSIX shells, in which only the quote itself is special.
 #include "core/shell_word.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace shiftron {
 
 namespace {
 
-// For what a terminal would not show as it is.
+// For text that a terminal would not show unchanged.
 std::string escaped_word(const std::string& text) {
   std::string word = "$'";
   for (const char letter : text) {
@@ -47,7 +47,7 @@ std::string unpack_command(const std::string& packer, const std::string& ending,
   std::error_code error;
   if (has_ending && !std::filesystem::is_symlink(path, error)) return packer + " " + shell_word(path);
   if (has_ending) unpacked.replace_extension();
-  unpacked.replace_extension(".unpacked" + unpacked.extension().string());  // over no file that gunzip would spare
+  unpacked.replace_extension(".unpacked" + unpacked.extension().string());  // a new file: `>` would overwrite
   return packer + " < " + shell_word(path) + " > " + shell_word(unpacked);
 }
 

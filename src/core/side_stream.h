@@ -1,4 +1,4 @@
-// SideStream: a second stream of a device, whose work need not stand behind that of the first.
+// SideStream: a second stream of a device, whose work does not have to wait for that of the first.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace shiftron {
 
-// Where `stream` has a queue, one with a sibling of it; else `stream` itself, which does everything at once.
+// If `stream` has a queue, a stream with a sibling of it; otherwise `stream` itself, which does everything at once.
 class SideStream {
  public:
-  SideStream(Stream& stream, const std::string& name);  // refers to the stream
+  SideStream(Stream& stream, const std::string& name);  // keeps a reference to the stream
   Stream& get() { return queue_ != nullptr ? own_ : stream_; }
 
  private:

@@ -53,7 +53,7 @@ bool is_of_the_path(int error) {
          error == EISDIR || error == EACCES || error == EPERM || error == EROFS;
 }
 
-// File systems of a network tell many things.
+// Network file systems report many numbers, so everything else counts.
 bool is_of_the_system(int error) {
   const bool is_denied = error == EACCES || error == EPERM,
              is_of_room = error == ENOSPC || error == EDQUOT || error == EFBIG;

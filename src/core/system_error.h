@@ -1,4 +1,4 @@
-// SystemError: the machine refused, apart from what a file holds or lacks.
+// SystemError: a failure of the machine, not of a file's content.
 #pragma once
 
 #include <string>
@@ -7,25 +7,27 @@
 
 namespace shiftron {
 
-// Too many open files, no memory, no right, a disk or a server that fails, a link whose end is not there: it says
-// nothing of the file's content.
+// Too many open files, no memory, no permission, a disk or server that fails, a dangling link: it says nothing about
+// the file's content.
 class SystemError : public Error {
  public:
   explicit SystemError(const std::string& message, ExitCode code = ExitCode::crash) : Error(message, code) {}
 };
 
-// For who makes another fault of an Error, of a file's content: throws again what the machine refused, as Error(crash).
+// For code that turns Errors into other errors about a file's content: rethrows a failure of the machine as
+// Error(crash).
 inline void pass_on_refusal(const Error& error) {
   if (dynamic_cast<const SystemError*>(&error) != nullptr) throw SystemError(error.what());
 }
 
-// Whether a failed call with this errno says that another path would do: one that leads nowhere, or where one may not.
+// Whether a failed call with this errno might succeed on another path: this one leads nowhere or is not permitted.
 bool is_of_the_path(int error);
 
-// Whether a failed call with this errno is of the kind of SystemError: all that speaks neither of the path nor of room.
+// Whether a failed call with this errno is a SystemError: denied permission, or what concerns neither the path nor
+// space.
 bool is_of_the_system(int error);
 
-// What to do about it, behind a message; "" where there is nothing to say.
+// Advice to append to a message; "" if there is none.
 const char* advice_on(int error);
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// Tensor and ConstTensor: views passed by value, which own nothing. Dimensions are int64; the last one is contiguous.
+// Tensor and ConstTensor: non-owning views, passed by value. Dimensions are int64; the last one is contiguous.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace shiftron {
 
 enum class DType : uint8_t { float64, float32, bfloat16, int64, int32, uint16, uint8 };
-// meta: shapes without bytes. pinned: memory of the host that devices copy from and to; no stream runs there.
+// meta: shapes without bytes. pinned: host memory that devices copy from and to; no stream runs there.
 enum class DeviceKind : uint8_t { cpu, cuda, meta, pinned };
 
 // Bytes of one element.
@@ -37,7 +37,7 @@ constexpr int64_t size_of(DType dtype) {
 const char* name_of(DType dtype);
 const char* name_of(DeviceKind device);
 
-// Upper half of a float32, rounded to nearest: ties to even, but in the halves of masters away from zero.
+// Upper half of a float32, rounded to nearest, ties to even; in the halves of masters, ties away from zero.
 struct bfloat16 {
   uint16_t bits;
 };
@@ -63,21 +63,21 @@ class Shape {
 
 struct Stream;
 
-// Something under way that uses tensors.
+// Work in progress that uses tensors.
 class Pending {
  public:
   virtual ~Pending() = default;
-  virtual void wait(Stream& stream) = 0;  // what is given to the stream from now on is done behind it
+  virtual void wait(Stream& stream) = 0;  // work enqueued from now on runs after it
   virtual void wait_on_host() = 0;        // returns when it is done
 };
 
-// What an arena knows of its tensors. A view is stale once the arena was rewound below it.
+// An arena's record of its tensors. A view is stale once the arena was rewound below it.
 struct ArenaRecord {
   struct Pin {
     size_t place;  // of the tensor
     std::shared_ptr<Pending> user;
   };
-  std::vector<uint64_t> stamps;  // of the tensors that are there, in the order in which they were made
+  std::vector<uint64_t> stamps;  // of the current tensors, in the order of their allocation
   uint64_t made = 0;
   std::vector<Pin> pins;
 };
@@ -98,14 +98,14 @@ class ConstTensor {
   int64_t count() const { return shape_.count(); }
   int64_t bytes() const { return count() * size_of(dtype_); }
   bool contiguous() const;
-  void check_alive() const;  // throws when the arena behind the view was rewound below it
-  void pin(const std::shared_ptr<Pending>& user) const;  // the arena takes the memory back only behind `user`
+  void check_alive() const;  // throws if the view's arena was rewound below it
+  void pin(const std::shared_ptr<Pending>& user) const;  // the arena reuses the memory only after `user`
 
   const void* raw() const { return data_; }
   template <typename T>
   const T* data() const;  // for bodies; throws on another dtype or on meta
   template <typename T>
-  const T* host_data() const;  // for the host, behind all that writes here; throws where the memory is not the host's
+  const T* host_data() const;  // for the host, after all work that writes here; throws if it is not host memory
 
   ConstTensor rows(int64_t begin, int64_t count) const { return slice(0, begin, count); }
   ConstTensor slice(int dim, int64_t begin, int64_t count) const;
@@ -115,7 +115,7 @@ class ConstTensor {
   bool lies_below(const ArenaRecord& record, size_t place) const {
     return record_ == &record && place_ < place;
   }
-  void bind(ArenaRecord* record);  // the last tensor there
+  void bind(ArenaRecord* record);  // the last tensor allocated there
 
  protected:
   void* data_ = nullptr;
@@ -153,7 +153,7 @@ class Tensor : public ConstTensor {
   explicit Tensor(const ConstTensor& other) : ConstTensor(other) {}
 };
 
-// What a kernel reads and adds to, or changes in place.
+// A tensor that a kernel reads and adds to, or changes in place.
 struct InOut {
   explicit InOut(Tensor value) : tensor(value) {}
   Tensor tensor;
@@ -186,7 +186,7 @@ const T* ConstTensor::host_data() const {
   return data<T>();
 }
 
-// Elements before the start of a row: `row` counts all dims but the last together.
+// Elements before the start of a row; `row` counts over all dims except the last.
 inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
   int64_t offset = 0;
   for (int dim = tensor.dims() - 2; dim >= 0; --dim) {
@@ -196,7 +196,7 @@ inline int64_t row_offset(const ConstTensor& tensor, int64_t row) {
   return offset;
 }
 
-// The type in which sums over a tensor of `dtype` run: float64 for float64, else float32.
+// The type in which sums over a tensor of `dtype` are accumulated: float64 for float64, otherwise float32.
 inline DType accumulation_type(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 
 }  // namespace shiftron

@@ -1,4 +1,4 @@
-// To NVTX, where there is CUDA.
+// NVTX, in builds with CUDA.
 #include "core/trace_range.h"
 
 #include "core/has_cuda.h"

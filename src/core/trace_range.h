@@ -1,4 +1,4 @@
-// TraceRange: a stretch of this thread's work by its name, as tools that trace CUDA show it. Nothing in builds without.
+// TraceRange: a named range of this thread's work, shown by tools that trace CUDA. Does nothing in builds without CUDA.
 #pragma once
 
 #include "core/check.h"

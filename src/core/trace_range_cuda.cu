@@ -1,4 +1,4 @@
-// Ranges of NVTX, which cost a branch where no tool listens.
+// NVTX ranges, which cost one branch if no tool listens.
 #include <nvtx3/nvToolsExt.h>
 
 #include "core/trace_range_cuda.h"

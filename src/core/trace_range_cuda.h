@@ -1,4 +1,4 @@
-// Ranges of NVTX; only in builds that have CUDA (kHasCuda).
+// NVTX ranges; only in builds with CUDA (kHasCuda).
 #pragma once
 
 namespace shiftron::cuda {

@@ -9,8 +9,8 @@
 
 namespace shiftron {
 
-// Memory: one bucket and a buffer for each. The order depends on the keys alone, not on the number of buckets.
-// Throws Error(crash) where it cannot write or read back.
+// Memory: one bucket, and a buffer for each. The order depends only on the keys, not on the number of buckets.
+// Throws Error(crash) if it cannot write or read back.
 class DocumentBuckets {
  public:
   struct Document {
@@ -20,12 +20,12 @@ class DocumentBuckets {
     int64_t text_bytes = 0;
   };
 
-  // Files in `directory`, which exists.
+  // Creates files in `directory`, which must exist.
   DocumentBuckets(const std::string& directory, size_t buckets);
   // `targets`: as many as tokens, or none; the same for all documents.
   void add(uint64_t key, const std::vector<int32_t>& tokens, int64_t text_bytes,
            const std::vector<int32_t>& targets = {});
-  // Before reading.
+  // Call it before reading.
   void finish();
 
   size_t buckets() const { return buckets_.size(); }
@@ -33,13 +33,13 @@ class DocumentBuckets {
   int64_t tokens() const { return tokens_; }
   int64_t text_bytes() const { return text_bytes_; }
   bool has_targets() const { return has_targets_; }
-  // Documents of a bucket by rising key; equal keys in the order of adding. Bucket after bucket gives them all.
+  // A bucket's documents by ascending key; equal keys in the order of adding. The buckets in order give all documents.
   std::vector<Document> sorted(size_t bucket) const;
   // All tokens of a bucket, in the order of adding, each document's targets after its tokens.
   std::vector<int32_t> tokens_of(size_t bucket) const;
 
  private:
-  struct Spill {  // a file behind a buffer
+  struct Spill {  // a file with a write buffer
     FileDescriptor file;
     std::vector<char> buffer;
     uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// From files to documents of tokens, which DatasetWriter takes.
+// Converts files to documents of tokens for DatasetWriter.
 #include "data/build.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTextOfThread = uint64_t{4} << 20;  // of documents that wait for it
-constexpr uint64_t kBatch = uint64_t{64} << 10;        // bytes of documents that a thread takes at once, about
+constexpr uint64_t kTextOfThread = uint64_t{4} << 20;  // of documents that wait, for each thread
+constexpr uint64_t kBatch = uint64_t{64} << 10;        // bytes of documents that a thread takes at once, approximately
 
 std::string names_of_inputs(const std::vector<std::string>& inputs) {
   constexpr size_t kMostNames = 20;
@@ -41,19 +41,19 @@ DocumentFormat format_of(const BuildOptions& options) {
   return {options.document_separator, options.text_key};
 }
 
-// On its way from a file to the writer.
+// A document on its way from a file to the writer.
 struct ReadDocument {
   std::string text;              // or a line of ids
-  std::optional<size_t> prompt;  // bytes of it that are one
-  uint64_t before = 0;           // bytes of text read before it, about
+  std::optional<size_t> prompt;  // how many of its first bytes are a prompt
+  uint64_t before = 0;           // bytes of text read before it, approximately
   uint64_t foreign_bytes = 0;
   TokenDocument document = {};
 };
 
-// Documents that one thread tokenizes: handing over a short one by itself takes longer than its tokens.
+// Documents that one thread tokenizes: handing over a single short one would take longer than tokenizing it.
 struct Batch {
   std::vector<ReadDocument> documents = {};
-  uint64_t bytes = 0;  // that they hold
+  uint64_t bytes = 0;  // of the documents
   uint64_t before() const { return documents.front().before; }
 };
 
@@ -127,7 +127,7 @@ class DocumentReader {
     for (const int32_t token : document.ids) document.text_bytes += tokenizer_->bytes_of(token);
   }
 
-  // A prompt and its completion are tokenized apart: so is a prompt that a model continues.
+  // A prompt and its completion are tokenized separately, as is a prompt that a model continues.
   void encode_text(ReadDocument& read, const std::function<void(size_t)>& tell_bytes, KnownWords& known) const {
     std::vector<int32_t>& ids = read.document.ids;
     const std::string_view text = read.text;
@@ -161,7 +161,7 @@ class DocumentReader {
   BuildResult& result_;
 };
 
-// The same for equal inputs and options; files are known by name, size and time of change.
+// The same for equal inputs and options; files are identified by name, size and modification time.
 std::string request_of(const BuildOptions& options, const TokenVocabulary& vocabulary) {
   std::string words = detail::concatenate(
       to_hex(xxh3_128(vocabulary.tokenizer_model)), '\0', options.document_separator, '\0', options.text_key, '\0',

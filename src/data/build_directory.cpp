@@ -1,4 +1,4 @@
-// A build moves what it made in place by renaming; dataset.json is what makes it a dataset, and goes last.
+// A build moves its files in place by renaming them; dataset.json, which makes them a dataset, comes last.
 #include "data/build_directory.h"
 
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kParts[] = {"", "train", "validation"};  // datasets that a build may put in its output
 constexpr uint64_t kLargestPublished = 1 << 20;                // bytes
-constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that is to be published
+constexpr char kPublished[] = "published";  // in .building: the hash of each dataset.json that will be published
 
 void make_directory(const std::string& path) {
   std::error_code error;
@@ -32,7 +32,7 @@ std::string join(const std::string& folder, const std::string& part) {
   return part.empty() ? folder : folder + "/" + part;
 }
 
-// Of the output directory: whether a build puts it there.
+// Whether a build puts a file of this name into the output directory.
 bool is_made_here(const std::string& name) {
   return is_shard_name(name) || name == kTokenizerFile ||
          name.starts_with(std::string(kDescriptionFile) + ".temporary-");
@@ -169,7 +169,7 @@ void BuildDirectory::look_for_existing() {
   }
 }
 
-// Each dataset.json first: what is left without it is no dataset.
+// Each dataset.json first: without it, the rest is not a dataset.
 void BuildDirectory::clear_remains() {
   std::error_code error;
   std::vector<fs::path> old;

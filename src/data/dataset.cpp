@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kLargestModel = uint64_t{1} << 30;
 constexpr char kAdvice[] = "; restore the dataset or build it again (`shiftron data verify` names every fault)";
 
-// Widens raw tokens or targets; returns the largest. With `not_counted` the type's highest value becomes kNotCounted.
+// Widens raw tokens or targets; returns the largest. `not_counted`: the type's highest value becomes kNotCounted.
 template <typename T>
 uint32_t widen(const char* raw, int64_t count, bool not_counted, int32_t* values) {
   uint32_t largest = 0;
@@ -41,7 +41,7 @@ bool is_there(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// With what to do, by what is there instead.
+// With advice that depends on what the directory holds instead.
 [[noreturn]] void throw_no_dataset(const std::string& directory, const std::string& reason) {
   if (is_there(directory + "/" + kDescriptionFile)) throw_bad_input(reason);
   std::string output = directory;  // of the build that may have made it
@@ -214,8 +214,9 @@ const FileDescriptor& Dataset::open_shard(size_t shard) {
   const std::string path = path_of(shard);
   if (const FileDescriptor* open = open_->find(path)) return *open;
   FileDescriptor file = open_whole(shard);
-  // The hashes tell another build's file, one block a damaged one; which one is a matter of the file alone, so that
-  // failures repeat. Once: where samples find few shards open, a block each would be most of what is read.
+  // The hashes detect another build's file, one block a damaged file. The block depends only on the file, so that
+  // failures are reproducible. Checked once per shard: if shards are often reopened, a block each time would be most of
+  // what is read.
   const ShardRecord& record = description_.shards[shard];
   if (!sampled_[shard]) {
     const auto blocks = static_cast<uint64_t>(block_count(record.tokens, description_.header.token_type()));

@@ -1,5 +1,5 @@
-// A dataset: a directory with dataset.json, tokenizer.model and shards, read as one long row of tokens, and of targets
-// where it has them.
+// A dataset: a directory with dataset.json, tokenizer.model and shards, read as one long sequence of tokens and, if it
+// has them, targets.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ constexpr char kDescriptionFile[] = "dataset.json";
 constexpr uint64_t kLargestDescription = uint64_t{64} << 20;  // bytes of it
 constexpr size_t kMostShards = size_t{1} << 20;
 constexpr char kTokenizerFile[] = "tokenizer.model";
-constexpr char kWorkName[] = ".building";  // of the folder in a build's output while it is not finished
+constexpr char kWorkName[] = ".building";  // folder in a build's output until the build is finished
 
 // The content of dataset.json.
 struct DatasetDescription {
@@ -28,35 +28,35 @@ struct DatasetDescription {
 
   int64_t tokens() const;
   int64_t documents() const;
-  int64_t counted_targets() const;  // of data with targets; else 0
+  int64_t counted_targets() const;  // for data with targets; otherwise 0
   std::string to_text() const;
-  // `path` stands in messages. Throws Error(bad_input): bad JSON, missing keys, unsafe names, numbers out of range.
+  // `path` is for messages. Throws Error(bad_input): bad JSON, missing keys, unsafe names, numbers out of range.
   static DatasetDescription parse(const std::string& text, const std::string& path);
 };
 
-// Shards that always fit a dataset.json: at most kMostShards.
+// Number of shards that always fits into a dataset.json: at most kMostShards.
 size_t most_described_shards(const ShardHeader& header);
 
-// Files that stay open for reading, of one dataset or of several together: the one used least lately goes first.
+// Files kept open for reading, of one dataset or several; the least recently used one is closed first.
 class OpenShards {
  public:
   OpenShards();  // a quarter of the files that the process may open (`ulimit -n`)
   explicit OpenShards(size_t most) : most_(most) {}
-  const FileDescriptor* find(const std::string& path);  // null where it is not open
+  const FileDescriptor* find(const std::string& path);  // null if it is not open
   const FileDescriptor& add(FileDescriptor file);
   void close(const std::string& path);
   size_t size() const { return files_.size(); }
 
  private:
   size_t most_;
-  std::list<FileDescriptor> files_;  // the latest used first
+  std::list<FileDescriptor> files_;  // the most recently used first
   std::unordered_map<std::string, std::list<FileDescriptor>::iterator> where_;
 };
 
 // For one thread. Opens shards when they are read, and keeps them in `open`.
 class Dataset {
  public:
-  // Reads dataset.json and, where the data has one, tokenizer.model only. Throws Error(bad_input).
+  // Reads only dataset.json and, if the data has one, tokenizer.model. Throws Error(bad_input).
   explicit Dataset(const std::string& directory, std::shared_ptr<OpenShards> open = std::make_shared<OpenShards>());
 
   const std::string& directory() const { return directory_; }
@@ -66,15 +66,15 @@ class Dataset {
   int64_t tokens() const { return first_token_.back(); }
   bool has_targets() const { return description_.header.has_targets; }
 
-  // Opens every shard and compares its size: what is missing or cannot be read shows before a run writes anything.
-  // Errors as read().
+  // Opens every shard and compares its size, so that missing or unreadable shards are reported before a run writes
+  // anything. Errors as in read().
   void require_shards() const;
 
-  // Tokens [first, first + count) of all documents, each document closed by its end token. With `check_blocks` the
-  // hash of every block touched is checked. Throws Error(bad_input) with shard and place: damage, a token outside the
-  // vocabulary, a shard that lacks what it should hold; SystemError where the machine refuses to read it.
+  // Tokens [first, first + count) of all documents, each of which ends with its end token. `check_blocks`: checks the
+  // hash of every block touched. Throws Error(bad_input) with shard and place: damage, a token outside the vocabulary,
+  // a shard that lacks what it should hold; SystemError if the machine refuses to read it.
   void read(int64_t first, int64_t count, int32_t* tokens, bool check_blocks);
-  // The targets of these tokens, of data that has them: a token or kNotCounted each. As read().
+  // The targets of these tokens, for data that has them: a token or kNotCounted each. Otherwise as read().
   void read_targets(int64_t first, int64_t count, int32_t* targets, bool check_blocks);
   void read_by(AroundRead around) { around_ = std::move(around); }  // from now on
 
@@ -95,7 +95,7 @@ class Dataset {
   std::string fingerprint_;
   std::string tokenizer_bytes_;
   std::shared_ptr<OpenShards> open_;
-  std::vector<int64_t> first_token_;  // of each shard, and the total
+  std::vector<int64_t> first_token_;  // of each shard; then the total
   std::vector<bool> sampled_;         // shards whose hashes and one block were checked
   std::vector<char> raw_;
   AroundRead around_ = [](const std::string&, const std::function<void()>& read) { read(); };

@@ -15,24 +15,24 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kBucketInput = uint64_t{64} << 20;  // bytes of the input that fill a bucket, about
+constexpr uint64_t kBucketInput = uint64_t{64} << 20;  // bytes of the input that fill a bucket, approximately
 constexpr size_t kMostBuckets = 100;                   // two open files each, twice with validation
-constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the order's
+constexpr uint64_t kValidationSeed = 0x76616C6964;     // of the hash that splits; not the seed of the order
 
 struct ShardPlan {
   int64_t tokens = 0;
   int64_t documents = 0;
 };
 
-// End tokens that fill a window before a document of so many tokens, where the row of all documents has reached
-// `position`. None without packing.
+// End tokens that fill a window before a document of so many tokens, if all documents before it end at `position`. None
+// without packing.
 int64_t filling(int64_t position, int64_t tokens, int64_t pack) {
   const int64_t room = pack > 0 ? (pack - position % pack) % pack : 0;
   return room < tokens ? room : 0;
 }
 
-// Whole documents, in order, up to `shard_tokens` each; a longer document has a shard of its own. What fills windows
-// is counted with the document before. Throws Error(bad_input) where they are more than `most`.
+// Whole documents, in order, up to `shard_tokens` each; a longer document gets a shard of its own. Tokens that fill a
+// window count with the document before. Throws Error(bad_input) for more than `most` shards.
 std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard_tokens, int64_t pack, size_t most) {
   std::vector<ShardPlan> plan;
   int64_t position = 0;
@@ -45,7 +45,7 @@ std::vector<ShardPlan> plan_shards(const DocumentBuckets& buckets, int64_t shard
       fill(filling(position, document.tokens, pack));
       if (plan.empty() || plan.back().tokens + document.tokens > shard_tokens) {
         if (plan.size() == most) {
-          // Any two neighbours hold more than shard_tokens.
+          // Any two consecutive shards together hold more than shard_tokens.
           const int64_t enough = 2 * buckets.tokens() / static_cast<int64_t>(most - 1) + 1;
           throw_bad_input("--shard-tokens ", shard_tokens, " makes more than the ", most, " shards that ",
                           kDescriptionFile, " can hold; give --shard-tokens ", enough, " or more");
@@ -66,7 +66,7 @@ std::vector<ShardRecord> write_shards(const DocumentBuckets& buckets, const Shar
                                       Progress& progress) {
   std::vector<ShardRecord> records;
   std::unique_ptr<ShardWriter> writer;
-  ShardPlan left;  // of the shard that is written
+  ShardPlan left;  // of the shard being written
   int64_t position = 0;
   const auto fill = [&](int64_t count) {
     writer->fill(count);
@@ -141,7 +141,7 @@ struct DatasetWriter::Implementation {
                                             : std::vector<std::string>{""}),
         directory(given.output, parts, request) {}
 
-  // Of the document that is added next.
+  // Of the document that is being added.
   uint64_t key() const {
     if (ordered_documents == 0) return xxh3_64(&number, sizeof number, options.seed);
     return static_cast<uint64_t>((static_cast<unsigned __int128>(number - 1) << 64) /
@@ -240,7 +240,7 @@ void DatasetWriter::add(const TokenDocument& document) {
   self.buckets[document.is_validation ? 1 : 0].add(self.key(), document.ids, document.text_bytes, document.targets);
 }
 
-// What a killed build made, and found whole.
+// What a killed build finished; checks that it is complete.
 std::vector<BuiltDataset> DatasetWriter::Implementation::existing() const {
   std::vector<BuiltDataset> built;
   for (const std::string& part : parts) {
@@ -265,7 +265,7 @@ void DatasetWriter::Implementation::check_parts(const Words& words) const {
   }
 }
 
-// Returns the texts of dataset.json.
+// Returns the text of each dataset.json.
 std::vector<std::string> DatasetWriter::Implementation::write(std::vector<BuiltDataset>& built,
                                                               const Progress::Output& output) {
   uint64_t all_tokens = 0;

@@ -1,4 +1,4 @@
-// dataset.json: written and read.
+// Writes and reads dataset.json.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -88,7 +88,7 @@ void require_version(const nlohmann::json& json, const std::string& path) {
                   "; use a newer shiftron, or build the dataset again with this one");
 }
 
-// What version 2 may say. Version 1 always has a tokenizer and nothing else of it.
+// Reads what version 2 added. Version 1 always has a tokenizer and none of the rest.
 void read_second_version(const nlohmann::json& json, ShardHeader& header, const std::string& path) {
   const bool second = number(json, "version", 1, kNewestVersion, path) > 1;
   if (!second || json.contains("tokenizer_hash")) {
@@ -176,7 +176,7 @@ size_t most_described_shards(const ShardHeader& header) {
                             .targets_offset = kLongest,
                             .targets_block_hash_offset = kLongest,
                             .targets_block_hash_xxh3_128 = hash};
-  constexpr uint64_t kSums = 48;  // bytes that tokens, documents and counted targets of all shards may be longer
+  constexpr uint64_t kSums = 48;  // bytes by which the sums over all shards may be longer
   const uint64_t one = DatasetDescription{header, kLongest, {longest}}.to_text().size() + kSums;
   const uint64_t each = DatasetDescription{header, kLongest, {longest, longest}}.to_text().size() + kSums - one;
   return std::min<size_t>(kMostShards, one > kLargestDescription ? 0 : (kLargestDescription - one) / each + 1);

@@ -1,4 +1,4 @@
-// Cuts files into documents, a buffer at a time.
+// Splits files into documents, a buffer at a time.
 #include "data/documents.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t kLongestDocument = size_t{4} << 30;
 
-// Gives each part of the file between `separator`s to `take`; the part behind the last one only where it has bytes or
+// Passes each part of the file between `separator`s to `take`; the part after the last one only if it has bytes or
 // there was no separator at all. An empty separator gives the whole file.
 class Splitter {
  public:
@@ -29,7 +29,7 @@ class Splitter {
 
   void run(const Take& take) {
     std::string buffer;
-    size_t searched = 0;  // no separator begins before
+    size_t searched = 0;  // no separator begins before it
     bool any = false, at_begin = true;
     for (;;) {
       const size_t old_size = buffer.size();
@@ -83,7 +83,7 @@ const std::string& string_at(const nlohmann::json& object, const std::string& ke
   return value.get_ref<const std::string&>();
 }
 
-// The text of a line, and where it holds a prompt and a completion, the prompt's length.
+// The text of a line and, if the line holds a prompt and a completion, the prompt's length.
 std::pair<std::string, std::optional<size_t>> text_of_line(std::string_view line, const std::string& key,
                                                            const std::string& where) {
   const nlohmann::json object = json_object(line, where);
@@ -116,14 +116,14 @@ std::string lower_ending(const std::string& path) {
   return ending;
 }
 
-// Formats that are no text, by their first bytes, and what to do about them.
+// Formats that are not text, by their first bytes, with advice.
 struct Foreign {
   std::string_view begin;
   const char* name;
-  const char* advice;          // of a packer its command
+  const char* advice;          // for a packer its command
   const char* ending = "";     // of a packer's files
-  size_t behind = 0;           // bytes from the first one
-  std::string_view then = {};  // what is there, where `begin` alone may begin a text
+  size_t behind = 0;           // position of `then` in the file
+  std::string_view then = {};  // what must be there, if `begin` alone may begin a text
 };
 constexpr Foreign kForeign[] = {
     {"\x1F\x8B", "compressed by gzip", "gunzip -k", ".gz"},
@@ -143,9 +143,9 @@ constexpr Foreign kForeign[] = {
     {"\xFE\xFF", "UTF-16", "convert it first, by iconv -f UTF-16 -t UTF-8 "},
 };
 
-constexpr size_t kLooked = size_t{1} << 20;  // bytes of a file that tell its kind
+constexpr size_t kLooked = size_t{1} << 20;  // bytes of a file that determine its kind
 
-// Whether the first line that is not blank is a JSON object; of a longer line than `begin` its first bytes decide.
+// Whether the first line that is not blank is a JSON object; if it is longer than `begin`, its first bytes decide.
 bool begins_with_object(std::string_view begin, bool is_whole) {
   while (!begin.empty()) {
     const size_t end = begin.find('\n');
@@ -161,7 +161,7 @@ bool begins_with_object(std::string_view begin, bool is_whole) {
   return false;
 }
 
-// JSON, but no JSONL.
+// For JSON that is not JSONL.
 [[noreturn]] void refuse_json(const std::string& path, std::string_view begin) {
   const size_t first = std::min(begin.find_first_not_of(" \t\r\n"), begin.size());
   const bool is_list = begin.substr(first).starts_with('[');

@@ -1,4 +1,4 @@
-// Pieces out of a SentencePiece model, with U+2581 for spaces as there.
+// Takes the pieces from a SentencePiece model, with U+2581 for spaces as there.
 #include "data/gguf_tokenizer.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 using Type = SentencePiece::Type;
 
-// Whether joining neighbours, each time to a piece, makes `text` out of its characters: what llama.cpp does, to pieces
-// of any type.
+// Whether joining neighbours, each time to a piece, can make `text` out of its characters. llama.cpp joins this way, to
+// pieces of any type.
 bool is_joined(const std::string& text, const std::set<std::string>& pieces) {
   std::vector<size_t> cuts = {0};  // between characters
   while (cuts.back() < text.size())
@@ -38,12 +38,12 @@ bool is_user_defined(const SentencePieceModel& model, std::string_view text) {
       model.pieces, [&](const SentencePiece& piece) { return piece.type == Type::user_defined && piece.text == text; });
 }
 
-// Whether llama.cpp makes the name out of no text, as it writes U+2581 for spaces and finds user-defined pieces first.
+// Whether no text becomes the name in llama.cpp, as it writes U+2581 for spaces and finds user-defined pieces first.
 bool is_never_joined(const std::string& name, bool newline_is_found) {
   return name.find(' ') != name.npos || (newline_is_found && name.find('\n') != name.npos);
 }
 
-// User-defined pieces as texts have them, since they are looked for there.
+// User-defined pieces are named as they occur in texts, because they are searched for there.
 std::vector<std::string> names_of(const SentencePieceModel& model, const Tokenizer& tokenizer) {
   std::vector<std::string> names;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -81,7 +81,7 @@ GgufTokenizer gguf_tokenizer(const Tokenizer& tokenizer) {
     result.scores.push_back(static_cast<float>(score));
     result.types.push_back(static_cast<int32_t>(type));
   };
-  // A name that no text becomes: llama.cpp writes U+2581 for the spaces of texts.
+  // A name that no text becomes: llama.cpp writes U+2581 for the spaces of texts, and this name has a space.
   const auto reserved = [&](const char* what, int64_t id) {
     std::string name = std::string("[") + what + " " + std::to_string(id) + "]";
     while (names.contains(name)) name += "]";

@@ -1,6 +1,6 @@
-// tokenizer.json out of a SentencePiece model. Pieces are written with spaces where the model writes U+2581, so that no
-// text is normalised and a literal U+2581 stays what it is. Control tokens are none of the file's added tokens, which
-// would be found in texts.
+// Builds tokenizer.json from a SentencePiece model. Pieces are written with spaces where the model writes U+2581, so
+// that no text is normalised and a literal U+2581 is kept. Control tokens are not added tokens of the file, because
+// those would be found in texts.
 #include "data/hugging_face_tokenizer.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_one_character(std::string_view text) {
   return utf8_length(text) == text.size();
 }
 
-// An unused piece gets another name where its own is a piece that is used, or one character, which is always looked up.
+// Renames an unused piece if its text is also a piece that is used, or one character, which is always looked up.
 void rename_unused(Model& model) {
   std::set<std::string> used;
   for (const Piece& piece : model.pieces) {
@@ -46,7 +46,7 @@ void rename_unused(Model& model) {
   }
 }
 
-// The model, which tokenizer.json must be able to say.
+// The model, after checking that tokenizer.json can express it.
 Model read_model(const Tokenizer& tokenizer) {
   Model model = read_sentencepiece_model(tokenizer);
   rename_unused(model);
@@ -113,10 +113,11 @@ void for_each_character(std::string_view text, Take take) {
   for (; !text.empty(); text.remove_prefix(utf8_length(text))) take(text.substr(0, utf8_length(text)));
 }
 
-// Where a unigram model of tokenizer.json must be cut, so that names which no text becomes are not found in texts: at
-// their characters that no text piece has. These cost more there than any piece, names among them.
+// Where a unigram model of tokenizer.json must be cut, so that names that no text becomes are not found in texts: at
+// those of their characters that no text piece has. Such characters cost more there than any piece, including the
+// names.
 std::set<std::string> foreign_characters(const Model& model) {
-  std::set<std::string_view> pieces, characters;  // user-defined pieces are found before the model is asked
+  std::set<std::string_view> pieces, characters;  // user-defined pieces are found before the model runs
   for (const Piece& piece : model.pieces) {
     if (piece.type != PieceType::normal) continue;
     pieces.insert(piece.text);
@@ -137,14 +138,14 @@ std::set<std::string> foreign_characters(const Model& model) {
   return foreign;
 }
 
-// A unigram model of tokenizer.json takes any piece for text. One that names a control token or a byte, or is unused,
-// is made unlikely, or cut (`cuts`).
+// A unigram model of tokenizer.json treats any piece as text. A piece that names a control token or a byte, or is
+// unused, is made unlikely, or cut (`cuts`).
 json unigram(const Model& model, json& cuts) {
   double lowest = 0;
   for (const Piece& piece : model.pieces) {
     if (piece.is_text()) lowest = std::min(lowest, piece.score);
   }
-  constexpr double kUnlikely = 1000;  // nats; more than any cut of a name into its characters costs
+  constexpr double kUnlikely = 1000;  // nats; more than the cost of cutting a name into its characters
   json vocab = json::array();
   size_t unknown = model.pieces.size();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -198,7 +199,7 @@ std::map<std::string, std::string> hugging_face_tokenizer(const Tokenizer& token
 }
 
 std::string refusing_tokenizer_config() {
-  // The missing module's name is all that transformers says.
+  // transformers reports only the name of the missing module.
   const json config = {
       {"auto_map",
        {{"AutoTokenizer", {"this_tokenizer_is_read_by_sentencepiece_alone.SentencePieceProcessor", nullptr}}}}};

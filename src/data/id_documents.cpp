@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kIds[] = "ids", kTargets[] = "targets";
 
-// `null_value`: what null stands for; nothing: it is refused.
+// `null_value`: what null means; if nothing, null is refused.
 std::vector<int32_t> numbers(const nlohmann::json& list, const char* key, std::optional<int32_t> null_value,
                              const std::string& where) {
   if (!list.is_array()) {

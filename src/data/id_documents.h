@@ -1,4 +1,4 @@
-// Documents that are lists of ids: lines of `data build --ids`.
+// Documents that are lists of ids: lines for `data build --ids`.
 #pragma once
 
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace shiftron {
 
-// {"ids": [1, 2, …]}, {"ids": […], "targets": [3, null, …]}: null is not counted. `where` stands in messages. Whether
-// the numbers are within a vocabulary, and as many targets as ids, is for DatasetWriter::close() to say. Throws
-// Error(bad_input).
+// {"ids": [1, 2, …]}, {"ids": […], "targets": [3, null, …]}: null is not counted. `where` is for messages. Throws
+// Error(bad_input). Whether the numbers are within a vocabulary is checked by DatasetWriter::close().
 TokenDocument parse_ids(std::string_view line, const std::string& where);
 
 }  // namespace shiftron

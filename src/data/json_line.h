@@ -10,7 +10,7 @@
 
 namespace shiftron {
 
-// The object that the line holds; `where` names it in messages. Throws Error(bad_input) where it holds none.
+// The object in the line; `where` names the line in messages. Throws Error(bad_input) if there is none.
 inline nlohmann::json json_object(std::string_view line, const std::string& where) {
   nlohmann::json object;
   try {

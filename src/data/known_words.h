@@ -1,4 +1,4 @@
-// Tokens of words that came before: most of a text is made of few words, and a model takes far longer than a lookup.
+// Remembers the tokens of words: most of a text consists of few words, and a model takes far longer than a lookup.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace shiftron {
 
-// For one thread and one tokenizer. Takes some 15 MiB at most.
+// For one thread and one tokenizer. Takes at most about 15 MiB.
 class KnownWords {
  public:
   static constexpr size_t kLongest = 64;  // bytes of a word that is kept
 
-  // most: words, of 8 tokens on average. It forgets all when one more comes.
+  // most: number of words, of 8 tokens on average. When it is full, it forgets all.
   explicit KnownWords(size_t most = size_t{1} << 16) : most_(most) {}
 
   size_t size() const { return places_.size(); }
-  // Its tokens, until the next add(); nothing where the word is not known.
+  // Its tokens, valid until the next add(); nothing if the word is not known.
   std::optional<std::span<const int32_t>> find(std::string_view word) const {
     const auto at = places_.find(word);
     if (at == places_.end()) return std::nullopt;
     return std::span(tokens_).subspan(at->second.first, at->second.count);
   }
-  // A word that is not known.
+  // Adds a word that is not known.
   void add(std::string_view word, std::span<const int32_t> tokens) {
     if (word.size() > kLongest) return;
     if (places_.size() == most_ || tokens_.size() + tokens.size() > 8 * most_) {

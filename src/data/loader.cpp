@@ -1,4 +1,4 @@
-// Windows out of datasets.
+// Reads windows from datasets.
 #include "data/loader.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kCheckedWindows = 1000;  // of so many windows one has its blocks' hashes checked
+constexpr uint64_t kCheckedWindows = 1000;  // one of so many windows has its blocks' hashes checked
 
 bool is_checked(int64_t source, int64_t window) {
   const int64_t place[2] = {source, window};
   return xxh3_64(place, sizeof place) % kCheckedWindows == 0;
 }
 
-// What has no tokenizer is compared by its ids.
+// Data without a tokenizer is compared by its ids.
 void check_ids(const Dataset& first, const Dataset& other) {
   const ShardHeader& a = first.description().header;
   const ShardHeader& b = other.description().header;
@@ -50,7 +50,7 @@ void check_same_tokenizer(const Dataset& first, const Dataset& other) {
   }
 }
 
-// Packed data have windows of one length.
+// Packed data has windows of one length.
 void check_pack(const Dataset& dataset, int64_t sequence_length) {
   const int64_t pack = dataset.description().header.pack;
   if (pack == 0 || pack == sequence_length) return;
@@ -58,12 +58,12 @@ void check_pack(const Dataset& dataset, int64_t sequence_length) {
                   sequence_length, "; set train.sequence_length=", pack, ", or build it with --pack ", sequence_length);
 }
 
-// Without targets of its own the last token of a window needs the token after it.
+// If there are no stored targets, the last token of a window needs the token after it.
 int64_t windows_in(const Dataset& dataset, int64_t sequence_length) {
   return (dataset.tokens() - (dataset.has_targets() ? 0 : 1)) / sequence_length;
 }
 
-// Of sources that blend: each must be read at some time.
+// For blended sources: each must be read at some time.
 void check_quotas(const std::vector<DataSource>& sources, const std::vector<int64_t>& windows, int64_t all_windows,
                   const std::vector<int64_t>& quotas) {
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -88,7 +88,7 @@ struct Loader::Implementation {
   int64_t all_windows = 0;
   int64_t sequence_length;
   bool document_reset;
-  std::optional<SampleOrder> order;  // none: windows one after another
+  std::optional<SampleOrder> order;  // none: windows in order
   std::vector<int32_t> tokens;
 
   SampleLocation locate(int64_t sample) const {
@@ -110,7 +110,7 @@ void Loader::Implementation::read_sample(const SampleLocation& location, int32_t
                                          uint8_t* document_start) {
   Dataset& dataset = datasets[static_cast<size_t>(location.source)];
   const int32_t end_of_document = dataset.description().header.end_of_document;
-  // tokens[0] is the one before the window: the end of a document where the window starts with one.
+  // tokens[0] is the one before the window: an end of document if the window starts with a document.
   tokens.resize(static_cast<size_t>(sequence_length) + 2);
   tokens[0] = end_of_document;
   const int64_t first = location.window * sequence_length;

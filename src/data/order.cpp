@@ -30,7 +30,7 @@ uint64_t combine(uint64_t key, uint64_t value) {
   return mix(key * kGolden + mix(value + kGolden));
 }
 
-// What a permutation is for; part of its key, so that equal numbers of different uses do not meet.
+// What a permutation is for; part of its key, so that equal numbers give different keys in different uses.
 enum class Use : uint64_t { windows = 1, blend = 2 };
 
 uint64_t key_of(uint64_t seed, Use use, uint64_t first, uint64_t second) {

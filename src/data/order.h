@@ -6,7 +6,7 @@
 
 namespace shiftron {
 
-// A permutation of [0, size), chosen by `key`: a Feistel network over the next power of four, walked until inside.
+// A permutation of [0, size), chosen by `key`: a Feistel network over the next power of four, repeated until in range.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);  // size 1 to 2^62
@@ -20,11 +20,11 @@ class Permutation {
   uint64_t half_mask_;
 };
 
-// Blend block: within every one of this many samples each source has its exact share.
+// Blend block: each source has its exact share of every block of this many samples.
 constexpr int64_t kBlendBlock = 65536;
 
-// Samples of each source within a block: shares of kBlendBlock by largest remainder; 0 where a source would never be
-// read. Throws Error(bad_input) where a weight is not positive.
+// Samples of each source within a block: shares of kBlendBlock by largest remainder; 0 if a source would never be read.
+// Throws Error(bad_input) if a weight is not positive.
 std::vector<int64_t> blend_quotas(const std::vector<double>& weights);
 
 struct SampleLocation {

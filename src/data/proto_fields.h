@@ -1,4 +1,4 @@
-// A reader of protocol buffers' wire format, bounds checked: what is looked at before SentencePiece takes a model.
+// A bounds-checked reader of the protocol buffers wire format, for checks before SentencePiece loads a model.
 #pragma once
 
 #include <bit>
@@ -10,12 +10,12 @@
 
 namespace shiftron {
 
-// Fields of a message of protocol buffers, one after the other. Bytes that are none: Error(bad_input), naming `what`,
-// which is not copied.
+// The fields of a protocol buffers message, one after another. Malformed bytes: Error(bad_input), naming `what`, which
+// is not copied.
 class ProtoFields {
  public:
   ProtoFields(std::string_view bytes, const std::string& what) : rest_(bytes), what_(what) {}
-  // False at the end. Else number() or bytes() holds the value of field(); the other one is 0, or empty.
+  // False at the end. Otherwise number() or bytes() holds the value of field(); the other one is 0, or empty.
   bool next() {
     if (rest_.empty()) return false;
     const uint64_t tag = variable_length();

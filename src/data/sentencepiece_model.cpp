@@ -1,4 +1,4 @@
-// Numbers of fields and types are those of sentencepiece_model.proto.
+// Numbers of fields and types are from sentencepiece_model.proto.
 #include "data/sentencepiece_model.h"
 
 #include <algorithm>
@@ -19,8 +19,9 @@ std::string name_of(Algorithm algorithm) {
   return number == 3 ? "word" : number == 4 ? "char" : std::to_string(number);
 }
 
-// Pieces that hold a newline beside other characters, or a space where others have its mark, are never given: lines are
-// encoded one by one, with marks for spaces. Nor are, mostly, pieces of type unused, and some that a user has defined.
+// Whether encode() ever gives the piece. Pieces that hold a newline next to other characters, or a space where others
+// have its mark, are never given: lines are encoded one by one, with marks for spaces. Mostly, pieces of type unused
+// are not given either, nor are some that a user has defined.
 bool is_given(const SentencePiece& piece, const Tokenizer& tokenizer, int32_t id) {
   const bool is_plain =
       piece.type == Type::normal && tokenizer.piece(id).find_first_of({" \n\0", 3}) == std::string::npos;
@@ -45,7 +46,7 @@ SentencePiece read_piece(std::string_view bytes, const Tokenizer& tokenizer, int
   return piece;
 }
 
-// Whether a bpe model joins others to the piece, or the piece to others.
+// Whether a bpe model joins other pieces to this one, or this one to others.
 bool takes_part_in_joins(const std::string& text, const std::set<std::string_view>& pieces) {
   const size_t first = utf8_length(text);
   if (first == text.size()) {
@@ -59,7 +60,7 @@ bool takes_part_in_joins(const std::string& text, const std::set<std::string_vie
   return false;
 }
 
-// What a list of joins, or one without types, cannot say.
+// Other programs cannot express this: they have a list of joins, or one without types.
 void refuse_joins_of_unused(const SentencePieceModel& model, const std::vector<size_t>& marked) {
   std::set<std::string_view> joined;
   for (const SentencePiece& piece : model.pieces) {
@@ -91,7 +92,7 @@ SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer) {
   SentencePieceModel model;
   model.name = tokenizer.name();
   model.algorithm = algorithm_of(tokenizer.model_bytes(), tokenizer.name());
-  std::vector<size_t> marked;  // as unused, by the file
+  std::vector<size_t> marked;  // as unused, in the file
   for (ProtoFields fields(tokenizer.model_bytes(), tokenizer.name()); fields.next();) {
     if (fields.field() == 1) {
       const size_t id = model.pieces.size();

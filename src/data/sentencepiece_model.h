@@ -11,9 +11,9 @@ namespace shiftron {
 
 struct SentencePiece {
   enum class Type : uint64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-  std::string text;  // of control, unknown and byte tokens the model's name: "</s>", "<0x41>"
+  std::string text;  // for control, unknown and byte tokens the model's name: "</s>", "<0x41>"
   double score = 0;
-  Type type = Type::normal;  // unused: what Tokenizer::encode never gives, whatever the file says of it
+  Type type = Type::normal;  // unused: never given by Tokenizer::encode, whatever the file says
   bool is_text() const { return type == Type::normal || type == Type::user_defined; }
 };
 
@@ -24,11 +24,11 @@ struct SentencePieceModel {
   std::string name;                   // of its file, for messages
 };
 
-// Of a model's bytes: unigram where they state none. Throws Error(bad_input) where they are no model, naming `name`.
+// Of a model's bytes; unigram if they do not state it. Throws Error(bad_input), naming `name`, if they are not a model.
 SentencePieceModel::Algorithm algorithm_of(const std::string& model_bytes, const std::string& name);
 
-// Throws Error(bad_input), naming the piece: fields that do not fit, another kind of model, one of type bpe in which
-// SentencePiece joins pieces to an unused one and takes that apart again.
+// Throws Error(bad_input), naming the piece: malformed fields, another kind of model, or a bpe model in which
+// SentencePiece joins pieces to an unused one and splits that again.
 SentencePieceModel read_sentencepiece_model(const Tokenizer& tokenizer);
 
 }  // namespace shiftron

@@ -1,5 +1,5 @@
-// One shard of a dataset: an HDF5 file with the tokens of whole documents, their targets where the dataset has them,
-// and its line in dataset.json.
+// One shard of a dataset: an HDF5 file with the tokens of whole documents, their targets if the dataset has them, and
+// its entry in dataset.json.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace shiftron {
 
-constexpr uint64_t kBlockBytes = uint64_t{256} << 10;  // of /tokens or /targets under one hash
-constexpr int32_t kNotCounted = -1;                    // in place of a target: nothing is predicted there
+constexpr uint64_t kBlockBytes = uint64_t{256} << 10;  // of /tokens or /targets, covered by one hash
+constexpr int32_t kNotCounted = -1;                    // instead of a target: nothing is predicted there
 
 // What every shard of a dataset has in common.
 struct ShardHeader {
@@ -21,16 +21,16 @@ struct ShardHeader {
   int32_t end_of_document = 0;
   std::string tokenizer_hash;  // empty = the tokens have no tokenizer
   std::string source;          // where the text came from
-  bool has_targets = false;    // else the target of a token is the next token
+  bool has_targets = false;    // otherwise the target of a token is the next token
   int64_t pack = 0;            // L > 0: no document straddles a window of L tokens
 
-  // The lowest version of the format that can say it.
+  // The lowest version of the format that can express it.
   int version() const { return has_targets || pack > 0 || tokenizer_hash.empty() ? 2 : 1; }
-  // Of tokens and targets. Targets need one value more: the type's highest, which stands for kNotCounted.
+  // Of tokens and targets. Targets need one more value: the type's highest, which stands for kNotCounted.
   Hdf5Type token_type() const { return vocab_size + (has_targets ? 1 : 0) <= 65536 ? Hdf5Type::u16 : Hdf5Type::u32; }
 };
 
-// What a shard holds one of for each token.
+// What a shard has for each token.
 enum class ShardRow { tokens, targets };
 
 struct ShardRecord {
@@ -40,7 +40,7 @@ struct ShardRecord {
   int64_t documents = 0;
   uint64_t tokens_offset = 0;       // of /tokens in the file
   uint64_t block_hash_offset = 0;   // of /block_hash
-  std::string block_hash_xxh3_128;  // of the bytes of /block_hash; empty: older builds say none
+  std::string block_hash_xxh3_128;  // of the bytes of /block_hash; empty in older builds
   std::string xxh3_128;             // of the file
   // Of shards with targets:
   int64_t counted_targets = 0;
@@ -50,10 +50,10 @@ struct ShardRecord {
   bool operator==(const ShardRecord&) const = default;
 };
 
-// Where a row and the hashes of its blocks lie.
+// Location of a row and of the hashes of its blocks.
 struct ShardRowPlace {
   const char* name;       // of the HDF5 dataset
-  const char* hash_name;  // of that of its hashes
+  const char* hash_name;  // of the HDF5 dataset with its hashes
   uint64_t offset;        // bytes
   uint64_t block_hash_offset;
   const std::string& block_hash_xxh3_128;  // of the record
@@ -61,34 +61,34 @@ struct ShardRowPlace {
 ShardRowPlace place_of(const ShardRecord& record, ShardRow row);
 std::vector<ShardRow> rows_of(const ShardHeader& header);
 
-// Makes a read of the shard that lies at `path`, with a watch over it for instance.
+// Calls `read`, which reads the shard at `path`, for instance while watching it.
 using AroundRead = std::function<void(const std::string& path, const std::function<void()>& read)>;
 
 // Files of a dataset: shard-00000.h5, shard-00001.h5, …
 std::string shard_name(size_t number);
 bool is_shard_name(const std::string& name);
-// What dataset.json says of a shard's /block_hash or /targets_block_hash.
+// The hash of a shard's /block_hash or /targets_block_hash in dataset.json.
 std::string hash_of_hashes(const std::vector<uint64_t>& block_hashes);
 
-// Blocks that `tokens` tokens fill.
+// Number of blocks that `tokens` tokens fill.
 int64_t block_count(int64_t tokens, Hdf5Type type);
 
-// Holds one block of each row in memory, and 16 bytes a document. Throws Error(crash) where it cannot write.
+// Holds one block of each row in memory, and 16 bytes a document. Throws Error(crash) if it cannot write.
 class ShardWriter {
  public:
-  // A new file of exactly so many tokens and documents.
+  // Creates a file of exactly so many tokens and documents.
   ShardWriter(const std::string& path, const ShardHeader& header, int64_t tokens, int64_t documents);
   ~ShardWriter();
-  // One document: its tokens with the end-of-document token last, the length of its text, and, of data with targets,
+  // One document: its tokens with the end-of-document token last, the length of its text, and, for data with targets,
   // the target of each token: kNotCounted, or a token.
   void append(const int32_t* tokens, int64_t count, int64_t text_bytes, const int32_t* targets = nullptr);
-  // Packed data: so many more end tokens after the last document, which belong to it. Their targets are not counted.
+  // Packed data: adds `count` end tokens after the last document, which belong to it. Their targets are not counted.
   void fill(int64_t count);
   // Closes and syncs the file.
   ShardRecord finish();
 
  private:
-  struct Row {  // of which a part is written
+  struct Row {  // partly written
     ShardRow what;
     std::vector<char> block{};
     int64_t written = 0;  // values

@@ -1,4 +1,4 @@
-// Ends of paths.
+// Names from the ends of paths.
 #include "data/source_names.h"
 
 #include <algorithm>

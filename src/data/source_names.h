@@ -1,4 +1,4 @@
-// Names by which rows of metrics, reports and messages call the sources of a blend.
+// Names of the sources of a blend in metrics, reports and messages.
 #pragma once
 
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace shiftron {
 
-// The last parts of each directory's path, as few as tell all of them apart: "val" alone, "books/val" next to
-// "web/val". A directory that is given again gets ":2". Bytes that are not UTF-8, or steer a terminal, are escaped as
-// \xNN.
+// The last parts of each directory's path, as few as distinguish all of them: "val" alone, "books/val" next to
+// "web/val". A repeated directory gets ":2". Bytes that are not UTF-8, or that control a terminal, are escaped as \xNN.
 std::vector<std::string> source_names(const std::vector<DataSource>& sources);
 
 }  // namespace shiftron

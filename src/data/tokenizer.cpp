@@ -1,4 +1,4 @@
-// Tokens by a SentencePiece model, with byte tokens wherever the model would not keep the text.
+// Tokenizes by a SentencePiece model, with byte tokens wherever the model would not keep the text.
 #include "data/tokenizer.h"
 
 #include <sentencepiece_processor.h>
@@ -31,7 +31,7 @@ std::string with_spaces(const std::string& piece) {
   return text.append(piece, from);
 }
 
-// Numbers of sentencepiece_model.proto: of a model, and of its NormalizerSpec.
+// Field numbers of sentencepiece_model.proto: in a model, and in its NormalizerSpec.
 constexpr uint64_t kNormalizer = 3, kDenormalizer = 5, kTable = 2;
 
 // "<0x41>" → 65; -1 for anything else.
@@ -46,8 +46,8 @@ int byte_of(const std::string& piece) {
   return value;
 }
 
-// Whether characters are normalised by a table: an automaton of offsets that the library follows wherever they lead.
-// Throws Error(bad_input) where the bytes are no message.
+// Whether a table normalises characters: an automaton of offsets that the library follows without checking them. Throws
+// Error(bad_input) if the bytes are not a message.
 bool has_table(const std::string& model, const std::string& name) {
   for (ProtoFields fields(model, name); fields.next();) {
     if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
@@ -58,14 +58,14 @@ bool has_table(const std::string& model, const std::string& name) {
   return false;
 }
 
-// A word is spaces and what follows up to the next space.
+// A word is its spaces and what follows up to the next space.
 size_t end_of_word(std::string_view text, size_t begin) {
   const size_t letter = std::min(text.find_first_not_of(' ', begin), text.size());
   return std::min(text.find(' ', letter), text.size());
 }
 
-// The library says so of some faults of a model, and throws exceptions of its own for others: a piece without text.
-// What it throws for want of memory says nothing of the model.
+// The library reports some faults of a model, and throws its own exceptions for others, such as a piece without text.
+// An exception for lack of memory says nothing about the model.
 bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& model) {
   try {
     return processor.LoadFromSerializedProto(model).ok() && processor.GetPieceSize() > 0;
@@ -98,7 +98,7 @@ Tokenizer::Tokenizer(std::string model_bytes, const std::string& name, const std
   } catch (const Error&) {
     is_message = false;
   }
-  // An empty message parses as a model without pieces, which the library does not survive.
+  // An empty message parses as a model without pieces, which crashes the library.
   if (!is_message || model_bytes_.empty() || !loads(*processor_, model_bytes_)) refuse(" is no SentencePiece model");
   read_pieces(instead);
   if (normalises) refuse(" changes text: it normalises characters");
@@ -141,7 +141,7 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
     if (!processor_->Encode(text, &ids).ok()) throw_bad_input(name_, " cannot encode \"", text, "\"");
     std::string kept;
     for (const int id : ids) kept += text_of(id);
-    kept = with_spaces(kept);  // a model without a piece for the space writes its mark's bytes
+    kept = with_spaces(kept);  // a model without a piece for the space writes the bytes of its mark
     if (kept != text) {
       throw_bad_input(name_, " changes text (\"", text, "\" becomes \"", kept,
                       "\"): it adds or folds spaces or normalises characters; ", instead);
@@ -149,14 +149,14 @@ void Tokenizer::check_keeps_text(const std::string& instead) const {
   }
 }
 
-// A model of type bpe joins neighbours, the best pair first; what stands elsewhere decides nothing. So words end where
-// no piece reaches across: in front of a space that follows something else. Models of type unigram compare sums of
-// scores, which are rounded by what stands in front.
+// A bpe model joins neighbours, the best pair first; text elsewhere does not matter. So words end where no piece
+// reaches across: before a space that follows something else. Unigram models compare sums of scores, whose rounding
+// depends on the text before.
 bool Tokenizer::words_stand_alone() const {
   if (algorithm_of(model_bytes_, name_) != SentencePieceModel::Algorithm::bpe) return false;
   for (int id = 0; id < processor_->GetPieceSize(); ++id) {
     const std::string& text = texts_[static_cast<size_t>(id)];
-    if (std::isnan(processor_->GetScore(id))) return false;       // comes before and behind others
+    if (std::isnan(processor_->GetScore(id))) return false;       // sorts both before and after others
     if (!processor_->IsByte(id) && !is_utf8(text)) return false;  // may end within a space's mark
     if (end_of_word(text, 0) != text.size()) return false;
   }
@@ -167,7 +167,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
                                        KnownWords* known) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3 + 8);
-  for (size_t begin = 0; begin < text.size();) {  // newlines are tokens of their own, so lines do not touch each other
+  for (size_t begin = 0; begin < text.size();) {  // newlines are tokens of their own, so lines are independent
     const size_t end = std::min(text.find('\n', begin), text.size());
     encode_line(
         text.substr(begin, end - begin), tokens,
@@ -181,7 +181,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::functio
   return tokens;
 }
 
-// Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it writes for spaces.
+// Splits off what the model cannot keep: invalid UTF-8, NUL and the character that it uses for spaces.
 void Tokenizer::encode_line(std::string_view text, std::vector<int32_t>& tokens,
                             const std::function<void(size_t)>& tell, KnownWords* known) const {
   size_t start = 0;
@@ -245,7 +245,7 @@ bool Tokenizer::encode_by_model(std::string_view text, std::vector<int32_t>& tok
   size_t at = 0;
   for (size_t i = 0; kept && i < ids.size(); ++i) {
     int id = ids[i];
-    // A model without a piece for the space writes its mark's bytes; the mark itself is not in `text`.
+    // A model without a piece for the space writes the bytes of its mark; the mark itself is not in `text`.
     if (at < text.size() && text[at] == ' ' && are_bytes_of_a_space(std::span(ids).subspan(i))) {
       id = byte_tokens_[' '];
       i += kSpaceMark.size() - 1;

@@ -1,4 +1,4 @@
-// Text to token numbers and back, by a SentencePiece model; every sequence of bytes survives the round trip.
+// Converts text to token numbers and back by a SentencePiece model; every sequence of bytes survives the round trip.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ constexpr double kLeastCoverage = 0.98;  // of characters, by SentencePiece
 
 struct TokenizerTraining {
   std::vector<std::string> files;             // text or JSONL, see recognise_inputs()
-  int64_t vocab = 0;                          // tokens, with the 256 bytes, newline, end of document and unknown
+  int64_t vocab = 0;                          // tokens, including the 256 bytes, newline, end of document and unknown
   std::string kind = "bpe";                   // or "unigram"
-  std::string document_separator;             // of text files, no text itself; empty = none
+  std::string document_separator;             // of text files, not part of the text; empty = none
   std::string text_key = "text";              // of JSONL lines
   double character_coverage = 0.9995;         // share of the characters that get a token; others are written as bytes
-  uint64_t sample_bytes = uint64_t{1} << 29;  // of more text an evenly spread part of about this size is used
-  bool quiet = true;                          // without the trainer's own log
+  uint64_t sample_bytes = uint64_t{1} << 29;  // if there is more text, an evenly spread part of about this size is used
+  bool quiet = true;                          // suppresses the trainer's own log
 };
 
 inline const std::string kTrainTokenizer = "make one with `shiftron tokenizer train`";
@@ -37,26 +37,26 @@ inline const std::string kTrainTokenizer = "make one with `shiftron tokenizer tr
 // Read-only after construction; may be used from several threads.
 class Tokenizer {
  public:
-  // The model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text, vocab too large
-  // or too small for the text, no threads. A thread of the library that lacks memory ends the process by
+  // Returns the model's bytes. Equal inputs give equal bytes. Throws Error(bad_input): file missing, no text, vocab too
+  // large or too small for the text, no threads. If a thread of the library runs out of memory, the process ends by
   // std::terminate.
   static std::string train(const TokenizerTraining& training);
 
-  // From a model file. Throws Error(bad_input) where it is no model, lacks byte tokens or an end-of-document token,
-  // or changes text (adds a space in front, folds spaces, normalises characters).
+  // From a model file. Throws Error(bad_input) if it is not a model, lacks byte tokens or an end-of-document token, or
+  // changes text (adds a space in front, folds spaces, normalises characters).
   static Tokenizer load(const std::string& path);
-  // From a model's bytes; `name` stands in messages, and behind each what to do instead.
+  // From a model's bytes; `name` is for messages, each of which ends with `instead`: what to do.
   Tokenizer(std::string model_bytes, const std::string& name, const std::string& instead = kTrainTokenizer);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Never yields end_of_document() or another control token, whatever the text says.
-  // `tell` gets the bytes done, after each line and within long ones. `known` is this tokenizer's, and changes nothing
-  // but the time that it takes.
+  // Never gives end_of_document() or another control token, whatever the text says.
+  // `tell` gets the bytes done, after each line and within long ones. `known` belongs to this tokenizer; it only saves
+  // time.
   std::vector<int32_t> encode(std::string_view text, const std::function<void(size_t)>& tell = {},
                               KnownWords* known = nullptr) const;
-  // Control tokens stand for nothing. A number outside the vocabulary: Error(bad_input).
+  // Control tokens become nothing. A number outside the vocabulary: Error(bad_input).
   std::string decode(const std::vector<int32_t>& tokens) const;
 
   int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }
@@ -68,17 +68,17 @@ class Tokenizer {
   int64_t bytes_of(int32_t token) const { return static_cast<int64_t>(text_of(token).size()); }
   // The bytes themselves.
   const std::string& text_of(int32_t token) const;
-  // As the model names the piece: "▁the", "<0x0A>", "</s>".
+  // The model's name of the piece: "▁the", "<0x0A>", "</s>".
   std::string piece(int32_t token) const;
 
  private:
   void encode_line(std::string_view text, std::vector<int32_t>& tokens, const std::function<void(size_t)>& tell,
                    KnownWords* known) const;
   void encode_plain(std::string_view text, std::vector<int32_t>& tokens, KnownWords* known) const;
-  // False, with some tokens or none, where the model would not keep the text.
+  // False, after adding some tokens or none, if the model would not keep the text.
   bool encode_by_model(std::string_view text, std::vector<int32_t>& tokens) const;
   bool encode_by_words(std::string_view text, std::vector<int32_t>& tokens, KnownWords& known) const;
-  // Whether a word gets the same tokens wherever it stands.
+  // Whether a word gets the same tokens in every context.
   bool words_stand_alone() const;
   // Whether `ids` begin with the bytes of the mark that the model writes for a space.
   bool are_bytes_of_a_space(std::span<const int> ids) const;

@@ -19,12 +19,12 @@
 namespace shiftron {
 namespace {
 
-constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips longer ones than 4,192
+constexpr size_t kLongestSentence = 4000;  // bytes; the trainer skips sentences longer than 4,192
 constexpr int64_t kFixedTokens = 259;      // unknown, end of document, newline and 256 bytes
 
-// Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself.
-// (Texts that name control tokens it cuts there by itself.) Where they have more bytes than `most`, those whose numbers
-// have the lowest hashes are kept, as many as fit.
+// Pieces of lines that the trainer accepts: valid UTF-8 of bounded length, without the marks that it uses itself. (It
+// splits texts at the names of control tokens by itself.) If they have more bytes than `most`, those whose numbers have
+// the lowest hashes are kept, as many as fit.
 class Sentences {
  public:
   explicit Sentences(uint64_t most) : most_(most) {}
@@ -101,7 +101,7 @@ class SentenceIterator : public sentencepiece::SentenceIterator {
   size_t next_ = 0;
 };
 
-// Says every now and then that work without a known end still goes on.
+// Reports from time to time that work without a known end is still running.
 class Heartbeat {
  public:
   explicit Heartbeat(const std::string& label)
@@ -130,7 +130,7 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
   const std::vector<InputFile> files = recognise_inputs(training.files);
   DocumentFormat format{training.document_separator, training.text_key};
   check_format(files, format);
-  if (format.separator.empty()) format.separator = "\n";  // so that no file is held as a whole
+  if (format.separator.empty()) format.separator = "\n";  // so that no file is held in memory as a whole
   Progress progress("reading text", total_bytes(files), "bytes");
   Sentences sentences(training.sample_bytes);
   read_documents(files, format, [&](const TextDocument& document) {
@@ -146,13 +146,13 @@ std::vector<std::string> read_sentences(const TokenizerTraining& training) {
     throw_bad_input("no sentence of the text is as short as the sample of ", training.sample_bytes,
                     " bytes; raise --sample-bytes");
   }
-  // The trainer ends the process where a required character is nowhere.
+  // The trainer ends the process if a required character does not occur.
   const auto has_space = [](const std::string& sentence) { return sentence.find(' ') != std::string::npos; };
   if (std::none_of(kept.begin(), kept.end(), has_space)) kept.emplace_back(" ");
   return kept;
 }
 
-// The number behind `phrase` in the trainer's message; -1 where it is not there.
+// The number after `phrase` in the trainer's message; -1 if the phrase does not occur.
 int64_t number_behind(const std::string& message, const std::string& phrase) {
   const size_t at = message.find(phrase);
   if (at == std::string::npos) return -1;

@@ -1,4 +1,4 @@
-// Whole texts by utf8_length().
+// Checks whole texts by utf8_length().
 #include "data/utf8.h"
 
 namespace shiftron {

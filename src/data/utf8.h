@@ -1,4 +1,4 @@
-// UTF-8, strictly: which bytes form a character.
+// Strict UTF-8: which bytes form a character.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace shiftron {
 
-// Bytes of the byte order mark that `text` begins with: 3, or 0.
+// Bytes of the byte order mark at the start of `text`: 3, or 0.
 inline size_t byte_order_mark(std::string_view text) {
   return text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
 }
@@ -18,7 +18,7 @@ inline size_t byte_order_mark(std::string_view text) {
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 bool is_utf8(std::string_view text);
-// Bytes that no text has: NUL, and those that belong to no character.
+// Number of bytes that no text has: NUL, and those that belong to no character.
 uint64_t count_foreign_bytes(std::string_view text);
 
 }  // namespace shiftron

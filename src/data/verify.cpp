@@ -1,4 +1,4 @@
-// Holds a dataset against its hashes, its own description and its tokenizer.
+// Compares a dataset with its hashes, its own description and its tokenizer.
 #include "data/verify.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostFaults = 100;
 constexpr char kAdvice[] = "; restore this file from a copy, or build the dataset again";
 
-// One shard against its record.
+// Checks one shard against its record.
 class ShardCheck {
  public:
   ShardCheck(const std::string& directory, const DatasetDescription& description, const ShardRecord& record,
@@ -54,7 +54,7 @@ class ShardCheck {
     }
   }
 
-  // By /doc_bytes; nothing where that cannot be told.
+  // From /doc_bytes; nothing if unknown.
   std::optional<uint64_t> text_bytes() const { return text_bytes_of_shard_; }
 
   void fault(const std::string& what) {
@@ -82,7 +82,7 @@ class ShardCheck {
     return hdf5.has_attribute("/", "tokenizer_hash") ? hdf5.text_attribute("/", "tokenizer_hash") : "";
   }
 
-  // HDF5's view against dataset.json's.
+  // Compares HDF5's view with that of dataset.json.
   bool check_layout(const Hdf5File& hdf5) {
     const Hdf5Type type = header_.token_type();
     const auto agrees = [&](const char* name, Hdf5Type expected, int64_t count) {
@@ -122,7 +122,7 @@ class ShardCheck {
     return true;
   }
 
-  // `check` gets every value of the row and its position; the row ends where it returns false.
+  // `check` gets every value of the row and its position; if it returns false, the rest of the row is skipped.
   void check_row(const FileDescriptor& file, const Hdf5File& hdf5, ShardRow row,
                  const std::function<bool(uint32_t value, uint64_t position)>& check) {
     const ShardRowPlace place = place_of(record_, row);
@@ -161,7 +161,7 @@ class ShardCheck {
     return false;
   }
 
-  // Returns false where going on would only repeat the fault.
+  // Returns false if continuing would only repeat the fault.
   bool check_token(uint32_t token, uint64_t position) {
     if (token >= static_cast<uint64_t>(header_.vocab_size)) {
       fault("token " + std::to_string(token) + " at position " + std::to_string(position) +
@@ -173,7 +173,7 @@ class ShardCheck {
     }
     const bool is_end = token == static_cast<uint32_t>(header_.end_of_document);
     const bool closes = position + 1 == starts_[document_ + 1];
-    // Of packed data more end tokens may follow a document's own.
+    // In packed data more end tokens may follow a document's own.
     const bool fits = is_end ? closes || header_.pack > 0 : !closes && !ended_;
     if (!fits) {
       fault("document " + std::to_string(document_) + " ends at token " + std::to_string(starts_[document_ + 1]) +
@@ -201,7 +201,7 @@ class ShardCheck {
   std::string path_;
   const ShardHeader& header_;
   const ShardRecord& record_;
-  const Tokenizer* tokenizer_;  // null where the data has none
+  const Tokenizer* tokenizer_;  // null if the data has none
   int64_t first_token_;         // of the shard, among those of all shards
   Progress& progress_;
   std::vector<std::string>& faults_;
@@ -231,7 +231,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
     result.faults.push_back(model + ": its vocabulary is not the one that dataset.json names" + kAdvice);
     return result;
   }
-  // Files are read for their hashes, then tokens and targets for what they say.
+  // Files are read for their hashes, then tokens and targets for their content.
   const uint64_t of_token = rows_of(description.header).size() * size_of(description.header.token_type());
   uint64_t bytes = 0;
   for (const ShardRecord& record : description.shards) {
@@ -247,7 +247,7 @@ VerifyResult verify_dataset(const std::string& directory, const Progress::Output
     try {
       check.run();
     } catch (const SystemError& refusal) {
-      if (result.faults.empty()) pass_on_refusal(refusal);  // else what was found would be lost
+      if (result.faults.empty()) pass_on_refusal(refusal);  // otherwise the faults found so far would be lost
       result.faults.push_back(std::string(refusal.what()) + "; this shard was not verified");
     } catch (const Error& error) {
       check.fault(error.what());

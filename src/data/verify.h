@@ -1,4 +1,4 @@
-// Checks a whole dataset: every hash, every token, every document border.
+// Checks a whole dataset: every hash, every token, every document boundary.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct VerifyResult {
   int64_t shards = 0;
   int64_t tokens = 0;
   int64_t documents = 0;
-  std::vector<std::string> faults;  // each names file, place and what to do; empty = the dataset is whole
+  std::vector<std::string> faults;  // each names file, place and what to do; empty = the dataset is intact
 };
 
 // Reads everything once. Faults of shards are collected, not thrown; faults of dataset.json and tokenizer.model,

@@ -1,5 +1,5 @@
 // Draws: the random numbers of one generated document, a function of (seed, stream, number). docs/generated-data.md
-// states them so that another program can draw the same.
+// defines them so that another program can draw the same.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ class Draws {
 
   // Uniform over 0 … m − 1; m ≥ 1. Takes one word, and another one in fewer than m of 2^32 cases.
   uint32_t below(uint32_t m);
-  // The first `count` of a shuffle of 0 … of − 1; count ≤ of.
+  // The first `count` items of a shuffle of 0 … of − 1; count ≤ of.
   std::vector<int32_t> choose(int32_t of, int32_t count);
-  // Exchanges item i with one of itself and those after it, for i = 0, 1, … `count` − 1.
+  // Swaps item i with one drawn from itself and those after it, for i = 0, 1, … `count` − 1.
   void shuffle(std::vector<int32_t>& items, size_t count);
 
  private:

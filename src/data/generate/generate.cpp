@@ -1,4 +1,4 @@
-// Batches of documents go to threads; one document alone would cost less than handing it over.
+// Threads get batches of documents: making one document costs less than handing it over.
 #include "data/generate/generate.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace shiftron {
 namespace {
 
-constexpr uint64_t kTokensOfBatch = uint64_t{1} << 15;  // about
-constexpr uint64_t kBytesOfThread = uint64_t{4} << 20;  // of documents that wait for it
+constexpr uint64_t kTokensOfBatch = uint64_t{1} << 15;  // approximately
+constexpr uint64_t kBytesOfThread = uint64_t{4} << 20;  // of documents that wait, for each thread
 
 struct GeneratedBatch {
   uint64_t first = 0, count = 0;

@@ -1,4 +1,4 @@
-// Documents of a generator, made by several threads.
+// Documents of a generator, made on several threads.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace shiftron {
 
-// Calls `take` with documents 0 … count − 1 in order, on the caller's thread; it may take what they hold.
+// Calls `take` with documents 0 … count − 1 in order, on the caller's thread; it may move their content.
 void generate_documents(const DocumentGenerator& generator, uint64_t count, int threads,
                         const std::function<void(GeneratedDocument&)>& take);
 

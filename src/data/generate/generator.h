@@ -22,7 +22,7 @@ struct GeneratedDocument {
 struct GeneratorOption {
   std::string name;  // "pool"
   std::string help;
-  std::string otherwise;  // its value where it is not given
+  std::string otherwise;  // its default value
   int64_t low = 0, high = 0;
   std::vector<std::string> choices = {};
 };
@@ -34,15 +34,15 @@ struct GeneratorKind {
   std::string name;     // "induction"
   std::string summary;  // one line
   std::vector<GeneratorOption> options;
-  // Throws Error(bad_input) where options contradict each other.
+  // Throws Error(bad_input) if options contradict each other.
   std::unique_ptr<DocumentGenerator> (*make)(uint64_t seed, const GeneratorSettings& settings);
 };
 
-// The value of every option of a kind.
+// The values of all options of a kind.
 class GeneratorSettings {
  public:
-  // `given`: option to value. Throws one Error(bad_input) that names every value that is out of its limits and every
-  // option that the kind does not have.
+  // `given`: option to value. Throws one Error(bad_input) that names every value out of range and every option that the
+  // kind does not have.
   GeneratorSettings(const GeneratorKind& kind, std::map<std::string, std::string> given);
   int32_t number(const std::string& name) const;
   const std::string& text(const std::string& name) const { return values_.at(name); }
@@ -56,14 +56,14 @@ class DocumentGenerator {
  public:
   virtual ~DocumentGenerator() = default;
   virtual int32_t vocabulary() const = 0;        // ids are 0 … vocabulary() − 1
-  virtual int32_t longest_document() const = 0;  // ids of it at most, with the end-of-document id
+  virtual int32_t longest_document() const = 0;  // most ids of a document, including the end-of-document id
   virtual GeneratedDocument document(uint64_t number) const = 0;
   virtual std::string token_name(int32_t id) const = 0;  // for people; without blanks
 };
 
-// All kinds, in the order in which help lists them.
+// All kinds, in the order of the help.
 const std::vector<GeneratorKind>& generator_kinds();
-// Throws Error(bad_input) with the nearest name for one that does not exist.
+// Throws Error(bad_input) with the nearest name if there is no such kind.
 const GeneratorKind& generator_kind(const std::string& name);
 
 }  // namespace shiftron

@@ -58,7 +58,7 @@ class Induction : public DocumentGenerator {
   }
 
  private:
-  // Fills `ids`; returns where the repeated symbol stands for the first time.
+  // Fills `ids`; returns the first position of the repeated symbol.
   size_t draw_until_answer(Draws& draws, const std::vector<int32_t>& pool, std::vector<int32_t>& ids) const {
     ids.clear();
     while (true) {
@@ -75,8 +75,8 @@ class Induction : public DocumentGenerator {
     }
   }
 
-  // Share of the documents that have their answer within `length` ids, end included: a symbol after k distinct ones
-  // repeats one of them with probability (k − 1) / (pool − 1).
+  // Share of the documents that have their answer within `length` ids, including the end: a symbol after k distinct
+  // ones repeats one of them with probability (k − 1) / (pool − 1).
   double share_within(int32_t length) const {
     double without = 1;
     for (int32_t k = 1; k <= length - 3; ++k) without *= 1 - std::min(1.0, (k - 1.0) / (pool_ - 1.0));

@@ -1,4 +1,4 @@
-// Induction data: distinct symbols up to the first repeat, then the symbol that came after the first one.
+// Induction data: distinct symbols up to the first repeat, then the symbol that came after the first occurrence.
 #pragma once
 
 #include "data/generate/generator.h"

@@ -96,7 +96,7 @@ class Math : public DocumentGenerator {
     return operand.is_name ? defining(operand.number, statements).value : operand.number;
   }
 
-  // Statement number i; those before it are `earlier`.
+  // Draws statement number i; `earlier` are those before it.
   Statement draw_statement(Draws& draws, const std::vector<int32_t>& names, int32_t i,
                            const std::vector<Statement>& earlier) const {
     constexpr std::array<int32_t, 6> kNamesUsed = {0, 1, 1, 2, 2, 2};
@@ -126,7 +126,7 @@ class Math : public DocumentGenerator {
     ids.push_back(stop);
   }
 
-  // What the question needs, each time the first statement of the problem that can be computed.
+  // Writes what the question needs, each time the first statement of the problem that can be computed.
   void write_solution(const std::vector<Statement>& statements, const std::vector<int32_t>& order, size_t asked,
                       std::vector<int32_t>& ids) const {
     std::vector<bool> needed(statements.size()), done(statements.size());

@@ -1,4 +1,4 @@
-// Sentences of two symbols and the third that a fixed table gives.
+// Sentences of two symbols and the third that a fixed table gives for them.
 #pragma once
 
 #include "data/generate/generator.h"

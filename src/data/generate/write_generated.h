@@ -1,4 +1,4 @@
-// A generator's documents as datasets.
+// Writes a generator's documents as datasets.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 namespace shiftron {
 
 struct GeneratedData {
-  DatasetOutput dataset;   // its validation_fraction and seed are not read
+  DatasetOutput dataset;   // its validation_fraction and seed are ignored
   int64_t vocabulary = 0;  // at least the generator's
   int64_t documents = 0;   // 0 … documents − 1, in this order
-  int64_t validation = 0;  // > 0: so many after them, in output/validation; the others in output/train
-  std::string request;     // differs where another generator, seed or option of the kind does
+  int64_t validation = 0;  // > 0: so many more, for output/validation; the others go to output/train
+  std::string request;     // differs for another generator, seed or option of the kind
   std::string source;      // for people
 };
 
-// Equal options give equal bytes, by any number of threads. `output`: where progress goes; `tell` gets the datasets
-// before the last trace of the build is removed. Errors as those of DatasetWriter.
+// Equal options give equal bytes, with any number of threads. `output`: where progress goes; `tell` gets the datasets
+// before the last trace of the build is removed. Errors as in DatasetWriter.
 std::vector<BuiltDataset> write_generated(const DocumentGenerator& generator, const GeneratedData& data,
                                           const std::function<void(const std::vector<BuiltDataset>&)>& tell,
                                           const Progress::Output& output = {});
