@@ -36,7 +36,7 @@ struct Timed {
   double seconds = std::numeric_limits<double>::infinity();
 };
 
-// Each call computes the same in the given way. The earlier candidate wins unless a later one is kFaster.
+// Each call computes the same in the given way. The earlier candidate wins unless a later one is kFaster times as fast.
 Timed fastest(const std::vector<ProductsBy>& among, const std::function<void(ProductsBy)>& call) {
   std::vector<Timed> timed;
   for (const ProductsBy by : among) timed.push_back({.by = by});

@@ -1,5 +1,5 @@
-// Scratch that a CUDA backend needs in addition to the operands: that of our own kernels, as they lay it out, and
-// stated upper bounds for the libraries. GPU runs are planned with it on any machine; no body is here.
+// Scratch that a CUDA backend needs in addition to the operands: that of our own kernels, in their layout, and stated
+// upper bounds for the libraries. GPU runs are planned with it on any machine; no body is here.
 #include "kernels/scratch.h"
 
 namespace shiftron::cuda {
